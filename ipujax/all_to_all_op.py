@@ -1,4 +1,4 @@
-"""Exchanges between replicas: everybody's data to everybody, whole or in parts."""
+"""Collectives that exchange data between replicas: `all_gather` and `all_to_all`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_array, check
+from ipujax.operators.collectives import check, require_collective_operand
 from lowering import ops
 
 __all__ = ["all_gather", "all_to_all"]
@@ -35,15 +35,15 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
       CollectiveError: (a `ValueError`) if it is less than 1; when the program is compiled, if it
         does not divide the number of replicas.
     """
-    factor = check.integer(replication_factor, "the replication_factor of all_gather", 1)
-    with check.scope(name):
+    factor = check.require_integer(replication_factor, "the replication_factor of all_gather", 1)
+    with check.operator_scope(name):
         if isinstance(x, (list, tuple)):
-            return [_gathered(part, factor) for part in x]
-        return _gathered(x, factor)
+            return [_gather_one(part, factor) for part in x]
+        return _gather_one(x, factor)
 
 
-def _gathered(x: Any, factor: int) -> jax.Array:
-    return ops.all_gather(as_array(x, "all_gather"), factor)
+def _gather_one(x: Any, factor: int) -> jax.Array:
+    return ops.all_gather(require_collective_operand(x, "all_gather"), factor)
 
 
 @check.guard
@@ -54,7 +54,7 @@ def all_to_all(
     replication_factor: int,
     name: str | None = None,
 ) -> jax.Array:
-    """Deals the blocks of each replica's array out to the replicas.
+    """Sends block i of each replica's array to replica i.
 
     Replica i gets block i of every replica, in the order of the replicas. The gradient is
     `all_to_all` with the two dimensions exchanged.
@@ -76,30 +76,30 @@ def all_to_all(
         `x`, or `split_dimension` cannot be cut evenly; when the program is compiled, if the
         factor does not divide the number of replicas.
     """
-    factor = check.integer(replication_factor, "the replication_factor of all_to_all", 1)
-    array = as_array(x, "all_to_all")
-    split = _dimension(array, split_dimension, "split_dimension")
-    concat = _dimension(array, concat_dimension, "concat_dimension")
+    factor = check.require_integer(replication_factor, "the replication_factor of all_to_all", 1)
+    array = require_collective_operand(x, "all_to_all")
+    split = _check_dimension(array, split_dimension, "split_dimension")
+    concat = _check_dimension(array, concat_dimension, "concat_dimension")
     extent = array.shape[split]
     if extent % factor:
-        raise check.refuse(
+        raise check.value_error(
             f"all_to_all cuts dimension {split} of an array {list(array.shape)} into {factor} "
             f"blocks, but {factor} does not divide {extent}",
             f"split another dimension, or pad this one to a multiple of {factor}",
         )
     shape = list(array.shape)
     shape[split] //= factor
-    with check.scope(name):
+    with check.operator_scope(name):
         blocks = array.reshape(*shape[:split], factor, *shape[split:])
         received = ops.all_to_all(jnp.moveaxis(blocks, split, 0), factor)
         shape[concat] *= factor
         return jnp.moveaxis(received, 0, concat).reshape(shape)
 
 
-def _dimension(array: jax.Array, value: Any, name: str) -> int:
-    dimension = check.integer(value, f"the {name} of all_to_all")
+def _check_dimension(array: jax.Array, value: Any, name: str) -> int:
+    dimension = check.require_integer(value, f"the {name} of all_to_all")
     if not 0 <= dimension < array.ndim:
-        raise check.refuse(
+        raise check.value_error(
             f"the {name} of all_to_all is {dimension}, but the array {list(array.shape)} has "
             f"{array.ndim} dimension{'' if array.ndim == 1 else 's'}",
             f"use one of 0 to {array.ndim - 1}" if array.ndim else "give an array, not a scalar",

@@ -1,4 +1,4 @@
-"""Checkpoints: a pytree of arrays on disk, which a killed process leaves whole.
+"""Checkpoints: pytrees of arrays on disk, written so that a killed process leaves none half done.
 
     ipu.checkpoint.save("out", step=100, tree=state)
     state = ipu.checkpoint.restore("out", like=state)     # of the last step
@@ -23,7 +23,7 @@ from typing import Any
 
 from ipujax.checkpoints import store
 from ipujax.checkpoints.checks import check
-from ipujax.distribution.join import instance
+from ipujax.distribution.join import get_joined_instance
 from ipujax.host.files import StrPath
 
 __all__ = ["latest_step", "restore", "save"]
@@ -53,18 +53,18 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str 
         as they were.
       CheckpointTypeError: (a `TypeError`) arguments of a wrong type, leaves that are no numbers.
     """
-    check.path(directory, "the directory")
-    number = check.integer(step, "step", at_least=0)
-    kept = 0 if keep is None else check.integer(keep, "keep", at_least=0)
-    here = instance()
-    if here is not None and here.index > 0:
+    check.require_path(directory, "the directory")
+    number = check.require_integer(step, "step", at_least=0)
+    number_to_keep = 0 if keep is None else check.require_integer(keep, "keep", at_least=0)
+    process = get_joined_instance()
+    if process is not None and process.index > 0:
         return None
-    return store.save(directory, number, tree, kept)
+    return store.save_checkpoint(directory, number, tree, number_to_keep)
 
 
 @check.guard
 def restore(directory: StrPath, like: Any = None, step: int | None = None) -> Any:
-    """Reads what was saved.
+    """Reads the tree of a checkpoint.
 
     Args:
       directory: where.
@@ -84,19 +84,19 @@ def restore(directory: StrPath, like: Any = None, step: int | None = None) -> An
       CheckpointImportError: (also an `ImportError`) one that orbax has written, without orbax.
       CheckpointTypeError: (a `TypeError`) arguments of a wrong type.
     """
-    check.path(directory, "the directory")
-    number = None if step is None else check.integer(step, "step", at_least=0)
-    return store.restore(directory, like, number).tree
+    check.require_path(directory, "the directory")
+    number = None if step is None else check.require_integer(step, "step", at_least=0)
+    return store.restore_checkpoint(directory, like, number).tree
 
 
 @check.guard
 def latest_step(directory: StrPath) -> int | None:
-    """The last step of which there is a checkpoint; None if there is none, or no directory.
+    """Returns the step of the last checkpoint, or None if there is none.
 
     Raises:
       CheckpointError: (a `ValueError`) a file in place of the directory, or one that cannot be
         read.
       CheckpointTypeError: (a `TypeError`) what is no path.
     """
-    check.path(directory, "the directory")
+    check.require_path(directory, "the directory")
     return store.latest_step(directory)

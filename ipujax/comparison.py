@@ -15,20 +15,20 @@ from typing import Any
 
 from ipujax import schedules as _schedules
 from ipujax import targets as _targets
-from ipujax.checks.arguments import Checks, misfit
+from ipujax.checks.arguments import Checks, find_signature_mismatch
 from ipujax.checks.lines import api_boundary
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.compiler import compile as _compile
 from ipujax.driver.stages import Lowered
 from ipujax.errors import ComparisonError, IPUError
-from ipujax.host.tables import table
+from ipujax.host.tables import format_columns
 from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelining_ops import PipelineSchedule
-from ipujax.report.advice.index import Index
-from ipujax.report.comparison_picture import Bar, picture
+from ipujax.report.advice.index import ProgramIndex
+from ipujax.report.comparison_picture import Bar, draw_comparison
 from ipujax.report.report import Report
-from ipujax.report.words import duration
-from lowering import lists
+from ipujax.report.words import format_duration
+from lowering import list_in_dir
 
 __all__ = ["Comparison", "Row", "compare"]
 
@@ -51,10 +51,10 @@ _NAMED: dict[str, Any] = {
 
 
 @_check.guard
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True, kw_only=True)
 class Row:
-    """One combination; what is None could not be found out, or is not there.
+    """The modelled figures of one schedule on one target; None for those that do not exist.
 
     Attributes:
       target: the chip's name, with its number of tiles where others have the same name.
@@ -86,10 +86,10 @@ class Row:
 
 
 @_check.guard
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True)
 class Comparison:
-    """What `compare` found.
+    """The result of `compare`: one row per schedule and target.
 
     Attributes:
       name: the program's.
@@ -100,26 +100,26 @@ class Comparison:
     rows: tuple[Row, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain Python: `{"schema": 1, "name", "rows"}`, with rows named as `Row` is."""
+        """Returns the comparison as plain Python: `{"schema": 1, "name", "rows"}`."""
         names = [field.name for field in dc.fields(Row) if field.name != "report"]
         rows = [{name: getattr(row, name) for name in names} for row in self.rows]
         return {"schema": 1, "name": self.name, "rows": rows}
 
     def _repr_html_(self) -> str:
-        """A drawing, for notebooks, of the rows that can be drawn."""
-        return picture(self.name, list(map(_bar, self.rows)))
+        """Returns a drawing for notebooks of the rows that can be drawn."""
+        return draw_comparison(self.name, list(map(_row_bar, self.rows)))
 
     def __str__(self) -> str:
-        """The table."""
+        """Returns the table as text."""
         header = ["target", "schedule", "fits", "fullest tile", "cycles", "time"]
         header += ["bubble", "utilisation", "elements/s"]
-        text = table([header, *map(_cells, self.rows)], texts=(0, 1))
+        text = format_columns([header, *map(_row_cells, self.rows)], left_columns=(0, 1))
         failed = (row for row in self.rows if row.error)
         errors = (f"{row.target}, {row.schedule or 'as written'}: {row.error}" for row in failed)
         return "\n".join([self.name, *text, *errors])
 
 
-def _bar(row: Row) -> Bar:
+def _row_bar(row: Row) -> Bar:
     label = f"{row.target}, {row.schedule}" if row.schedule else row.target
     if row.report is None or row.peak_tile_bytes is None:
         return Bar(label, None, None)
@@ -155,26 +155,26 @@ def compare(
         schedules for a function without a pipeline, args that fn does not take, or nothing to
         compare.
     """
-    _check.function(fn, "fn", "give the function to model, or what ipu.compile made of one")
-    _check.sequence(args, "args", "fn's arguments")
+    _check.require_function(fn, "fn", "give the function to model, or what ipu.compile made of one")
+    _check.require_sequence(args, "args", "fn's arguments")
     _check_arguments(fn, args)
-    chips = _chips(targets)
-    labels = _labels(chips)
-    chosen = _chosen(schedules)
+    chips = _check_targets(targets)
+    labels = _distinct_labels(chips)
+    chosen = _check_schedules(schedules)
     compiled = fn if isinstance(fn, CompiledFunction) else _compile(fn)
     progress = _Progress(len(chips) * len(chosen))
     rows: list[Row] = []
     for label, schedule in chosen:
-        lowered = _lower(compiled, args, schedule)
+        lowered = _lower_with_schedule(compiled, args, schedule)
         for name, chip in zip(labels, chips, strict=True):
-            progress.show(label, name)
-            rows.append(_row(label, name, chip, lowered))
-    progress.end()
+            progress.show_combination(label, name)
+            rows.append(_make_row(label, name, chip, lowered))
+    progress.finish_line()
     return Comparison(compiled.program_name, tuple(rows))
 
 
 def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
-    if refusal := misfit(fn, args, {}):
+    if refusal := find_signature_mismatch(fn, args, {}):
         signature, mismatch = refusal
         raise ComparisonError(
             f"args is a list or tuple of fn's arguments, and fn{signature} does not take these "
@@ -184,8 +184,8 @@ def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
         )
 
 
-def _labels(chips: Sequence[_targets.Target]) -> list[str]:
-    """Names of chips, told apart where several have the same."""
+def _distinct_labels(chips: Sequence[_targets.Target]) -> list[str]:
+    """Returns the chips' names, with the number of tiles where several have the same name."""
     names = [chip.name for chip in chips]
     return [
         f"{chip.name} ({chip.tiles_per_ipu} tiles)" if names.count(chip.name) > 1 else chip.name
@@ -193,7 +193,9 @@ def _labels(chips: Sequence[_targets.Target]) -> list[str]:
     ]
 
 
-def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lowered | IPUError:
+def _lower_with_schedule(
+    compiled: CompiledFunction, args: Sequence[Any], schedule: Any
+) -> Lowered | IPUError:
     try:
         with schedule_override(schedule):
             lowered = compiled.lower(*args)
@@ -202,7 +204,7 @@ def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lo
     except Exception as error:
         error.add_note(f"in ipu.compare, while tracing `{compiled.program_name}` with these args")
         raise
-    if schedule is not None and not Index(lowered.program).pipelines:
+    if schedule is not None and not ProgramIndex(lowered.program).pipelines:
         raise ComparisonError(
             f"`{lowered.program.name}` contains no pipeline, so it has no schedule to compare",
             fix="leave out schedules, or give a function that calls pipelining_ops.pipeline",
@@ -210,7 +212,7 @@ def _lower(compiled: CompiledFunction, args: Sequence[Any], schedule: Any) -> Lo
     return lowered
 
 
-def _row(label: str, name: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:
+def _make_row(label: str, name: str, chip: _targets.Target, lowered: Lowered | IPUError) -> Row:
     if isinstance(lowered, IPUError):
         return Row(target=name, schedule=label, error=str(lowered))
     try:
@@ -233,7 +235,7 @@ def _row(label: str, name: str, chip: _targets.Target, lowered: Lowered | IPUErr
     )
 
 
-def _cells(row: Row) -> list[str]:
+def _row_cells(row: Row) -> list[str]:
     if row.error:
         return [row.target, row.schedule, "error", *["-"] * 6]
     return [
@@ -242,39 +244,39 @@ def _cells(row: Row) -> list[str]:
         "yes" if row.fits else "no",
         f"{row.peak_tile_bytes:,} B",
         f"{row.cycles:,}",
-        "-" if row.seconds is None else duration(row.seconds),
+        "-" if row.seconds is None else format_duration(row.seconds),
         "-" if row.bubble_fraction is None else f"{row.bubble_fraction:.1%}",
         "-" if row.utilisation is None else f"{row.utilisation:.1%}",
         "-" if row.throughput is None else f"{row.throughput:,.1f}",
     ]
 
 
-def _chips(targets: Iterable[str | _targets.Target] | None) -> list[_targets.Target]:
+def _check_targets(targets: Iterable[str | _targets.Target] | None) -> list[_targets.Target]:
     if targets is None:
         return [_targets.named(name) for name in _targets.names()]
     if isinstance(targets, (str, _targets.Target)):
         targets = [targets]
-    _check.iterable(targets, "targets", "chips, or their names")
-    chips = [_targets.target_of(each) for each in targets]
+    _check.require_iterable(targets, "targets", "chips, or their names")
+    chips = [_targets.target_of(given_target) for given_target in targets]
     if not chips:
         raise ComparisonError("targets is empty", fix="leave it out for all chips")
     return chips
 
 
-def _chosen(schedules: Iterable[Any] | None) -> list[tuple[str, Any]]:
-    """Labels and what `pipeline_schedule` takes; None for what the program says."""
+def _check_schedules(schedules: Iterable[Any] | None) -> list[tuple[str, Any]]:
+    """Returns pairs of a label and a schedule; the schedule None stands for the program's own."""
     if schedules is None:
         return [("", None)]
     if isinstance(schedules, (str, PipelineSchedule, _schedules.Schedule)) or callable(schedules):
-        return [_schedule(schedules)]
-    _check.iterable(schedules, "schedules", "schedules, or their names")
-    chosen = [_schedule(each) for each in schedules]
+        return [_parse_schedule(schedules)]
+    _check.require_iterable(schedules, "schedules", "schedules, or their names")
+    chosen = [_parse_schedule(given_schedule) for given_schedule in schedules]
     if not chosen:
         raise ComparisonError("schedules is empty", fix="leave it out for the program's own")
     return chosen
 
 
-def _schedule(schedule: Any) -> tuple[str, Any]:
+def _parse_schedule(schedule: Any) -> tuple[str, Any]:
     if isinstance(schedule, str) and schedule in _NAMED:
         return schedule, _NAMED[schedule]
     if isinstance(schedule, (PipelineSchedule, _schedules.Schedule)):
@@ -295,15 +297,17 @@ class _Progress:
         self._total, self._done, self._shown = total, 0, False
         self._started = time.monotonic()
 
-    def show(self, schedule: str, target: str) -> None:
-        """What begins now."""
+    def show_combination(self, schedule: str, target: str) -> None:
+        """Shows the combination that is modelled now, once the comparison takes long."""
         self._done += 1
         if time.monotonic() - self._started > _QUIET_SECONDS:
-            what = f"{target} {schedule}".ljust(32)
-            print(f"\rcompare: {self._done} of {self._total}, {what}", end="", file=sys.stderr)
+            combination = f"{target} {schedule}".ljust(32)
+            print(
+                f"\rcompare: {self._done} of {self._total}, {combination}", end="", file=sys.stderr
+            )
             self._shown = True
 
-    def end(self) -> None:
-        """Nothing more to come."""
+    def finish_line(self) -> None:
+        """Ends the line of progress."""
         if self._shown:
             print(file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Configuring the IPU system: which IPUs a program gets, and how it is compiled and run.
+"""Configures the IPU system: which IPUs a program gets, and how it is compiled and run.
 
     cfg = ipu.config.IPUConfig()
     cfg.auto_select_ipus = 4
@@ -141,7 +141,7 @@ def configure_ipu_system(
             f"configure_ipu_system() takes an IPUConfig, not {type(config).__name__}; options of "
             "the older create_ipu_config() are attributes of IPUConfig now"
         )
-    if SYSTEM.configured and not reset_configuration:
+    if SYSTEM.is_configured and not reset_configuration:
         if config_key(SYSTEM.configs()[0]) == config_key(config):
             return
         raise ConfigError(
@@ -153,7 +153,7 @@ def configure_ipu_system(
 
 @_check.guard
 def get_ipu_config(session: object = None) -> list[IPUConfig]:
-    """The configuration in force, once for each logical device.
+    """Returns the configuration in force, once for each logical device.
 
     Args:
       session: not used: JAX has no sessions.
@@ -172,4 +172,4 @@ def reset_ipu_configuration() -> None:
 
     Programs that are running keep the IPUs they have until they end.
     """
-    SYSTEM.reset()
+    SYSTEM.reset_system()

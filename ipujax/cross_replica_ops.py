@@ -1,4 +1,4 @@
-"""Sums and means over replicas, and the promise that a value is the same on all of them."""
+"""Sums and means over replicas, and a marker for values that are equal on all replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_number, check, divided
+from ipujax.operators.collectives import check, divide_total, require_collective_numbers
 from lowering import ops
 
 __all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
@@ -42,9 +42,9 @@ def cross_replica_sum(
     """
     group = replica_group_size
     if group is not None:
-        group = check.integer(group, "the replica_group_size of cross_replica_sum", 1)
-    with check.scope(name):
-        return ops.cross_replica_sum(as_number(x, "cross_replica_sum"), group)
+        group = check.require_integer(group, "the replica_group_size of cross_replica_sum", 1)
+    with check.operator_scope(name):
+        return ops.cross_replica_sum(require_collective_numbers(x, "cross_replica_sum"), group)
 
 
 @check.guard
@@ -67,13 +67,17 @@ def cross_replica_mean(
       CollectiveError: (a `ValueError`) if the size is negative; when the program is compiled, if
         it does not divide the number of replicas.
     """
-    what = "the replica_group_size of cross_replica_mean"
+    argument = "the replica_group_size of cross_replica_mean"
     group = replica_group_size
     if group is not None:
-        group = check.integer(group, what, 1) if check.integer(group, what) else None
-    with check.scope(name):
-        total = ops.cross_replica_sum(as_number(x, "cross_replica_mean"), group)
-        return divided(total, ops.replica_count() if group is None else group)
+        group = (
+            check.require_integer(group, argument, 1)
+            if check.require_integer(group, argument)
+            else None
+        )
+    with check.operator_scope(name):
+        total = ops.cross_replica_sum(require_collective_numbers(x, "cross_replica_mean"), group)
+        return divide_total(total, ops.replica_count() if group is None else group)
 
 
 @check.guard
@@ -95,7 +99,7 @@ def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
     """
-    check.leaves(tensors, "assume_equal_across_replicas")
-    same = check.flag(inplace, "the inplace of assume_equal_across_replicas")
-    with check.scope("assume_equal_across_replicas"):
+    check.require_array_leaves(tensors, "assume_equal_across_replicas")
+    same = check.require_flag(inplace, "the inplace of assume_equal_across_replicas")
+    with check.operator_scope("assume_equal_across_replicas"):
         return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)

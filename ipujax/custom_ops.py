@@ -14,7 +14,7 @@ import jax
 from ipujax.checks import arrays as operands
 from ipujax.errors import CustomOpFileError
 from ipujax.operators.custom import calls, expression
-from ipujax.operators.custom.arguments import Gradients, check, checked_call
+from ipujax.operators.custom.arguments import Gradients, check, check_call
 from ipujax.system.log import get_logger
 from lowering import jaxpr
 
@@ -48,10 +48,10 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
 
     Source: section 18.14.1; fact custom_ops.expression.
     """
-    operands.check.function(vertex_expression, "vertex_expression")
-    arrays = expression.checked_arrays(args)
-    closed = expression.traced(vertex_expression, arrays)
-    return expression.applied(closed, vertex_expression, arrays)
+    operands.check.require_function(vertex_expression, "vertex_expression")
+    arrays = expression.require_expression_arrays(args)
+    closed = expression.trace_elementwise(vertex_expression, arrays)
+    return expression.apply_elementwise(closed, vertex_expression, arrays)
 
 
 @check.guard
@@ -99,10 +99,8 @@ def cpu_user_operation(
     custom_ops.api_level.
     """
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
-    function, arrays = checked_call(
-        inputs, library_path, outs, name, op_name, attributes, gradients
-    )
-    return calls.call(function, arrays, on_host=True)
+    function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
+    return calls.call_user_function(function, arrays, on_host=True)
 
 
 @check.guard
@@ -148,15 +146,13 @@ def precompiled_user_op(
     custom_ops.api_level.
     """
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
-    function, arrays = checked_call(
-        inputs, library_path, outs, name, op_name, attributes, gradients
-    )
+    function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
     _check_codelet(gp_path, name)
-    return calls.call(function, arrays, on_host=False)
+    return calls.call_user_function(function, arrays, on_host=False)
 
 
 def _check_codelet(gp_path: Any, name: str) -> None:
-    check.instance(gp_path, (str, Path), f"`{name}`: gp_path", "a path")
+    check.require_instance(gp_path, (str, Path), f"`{name}`: gp_path", "a path")
     if gp_path == "":
         return
     if not Path(gp_path).is_file():

@@ -1,4 +1,4 @@
-"""How fast a data set, or an infeed with it, delivers: per epoch, as JSON."""
+"""Benchmarks of data sets and infeeds: their throughput per epoch, as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError, OutOfRangeError
-from ipujax.host.elements import as_array, iterate
+from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
 from ipujax.host.keys import keys_to_words
 from ipujax.host.worker import Worker
 
@@ -75,10 +75,10 @@ def dataset_benchmark(
             f"dataset is {dataset!r}, but must be an iterable of pytrees of arrays or a "
             "zero-argument callable that gives one"
         )
-    epochs, count = _counts(number_of_epochs, elements_per_epochs)
-    limited = itertools.islice(iterate(dataset), epochs * count)
-    source = _prefetched(limited) if apply_options else _plain(limited)
-    return _benchmark(source, epochs, count, print_stats, do_memcpy)
+    epochs, count = _check_benchmark_counts(number_of_epochs, elements_per_epochs)
+    limited = itertools.islice(iterate_dataset(dataset), epochs * count)
+    source = _prefetch_in_thread(limited) if apply_options else _iterate_directly(limited)
+    return _measure_epochs(source, epochs, count, print_stats, do_memcpy)
 
 
 @_check.guard
@@ -114,9 +114,9 @@ def infeed_benchmark(
             f"infeed_queue is {infeed_queue!r}, but must be an IPUInfeedQueue; dataset_benchmark "
             "takes data sets"
         )
-    epochs, count = _counts(number_of_epochs, elements_per_epochs)
-    source = _prefetched(infeed_queue._export_elements(epochs * count))
-    return _benchmark(source, epochs, count, print_stats, do_memcpy)
+    epochs, count = _check_benchmark_counts(number_of_epochs, elements_per_epochs)
+    source = _prefetch_in_thread(infeed_queue._export_elements(epochs * count))
+    return _measure_epochs(source, epochs, count, print_stats, do_memcpy)
 
 
 def _is_infeed(value: Any) -> bool:
@@ -125,19 +125,19 @@ def _is_infeed(value: Any) -> bool:
     return isinstance(value, IPUInfeedQueue)
 
 
-def _counts(number_of_epochs: Any, elements_per_epochs: Any) -> tuple[int, int]:
-    epochs = _check.integer(number_of_epochs, "number_of_epochs", 1)
-    return epochs, _check.integer(elements_per_epochs, "elements_per_epochs", 1)
+def _check_benchmark_counts(number_of_epochs: Any, elements_per_epochs: Any) -> tuple[int, int]:
+    epochs = _check.require_integer(number_of_epochs, "number_of_epochs", 1)
+    return epochs, _check.require_integer(elements_per_epochs, "elements_per_epochs", 1)
 
 
-def _benchmark(
+def _measure_epochs(
     source: Generator[Any, None, None], epochs: int, count: int, print_stats: bool, do_memcpy: bool
 ) -> str:
     sink = _Sink(do_memcpy)
     measured: list[dict[str, float]] = []
     with contextlib.closing(source):
         for epoch in range(epochs):
-            stats = _epoch(source, sink, count, epochs * count)
+            stats = _measure_epoch(source, sink, count, epochs * count)
             measured.append(stats)
             if print_stats:
                 print(
@@ -148,13 +148,13 @@ def _benchmark(
     return json.dumps({"epochs": measured})
 
 
-def _epoch(source: Iterator[Any], sink: _Sink, count: int, total: int) -> dict[str, float]:
-    size, before = 0, sink.count
+def _measure_epoch(source: Iterator[Any], sink: _Sink, count: int, total: int) -> dict[str, float]:
+    size, count_before = 0, sink.count
     start = time.perf_counter()
     for element in itertools.islice(source, count):
-        size += sink.take(element)
+        size += sink.consume_element(element)
     elapsed = max(time.perf_counter() - start, 1e-9)  # a clock may be too coarse to see it
-    if sink.count - before < count:
+    if sink.count - count_before < count:
         raise OutOfRangeError(
             f"the data set ended after {sink.count} elements, but the benchmark takes {total}: "
             "repeat it (itertools.cycle), or ask for fewer epochs or elements",
@@ -171,7 +171,7 @@ def _epoch(source: Iterator[Any], sink: _Sink, count: int, total: int) -> dict[s
 
 
 class _Sink:
-    """Takes elements as a device would: of one form only, into buffers that stay.
+    """A consumer of elements that checks and copies them as a device would.
 
     Attributes:
       count: how many elements it has taken.
@@ -182,12 +182,12 @@ class _Sink:
         self._buffers: list[np.ndarray[Any, Any]] = []
         self.count = 0
 
-    def take(self, element: Any) -> int:
-        """Gives the element's size in bytes."""
-        leaves = [as_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
+    def consume_element(self, element: Any) -> int:
+        """Takes an element and returns its size in bytes."""
+        leaves = [convert_leaf_to_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
         if not self.count:
             self._buffers = [np.empty_like(leaf) for leaf in leaves]
-        form, first = _form(leaves), _form(self._buffers)
+        form, first = _describe_arrays(leaves), _describe_arrays(self._buffers)
         if form != first:
             raise FeedError(
                 f"element {self.count} has arrays {form}, but element 0 has {first}; with "
@@ -200,37 +200,37 @@ class _Sink:
         return sum(leaf.nbytes for leaf in leaves)
 
 
-def _form(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
+def _describe_arrays(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 
-def _plain(elements: Iterable[Any]) -> Generator[Any, None, None]:
+def _iterate_directly(elements: Iterable[Any]) -> Generator[Any, None, None]:
     yield from elements
 
 
-def _prefetched(elements: Iterable[Any]) -> Generator[Any, None, None]:
-    """The elements, read ahead in a thread that ends when the generator does."""
+def _prefetch_in_thread(elements: Iterable[Any]) -> Generator[Any, None, None]:
+    """Yields elements that a thread reads ahead; the thread ends with the generator."""
     ready: queue.Queue[Any] = queue.Queue(_PREFETCH_DEPTH)
     stop = threading.Event()
 
-    def put(item: tuple[str, Any]) -> bool:
+    def offer_item(item: tuple[str, Any]) -> bool:
         while not stop.is_set():
             with contextlib.suppress(queue.Full):
                 ready.put(item, timeout=0.05)
                 return True
         return False
 
-    def read() -> None:
+    def read_elements() -> None:
         try:
             for element in elements:
-                if not put(("element", element)):
+                if not offer_item(("element", element)):
                     return
-            put(("end", None))
+            offer_item(("end", None))
         except BaseException as error:  # whatever the user's code raises, the reader gets
-            put(("error", error))
+            offer_item(("error", error))
 
     worker = Worker("ipujax-benchmark")
-    worker.submit(read)
+    worker.submit_task(read_elements)
     try:
         while (item := ready.get())[0] == "element":
             yield item[1]
@@ -238,5 +238,5 @@ def _prefetched(elements: Iterable[Any]) -> Generator[Any, None, None]:
             raise item[1]
     finally:
         stop.set()
-        worker.stop()
+        worker.stop_after_tasks()
         worker.thread.join(_END_SECONDS)

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arguments import dtype_of
-from ipujax.checks.arrays import check, known
-from ipujax.operators.embedding.initial import fill
+from ipujax.checks.arguments import parse_dtype
+from ipujax.checks.arrays import check, concrete_values
+from ipujax.operators.embedding.initial import initialize_table
 from ipujax.operators.embedding.optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
 )
@@ -49,7 +49,7 @@ def embedding_lookup(
     *,
     indices_are_sorted: bool = False,
 ) -> jax.Array:
-    """The rows of a table at given places (seed 001, 18.14.12).
+    """Looks up rows of a table on the device (seed 001, 18.14.12).
 
     The gradient adds each row's gradients up, by a scatter.
 
@@ -71,78 +71,78 @@ def embedding_lookup(
         1 (fact `embedding.factor_min`) or that does not divide the rows.
       ConfigTypeError: (a `TypeError`) for a factor that is no int, or a flag that is no bool.
     """
-    is_sorted = check.flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
-    table = check.array(params, "the params of embedding_lookup")
+    is_sorted = check.require_flag(indices_are_sorted, "the indices_are_sorted of embedding_lookup")
+    table = check.require_array(params, "the params of embedding_lookup")
     if not table.ndim or not len(table):
-        raise check.refuse(
+        raise check.value_error(
             f"the params of embedding_lookup have shape {list(table.shape)}",
             "give a table, whose first dimension is its rows, with at least one row",
         )
-    parts = _parts(serialization_factor, len(table))
-    flat = _indices(ids, "the ids of embedding_lookup", len(table)).reshape(-1)
-    with check.scope(name):
+    parts = _check_serialization_factor(serialization_factor, len(table))
+    flat = _clamp_indices(ids, "the ids of embedding_lookup", len(table)).reshape(-1)
+    with check.operator_scope(name):
         flat = jnp.clip(flat, 0, len(table) - 1)
-        lookup = _rows if parts == 1 else functools.partial(_in_parts, parts)
-        taken = lookup(is_sorted, table, flat)
-        return taken.reshape(*np.shape(ids), *table.shape[1:])
+        lookup = _gather_rows if parts == 1 else functools.partial(_look_up_in_parts, parts)
+        looked_up_rows = lookup(is_sorted, table, flat)
+        return looked_up_rows.reshape(*np.shape(ids), *table.shape[1:])
 
 
-def _parts(factor: Any, rows: int) -> int:
-    what = "the serialization_factor of embedding_lookup"
-    parts = check.integer(factor, what, 1)
+def _check_serialization_factor(factor: Any, rows: int) -> int:
+    argument = "the serialization_factor of embedding_lookup"
+    parts = check.require_integer(factor, argument, 1)
     if rows % parts:
-        raise check.refuse(
-            f"{what} is {parts}, but it must divide the {rows} rows of the table",
+        raise check.value_error(
+            f"{argument} is {parts}, but it must divide the {rows} rows of the table",
             "use a divisor, or give the table more rows",
         )
     return parts
 
 
-def _rows(is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
+def _gather_rows(is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
     return table.at[flat].get(
         mode="promise_in_bounds", indices_are_sorted=is_sorted, wrap_negative_indices=False
     )
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _in_parts(parts: int, is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
-    """Looks up in one part of the table after the other; each row is in one of them."""
+def _look_up_in_parts(parts: int, is_sorted: bool, table: jax.Array, flat: jax.Array) -> jax.Array:
+    """Looks rows up in one part of the table after the other."""
     length = len(table) // parts
-    each = table.reshape(parts, length, *table.shape[1:])
+    table_parts = table.reshape(parts, length, *table.shape[1:])
     numbers = jnp.arange(parts, dtype=flat.dtype)
 
-    def step(rows: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+    def look_up_part(rows: jax.Array, entry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         part, number = entry
-        places = flat - number * length
-        inside = (places >= 0) & (places < length)
-        taken = _rows(is_sorted, part, jnp.clip(places, 0, length - 1))
-        return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), taken, rows), None
+        rows_in_part = flat - number * length
+        inside = (rows_in_part >= 0) & (rows_in_part < length)
+        part_rows = _gather_rows(is_sorted, part, jnp.clip(rows_in_part, 0, length - 1))
+        return jnp.where(inside.reshape(-1, *(1,) * (table.ndim - 1)), part_rows, rows), None
 
     nothing = jnp.zeros((len(flat), *table.shape[1:]), table.dtype)
-    return jax.lax.scan(step, nothing, (each, numbers))[0]
+    return jax.lax.scan(look_up_part, nothing, (table_parts, numbers))[0]
 
 
-@_in_parts.defjvp
-def _(parts: int, is_sorted: bool, primals: Any, tangents: Any) -> Any:
+@_look_up_in_parts.defjvp
+def _look_up_jvp(parts: int, is_sorted: bool, primals: Any, tangents: Any) -> Any:
     _, flat = primals
-    return _in_parts(parts, is_sorted, *primals), _rows(is_sorted, tangents[0], flat)
+    return _look_up_in_parts(parts, is_sorted, *primals), _gather_rows(is_sorted, tangents[0], flat)
 
 
-def _indices(indices: Any, what: str, rows: int | None) -> jax.Array:
-    """Indices as int32, the nearest; if `rows` is given, those known while tracing must be inside.
+def _clamp_indices(indices: Any, argument: str, rows: int | None) -> jax.Array:
+    """Returns indices clamped to int32; known ones must be inside of the table, if it is given.
 
     Raises:
       OperatorError: they are no integers, or outside.
     """
-    values = known(indices)
+    values = concrete_values(indices)
     numbers: Any = jnp.asarray(indices) if values is None else values
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
-        raise check.refuse(f"{what} are {numbers.dtype}", "give integers, int32 say")
+        raise check.value_error(f"{argument} are {numbers.dtype}", "give integers, int32 say")
     if rows is not None and values is not None:
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:
-            raise check.refuse(
-                f"{what} contain {outside.flat[0]}, but the table has {rows} rows",
+            raise check.value_error(
+                f"{argument} contain {outside.flat[0]}, but the table has {rows} rows",
                 f"rows are counted from 0 to {rows - 1}",
             )
     limits, narrow = jnp.iinfo(numbers.dtype), jnp.iinfo(jnp.int32)
@@ -207,29 +207,29 @@ class HostEmbedding:
         partition_strategy: str = "TOKEN",
         optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     ):
-        check.text(name, "the name of a host embedding")
-        what = f"the partition_strategy of host embedding `{name}`"
-        check.one_of(partition_strategy, STRATEGIES, what)
+        check.require_text(name, "the name of a host embedding")
+        argument = f"the partition_strategy of host embedding `{name}`"
+        check.require_one_of(partition_strategy, STRATEGIES, argument)
         if optimizer_spec is not None and not isinstance(
             optimizer_spec, HostEmbeddingOptimizerSpec
         ):
-            raise check.refuse(
+            raise check.value_error(
                 f"the optimizer_spec of host embedding `{name}` is {optimizer_spec!r}",
                 "give a HostEmbeddingOptimizerSpec, a HostEmbeddingSGDGAOptimizerSpec, or None",
             )
-        values = _checked(embedding_tensor, name)
+        values = _check_embedding_tensor(embedding_tensor, name)
         self.name, self.partition_strategy = name, partition_strategy
         self.optimizer_spec = optimizer_spec
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         self.table = HostTable(name, np.array(values, dtype, order="C"), optimizer_spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Is nothing that an embedding does.
+        """Raises an error that says to call `lookup`: an embedding is no function.
 
         Raises:
           ConfigTypeError: (a `TypeError`) always; it says what to call instead.
         """
-        raise check.refuse_type(
+        raise check.type_error(
             f"host embedding `{self.name}` was called as a function",
             "call `embedding.lookup(indices)` in compiled code, and run that inside of "
             "`with embedding.register():`",
@@ -237,12 +237,12 @@ class HostEmbedding:
 
     @property
     def handle(self) -> jax.Array:
-        """What to differentiate with respect to, to train the table: a float32 scalar, 0."""
+        """The float32 scalar 0 with respect to which to differentiate, to train the table."""
         return jnp.zeros((), jnp.float32)
 
     def get_embedding_tensor(self) -> np.ndarray:
-        """A copy of the table, `[tokens, encoding]`, after all programs that have been started."""
-        return self.table.snapshot()
+        """Returns a copy of the table, after all programs that have been started."""
+        return self.table.copy_values()
 
     @contextlib.contextmanager
     def register(self, session: None = None) -> Generator[HostEmbedding]:
@@ -262,16 +262,16 @@ class HostEmbedding:
           ConfigTypeError: (a `TypeError`) if a session is given.
         """
         if session is not None:
-            raise check.refuse_type(f"register got the session {session!r}", "leave it out")
-        self.table.register()
+            raise check.type_error(f"register got the session {session!r}", "leave it out")
+        self.table.register_table()
         try:
             yield self
         finally:
-            self.table.deregister()
+            self.table.deregister_table()
         self.table.warn_if_idle()
 
     def lookup(self, indices: Any, clip_indices: bool = True, *, handle: Any = None) -> jax.Array:
-        """The rows at the given indices, brought to the device from compiled code.
+        """Looks up the rows at indices from compiled code.
 
         Args:
           indices: which rows, integers of any shape.
@@ -290,21 +290,25 @@ class HostEmbedding:
             scalar.
           ConfigTypeError: (a `TypeError`) if `clip_indices` is no bool.
         """
-        clips = check.flag(clip_indices, "the clip_indices of lookup")
+        clips = check.require_flag(clip_indices, "the clip_indices of lookup")
         rows = len(self.table.values)
-        places = _indices(indices, f"the indices for `{self.name}`", None if clips else rows)
+        row_numbers = _clamp_indices(
+            indices, f"the indices for `{self.name}`", None if clips else rows
+        )
         scalar = (
-            self.handle if handle is None else check.array(handle, f"the handle for `{self.name}`")
+            self.handle
+            if handle is None
+            else check.require_array(handle, f"the handle for `{self.name}`")
         )
         if scalar.shape != () or scalar.dtype != jnp.float32:
-            raise check.refuse(
+            raise check.value_error(
                 f"the handle for `{self.name}` is {scalar.dtype}{list(scalar.shape)}",
                 "give `embedding.handle`, a float32 scalar",
             )
         with jax.named_scope(self.name):
-            inside = jnp.clip(places, 0, rows - 1) if clips else places
-            site = self.table.site(jaxpr.current_user_line(), handle is not None)
-            return ops.lookup(self.table, inside, scalar, site)
+            inside = jnp.clip(row_numbers, 0, rows - 1) if clips else row_numbers
+            site = self.table.add_lookup_site(jaxpr.current_user_line(), handle is not None)
+            return ops.look_up_rows(self.table, inside, scalar, site)
 
 
 @check.guard
@@ -334,39 +338,44 @@ def create_host_embedding(
       ConfigTypeError: (a `TypeError`) as for `HostEmbedding`, and for what is no initializer, no
         dtype or no shape.
     """
-    what = f"the shape of host embedding `{name}`"
+    argument = f"the shape of host embedding `{name}`"
     if not isinstance(shape, Iterable):
-        raise check.other_than("a list of two lengths", shape, what)
-    lengths = [check.integer(length, what) for length in check.entries(shape, what, most=64)]
+        raise check.wrong_type_error("a list of two lengths", shape, argument)
+    lengths = [
+        check.require_integer(length, argument)
+        for length in check.list_bounded(shape, argument, most=64)
+    ]
     if any(length < 0 for length in lengths):
-        raise check.refuse(f"{what} is {lengths}", "give lengths of axes")
-    nothing = np.broadcast_to(np.zeros((), _dtype(dtype, name)), lengths)
+        raise check.value_error(f"{argument} is {lengths}", "give lengths of axes")
+    nothing = np.broadcast_to(np.zeros((), _check_table_dtype(dtype, name)), lengths)
     embedding = HostEmbedding(name, nothing, partition_strategy, optimizer_spec)
-    fill(embedding.table.values, initializer, name)
+    initialize_table(embedding.table.values, initializer, name)
     return embedding
 
 
-def _dtype(dtype: Any, name: str) -> np.dtype[Any]:
-    known = dtype_of(dtype)
-    if known is None:
-        what = f"the dtype of host embedding `{name}` is {dtype!r}"
-        raise check.refuse_type(what, "give jnp.float32, say")
-    return known
+def _check_table_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+    parsed_dtype = parse_dtype(dtype)
+    if parsed_dtype is None:
+        description = f"the dtype of host embedding `{name}` is {dtype!r}"
+        raise check.type_error(description, "give jnp.float32, say")
+    return parsed_dtype
 
 
-def _checked(tensor: Any, name: str) -> np.ndarray:
-    what = f"the embedding_tensor of host embedding `{name}`"
-    values = known(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
+def _check_embedding_tensor(tensor: Any, name: str) -> np.ndarray:
+    argument = f"the embedding_tensor of host embedding `{name}`"
+    values = concrete_values(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
     if values is None:
-        raise check.refuse(
-            f"{what} is a {type(tensor).__name__}",
+        raise check.value_error(
+            f"{argument} is a {type(tensor).__name__}",
             "give an array of NumPy or JAX whose values are there",
         )
     if values.ndim != 2 or not len(values):
-        raise check.refuse(
-            f"{what} has shape {list(values.shape)}",
+        raise check.value_error(
+            f"{argument} has shape {list(values.shape)}",
             "give it two dimensions, tokens and encoding, and at least one token",
         )
     if not jnp.issubdtype(values.dtype, jnp.floating):
-        raise check.refuse(f"{what} is {values.dtype}", "give floats: float32, float16 or bfloat16")
+        raise check.value_error(
+            f"{argument} is {values.dtype}", "give floats: float32, float16 or bfloat16"
+        )
     return values

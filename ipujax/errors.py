@@ -52,8 +52,8 @@ class PathError(IPUError, OSError):
     """A file or folder that cannot be read or written; `errno` and `filename` are as Python's."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        again, arguments, state = super().__reduce__()
-        return again, arguments, state | {"errno": self.errno, "filename": self.filename}
+        constructor, arguments, state = super().__reduce__()
+        return constructor, arguments, state | {"errno": self.errno, "filename": self.filename}
 
 
 class MissingPathError(PathError, FileNotFoundError):
@@ -61,7 +61,7 @@ class MissingPathError(PathError, FileNotFoundError):
 
 
 class OutOfBoundsError(IPUError, IndexError):
-    """A place that a list or a report does not have."""
+    """An index that a list or a report does not have."""
 
 
 class UnknownKeyError(IPUError, KeyError):
@@ -85,7 +85,7 @@ class ConnectionTypeError(IPUError, RuntimeError):
 
 
 class ScopeError(IPUError, ValueError):
-    """A scope was opened with an impossible argument or in an impossible place."""
+    """A scope was opened with an impossible argument, or where no such scope may be."""
 
 
 class LeakedValueError(IPUError, ValueError):
@@ -132,9 +132,9 @@ class OutOfRangeError(IPUError, EOFError):
         self.carried = carried
 
     def __reduce__(self) -> tuple[Any, ...]:
-        again, arguments, state = super().__reduce__()
+        constructor, arguments, state = super().__reduce__()
         infeed = state.get("infeed")
-        return again, arguments, state | {"infeed": getattr(infeed, "name", infeed)}
+        return constructor, arguments, state | {"infeed": getattr(infeed, "name", infeed)}
 
 
 class FloatingPointError(IPUError, FloatingPointError):
@@ -244,12 +244,12 @@ class PopTorchError(IPUError, ValueError, AssertionError, RuntimeError):
 
     @property
     def message(self) -> str:
-        """What is wrong."""
+        """The description of the error."""
         return self.what
 
     @property
     def location(self) -> str:
-        """Where; empty where that is not known."""
+        """The user's source line, or '' if it is not known."""
         return self.where
 
 
@@ -286,7 +286,7 @@ class PopTorchFileError(OSError, PopTorchError):
 
 
 class PopTorchHookError(PopTorchError, RuntimeError):
-    """What PopTorch's wrappers are to call, and cannot."""
+    """A function that PopTorch's wrappers are to call and cannot."""
 
 
 class PopTorchOptionError(PopTorchError, AttributeError):

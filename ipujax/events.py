@@ -1,4 +1,4 @@
-"""What the system does and when, told to whoever listens: events at a moment, spans of time.
+"""Events and spans of time that the system reports to listeners: compilation, transfers, runs.
 
 For example::
 
@@ -37,7 +37,7 @@ ACTIVE: bool = False
 
 
 class IpuTraceEventType(enum.Enum):
-    """What an event says has happened."""
+    """The kind of an event."""
 
     COMPILE_BEGIN = 0
     COMPILE_END = 1
@@ -50,7 +50,7 @@ class IpuTraceEventType(enum.Enum):
 @_check.guard
 @dataclasses.dataclass(frozen=True)
 class IpuTraceEvent:
-    """One thing that happened.
+    """An event of the system: something that happened to a program at a time.
 
     Attributes:
       type: what it was.
@@ -68,7 +68,7 @@ class IpuTraceEvent:
 @_check.guard
 @dataclasses.dataclass(eq=False)
 class Span:
-    """Something that a thread of the host did for a while.
+    """An activity of a host thread, from its begin to its end.
 
     Attributes:
       kind: what it was: one of `host_trace.KINDS`, or a user's own word.
@@ -108,29 +108,33 @@ def record() -> Generator[list[IpuTraceEvent]]:
 
 @contextlib.contextmanager
 def listening(kind: type[Told], listener: Callable[[Told], None]) -> Generator[None]:
-    """Has a listener told of every event, or of every span when it ends, until the block ends."""
+    """Calls a listener for every event, or for every span that ends, until the block ends."""
 
-    def tell(what: Told) -> None:  # a name of its own: one listener may listen twice
-        listener(what)
+    def call_listener(
+        event_or_span: Told,
+    ) -> None:  # a name of its own: one listener may listen twice
+        listener(event_or_span)
 
     with _lock:
-        _listeners[kind] = (*_listeners[kind], tell)
-        _look()
+        _listeners[kind] = (*_listeners[kind], call_listener)
+        _update_active()
     try:
         yield
     finally:
         with _lock:
-            _listeners[kind] = tuple(other for other in _listeners[kind] if other is not tell)
-            _look()
+            _listeners[kind] = tuple(
+                registered for registered in _listeners[kind] if registered is not call_listener
+            )
+            _update_active()
 
 
 def recording() -> bool:
-    """Whether anybody records events."""
+    """Returns whether anybody records events."""
     return bool(_listeners[IpuTraceEvent])
 
 
 def timing() -> bool:
-    """Whether anybody records spans."""
+    """Returns whether anybody records spans."""
     return bool(_listeners[Span])
 
 
@@ -145,18 +149,18 @@ def emit(type: IpuTraceEventType, module: str, data: str = "") -> None:
 
 
 def span(kind: str, name: str) -> contextlib.AbstractContextManager[Span]:
-    """What the block does is a span, also if it fails; nothing is measured if nobody listens."""
-    return _measured(kind, name) if ACTIVE and timing() else _NOBODY_LISTENS
+    """Records the block as a span, also if it fails; measures nothing without listeners."""
+    return _measure_span(kind, name) if ACTIVE and timing() else _NOBODY_LISTENS
 
 
 def enclosing() -> Span | None:
-    """The innermost span that is open in this thread, if any."""
+    """Returns the innermost span that is open in this thread, or None."""
     spans = _open_spans()
     return spans[-1] if spans else None
 
 
 @contextlib.contextmanager
-def _measured(kind: str, name: str) -> Generator[Span]:
+def _measure_span(kind: str, name: str) -> Generator[Span]:
     spans, begin = _open_spans(), time.perf_counter()
     new = Span(kind, name, begin, begin, threading.current_thread())
     spans.append(new)
@@ -170,7 +174,7 @@ def _measured(kind: str, name: str) -> Generator[Span]:
 
 
 def tell_span(span: Span) -> None:
-    """Tells the listeners of a span that has ended."""
+    """Reports a span that has ended to the listeners."""
     for tell in _listeners[Span]:
         tell(span)
 
@@ -181,7 +185,7 @@ def _open_spans() -> list[Span]:
     return _local.spans
 
 
-def _look() -> None:
+def _update_active() -> None:
     global ACTIVE
     ACTIVE = any(_listeners.values())  # pyright: ignore[reportConstantRedefinition]
 

@@ -51,38 +51,40 @@ def outlined_function(
         arguments and for what is no array.
       OperatorError: (a `ValueError`) in the call, if `func` returns no array.
     """
-    check.function(func, "the func of outlined_function", optional=True)
-    check.flag(unique_sharding, "the unique_sharding of outlined_function")
-    check.optional_flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
-    check.text(name, "the name of outlined_function", optional=True)
+    check.require_function(func, "the func of outlined_function", optional=True)
+    check.require_flag(unique_sharding, "the unique_sharding of outlined_function")
+    check.require_optional_flag(keep_input_layouts, "the keep_input_layouts of outlined_function")
+    check.require_text(name, "the name of outlined_function", optional=True)
     if func is None:
-        return lambda inner: outlined_function(inner, unique_sharding, keep_input_layouts, name)
+        return lambda wrapped: outlined_function(wrapped, unique_sharding, keep_input_layouts, name)
     label = name or getattr(func, "__name__", "outlined_function")
-    scopes = [marks.write(marks.BLOCK, _block_of(func, label))]
+    scopes = [marks.write_mark(marks.BLOCK, _block_name(func, label))]
     if unique_sharding:
-        scopes.append(marks.write(marks.UNIT, label))
+        scopes.append(marks.write_mark(marks.UNIT, label))
     if keep_input_layouts is not None:
-        scopes.append(marks.write(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts)))
-    shared = jax.jit(_named(func, label))
+        scopes.append(
+            marks.write_mark(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts))
+        )
+    shared = jax.jit(_name_and_check(func, label))
 
     @functools.wraps(func)
-    def outlined(*args: Any, **kwargs: Any) -> Any:
-        check.by_position(args, kwargs, f"outlined function `{label}`")
+    def call_outlined(*args: Any, **kwargs: Any) -> Any:
+        check.require_positional_arrays(args, kwargs, f"outlined function `{label}`")
         with jax.named_scope("/".join(scopes)):
             return shared(*args)
 
-    return outlined
+    return call_outlined
 
 
-def _block_of(func: Callable[..., Any], label: str) -> str:
-    """Which block of code a function is: its name, and the line where it is written."""
+def _block_name(func: Callable[..., Any], label: str) -> str:
+    """Returns the name of a function's block of code: its name, and the line of its definition."""
     code = getattr(func, "__code__", None)
     return label if code is None else f"{label}:{code.co_firstlineno}"
 
 
-def _named(func: Callable[..., Any], label: str) -> Callable[..., Any]:
-    def checked(*args: Any) -> Any:
-        return check.some_array(func(*args), f"outlined function `{label}`")
+def _name_and_check(func: Callable[..., Any], label: str) -> Callable[..., Any]:
+    def call_and_check(*args: Any) -> Any:
+        return check.require_some_array(func(*args), f"outlined function `{label}`")
 
-    checked.__name__ = checked.__qualname__ = label
-    return checked
+    call_and_check.__name__ = call_and_check.__qualname__ = label
+    return call_and_check

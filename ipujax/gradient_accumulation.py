@@ -1,4 +1,4 @@
-"""How the gradients of several mini-batches become one; a later release of the original has it."""
+"""The methods that reduce the gradients of several mini-batches to one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def __dir__() -> list[str]:
 
 
 class GradientAccumulationReductionMethod(enum.Enum):
-    """What the accumulated gradients of N mini-batches are.
+    """A method that reduces the accumulated gradients of N mini-batches.
 
     Attributes:
       SUM: their sum, as in the original.
@@ -30,7 +30,7 @@ class GradientAccumulationReductionMethod(enum.Enum):
 
 
 def parse_reduction_method(method: Any) -> GradientAccumulationReductionMethod:
-    """The reduction method that a caller means.
+    """Returns the reduction method that a caller passed as a value or a name.
 
     Args:
       method: a `GradientAccumulationReductionMethod`, or the name of one in any case.
@@ -41,11 +41,11 @@ def parse_reduction_method(method: Any) -> GradientAccumulationReductionMethod:
     """
     if isinstance(method, GradientAccumulationReductionMethod):
         return method
-    known = GradientAccumulationReductionMethod.__members__
-    fix = f"give one of {', '.join(known)}"
+    method_of_name = GradientAccumulationReductionMethod.__members__
+    fix = f"give one of {', '.join(method_of_name)}"
     if not isinstance(method, str):
-        wanted = "a GradientAccumulationReductionMethod or its name"
-        raise OptimizerTypeError(f"a reduction method is {wanted}, not {method!r}", fix=fix)
-    if method.upper() not in known:
+        expected = "a GradientAccumulationReductionMethod or its name"
+        raise OptimizerTypeError(f"a reduction method is {expected}, not {method!r}", fix=fix)
+    if method.upper() not in method_of_name:
         raise OptimizerError(f"there is no reduction method {method!r}", fix=fix)
-    return known[method.upper()]
+    return method_of_name[method.upper()]

@@ -1,4 +1,4 @@
-"""What the host does in a real run: where its time goes, by wall clock.
+"""Records what the host does in a real run, and how long it takes by wall clock.
 
 For example::
 
@@ -22,7 +22,7 @@ from typing import Any
 from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
-from lowering import lists
+from lowering import list_in_dir
 
 __all__ = ["KINDS", "HostSpan", "HostTrace", "record", "span"]
 
@@ -34,16 +34,16 @@ def __dir__() -> list[str]:
 _check = Checks(ConfigTypeError, ConfigError)
 
 KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report")
-"""What ipujax records of itself; see `record`."""
+"""The kinds of spans that ipujax records; see `record`."""
 
-# What JAX says when XLA has compiled something, or has found it in its cache.
+# The event of JAX for a compilation by XLA, or a hit in its cache.
 _XLA_COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 @_check.guard
 @dc.dataclass(frozen=True)
 class HostSpan:
-    """Something that a thread of the host did for a while.
+    """An activity of a host thread with its start and duration.
 
     Attributes:
       kind: one of `KINDS`, or what was passed to `span`.
@@ -61,9 +61,9 @@ class HostSpan:
 
 
 @_check.guard
-@lists()
+@list_in_dir()
 class HostTrace:
-    """What was recorded; it may be read while the recording goes on.
+    """The spans that were recorded of the host; may be read while recording goes on.
 
     Args:
       spans: what it holds to begin with.
@@ -79,15 +79,15 @@ class HostTrace:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """By kind, the seconds that threads spent on it, most first.
+        """The seconds that threads spent on each kind, most first.
 
         What lies inside another span of its thread counts for the inner one alone. Several threads
         may spend more seconds than pass.
         """
         total: dict[str, float] = collections.defaultdict(float)
-        around: dict[str, list[HostSpan]] = {}
+        open_spans: dict[str, list[HostSpan]] = {}
         for span in self.spans:
-            outer = around.setdefault(span.thread, [])
+            outer = open_spans.setdefault(span.thread, [])
             while outer and outer[-1].start + outer[-1].seconds <= span.start:
                 outer.pop()
             if outer:
@@ -102,7 +102,7 @@ class HostTrace:
         return f"<HostTrace of {kinds.total()} spans{': ' if counted else ''}{counted}>"
 
     def __str__(self) -> str:
-        """A small table: spans and seconds by kind."""
+        """Returns a small table of spans and seconds by kind."""
         spans = self.spans
         counts = collections.Counter(span.kind for span in spans)
         width = max(map(len, ["kind", *counts]))
@@ -139,18 +139,18 @@ def record() -> Generator[HostTrace]:
     """
     trace, threads, began = HostTrace(), _ThreadNames(), time.perf_counter()
 
-    def keep(span: events.Span) -> None:
+    def add_span(span: events.Span) -> None:
         start = max(span.begin, began)
-        thread = threads.name(span.thread)
+        thread = threads.unique_name(span.thread)
         trace.add(HostSpan(span.kind, span.name, start - began, span.end - start, thread))
 
-    with events.listening(events.Span, keep), _compilations(keep):
+    with events.listening(events.Span, add_span), _record_compilations(add_span):
         yield trace
 
 
 @_check.guard
 def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[events.Span]:
-    """What the block does is a span of every recording that is going on.
+    """Records the block as a span of every recording that is going on.
 
     Args:
       name: what to call it.
@@ -159,31 +159,31 @@ def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[eve
     Raises:
       ConfigTypeError: (a `TypeError`) a name or kind that is no text.
     """
-    _check.text(name, "the name of a span")
-    _check.text(kind, "the kind of a span")
+    _check.require_text(name, "the name of a span")
+    _check.require_text(kind, "the kind of a span")
     return events.span(kind, name)
 
 
-def checked(trace: Any) -> HostTrace:
-    """The trace, if it is one.
+def require_host_trace(trace: Any) -> HostTrace:
+    """Returns a host trace, or raises an error if it is none.
 
     Raises:
       ConfigTypeError: (a `TypeError`) otherwise.
     """
-    wanted = "the HostTrace that `with ipu.host_trace.record() as trace:` gives"
-    return _check.instance(trace, HostTrace, "host", wanted)
+    expected = "the HostTrace that `with ipu.host_trace.record() as trace:` gives"
+    return _check.require_instance(trace, HostTrace, "host", expected)
 
 
 class _ThreadNames:
-    """Names that tell threads apart, which their own need not do."""
+    """A registry of unique names for threads, whose own names may be equal."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._names: dict[threading.Thread, str] = {}
         self._counts = collections.Counter[str]()
 
-    def name(self, thread: threading.Thread) -> str:
-        """The thread's own name if it was the first to have it."""
+    def unique_name(self, thread: threading.Thread) -> str:
+        """Returns the thread's own name, with a number if another thread had it first."""
         with self._lock:
             if thread not in self._names:
                 self._counts[thread.name] += 1
@@ -193,22 +193,24 @@ class _ThreadNames:
 
 
 @contextlib.contextmanager
-def _compilations(keep: Callable[[events.Span], None]) -> Generator[None]:
-    """Keeps a span of everything that XLA compiles; JAX tells when it is done."""
+def _record_compilations(keep: Callable[[events.Span], None]) -> Generator[None]:
+    """Records a span of every compilation by XLA; JAX reports them when they end."""
     import jax.monitoring  # late: reading a report needs no JAX
 
-    def heard(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        around = events.enclosing()
-        if event != _XLA_COMPILED or (around is not None and around.kind == "compile"):
+    def record_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
+        enclosing_span = events.enclosing()
+        if event != _XLA_COMPILED or (
+            enclosing_span is not None and enclosing_span.kind == "compile"
+        ):
             return
-        now = time.perf_counter()
-        name, begin = str(kwargs.get("fun_name", "")), now - duration_secs
-        if around is not None:  # JAX's clock is another one: what is inside shall look so
-            name, begin = around.name, max(begin, around.begin)
-        keep(events.Span("compile", name, begin, now, threading.current_thread()))
+        end_time = time.perf_counter()
+        name, begin = str(kwargs.get("fun_name", "")), end_time - duration_secs
+        if enclosing_span is not None:  # JAX's clock is another one: what is inside shall look so
+            name, begin = enclosing_span.name, max(begin, enclosing_span.begin)
+        keep(events.Span("compile", name, begin, end_time, threading.current_thread()))
 
-    jax.monitoring.register_event_duration_secs_listener(heard)
+    jax.monitoring.register_event_duration_secs_listener(record_compilation)
     try:
         yield
     finally:
-        jax.monitoring.unregister_event_duration_listener(heard)
+        jax.monitoring.unregister_event_duration_listener(record_compilation)

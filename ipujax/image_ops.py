@@ -47,31 +47,31 @@ def normalise_image(
       ConfigTypeError: (a `TypeError`) for an image of another dtype, as in the original, and for
         arguments that are no arrays.
     """
-    pixels = check.array(image, "the image of normalise_image")
+    pixels = check.require_array(image, "the image of normalise_image")
     if pixels.dtype.name not in _DTYPES:
-        raise check.refuse_type(
+        raise check.type_error(
             f"normalise_image got an image of {pixels.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
     if pixels.shape[-1:] != (CHANNELS,):
-        raise check.refuse(
+        raise check.value_error(
             f"normalise_image got an image of shape {list(pixels.shape)}, but expected {CHANNELS} "
             "channels",
             "give it 3 channels, as its last axis",
         )
     dtype = jnp.float16 if pixels.dtype == jnp.uint8 else pixels.dtype
-    offsets = _fitted(channel_offsets, "channel_offsets", (CHANNELS,), dtype)
-    scales = _fitted(channel_scales, "channel_scales", (CHANNELS,), dtype)
-    factor = _fitted(scale, "scale", (), dtype)
-    with check.scope(name):
+    offsets = _check_parameter(channel_offsets, "channel_offsets", (CHANNELS,), dtype)
+    scales = _check_parameter(channel_scales, "channel_scales", (CHANNELS,), dtype)
+    factor = _check_parameter(scale, "scale", (), dtype)
+    with check.operator_scope(name):
         normal = (pixels.astype(dtype) * factor - offsets) * scales
         fourth = [(0, 0, 0)] * (pixels.ndim - 1) + [(0, 1, 0)]
         return lax.pad(normal, np.zeros((), dtype), fourth)
 
 
-def _fitted(values: Any, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
-    fitted = check.array(values, f"the {name} of normalise_image", dtype)
+def _check_parameter(values: Any, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+    fitted = check.require_array(values, f"the {name} of normalise_image", dtype)
     if fitted.shape != shape:
-        raise check.refuse(
+        raise check.value_error(
             f"the {name} of normalise_image has shape {list(fitted.shape)}",
             f"give it the shape {list(shape)}",
         )

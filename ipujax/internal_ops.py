@@ -38,8 +38,8 @@ def print_tensor(input: _Array, name: str = "") -> _Array:
     Raises:
       ConfigTypeError: (a `TypeError`) if `input` is no array, or `name` no string.
     """
-    check.text(name, "the name of print_tensor")
-    printed = check.array(input, "the input of print_tensor")
+    check.require_text(name, "the name of print_tensor")
+    printed = check.require_array(input, "the input of print_tensor")
     prefix = f"{name}: " if name else ""
 
     print_array(printed, lambda value: f"{prefix}{value}")

@@ -1,4 +1,4 @@
-"""The original's way of compiling: a computation and its inputs, run at once."""
+"""The original's `compile`: compiles a computation and runs it on its inputs at once."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None
         neither a list nor a tuple.
       DeviceError: if the device in scope is not an IPU.
     """
-    check.function(computation, "the computation of ipu_compiler.compile")
-    what, of = "the inputs of ipu_compiler.compile", "arguments; a single one is [x]"
-    args = [] if inputs is None else check.sequence(inputs, what, of)
+    check.require_function(computation, "the computation of ipu_compiler.compile")
+    argument, kind_of_entries = (
+        "the inputs of ipu_compiler.compile",
+        "arguments; a single one is [x]",
+    )
+    args = [] if inputs is None else check.require_sequence(inputs, argument, kind_of_entries)
     result = _compile(computation)(*args)
     if result is None:
         return None

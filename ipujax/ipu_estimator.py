@@ -1,4 +1,4 @@
-"""`IPUEstimator`: a model function trained, evaluated and used by loops on the device.
+"""`IPUEstimator`: trains, evaluates and predicts with a model function in device loops.
 
 Chapter 18.12.1 of the original's API (seed 001), with JAX's functions in the place of graphs.
 """
@@ -11,8 +11,8 @@ from typing import Any
 from ipujax.estimators.checks import check
 from ipujax.estimators.estimator import Estimator
 from ipujax.estimators.function_mode import FunctionMode
-from ipujax.estimators.mode import Mode, Settings
-from ipujax.estimators.model_fn import ByName
+from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.model_fn import FunctionByName
 from ipujax.estimators.spec import IPUEstimatorSpec as IPUEstimatorSpec
 from ipujax.estimators.spec import ModeKeys as ModeKeys
 
@@ -100,14 +100,14 @@ class IPUEstimator(Estimator):
             "predict_batch_size": predict_batch_size,
         }.items():
             if size is not None:
-                check.integer(size, name, at_least=1)
+                check.require_integer(size, name, at_least=1)
         sizes = {
             ModeKeys.TRAIN: train_batch_size,
             ModeKeys.EVAL: eval_batch_size,
             ModeKeys.PREDICT: predict_batch_size,
         }
         super().__init__(model_fn, model_dir, config, params, warm_start_from, init_fn, sizes)
-        self._function = ByName(model_fn, "model_fn", _OFFERED, ("variables",))
+        self._function = FunctionByName(model_fn, "model_fn", _OFFERED, ("variables",))
 
-    def _new_mode(self, settings: Settings, mode: str) -> Mode:
+    def _new_mode(self, settings: EstimatorSettings, mode: str) -> EstimatorMode:
         return FunctionMode(mode, self._function, settings)

@@ -9,15 +9,15 @@ import jax
 import numpy as np
 
 from ipujax.checks.arguments import is_series
-from ipujax.checks.structures import shown
+from ipujax.checks.structures import structure_text
 from ipujax.errors import FeedError, OutOfRangeError
-from ipujax.host.elements import Elements, Form, Reader, Synthetic
-from ipujax.host.feeds import Fetch, exhausted
+from ipujax.host.elements import Elements, Form, Reader, SyntheticElements
+from ipujax.host.feeds import Fetch, make_exhausted_error
 from ipujax.host.keys import words_to_keys
-from ipujax.host.queues import Queue, check, deprecated
-from ipujax.host.synthetic import synthetic_array
-from ipujax.system.flags import SyntheticDataCategory, poplar_flags
-from lowering import jaxpr, lists, ops
+from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
+from ipujax.host.synthetic import make_synthetic_array
+from ipujax.system.flags import SyntheticDataCategory, read_poplar_flags
+from lowering import jaxpr, list_in_dir, ops
 
 __all__ = ["IPUInfeedQueue"]
 
@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
 
 
 @check.guard
-@lists(
+@list_in_dir(
     "deleter",
     "dequeued",
     "get_next",
@@ -69,28 +69,32 @@ class IPUInfeedQueue(Queue):
         prefetch_depth: int | None = None,
     ):
         replicated = replication_factor != 1
-        deprecated(self, replicated, "replication_factor", "it follows from the program")
-        deprecated(self, data_to_prefetch != 1, "data_to_prefetch", "use prefetch_depth")
-        deprecated(self, feed_name is not None, "feed_name", "names are generated")
+        warn_of_deprecated_argument(
+            self, replicated, "replication_factor", "it follows from the program"
+        )
+        warn_of_deprecated_argument(
+            self, data_to_prefetch != 1, "data_to_prefetch", "use prefetch_depth"
+        )
+        warn_of_deprecated_argument(self, feed_name is not None, "feed_name", "names are generated")
         if not callable(dataset) and not hasattr(dataset, "__iter__"):
             raise FeedError(
                 f"an infeed takes an iterable of elements or a callable that gives one, not "
                 f"{type(dataset).__name__}"
             )
-        self.prefetch_depth = _checked_depth(prefetch_depth)
+        self.prefetch_depth = _check_prefetch_depth(prefetch_depth)
         self.fetches_ahead = True
         super().__init__(feed_name, device_ordinal)
         self._elements = Elements(self.name, dataset)
         self._replicas: int | None = None
         self._initializer_taken = False
-        self._synthetic: Synthetic | None = None
+        self._synthetic: SyntheticElements | None = None
         self._traced: Form | None = None  # the form that the program traced last takes
 
     # --- the original's interface ---------------------------------------------------------------
 
     @property
     def dequeued(self) -> bool:
-        """Whether any traced loop takes elements from the queue."""
+        """True if a traced loop takes elements from the queue."""
         return self._traced is not None
 
     @property
@@ -117,7 +121,7 @@ class IPUInfeedQueue(Queue):
         return self._delete
 
     def get_next(self) -> None:
-        """Obsolete.
+        """Raises an error: this method is obsolete.
 
         Raises:
           FeedError: always.
@@ -129,20 +133,20 @@ class IPUInfeedQueue(Queue):
     @property
     def avals(self) -> list[jaxpr.Aval]:
         """Shape and dtype of each leaf of an element; reads one element the first time."""
-        return self._form.avals
+        return self._element_form.avals
 
     @property
-    def _form(self) -> Form:
+    def _element_form(self) -> Form:
         elements = self._elements
-        error = elements.peek() if elements.form is None else None
+        error = elements.read_form() if elements.form is None else None
         if elements.form is None:
-            raise exhausted(self, 1, 0, error)
+            raise make_exhausted_error(self, 1, 0, error)
         return elements.form
 
     @property
     def structure(self) -> Any:
         """The pytree structure of an element; reads one element the first time."""
-        return self._form.structure
+        return self._element_form.structure
 
     def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
@@ -151,24 +155,24 @@ class IPUInfeedQueue(Queue):
           loop: the pytree structure of the loop's variables.
         """
         structure = self.structure
-        self._traced = self._form
-        return _arguments(structure, ops.dequeue(self, self.avals, loop=loop))
+        self._traced = self._element_form
+        return _to_arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """What an element becomes, with avals in the place of arrays."""
-        return _arguments(self.structure, self.avals)
+        """Returns the arguments that an element becomes, with avals in place of arrays."""
+        return _to_arguments(self.structure, self.avals)
 
     def arguments_of(self, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """What an element becomes whose leaves are these: of typed keys, their words."""
-        return _arguments(self.structure, leaves)
+        """Returns the arguments that an element with these leaves becomes."""
+        return _to_arguments(self.structure, leaves)
 
     @property
     def reader(self) -> Reader:
-        """What reads the elements: of the data set, or synthetic ones."""
+        """The reader of the elements: of the data set, or of synthetic ones."""
         return self._elements if self._synthetic is None else self._synthetic
 
     def pull(self, count: int | None) -> list[np.ndarray]:
-        """One element (or `count`, stacked) for a program under plain `jax.jit`."""
+        """Takes one element (or `count`, stacked) for a program under plain `jax.jit`."""
         self.check_elements()
         self.begin_run(1)
         try:
@@ -178,7 +182,7 @@ class IPUInfeedQueue(Queue):
         return [row[0] for row in rows] if count is None else rows
 
     def rows(self, count: int, *, keep: bool = False) -> list[np.ndarray]:
-        """The next `count` elements, stacked.
+        """Takes the next `count` elements, stacked.
 
         Args:
           count: how many.
@@ -192,36 +196,40 @@ class IPUInfeedQueue(Queue):
         if keep or fetch.filled < count:
             self.reader.give_back(fetch, 0, None)
         if fetch.filled < count:
-            raise exhausted(self, count, fetch.filled, error)
+            raise make_exhausted_error(self, count, fetch.filled, error)
         return fetch.rows
 
     def begin_run(self, replicas: int) -> None:
-        """A program starts; the first one's replication factor binds the queue."""
+        """Starts a run of a program; the first run binds the queue to its number of replicas."""
         with self.changed:
             if self._replicas not in (None, replicas):
                 raise FeedError(
                     f"infeed `{self.name}` was first used with {self._replicas} replica(s), now "
                     f"with {replicas}; use one queue for each replication factor"
                 )
-            flags = poplar_flags()
-            synthetic = flags.synthetic(SyntheticDataCategory.Infeed) or flags.null_data_feed
+            flags = read_poplar_flags()
+            synthetic = flags.is_synthetic(SyntheticDataCategory.Infeed) or flags.null_data_feed
             if synthetic and self._synthetic is None:
-                self._synthetic = Synthetic([synthetic_array(aval) for aval in self.avals])
+                self._synthetic = SyntheticElements(
+                    [make_synthetic_array(aval) for aval in self.avals]
+                )
             elif not synthetic:
                 self._synthetic = None
             super().begin_run(replicas)
             self._replicas = replicas
 
     def check_elements(self) -> None:
-        """Refuses a data set that, started anew after a failure, gives other elements."""
+        """Raises an error if a restarted data set gives elements of another form."""
         traced, form = self._traced, self._elements.form
         if traced is None or form is traced:
             return
-        now, then = (_describe_elements(each) for each in (self._form, traced))
-        if now != then:
+        current_text, compiled_text = (
+            _describe_elements(element_form) for element_form in (self._element_form, traced)
+        )
+        if current_text != compiled_text:
             raise FeedError(
-                f"infeed `{self.name}`: its data set now gives {now}, and the program was compiled "
-                f"for {then}",
+                f"infeed `{self.name}`: its data set now gives {current_text}, and the program was compiled "
+                f"for {compiled_text}",
                 fix="compile the function again: ipu.compile(fn)",
             )
 
@@ -231,12 +239,12 @@ class IPUInfeedQueue(Queue):
             try:
                 rows = self.rows(1)
             except OutOfRangeError:
-                raise exhausted(self, count, number, None) from None
+                raise make_exhausted_error(self, count, number, None) from None
             yield words_to_keys(jax.tree.unflatten(self.structure, [row[0] for row in rows]))
 
     def _initialize(self) -> None:
         with self.changed:
-            self._elements = self._elements.anew()
+            self._elements = self._elements.restart()
             if self._replicas is None:  # no program that runs takes elements of this form
                 self._elements.form = self._traced = None
             self._elements.started, self.deleted = True, False
@@ -249,16 +257,16 @@ class IPUInfeedQueue(Queue):
                     "initializer and before any program"
                 )
             self.delete()
-            self._elements = self._elements.anew()
+            self._elements = self._elements.restart()
 
 
 def _describe_elements(form: Form) -> str:
-    """The structure of elements, and shape and dtype of each leaf, for messages."""
+    """Describes the structure, shapes and dtypes of elements, for messages."""
     leaves = [aval.str_short() for aval in form.avals]
-    return shown(form.structure) + f" of {', '.join(leaves)}" if leaves else "nothing"
+    return structure_text(form.structure) + f" of {', '.join(leaves)}" if leaves else "nothing"
 
 
-def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _to_arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     element = words_to_keys(jax.tree.unflatten(structure, leaves))
     if is_series(element):
         if len(element) == 1 and isinstance(element[0], dict):
@@ -269,7 +277,7 @@ def _arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, 
     return [element], {}
 
 
-def _checked_depth(depth: int | None) -> int | None:
-    if depth is not None and not 0 < check.integer(depth, "prefetch_depth") < 256:
+def _check_prefetch_depth(depth: int | None) -> int | None:
+    if depth is not None and not 0 < check.require_integer(depth, "prefetch_depth") < 256:
         raise FeedError(f"prefetch_depth must be > 0 and < 256, it is {depth}")
     return depth

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.distribution.join import join_cluster
+from ipujax.distribution.join import join_tensorflow_cluster
 from ipujax.distribution.strategy import ReduceOp as ReduceOp
 from ipujax.distribution.strategy import WorkerStrategy, check
 from ipujax.distribution.summation import Summation
@@ -48,10 +48,10 @@ class IPUMultiWorkerStrategy(WorkerStrategy):
         ipu_device: str = "/device:IPU:0",
         variables_on_host: bool = False,
     ):
-        join_cluster()
+        join_tensorflow_cluster()
         super().__init__(ipu_device, Summation.WORKERS)
         self.cluster_resolver = cluster_resolver
-        self.variables_on_host = check.flag(variables_on_host, "variables_on_host")
+        self.variables_on_host = check.require_flag(variables_on_host, "variables_on_host")
 
 
 IPUMultiWorkerStrategyV1 = IPUMultiWorkerStrategy

@@ -16,9 +16,9 @@ from ipujax import events
 from ipujax.driver import tracing
 from ipujax.errors import FeedError, UnusedOutfeedError
 from ipujax.host.keys import keys_to_words, words_to_keys
-from ipujax.host.queues import Queue, check, deprecated
+from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import dtype_name, is_number, jaxpr, lists, ops
+from lowering import dtype_name, is_numeric_dtype, jaxpr, list_in_dir, ops
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 
@@ -28,14 +28,14 @@ def __dir__() -> list[str]:
 
 
 class IPUOutfeedMode(enum.Enum):
-    """What an outfeed keeps: every element that is enqueued, or the last one."""
+    """The elements that an outfeed keeps: all that are enqueued, or the last one."""
 
     ALL = "all"
     LAST = "get_last"
 
 
 @check.guard
-@lists("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
+@list_in_dir("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
 class IPUOutfeedQueue(Queue):
     """Collects what compiled code enqueues.
 
@@ -64,15 +64,19 @@ class IPUOutfeedQueue(Queue):
         io_batch_size: int = 1,
     ):
         mode = IPUOutfeedMode.ALL if outfeed_mode is None else outfeed_mode
-        check.instance(mode, IPUOutfeedMode, "outfeed_mode", "an IPUOutfeedMode, ALL or LAST")
+        check.require_instance(
+            mode, IPUOutfeedMode, "outfeed_mode", "an IPUOutfeedMode, ALL or LAST"
+        )
         if io_batch_size != 1:
             raise FeedError(
                 f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "
                 "loop, or with accumulate_outfeed in a pipeline"
             )
         replicated = replication_factor is not None
-        deprecated(self, replicated, "replication_factor", "it follows from the program")
-        deprecated(self, feed_name is not None, "feed_name", "names are generated")
+        warn_of_deprecated_argument(
+            self, replicated, "replication_factor", "it follows from the program"
+        )
+        warn_of_deprecated_argument(self, feed_name is not None, "feed_name", "names are generated")
         super().__init__(feed_name, device_ordinal)
         self.outfeed_mode = mode
         self._blocks: collections.deque[_Block] = collections.deque()
@@ -84,8 +88,8 @@ class IPUOutfeedQueue(Queue):
 
     @property
     def enqueued(self) -> bool:
-        """Whether the function being traced enqueues here; outside a trace, whether any does."""
-        frame = tracing.current()
+        """True if the function being traced enqueues here; outside a trace, if any does."""
+        frame = tracing.current_frame()
         return self._expected is not None if frame is None else frame.enqueues_to(self)
 
     @property
@@ -100,15 +104,15 @@ class IPUOutfeedQueue(Queue):
         original's habit of returning the operation from a loop body goes on working.
         """
         leaves, structure = jax.tree.flatten(keys_to_words(tensors))
-        arrays = [self._array(leaf) for leaf in leaves]
+        arrays = [self._require_sendable(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         tracing.note_enqueue(self, line)
         self.announce(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
-    def _array(self, leaf: Any) -> Any:
+    def _require_sendable(self, leaf: Any) -> Any:
         array = jnp.asarray(leaf)
-        if not is_number(array.dtype):
+        if not is_numeric_dtype(array.dtype):
             raise FeedError(
                 f"outfeed `{self.name}`: a {dtype_name(array)} cannot be sent to the host at "
                 f"{jaxpr.current_user_line() or 'an unknown line'}; send numbers or keys"
@@ -116,7 +120,7 @@ class IPUOutfeedQueue(Queue):
         return array
 
     def dequeue(self, wait_for_completion: bool = False) -> Any:
-        """What has been enqueued since the last time, as NumPy arrays in the enqueued structure.
+        """Returns the elements enqueued since the last call, as NumPy arrays.
 
         Args:
           wait_for_completion: first wait until no program that enqueues here is running.
@@ -139,10 +143,10 @@ class IPUOutfeedQueue(Queue):
                         "it; call enqueue inside the compiled function, and run or lower that first"
                     )
                 if self.keeps_last:
-                    return self._last()
+                    return self._last_element()
                 blocks, self._blocks = self._blocks, collections.deque()
                 self._fresh = False
-            return _joined(blocks or [self._expected.zeros(0)])
+            return _concatenate_blocks(blocks or [self._expected.make_zeros(0)])
 
     def __iter__(self) -> Iterator[Any]:
         """Yields one element after the other; waits for more while a program that enqueues runs.
@@ -155,16 +159,16 @@ class IPUOutfeedQueue(Queue):
                     self.changed.wait()
                 if not self._fresh:
                     return
-                element = self._next()
+                element = self._take_next()
             yield element
 
-    def _next(self) -> Any:
-        """The oldest element that has not been yielded."""
+    def _take_next(self) -> Any:
+        """Takes the oldest element that has not been yielded."""
         block = self._blocks[0]
-        element, rest = block.first()
+        element, remaining_block = block.split_first()
         if not self.keeps_last:
             self._blocks.popleft()
-            self._blocks.extendleft([rest] if rest is not None else [])
+            self._blocks.extendleft([remaining_block] if remaining_block is not None else [])
         self._fresh = bool(self._blocks) and not self.keeps_last
         return element
 
@@ -172,21 +176,21 @@ class IPUOutfeedQueue(Queue):
 
     @property
     def keeps_last(self) -> bool:
-        """Whether only the last element is kept."""
+        """True if only the last element is kept."""
         return self.outfeed_mode is IPUOutfeedMode.LAST
 
     def begin_run(self, replicas: int) -> None:
-        """A program that enqueues here starts."""
+        """Starts a run of a program that enqueues here."""
         super().begin_run(replicas)
         with self.changed:
             self.discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
 
     def announce(self, structure: Any, avals: Sequence[jaxpr.Aval]) -> None:
-        """There is a program that enqueues elements of this structure, with leaves like these."""
+        """Records the structure and avals of the elements that a program enqueues."""
         self._expected = _Form(structure, avals)
 
     def expect(self, replicas: int) -> None:
-        """A program that enqueues here was lowered for this many copies of the graph."""
+        """Records the number of replicas of a program that enqueues here."""
         if self._expected is not None and replicas > 1:
             self._expected = dc.replace(self._expected, replicas=replicas)
 
@@ -200,11 +204,11 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             if self.keeps_last:
                 self._blocks.clear()
-                block = block.tail()
-            elif self._blocks and not self._blocks[-1].fits(block):
+                block = block.last_only()
+            elif self._blocks and not self._blocks[-1].has_same_form(block):
                 raise FeedError(
-                    f"outfeed `{self.name}` holds elements like {self._blocks[-1].describe()} that "
-                    f"were not dequeued, and now gets {block.describe()}; dequeue it before a "
+                    f"outfeed `{self.name}` holds elements like {self._blocks[-1].describe_element()} that "
+                    f"were not dequeued, and now gets {block.describe_element()}; dequeue it before a "
                     "program that enqueues something else, or use two queues"
                 )
             self._blocks.append(block)
@@ -212,14 +216,16 @@ class IPUOutfeedQueue(Queue):
             self.changed.notify_all()
 
     def stand_in(self, count: int) -> Any:
-        """Zeros, as `dequeue` would give so many elements; None where no program enqueues here.
+        """Returns zeros as `dequeue` would give `count` elements; None if no program enqueues.
 
         For loops that send nothing, because synthetic data is used.
         """
         if self._expected is None:
             return None
-        block = self._expected.zeros(count)
-        return block.tail().first()[0] if self.keeps_last else _joined([block])
+        block = self._expected.make_zeros(count)
+        return (
+            block.last_only().split_first()[0] if self.keeps_last else _concatenate_blocks([block])
+        )
 
     def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
         """Takes one element (or `count` stacked) from a program under plain `jax.jit`."""
@@ -231,7 +237,7 @@ class IPUOutfeedQueue(Queue):
         finally:
             self.end_run()
 
-    def _last(self) -> Any:
+    def _last_element(self) -> Any:
         if use_synthetic_data_for(SyntheticDataCategory.Outfeed):
             raise UnusedOutfeedError(
                 f"outfeed `{self.name}`: mode LAST has nothing to give with synthetic data"
@@ -241,7 +247,7 @@ class IPUOutfeedQueue(Queue):
                 f"outfeed `{self.name}`: trying to get the last value from an unused outfeed; run "
                 "the program that enqueues to it first"
             )
-        return self._blocks[-1].first()[0]
+        return self._blocks[-1].split_first()[0]
 
     def _delete(self) -> None:
         with self.changed:
@@ -252,14 +258,14 @@ class IPUOutfeedQueue(Queue):
 
 @dc.dataclass(frozen=True)
 class _Form:
-    """What all elements have in common: their structure, and the leaves of one replica."""
+    """The structure, avals and replicas of the elements of an outfeed."""
 
     structure: Any
     avals: Sequence[jaxpr.Aval]
     replicas: int = 1
 
-    def zeros(self, count: int) -> _Block:
-        """So many elements of this form."""
+    def make_zeros(self, count: int) -> _Block:
+        """Returns a block of zero elements of this form."""
         lead = (count,) if self.replicas == 1 else (count, self.replicas)
         arrays = [np.zeros((*lead, *aval.shape), aval.dtype) for aval in self.avals]
         return _Block(self.structure, arrays, self.replicas, count)
@@ -274,32 +280,36 @@ class _Block:
     replicas: int
     count: int
 
-    def first(self) -> tuple[Any, _Block | None]:
-        """The first element, and a block of the others if there are any."""
+    def split_first(self) -> tuple[Any, _Block | None]:
+        """Returns the first element, and a block of the others if there are any."""
         leaves = [array[0] for array in self.arrays]
         element = words_to_keys(jax.tree.unflatten(self.structure, leaves))
         if self.count == 1:
             return element, None
-        rest = [array[1:] for array in self.arrays]
-        return element, _Block(self.structure, rest, self.replicas, self.count - 1)
+        remaining_arrays = [array[1:] for array in self.arrays]
+        return element, _Block(self.structure, remaining_arrays, self.replicas, self.count - 1)
 
-    def tail(self) -> _Block:
-        """The last element alone."""
+    def last_only(self) -> _Block:
+        """Returns a block of the last element alone."""
         last = [array[-1:].copy() for array in self.arrays]
         return _Block(self.structure, last, self.replicas, 1)
 
-    def fits(self, other: _Block) -> bool:
-        """Whether both can be dequeued as one."""
-        mine = [(a.shape[1:], a.dtype) for a in self.arrays]
-        theirs = [(a.shape[1:], a.dtype) for a in other.arrays]
-        return (self.structure, self.replicas, mine) == (other.structure, other.replicas, theirs)
+    def has_same_form(self, other_block: _Block) -> bool:
+        """Returns whether two blocks can be dequeued together."""
+        own_forms = [(a.shape[1:], a.dtype) for a in self.arrays]
+        other_forms = [(a.shape[1:], a.dtype) for a in other_block.arrays]
+        return (self.structure, self.replicas, own_forms) == (
+            other_block.structure,
+            other_block.replicas,
+            other_forms,
+        )
 
-    def describe(self) -> str:
-        """Shapes and dtypes of one element."""
+    def describe_element(self) -> str:
+        """Describes the shapes and dtypes of one element."""
         return ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in self.arrays) or "nothing"
 
 
-def _joined(blocks: Sequence[_Block]) -> Any:
+def _concatenate_blocks(blocks: Sequence[_Block]) -> Any:
     columns = zip(*(block.arrays for block in blocks), strict=True)
     leaves = [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in columns]
     return words_to_keys(jax.tree.unflatten(blocks[0].structure, leaves))

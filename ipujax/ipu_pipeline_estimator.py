@@ -1,4 +1,4 @@
-"""`IPUPipelineEstimator`: an estimator whose model is cut into stages.
+"""`IPUPipelineEstimator`: an estimator whose model is split into pipeline stages.
 
 Chapter 18.12.2 of the original's API (seed 001).
 """
@@ -10,8 +10,8 @@ from typing import Any
 
 from ipujax.estimators.checks import check
 from ipujax.estimators.estimator import Estimator
-from ipujax.estimators.mode import Mode, Settings
-from ipujax.estimators.model_fn import ByName
+from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.model_fn import FunctionByName
 from ipujax.estimators.pipeline_mode import PipelineMode
 from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec as IPUPipelineEstimatorSpec
 from ipujax.estimators.spec import ModeKeys as ModeKeys
@@ -60,18 +60,18 @@ class IPUPipelineEstimator(Estimator):
     ):
         super().__init__(model_fn, model_dir, config, params, warm_start_from, init_fn)
         if getattr(self.config.train_distribute, "variables_on_host", False):
-            raise check.refuse(
+            raise check.value_error(
                 "train_distribute has variables_on_host, which pipelines do not support",
                 "leave it out: variables of pipelines can be offloaded instead",
             )
-        self._function = ByName(model_fn, "model_fn", (*_OFFERED, "features", "labels"))
+        self._function = FunctionByName(model_fn, "model_fn", (*_OFFERED, "features", "labels"))
         for name in ("features", "labels"):
             if self._function.takes(name):
-                raise check.refuse(
+                raise check.value_error(
                     f"the model_fn of a pipeline estimator must not have `{name}`: it is given to "
                     "the first stage",
                     "take it there",
                 )
 
-    def _new_mode(self, settings: Settings, mode: str) -> Mode:
+    def _new_mode(self, settings: EstimatorSettings, mode: str) -> EstimatorMode:
         return PipelineMode(mode, self._function, settings)

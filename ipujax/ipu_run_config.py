@@ -1,4 +1,4 @@
-"""How estimators run: on which IPUs, how many steps in a device loop, where and when they save.
+"""The configuration of estimators: IPUs, steps per device loop, checkpoints and logging.
 
 For example::
 
@@ -24,8 +24,8 @@ from ipujax.checks.arguments import Checks
 from ipujax.config import IPUConfig
 from ipujax.distribution.strategy import WorkerStrategy
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
-from ipujax.system.devices import devices_of
-from ipujax.system.tf_config import Cluster, Task, current_task
+from ipujax.system.devices import build_logical_devices
+from ipujax.system.tf_config import Cluster, Task, read_current_task
 
 __all__ = ["IPURunConfig", "RunConfig"]
 
@@ -52,7 +52,7 @@ _COUNTS = {
 @_check.guard
 @dc.dataclass(frozen=True)
 class IPURunConfig:
-    """What an estimator needs to know of IPUs.
+    """The IPU options of an estimator: replicas, shards, and steps per device loop.
 
     Attributes:
       iterations_per_loop: mini-batches that a device loop, a "session run", consumes; so much the
@@ -82,37 +82,37 @@ class IPURunConfig:
     autosharding: bool = False
 
     def __post_init__(self) -> None:
-        if _check.flag(self.autosharding, "autosharding"):
+        if _check.require_flag(self.autosharding, "autosharding"):
             raise ConfigNotImplementedError(
                 "IPURunConfig has autosharding, which is not there",
                 fix="mark the parts of the model by scopes.ipu_shard, and set num_shards",
             )
         for name in ("iterations_per_loop", "num_replicas", "num_shards"):
-            _check.integer(getattr(self, name), name, at_least=1)
-        _check.integer(self.ordinal, "ordinal", at_least=0)
-        _check.flag(self.compile_summary, "compile_summary")
-        _check.instance(self.ipu_options, IPUConfig, "ipu_options", optional=True)
+            _check.require_integer(getattr(self, name), name, at_least=1)
+        _check.require_integer(self.ordinal, "ordinal", at_least=0)
+        _check.require_flag(self.compile_summary, "compile_summary")
+        _check.require_instance(self.ipu_options, IPUConfig, "ipu_options", optional=True)
         if self.prefetch_depth is not None:
-            _check.integer(self.prefetch_depth, "prefetch_depth", at_least=1)
-        wanted = self.num_replicas * self.num_shards
+            _check.require_integer(self.prefetch_depth, "prefetch_depth", at_least=1)
+        needed_ipus = self.num_replicas * self.num_shards
         product = f"num_replicas={self.num_replicas} x num_shards={self.num_shards}"
         if self.ipu_options is None:
-            if wanted > 1:
-                raise _check.refuse(
+            if needed_ipus > 1:
+                raise _check.value_error(
                     f"{product} requires more than one device, and ipu_options is None",
-                    f"give ipu_options: an IPUConfig with auto_select_ipus = {wanted}",
+                    f"give ipu_options: an IPUConfig with auto_select_ipus = {needed_ipus}",
                 )
             return
-        devices = devices_of(self.ipu_options)
+        devices = build_logical_devices(self.ipu_options)
         if self.ordinal >= len(devices):
-            raise _check.refuse(
+            raise _check.value_error(
                 f"ordinal is {self.ordinal}, but ipu_options has {len(devices)} device(s)",
                 f"give an ordinal below {len(devices)}, or ipu_options more devices",
             )
         ipus = devices[self.ordinal].num_ipus
-        if ipus != wanted:
-            raise _check.refuse(
-                f"{product} takes {wanted} IPUs, but {devices[self.ordinal].name} of ipu_options "
+        if ipus != needed_ipus:
+            raise _check.value_error(
+                f"{product} takes {needed_ipus} IPUs, but {devices[self.ordinal].name} of ipu_options "
                 f"has {ipus}",
                 "replicas x shards must be all IPUs of the device: change them, or "
                 "auto_select_ipus (or select_ipus)",
@@ -122,7 +122,7 @@ class IPURunConfig:
 @_check.guard
 @dc.dataclass(frozen=True, eq=False)
 class RunConfig:
-    """How an estimator runs, saves and logs.
+    """The options with which an estimator runs, saves and logs.
 
     Which process of several this one is, `task`, comes from the environment variable `TF_CONFIG`.
 
@@ -175,23 +175,23 @@ class RunConfig:
     experimental_distribute: Any = None
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: float = 7200
-    task: Task = dc.field(default_factory=current_task)
+    task: Task = dc.field(default_factory=read_current_task)
 
     def __post_init__(self) -> None:
-        task = _check.instance(self.task, Task, "task")
-        self._become("ipu_run_config", _or(IPURunConfig(), self.ipu_run_config))
-        self._become("master", _or(task.master, self.master))
-        self._become("model_dir", self._own_model_dir(task))
+        task = _check.require_instance(self.task, Task, "task")
+        self._set_field("ipu_run_config", _value_or_default(IPURunConfig(), self.ipu_run_config))
+        self._set_field("master", _value_or_default(task.master, self.master))
+        self._set_field("model_dir", self._resolve_model_dir(task))
         by_steps = self.save_checkpoints_steps is not _DEFAULT
         by_seconds = self.save_checkpoints_secs is not _DEFAULT
         if not by_steps:
-            self._become("save_checkpoints_steps", None)
+            self._set_field("save_checkpoints_steps", None)
         if not by_seconds:
-            self._become("save_checkpoints_secs", None if by_steps else _DEFAULT_SECONDS)
-        self._check()
+            self._set_field("save_checkpoints_secs", None if by_steps else _DEFAULT_SECONDS)
+        self._check_options()
 
     def replace(self, **changes: Any) -> RunConfig:
-        """The same with other values.
+        """Returns a copy with other values.
 
         Setting `save_checkpoints_steps` unsets `save_checkpoints_secs`, and the other way round.
 
@@ -202,7 +202,7 @@ class RunConfig:
         names = [field.name for field in dc.fields(self)]
         for name in changes:
             if name not in names:
-                raise _check.refuse_type(
+                raise _check.type_error(
                     f"a RunConfig has no {name!r}", f"use one of {', '.join(names)}"
                 )
         when = {"save_checkpoints_steps", "save_checkpoints_secs"}
@@ -217,33 +217,33 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process does: `worker`, `chief`, `ps` or `evaluator`."""
+        """The role of this process: `worker`, `chief`, `ps` or `evaluator`."""
         return self.task.type
 
     @property
     def task_id(self) -> int:
-        """Which one of its type this process is."""
+        """The index of this process among those of its type."""
         return self.task.index
 
     @property
     def global_id_in_cluster(self) -> int | None:
-        """Its number among all: the chief is 0, and `ps` come last; None for an evaluator."""
+        """The number of this process among all: the chief is 0; None for an evaluator."""
         return self.task.global_id
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the process that writes checkpoints: of a strategy, the first worker."""
+        """True for the process that writes checkpoints: in a strategy, the first worker."""
         strategy: WorkerStrategy | None = self.train_distribute
         return self.task.is_chief if strategy is None else strategy.extended.should_checkpoint
 
     @property
     def num_ps_replicas(self) -> int:
-        """How many parameter servers there are."""
+        """The number of parameter servers."""
         return self.task.parameter_servers
 
     @property
     def num_worker_replicas(self) -> int:
-        """How many processes train, the chief among them: of a strategy, all its workers."""
+        """The number of processes that train, with the chief: in a strategy, all workers."""
         strategy: WorkerStrategy | None = self.train_distribute
         return self.task.workers if strategy is None else strategy.num_replicas_in_sync
 
@@ -254,51 +254,54 @@ class RunConfig:
 
     @property
     def evaluator_master(self) -> str:
-        """The same; the original's documentation calls it so."""
+        """The address for evaluation, under the name in the original's documentation."""
         return self.evaluation_master
 
-    def _become(self, name: str, value: Any) -> None:
+    def _set_field(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _own_model_dir(self, task: Task) -> str | None:
+    def _resolve_model_dir(self, task: Task) -> str | None:
         if self.model_dir is None:
             return task.model_dir
-        own = os.fspath(_check.path(self.model_dir, "model_dir"))
-        if not own:
-            raise _check.refuse("model_dir is empty", "give a directory, or None")
-        if task.model_dir not in (None, own):
-            raise _check.refuse(
-                f"model_dir is {own!r}, but TF_CONFIG says {task.model_dir!r}", "give one of them"
+        directory = os.fspath(_check.require_path(self.model_dir, "model_dir"))
+        if not directory:
+            raise _check.value_error("model_dir is empty", "give a directory, or None")
+        if task.model_dir not in (None, directory):
+            raise _check.value_error(
+                f"model_dir is {directory!r}, but TF_CONFIG says {task.model_dir!r}",
+                "give one of them",
             )
-        return own
+        return directory
 
-    def _check(self) -> None:
-        _check.instance(self.ipu_run_config, IPURunConfig, "ipu_run_config")
-        _check.text(self.master, "master")
+    def _check_options(self) -> None:
+        _check.require_instance(self.ipu_run_config, IPURunConfig, "ipu_run_config")
+        _check.require_text(self.master, "master")
         for name, least in _COUNTS.items():
             value = getattr(self, name)
             if value is not None:
-                _check.integer(value, name, at_least=least)
+                _check.require_integer(value, name, at_least=least)
         if not -(2**63) <= (self.tf_random_seed or 0) < 2**63:
-            raise _check.refuse(
+            raise _check.value_error(
                 f"tf_random_seed is {self.tf_random_seed}, which has more than 64 bits",
                 "give a smaller number",
             )
         if self.save_checkpoints_secs is not None:
-            _seconds(self.save_checkpoints_secs, "save_checkpoints_secs")
+            _check_duration(self.save_checkpoints_secs, "save_checkpoints_secs")
             if self.save_checkpoints_steps is not None:
-                raise _check.refuse(
+                raise _check.value_error(
                     "save_checkpoints_steps and save_checkpoints_secs are both set", "set one"
                 )
         for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
-            if not _seconds(getattr(self, name), name):
-                raise _check.refuse(f"{name} is 0", "give more than 0")
-        _check.function(self.device_fn, "device_fn", optional=True)
+            if not _check_duration(getattr(self, name), name):
+                raise _check.value_error(f"{name} is 0", "give more than 0")
+        _check.require_function(self.device_fn, "device_fn", optional=True)
         if self.protocol is not None:
-            _check.one_of(self.protocol, ("grpc", "grpc+verbs"), "protocol")
+            _check.require_one_of(self.protocol, ("grpc", "grpc+verbs"), "protocol")
         for name in ("train_distribute", "eval_distribute"):
-            wanted = "a strategy, such as IPUMultiWorkerStrategy()"
-            _check.instance(getattr(self, name), WorkerStrategy, name, wanted, optional=True)
+            expected = "a strategy, such as IPUMultiWorkerStrategy()"
+            _check.require_instance(
+                getattr(self, name), WorkerStrategy, name, expected, optional=True
+            )
         if self.experimental_distribute is not None:
             raise ConfigNotImplementedError(
                 f"experimental_distribute is {self.experimental_distribute!r}, which is not there",
@@ -306,14 +309,14 @@ class RunConfig:
             )
 
 
-def _or(default: Any, given: Any) -> Any:
-    return default if given is None else given
+def _value_or_default(default: Any, value: Any) -> Any:
+    return default if value is None else value
 
 
-def _seconds(value: Any, what: str) -> float:
-    """A number of seconds or hours, from 0 on."""
+def _check_duration(value: Any, argument: str) -> float:
+    """Checks a number of seconds or hours, from 0 on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise _check.other_than("a number", value, what)
+        raise _check.wrong_type_error("a number", value, argument)
     if not 0 <= value < math.inf:
-        raise _check.refuse(f"{what} is {value}", "give a finite number, 0 or more")
+        raise _check.value_error(f"{argument} is {value}", "give a finite number, 0 or more")
     return value

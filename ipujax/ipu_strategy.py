@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any
 
 from ipujax.checks.arrays import check
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.join import count_replica_groups
 from ipujax.driver.compiler import CompiledFunction, compile
 from ipujax.frontends import keras_backend
 from ipujax.keras import extension, strategy
@@ -52,8 +52,8 @@ class IPUStrategy:
     def __init__(
         self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
     ):
-        check.text(ipu_device, "ipu_device")
-        check.flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
+        check.require_text(ipu_device, "ipu_device")
+        check.require_flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
         SYSTEM.device(ipu_device)
         self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)
         self._compiled: dict[tuple[int, ...], CompiledFunction] = {}
@@ -61,18 +61,18 @@ class IPUStrategy:
     @property
     def num_replicas_in_sync(self) -> int:
         """Copies of a model of one IPU that the device runs, and those of other instances."""
-        return self._strategy.replicas() * instance_count()
+        return self._strategy.count_replicas() * count_replica_groups()
 
     @contextlib.contextmanager
     def scope(self) -> Generator[IPUStrategy]:
-        """The scope in which models are built, compiled and run.
+        """Opens the scope in which models are built, compiled and run.
 
         Raises:
           KerasError: (a `ValueError`) Keras is imported, on another backend than JAX.
         """
-        if keras_backend.expected():
-            extension.extend()
-        with ipu_scope(self._strategy.device), strategy.entered(self._strategy):
+        if keras_backend.is_keras_expected():
+            extension.extend_keras()
+        with ipu_scope(self._strategy.device), strategy.enter_strategy(self._strategy):
             yield self
 
     def run(
@@ -88,10 +88,10 @@ class IPUStrategy:
           args: of the function.
           kwargs: of the function, by name.
         """
-        check.function(fn, "fn of IPUStrategy.run")
-        positional = check.sequence(args, "args of IPUStrategy.run")
-        check.instance(kwargs, Mapping, "kwargs of IPUStrategy.run", optional=True)
-        key = _identity(fn)
+        check.require_function(fn, "fn of IPUStrategy.run")
+        positional = check.require_sequence(args, "args of IPUStrategy.run")
+        check.require_instance(kwargs, Mapping, "kwargs of IPUStrategy.run", optional=True)
+        key = _function_key(fn)
         if key not in self._compiled:
             self._compiled[key] = compile(fn, device=self._strategy.device)
         return self._compiled[key](*positional, **dict(kwargs or {}))
@@ -99,8 +99,8 @@ class IPUStrategy:
     experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
 
 
-def _identity(fn: Callable[..., Any]) -> tuple[int, ...]:
-    """Of a function that is kept: others may be equal to it, and compute something else."""
+def _function_key(fn: Callable[..., Any]) -> tuple[int, ...]:
+    """Returns a key that identifies a function as an object; equal functions have other keys."""
     if isinstance(fn, types.MethodType):  # a new one each time that it is looked up
         return id(fn.__self__), id(fn.__func__)
     return (id(fn),)

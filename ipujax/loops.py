@@ -1,4 +1,4 @@
-"""Loops on the device: a fixed number of iterations, or as long as a condition holds."""
+"""Loops on the device: for a fixed number of iterations, or while a condition holds."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.arguments import as_list, is_series, misfit
+from ipujax.checks.arguments import as_list, find_signature_mismatch, is_series
 from ipujax.checks.arrays import ArrayChecks
 from ipujax.checks.iterators import watch_iterators
 from ipujax.checks.lines import api_boundary
 from ipujax.checks.parameter_names import parameter_names
-from ipujax.checks.structures import shown
+from ipujax.checks.structures import structure_text
 from ipujax.driver import tracing
 from ipujax.errors import LoopTypeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
@@ -59,15 +59,17 @@ def repeat(
       LoopTypeError: (a `TypeError`) a body with other arguments or results than the loop needs.
       OutOfRangeError: when run, if the data set ends before the loop.
     """
-    _check.flag(use_while_v1, "use_while_v1")
-    count = _count(n)
-    with tracing.loop(count if isinstance(count, int) else None):
+    _check.require_flag(use_while_v1, "use_while_v1")
+    count = _check_trip_count(n)
+    with tracing.trace_loop_body(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
     if not ops.uses_streams(loop.body):
-        return loop.result(_plain_repeat(loop, count))
+        return loop.unflatten_result(_plain_repeat(loop, count))
     names = parameter_names(body, range(len(loop.variables)))
-    final = ops.repeat(loop.body, loop.consts, loop.initial, count, loop.structure, names=names)
-    return loop.result(final)
+    final = ops.repeat_with_queues(
+        loop.body, loop.consts, loop.initial, count, loop.structure, names=names
+    )
+    return loop.unflatten_result(final)
 
 
 @_check.guard
@@ -96,12 +98,12 @@ def while_loop(
     Raises:
       LoopTypeError: (a `TypeError`) wrong signature of `condition` or `body`.
     """
-    _check.flag(use_while_v1, "use_while_v1")
-    _check.function(condition, "the condition of while_loop")
+    _check.require_flag(use_while_v1, "use_while_v1")
+    _check.require_function(condition, "the condition of while_loop")
     loop = _Loop("while_loop", body, inputs, infeed_queue)
     _check_arity("the condition", condition, loop.variables)
 
-    def test(carried: Any) -> Any:
+    def evaluate_condition(carried: Any) -> Any:
         done, flat = carried
         answer = jnp.asarray(condition(*jax.tree.unflatten(loop.structure, flat)))
         if answer.shape != () or answer.dtype != jnp.bool_:
@@ -110,7 +112,7 @@ def while_loop(
             )
         return answer if limit is None else answer & (done < limit)
 
-    def step(carried: Any) -> Any:
+    def run_body_and_count(carried: Any) -> Any:
         done, flat = carried
         stepped = jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *flat])
         # JAX would take variables that never change out of the loop; the error that a data set's
@@ -119,10 +121,12 @@ def while_loop(
             jnp.copy(new) if new is old else new for new, old in zip(stepped, flat, strict=True)
         ]
 
-    limit = None if maximum_iterations is None else _count(maximum_iterations)
+    limit = None if maximum_iterations is None else _check_trip_count(maximum_iterations)
     with watch_iterators(condition, "the condition of while_loop"):
-        _, final = lax.while_loop(test, step, (jnp.int32(0), loop.initial))
-    return loop.result(final)
+        _, final = lax.while_loop(
+            evaluate_condition, run_body_and_count, (jnp.int32(0), loop.initial)
+        )
+    return loop.unflatten_result(final)
 
 
 class _Loop:
@@ -131,13 +135,13 @@ class _Loop:
     def __init__(
         self, name: str, body: Callable[..., Any], inputs: Any, infeed_queue: IPUInfeedQueue | None
     ):
-        _check.instance(infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
-        _check.function(body, f"the body of {name}")
+        _check.require_instance(infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
+        _check.require_function(body, f"the body of {name}")
         self.name = name
         self.variables = as_list(inputs)
-        _check.leaves(self.variables, f"the loop variables of {name}")
+        _check.require_array_leaves(self.variables, f"the loop variables of {name}")
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
-        self.initial = [_strong(leaf) for leaf in leaves]
+        self.initial = [_without_weak_type(leaf) for leaf in leaves]
         self.avals = [jax.typeof(leaf) for leaf in self.initial]
         element = infeed_queue.arguments() if infeed_queue else ([], {})
         _check_arity("the loop body", body, self.variables, element)
@@ -145,30 +149,32 @@ class _Loop:
         def flat_body(*flat: Any) -> list[Any]:
             variables = jax.tree.unflatten(self.structure, flat)
             args, kwargs = infeed_queue.next_element(self.structure) if infeed_queue else ([], {})
-            return self._leaving(body(*variables, *args, **kwargs))
+            return self._check_results(body(*variables, *args, **kwargs))
 
         with watch_iterators(body, f"the body of {name}"):
-            self.body, self.consts = jaxpr.hoisted(jaxpr.trace_flat(flat_body, self.avals))
+            self.body, self.consts = jaxpr.constants_to_arguments(
+                jaxpr.trace_flat(flat_body, self.avals)
+            )
 
-    def _leaving(self, results: Any) -> list[Any]:
-        """The flat new loop variables, once they fit the old ones."""
+    def _check_results(self, results: Any) -> list[Any]:
+        """Returns the flat new loop variables, and checks that they fit the old ones."""
         variables = self._as_variables(results)
         leaves, structure = jax.tree.flatten(tuple(variables))
         if structure != self.structure:
             raise LoopTypeError(
                 f"the body of {self.name} returned another structure than it got:\n"
-                f"  got      {shown(self.structure)}\n"
-                f"  returned {'nothing' if results is None else shown(structure)}",
+                f"  got      {structure_text(self.structure)}\n"
+                f"  returned {'nothing' if results is None else structure_text(structure)}",
                 fix="return the loop variables in the order and structure of `inputs`",
             )
         arrays = [jnp.asarray(leaf) for leaf in leaves]
         for number, (array, aval) in enumerate(zip(arrays, self.avals, strict=True)):
-            before = f"{aval.dtype}{list(aval.shape)}"
-            after = f"{array.dtype}{list(array.shape)}"
-            if after != before:
+            old_form = f"{aval.dtype}{list(aval.shape)}"
+            new_form = f"{array.dtype}{list(array.shape)}"
+            if new_form != old_form:
                 raise LoopTypeError(
-                    f"leaf {number} of the loop variables of {self.name} went in as {before} and "
-                    f"came out of the body as {after}",
+                    f"leaf {number} of the loop variables of {self.name} went in as {old_form} and "
+                    f"came out of the body as {new_form}",
                     fix="keep shapes, and cast in the body (`.astype`) or the initial value",
                 )
         return arrays
@@ -184,50 +190,50 @@ class _Loop:
             values = values[:-1]
         return values
 
-    def result(self, flat: Sequence[Any]) -> Any:
-        """The loop's result, in the structure of its inputs."""
+    def unflatten_result(self, flat: Sequence[Any]) -> Any:
+        """Returns the loop's result in the structure of its inputs."""
         variables = jax.tree.unflatten(self.structure, flat)
         return variables[0] if len(variables) == 1 else variables
 
 
 def _plain_repeat(loop: _Loop, count: Any) -> Sequence[Any]:
-    """Without queues the loop is one of JAX's own."""
+    """Runs a loop without queues as one of JAX's own loops."""
 
-    def step(carried: Sequence[Any]) -> list[Any]:
+    def run_body(carried: Sequence[Any]) -> list[Any]:
         return jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *carried])
 
     if isinstance(count, int):
-        final, _ = lax.scan(lambda c, _: (step(c), None), loop.initial, None, length=count)
+        final, _ = lax.scan(lambda c, _: (run_body(c), None), loop.initial, None, length=count)
         return final
-    return lax.fori_loop(0, count, lambda _, c: step(c), loop.initial)
+    return lax.fori_loop(0, count, lambda _, c: run_body(c), loop.initial)
 
 
-def _strong(leaf: Any) -> Any:
-    """An array whose dtype does not give way to the body's, as a Python number's would."""
+def _without_weak_type(leaf: Any) -> Any:
+    """Returns an array without a weak type, which the body's dtype would replace."""
     array = jnp.asarray(leaf)
     weak = jax.typeof(array).weak_type
     return lax.convert_element_type(array, array.dtype) if weak else array
 
 
-def _count(n: Any) -> Any:
-    """A trip count: a Python int if it is known, else an int32 scalar."""
+def _check_trip_count(n: Any) -> Any:
+    """Returns a trip count: a Python int if it is known, else an int32 scalar."""
     if jaxpr.is_tracer(n):
         if n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
             return n.astype(jnp.int32)
-    return _check.integer(n, "a number of iterations", 0)
+    return _check.require_integer(n, "a number of iterations", 0)
 
 
 def _check_arity(
-    what: str,
+    description: str,
     function: Callable[..., Any],
     variables: Sequence[Any],
     element: tuple[list[Any], dict[str, Any]] = ([], {}),
 ) -> None:
     args, kwargs = element
-    if refusal := misfit(function, [*variables, *args], kwargs):
+    if refusal := find_signature_mismatch(function, [*variables, *args], kwargs):
         signature, mismatch = refusal
         keywords = f" (by keyword: {', '.join(map(str, kwargs))})" if kwargs else ""
         raise LoopTypeError(
-            f"{what} takes {signature}, but the loop has {len(variables)} input(s) and "
+            f"{description} takes {signature}, but the loop has {len(variables)} input(s) and "
             f"{len(args) + len(kwargs)} infeed element(s){keywords}: {mismatch}"
         )

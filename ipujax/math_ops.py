@@ -61,91 +61,95 @@ def serialized_matmul(
         fit, a factor that does not divide, and an unknown dimension.
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
-    left = _matrix(a, "a", transpose_a)
-    right = _matrix(b, "b", transpose_b)
-    _check_pair(left, right)
+    matrix_a = _check_matrix(a, "a", transpose_a)
+    matrix_b = _check_matrix(b, "b", transpose_b)
+    _check_pair(matrix_a, matrix_b)
     if serialization_dimension not in tuple(_DIMENSIONS):
-        raise check.refuse(
+        raise check.value_error(
             f"serialized_matmul has no serialization_dimension {serialization_dimension!r}",
             f"use one of {', '.join(_DIMENSIONS)}",
         )
     letter, *_ = _DIMENSIONS[serialization_dimension]
-    extent = {"m": left.shape[-2], "k": left.shape[-1], "n": right.shape[-1]}[letter]
-    factor = check.integer(serialization_factor, "the serialization_factor of serialized_matmul")
+    extent = {"m": matrix_a.shape[-2], "k": matrix_a.shape[-1], "n": matrix_b.shape[-1]}[letter]
+    factor = check.require_integer(
+        serialization_factor, "the serialization_factor of serialized_matmul"
+    )
     if factor < 1 or extent % factor:
-        raise check.refuse(
+        raise check.value_error(
             f"the serialization_factor of serialized_matmul is {factor}, but "
             f"{serialization_dimension} splits {letter}, which is {extent}",
             f"use a divisor of {extent}",
         )
-    with check.scope(name):
+    with check.operator_scope(name):
         if factor == 1:
-            return jnp.matmul(left, right)
-        return _in_parts(left, right, factor, serialization_dimension)
+            return jnp.matmul(matrix_a, matrix_b)
+        return _multiply_in_parts(matrix_a, matrix_b, factor, serialization_dimension)
 
 
-def _in_parts(a: jax.Array, b: jax.Array, factor: int, dimension: str) -> jax.Array:
+def _multiply_in_parts(a: jax.Array, b: jax.Array, factor: int, dimension: str) -> jax.Array:
     # Parts go through the loop as its inputs and outputs: their derivatives then are parts, too.
     _, of_a, of_b, of_product = _DIMENSIONS[dimension]
-    parts_a = None if of_a is None else _split(a, of_a, factor)
-    parts_b = None if of_b is None else _split(b, of_b, factor)
+    parts_a = None if of_a is None else _split_axis(a, of_a, factor)
+    parts_b = None if of_b is None else _split_axis(b, of_b, factor)
 
-    def multiply(total: Any, parts: tuple[Any, Any]) -> tuple[Any, Any]:
+    def multiply_part(total: Any, parts: tuple[Any, Any]) -> tuple[Any, Any]:
         part_a, part_b = parts
         product = jnp.matmul(a if part_a is None else part_a, b if part_b is None else part_b)
         return (total, product) if total is None else (total + product, None)
 
     if of_product is not None:
-        _, products = lax.scan(multiply, None, (parts_a, parts_b))
-        return _joined(products, of_product)
+        _, products = lax.scan(multiply_part, None, (parts_a, parts_b))
+        return _merge_axis(products, of_product)
     shape = (*jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
     wide = jnp.float32 if a.dtype == jnp.float16 else a.dtype
-    total, _ = lax.scan(multiply, jnp.zeros(shape, wide), (parts_a, parts_b))
+    total, _ = lax.scan(multiply_part, jnp.zeros(shape, wide), (parts_a, parts_b))
     return total.astype(a.dtype)
 
 
-def _split(x: jax.Array, axis: int, factor: int) -> jax.Array:
-    """Parts of an axis that is counted from the end, `[factor, ...]`."""
+def _split_axis(x: jax.Array, axis: int, factor: int) -> jax.Array:
+    """Splits an axis, counted from the end, into parts `[factor, ...]`."""
     axis += x.ndim
     extents = *x.shape[:axis], factor, x.shape[axis] // factor, *x.shape[axis + 1 :]
     return jnp.moveaxis(x.reshape(extents), axis, 0)
 
 
-def _joined(parts: jax.Array, axis: int) -> jax.Array:
-    """What `_split` takes apart."""
+def _merge_axis(parts: jax.Array, axis: int) -> jax.Array:
+    """Merges the parts of an axis: the inverse of `_split_axis`."""
     axis += parts.ndim - 1
     extents = list(parts.shape[1:])
     extents[axis] *= len(parts)
     return jnp.moveaxis(parts, 0, axis).reshape(extents)
 
 
-def _matrix(x: Any, name: str, transpose: bool) -> jax.Array:
-    matrix = check.array(x, f"the {name} of serialized_matmul")
+def _check_matrix(x: Any, name: str, transpose: bool) -> jax.Array:
+    matrix = check.require_array(x, f"the {name} of serialized_matmul")
     if matrix.dtype.name not in _DTYPES:
-        raise check.refuse(
+        raise check.value_error(
             f"the {name} of serialized_matmul is {matrix.dtype}", f"use one of {', '.join(_DTYPES)}"
         )
     if matrix.ndim < 2:
-        raise check.refuse(
+        raise check.value_error(
             f"the {name} of serialized_matmul has shape {list(matrix.shape)}",
             "give it at least two dimensions",
         )
-    swap = check.flag(transpose, f"the transpose_{name} of serialized_matmul")
+    swap = check.require_flag(transpose, f"the transpose_{name} of serialized_matmul")
     return jnp.swapaxes(matrix, -1, -2) if swap else matrix
 
 
 def _check_pair(a: jax.Array, b: jax.Array) -> None:
     shapes = f"{list(a.shape)} and {list(b.shape)}, after transpositions,"
     if a.dtype != b.dtype:
-        raise check.refuse(f"serialized_matmul got {a.dtype} and {b.dtype}", "cast one of them")
+        raise check.value_error(
+            f"serialized_matmul got {a.dtype} and {b.dtype}", "cast one of them"
+        )
     if a.shape[-1] != b.shape[-2]:
-        raise check.refuse(
+        raise check.value_error(
             f"the shapes {shapes} do not multiply", "a is [..., m, k] and b [..., k, n]"
         )
     try:
         jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise check.refuse(
+        raise check.value_error(
             f"the shapes {shapes} do not fit in front of their matrices",
             "give both the same batch dimensions",
         ) from None

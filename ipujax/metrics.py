@@ -1,4 +1,4 @@
-"""Metrics of evaluations: what is summed up on the device, and what the sums say at the end.
+"""Metrics of evaluations: totals summed on the device, and values computed from them at the end.
 
     metric = ipu.metrics.accuracy(labels, predictions)     # of a batch, in a model
     totals = jax.tree.map(jnp.add, totals, metric.totals)   # over steps, and over replicas
@@ -43,7 +43,7 @@ _Totals = dict[str, jax.Array]
 @jax.tree_util.register_dataclass
 @dc.dataclass(frozen=True)
 class Metric:
-    """What a batch adds to a metric; a pytree, whose `result` is static.
+    """The totals that a batch adds to a metric, and the function from totals to its value.
 
     Attributes:
       totals: a pytree of arrays, which are added up over all steps and replicas.
@@ -54,7 +54,7 @@ class Metric:
     result: Callable[[Any], Any] = dc.field(metadata={"static": True})
 
     def __post_init__(self) -> None:
-        check.function(self.result, "the result of a Metric")
+        check.require_function(self.result, "the result of a Metric")
 
 
 @check.guard
@@ -65,7 +65,7 @@ def mean(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The weighted mean of all values; 0 where the weights add up to 0.
+    """Computes the weighted mean of all values; 0 where the weights add up to 0.
 
     Args:
       values: of any shape.
@@ -81,8 +81,8 @@ def mean(
       ConfigTypeError: (a `TypeError`) what is no array of numbers.
     """
     _refuse_collections("mean", metrics_collections, updates_collections)
-    with check.scope(name):
-        return Metric(_mean_totals(_floats(values, "the values of mean"), weights), _ratio)
+    with check.operator_scope(name):
+        return Metric(_mean_totals(_to_float32(values, "the values of mean"), weights), _safe_ratio)
 
 
 @check.guard
@@ -94,7 +94,7 @@ def accuracy(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """How often predictions are equal to labels.
+    """Computes the fraction of predictions that equal their labels.
 
     Args:
       labels: the truth.
@@ -111,10 +111,10 @@ def accuracy(
       ConfigTypeError: (a `TypeError`) what is no array of numbers.
     """
     _refuse_collections("accuracy", metrics_collections, updates_collections)
-    with check.scope(name):
-        truth, guess = _pair(labels, predictions, "accuracy")
+    with check.operator_scope(name):
+        truth, guess = _match_shapes(labels, predictions, "accuracy")
         equal = guess.astype(truth.dtype) == truth
-        return Metric(_mean_totals(equal.astype(jnp.float32), weights), _ratio)
+        return Metric(_mean_totals(equal.astype(jnp.float32), weights), _safe_ratio)
 
 
 @check.guard
@@ -126,7 +126,7 @@ def precision(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what is predicted that is true; 0 where nothing is predicted.
+    """Computes the fraction of predicted positives that are true; 0 without positives.
 
     Args:
       labels: cast to bools: all but 0 is true.
@@ -141,9 +141,9 @@ def precision(
       ConfigTypeError: (a `TypeError`) what is no array of numbers.
     """
     _refuse_collections("precision", metrics_collections, updates_collections)
-    with check.scope(name):
-        truth, guess = _bools(labels, predictions, "precision")
-        return Metric(_hits(guess & truth, guess & ~truth, weights), _safe_share)
+    with check.operator_scope(name):
+        truth, guess = _match_booleans(labels, predictions, "precision")
+        return Metric(_hit_totals(guess & truth, guess & ~truth, weights), _hit_fraction_or_zero)
 
 
 @check.guard
@@ -155,7 +155,7 @@ def recall(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of what is true that is predicted; 0 where nothing is true.
+    """Computes the fraction of true labels that are predicted; 0 without true labels.
 
     Args:
       labels: as in `precision`.
@@ -170,9 +170,9 @@ def recall(
       ConfigTypeError: (a `TypeError`) what is no array of numbers.
     """
     _refuse_collections("recall", metrics_collections, updates_collections)
-    with check.scope(name):
-        truth, guess = _bools(labels, predictions, "recall")
-        return Metric(_hits(guess & truth, ~guess & truth, weights), _safe_share)
+    with check.operator_scope(name):
+        truth, guess = _match_booleans(labels, predictions, "recall")
+        return Metric(_hit_totals(guess & truth, ~guess & truth, weights), _hit_fraction_or_zero)
 
 
 @check.guard
@@ -186,7 +186,7 @@ def recall_at_k(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The share of labels that are among the `k` classes predicted first.
+    """Computes the fraction of labels that are among the `k` classes predicted first.
 
     A label that a row has twice counts once, one that is no class as not predicted.
 
@@ -209,17 +209,19 @@ def recall_at_k(
       ConfigTypeError: (a `TypeError`) what is no array of numbers, a `k` or class that is no int.
     """
     _refuse_collections("recall_at_k", metrics_collections, updates_collections)
-    first = check.integer(k, "the k of recall_at_k", at_least=1)
-    only = None if class_id is None else check.integer(class_id, "the class_id of recall_at_k")
-    with check.scope(name):
-        scores, truth = _rows(labels, predictions, first)
-        counts = _is_first(truth)
+    first = check.require_integer(k, "the k of recall_at_k", at_least=1)
+    only = (
+        None if class_id is None else check.require_integer(class_id, "the class_id of recall_at_k")
+    )
+    with check.operator_scope(name):
+        scores, truth = _check_rows(labels, predictions, first)
+        counts = _is_first_in_row(truth)
         if only is not None:
             counts &= truth == only
         chosen = lax.top_k(scores, first)[1]
-        found = jnp.any(truth[..., :, None] == chosen[..., None, :], axis=-1)
-        hits, misses = (jnp.sum(c, axis=-1) for c in (counts & found, counts & ~found))
-        return Metric(_hits(hits, misses, weights), _share)
+        is_hit = jnp.any(truth[..., :, None] == chosen[..., None, :], axis=-1)
+        hits, misses = (jnp.sum(c, axis=-1) for c in (counts & is_hit, counts & ~is_hit))
+        return Metric(_hit_totals(hits, misses, weights), _hit_fraction)
 
 
 @check.guard
@@ -231,7 +233,7 @@ def mean_squared_error(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The mean of squared differences.
+    """Computes the mean of squared differences.
 
     Args:
       labels: the truth.
@@ -246,8 +248,10 @@ def mean_squared_error(
       ConfigTypeError: (a `TypeError`) what is no array of numbers.
     """
     _refuse_collections("mean_squared_error", metrics_collections, updates_collections)
-    with check.scope(name):
-        return Metric(_squared_totals(labels, predictions, weights, "mean_squared_error"), _ratio)
+    with check.operator_scope(name):
+        return Metric(
+            _square_error_totals(labels, predictions, weights, "mean_squared_error"), _safe_ratio
+        )
 
 
 @check.guard
@@ -259,7 +263,7 @@ def root_mean_squared_error(
     updates_collections: None = None,
     name: str | None = None,
 ) -> Metric:
-    """The root of the mean of squared differences.
+    """Computes the root of the mean of squared differences.
 
     Args:
       labels: the truth.
@@ -275,72 +279,77 @@ def root_mean_squared_error(
     """
     function = "root_mean_squared_error"
     _refuse_collections(function, metrics_collections, updates_collections)
-    with check.scope(name):
-        return Metric(_squared_totals(labels, predictions, weights, function), _root_of_ratio)
+    with check.operator_scope(name):
+        return Metric(_square_error_totals(labels, predictions, weights, function), _root_of_ratio)
 
 
-def _ratio(totals: _Totals) -> jax.Array:
+def _safe_ratio(totals: _Totals) -> jax.Array:
     total, count = jnp.float32(totals["total"]), jnp.float32(totals["count"])
     return jnp.where(count > 0, total / jnp.where(count > 0, count, 1), 0)
 
 
 def _root_of_ratio(totals: _Totals) -> jax.Array:
-    return jnp.sqrt(_ratio(totals))
+    return jnp.sqrt(_safe_ratio(totals))
 
 
-def _share(totals: _Totals) -> jax.Array:
+def _hit_fraction(totals: _Totals) -> jax.Array:
     hits, misses = jnp.float32(totals["hits"]), jnp.float32(totals["misses"])
     return hits / (hits + misses)
 
 
-def _safe_share(totals: _Totals) -> jax.Array:
-    return _ratio({"total": totals["hits"], "count": totals["hits"] + totals["misses"]})
+def _hit_fraction_or_zero(totals: _Totals) -> jax.Array:
+    return _safe_ratio({"total": totals["hits"], "count": totals["hits"] + totals["misses"]})
 
 
 def _mean_totals(values: jax.Array, weights: Any) -> _Totals:
-    each = _weights(weights, values.shape)
-    return {"total": jnp.sum(values * each), "count": jnp.sum(each)}
+    broadcast_weights = _broadcast_weights(weights, values.shape)
+    return {"total": jnp.sum(values * broadcast_weights), "count": jnp.sum(broadcast_weights)}
 
 
-def _squared_totals(labels: Any, predictions: Any, weights: Any, function: str) -> _Totals:
-    truth, guess = _pair(labels, predictions, function)
-    difference = _floats(guess, f"predictions of {function}") - _floats(truth, "labels")
+def _square_error_totals(labels: Any, predictions: Any, weights: Any, function: str) -> _Totals:
+    truth, guess = _match_shapes(labels, predictions, function)
+    difference = _to_float32(guess, f"predictions of {function}") - _to_float32(truth, "labels")
     return _mean_totals(difference * difference, weights)
 
 
-def _hits(hits: jax.Array, misses: jax.Array, weights: Any) -> _Totals:
-    each = _weights(weights, hits.shape)
-    return {"hits": jnp.sum(hits * each), "misses": jnp.sum(misses * each)}
+def _hit_totals(hits: jax.Array, misses: jax.Array, weights: Any) -> _Totals:
+    broadcast_weights = _broadcast_weights(weights, hits.shape)
+    return {
+        "hits": jnp.sum(hits * broadcast_weights),
+        "misses": jnp.sum(misses * broadcast_weights),
+    }
 
 
-def _weights(weights: Any, shape: tuple[int, ...]) -> jax.Array:
-    """Weights for values of a shape, float32."""
-    each = _floats(1.0 if weights is None else weights, "the weights of a metric")
-    given = each.shape
-    if each.ndim == len(shape) + 1 and given[-1] == 1:
-        each = each[..., 0]
-    elif each.ndim and each.ndim == len(shape) - 1:
-        each = each[..., None]
-    fits = each.ndim in (0, len(shape))
-    if not fits or any(own not in (1, dim) for own, dim in zip(each.shape, shape, strict=False)):
-        raise check.refuse(
-            f"the weights of a metric have shape {list(given)}, and the values {list(shape)}",
+def _broadcast_weights(weights: Any, shape: tuple[int, ...]) -> jax.Array:
+    """Returns float32 weights broadcast to the shape of the values."""
+    weight_array = _to_float32(1.0 if weights is None else weights, "the weights of a metric")
+    original_shape = weight_array.shape
+    if weight_array.ndim == len(shape) + 1 and original_shape[-1] == 1:
+        weight_array = weight_array[..., 0]
+    elif weight_array.ndim and weight_array.ndim == len(shape) - 1:
+        weight_array = weight_array[..., None]
+    fits = weight_array.ndim in (0, len(shape))
+    if not fits or any(
+        extent not in (1, dim) for extent, dim in zip(weight_array.shape, shape, strict=False)
+    ):
+        raise check.value_error(
+            f"the weights of a metric have shape {list(original_shape)}, and the values {list(shape)}",
             "give a scalar, or weights of the same rank whose extents are the same or 1",
         )
-    return jnp.broadcast_to(each, shape)
+    return jnp.broadcast_to(weight_array, shape)
 
 
-def _pair(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
-    """Labels and predictions of one shape."""
-    truth = check.array(labels, f"the labels of {function}")
-    guess = check.array(predictions, f"the predictions of {function}")
+def _match_shapes(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
+    """Returns labels and predictions of one shape."""
+    truth = check.require_array(labels, f"the labels of {function}")
+    guess = check.require_array(predictions, f"the predictions of {function}")
     shapes = truth.shape, guess.shape
     if guess.ndim == truth.ndim + 1 and guess.shape[-1] == 1:
         guess = guess[..., 0]
     elif truth.ndim == guess.ndim + 1 and truth.shape[-1] == 1:
         truth = truth[..., 0]
     if truth.shape != guess.shape:
-        raise check.refuse(
+        raise check.value_error(
             f"{function} has labels of shape {list(shapes[0])} and predictions of "
             f"{list(shapes[1])}",
             "give both the same shape",
@@ -348,43 +357,43 @@ def _pair(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.
     return truth, guess
 
 
-def _bools(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
-    truth, guess = _pair(labels, predictions, function)
+def _match_booleans(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
+    truth, guess = _match_shapes(labels, predictions, function)
     return truth.astype(bool), guess.astype(bool)
 
 
-def _rows(labels: Any, predictions: Any, k: int) -> tuple[jax.Array, jax.Array]:
-    """Scores `[..., classes]` and labels `[..., labels of a row]`."""
-    scores = check.array(predictions, "the predictions of recall_at_k")
-    truth = check.array(labels, "the labels of recall_at_k")
+def _check_rows(labels: Any, predictions: Any, k: int) -> tuple[jax.Array, jax.Array]:
+    """Returns scores `[..., classes]` and labels `[..., labels of a row]`, checked."""
+    scores = check.require_array(predictions, "the predictions of recall_at_k")
+    truth = check.require_array(labels, "the labels of recall_at_k")
     if not jnp.issubdtype(truth.dtype, jnp.integer):
-        raise check.refuse(f"the labels of recall_at_k are {truth.dtype}", "give integers")
+        raise check.value_error(f"the labels of recall_at_k are {truth.dtype}", "give integers")
     if truth.ndim == scores.ndim - 1:
         truth = truth[..., None]
     if not scores.ndim or scores.shape[:-1] != truth.shape[:-1] or truth.ndim != scores.ndim:
-        raise check.refuse(
+        raise check.value_error(
             f"recall_at_k has labels of shape {list(jnp.shape(labels))} and predictions of "
             f"{list(scores.shape)}",
             "give predictions [..., classes] and labels [..., labels of a row] or [...]",
         )
     if k > scores.shape[-1]:
-        raise check.refuse(
+        raise check.value_error(
             f"the k of recall_at_k is {k}, but there are {scores.shape[-1]} classes",
             f"give at most {scores.shape[-1]}",
         )
     return scores, truth
 
 
-def _is_first(labels: jax.Array) -> jax.Array:
-    """Which labels of a row are there for the first time."""
+def _is_first_in_row(labels: jax.Array) -> jax.Array:
+    """Returns whether each label is the first of its value in its row."""
     same = labels[..., :, None] == labels[..., None, :]
     return ~jnp.any(jnp.tril(same, -1), axis=-1)
 
 
-def _floats(x: Any, what: str) -> jax.Array:
-    values = check.array(x, what)
+def _to_float32(x: Any, argument: str) -> jax.Array:
+    values = check.require_array(x, argument)
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
-        raise check.refuse(f"{what} are {values.dtype}", "give real numbers")
+        raise check.value_error(f"{argument} are {values.dtype}", "give real numbers")
     return values.astype(jnp.float32)
 
 
@@ -392,7 +401,7 @@ def _refuse_collections(function: str, *collections: Any) -> None:
     names = ("metrics_collections", "updates_collections")
     for name, value in zip(names, collections, strict=True):
         if value is not None:
-            raise check.refuse(
+            raise check.value_error(
                 f"the {name} of {function} is {value!r}, but there is no graph that collects",
                 "leave it out, and use what is returned",
             )

@@ -1,4 +1,4 @@
-"""The names of the package: those it has, and those of the original that it does not have.
+"""The public names of ipujax, and advice for names of the original that it does not have.
 
 For each of the latter it says what to use now. The deprecated `create_ipu_config` family is left
 out; each of its functions became attributes of `IPUConfig`. Whole modules are not there yet, and
@@ -82,7 +82,7 @@ NOT_YET: dict[str, str] = {
 
 
 def public_names() -> dict[str, str]:
-    """Every public name of `ipujax`, and the module it is imported from.
+    """Returns every public name of `ipujax`, and the module it is imported from.
 
     They are listed once, in `__init__.pyi`, where type checkers look for them.
     """
@@ -92,12 +92,12 @@ def public_names() -> dict[str, str]:
 
 
 def not_yet(name: str) -> str:
-    """What to say of a name in `NOT_YET`."""
+    """Returns the message for a name in `NOT_YET`."""
     return f"ipujax has no '{name}' yet. Instead: {NOT_YET[name]}"
 
 
 class NotYetFinder:
-    """Has `import ipujax.popart` and its like say what to use now; the last finder to be asked."""
+    """An import finder whose errors say what to use instead of a missing module."""
 
     @staticmethod
     def find_spec(

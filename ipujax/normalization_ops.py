@@ -81,10 +81,14 @@ def group_norm(
     """
     _refuse_variables("group_norm", param_initializers, reuse, variables_collections)
     call = _Call("group_norm", inputs, channels_axis, epsilon, scope)
-    check.flag(training, "the training of group_norm")
-    parameters = call.parameters(gamma, beta, center, scale, trainable)
-    strided = check.flag(strided_channel_grouping, "the strided_channel_grouping of group_norm")
-    return _by_groups(call, check.integer(groups, "the groups of group_norm"), strided, parameters)
+    check.require_flag(training, "the training of group_norm")
+    parameters = call.check_parameters(gamma, beta, center, scale, trainable)
+    strided = check.require_flag(
+        strided_channel_grouping, "the strided_channel_grouping of group_norm"
+    )
+    return _normalise_by_groups(
+        call, check.require_integer(groups, "the groups of group_norm"), strided, parameters
+    )
 
 
 @check.guard
@@ -111,9 +115,9 @@ def layer_norm(
     """
     _refuse_variables("layer_norm", param_initializers, reuse, variables_collections)
     call = _Call("layer_norm", inputs, channels_axis, epsilon, scope)
-    check.flag(training, "the training of layer_norm")
-    parameters = call.parameters(gamma, beta, center, scale, trainable)
-    return _by_groups(call, 1, True, parameters)
+    check.require_flag(training, "the training of layer_norm")
+    parameters = call.check_parameters(gamma, beta, center, scale, trainable)
+    return _normalise_by_groups(call, 1, True, parameters)
 
 
 @check.guard
@@ -140,9 +144,9 @@ def instance_norm(
     """
     _refuse_variables("instance_norm", param_initializers, reuse, variables_collections)
     call = _Call("instance_norm", inputs, channels_axis, epsilon, scope)
-    check.flag(training, "the training of instance_norm")
-    parameters = call.parameters(gamma, beta, center, scale, trainable)
-    return _by_groups(call, call.channels, True, parameters)
+    check.require_flag(training, "the training of instance_norm")
+    parameters = call.check_parameters(gamma, beta, center, scale, trainable)
+    return _normalise_by_groups(call, call.channels, True, parameters)
 
 
 @check.guard
@@ -186,120 +190,128 @@ def batch_norm(
         divide the replicas.
     """
     call = _Call("batch_norm", inputs, channels_axis, epsilon, None)
-    parameters = call.parameters(gamma, beta, True, True, True)
-    if not check.flag(training, "the training of batch_norm"):
+    parameters = call.check_parameters(gamma, beta, True, True, True)
+    if not check.require_flag(training, "the training of batch_norm"):
         if mean is None or variance is None:
-            raise check.refuse(
+            raise check.value_error(
                 "batch_norm without training needs a mean and a variance", "give both of them"
             )
-        moments = call.channelwise(mean, "mean"), call.channelwise(variance, "variance")
-        outputs = call.normalised(*moments, parameters)
+        moments = (
+            call.broadcast_per_channel(mean, "mean"),
+            call.broadcast_per_channel(variance, "variance"),
+        )
+        outputs = call.normalise(*moments, parameters)
         return outputs, jnp.ravel(moments[0]), jnp.ravel(moments[1])
     if mean is not None or variance is not None:
-        raise check.refuse(
+        raise check.value_error(
             "batch_norm was given a mean or a variance for training",
             "leave them out; update moving averages with the mean and variance that it returns",
         )
     axes = (0, *call.spatial)
-    centre, spread = call.moments(axes, ops.norm_group_mean)
+    centre, spread = call.compute_moments(axes, ops.norm_group_mean)
     corrected = spread * ops.norm_correction(math.prod(call.wide.shape[axis] for axis in axes))
-    outputs = call.normalised(centre, spread, parameters)
+    outputs = call.normalise(centre, spread, parameters)
     return outputs, jnp.ravel(centre), jnp.ravel(corrected)
 
 
-def _by_groups(
+def _normalise_by_groups(
     call: _Call, groups: int, strided: bool, parameters: tuple[jax.Array | None, ...]
 ) -> jax.Array:
     axis, channels = call.axis, call.channels
     if groups < 1 or channels % groups:
-        raise check.refuse(
+        raise check.value_error(
             f"{call.function} has {groups} groups, which are not commensurate with {channels} "
             "channels",
             "the number of groups must divide that of channels",
         )
     parts = (channels // groups, groups) if strided else (groups, channels // groups)
 
-    def share(moment: jax.Array) -> jax.Array:
+    def average_within_groups(moment: jax.Array) -> jax.Array:
         if groups == 1:
             return jnp.mean(moment, axis, keepdims=True)
         grouped = moment.reshape(*moment.shape[:axis], *parts, *moment.shape[axis + 1 :])
         mean = jnp.mean(grouped, axis if strided else axis + 1, keepdims=True)
         return jnp.broadcast_to(mean, grouped.shape).reshape(moment.shape)
 
-    with check.scope(call.scope):
-        return call.normalised(*call.moments(call.spatial, share), parameters)
+    with check.operator_scope(call.scope):
+        return call.normalise(
+            *call.compute_moments(call.spatial, average_within_groups), parameters
+        )
 
 
 class _Call:
-    """The arguments that all functions have, checked."""
+    """The checked arguments that all normalisation functions share."""
 
     def __init__(
         self, function: str, inputs: Any, channels_axis: Any, epsilon: Any, scope: Any
     ) -> None:
         self.function = function
-        self.inputs = check.floats(inputs, f"the inputs of {function}")
-        self.epsilon = _epsilon(epsilon, function)
-        asked = check.integer(channels_axis, f"the channels_axis of {function}")
+        self.inputs = check.require_floats(inputs, f"the inputs of {function}")
+        self.epsilon = _check_epsilon(epsilon, function)
+        given_axis = check.require_integer(channels_axis, f"the channels_axis of {function}")
         rank = self.inputs.ndim
         if rank < 2:
-            raise check.refuse(
+            raise check.value_error(
                 f"{function} got inputs of shape {list(self.inputs.shape)}",
                 "give at least two axes, the batch and the channels",
             )
-        self.axis = asked + rank if asked < 0 else asked
+        self.axis = given_axis + rank if given_axis < 0 else given_axis
         if self.axis not in (1, rank - 1):
-            raise check.refuse(
-                f"the channels_axis of {function} is {asked}, but inputs have {rank} axes, "
+            raise check.value_error(
+                f"the channels_axis of {function} is {given_axis}, but inputs have {rank} axes, "
                 "and only axis 1 and the last axis are supported",
                 "move the channels: jnp.moveaxis(inputs, axis, -1)",
             )
-        self.scope = check.text(scope, f"the scope of {function}", optional=True)
+        self.scope = check.require_text(scope, f"the scope of {function}", optional=True)
         self.channels: int = self.inputs.shape[self.axis]
         self.spatial = tuple(axis for axis in range(1, rank) if axis != self.axis)
         self.wide = self.inputs.astype(jnp.promote_types(self.inputs.dtype, jnp.float32))
 
-    def channelwise(self, values: Any, name: str) -> jax.Array:
-        """`[channels]` as it fits the inputs, in the type of statistics."""
-        array = check.floats(values, f"the {name} of {self.function}")
+    def broadcast_per_channel(self, values: Any, name: str) -> jax.Array:
+        """Returns `[channels]` values in a shape that broadcasts with the inputs."""
+        array = check.require_floats(values, f"the {name} of {self.function}")
         if array.shape != (self.channels,):
-            raise check.refuse(
+            raise check.value_error(
                 f"the {name} of {self.function} has shape {list(array.shape)}",
                 f"give one value for each channel, [{self.channels}]",
             )
         behind = (1,) * (self.inputs.ndim - 1 - self.axis)
         return array.reshape(-1, *behind).astype(self.wide.dtype)
 
-    def parameters(
+    def check_parameters(
         self, gamma: Any, beta: Any, center: bool, scale: bool, trainable: bool
     ) -> tuple[jax.Array | None, ...]:
-        """Scale and offset, as they fit the inputs; None where there is none."""
-        fixed = not check.flag(trainable, f"the trainable of {self.function}")
+        """Returns scale and offset in shapes that fit the inputs; None where there is none."""
+        fixed = not check.require_flag(trainable, f"the trainable of {self.function}")
         pair: list[jax.Array | None] = []
         for values, on, name, switch in (
             (gamma, scale, "gamma", "scale"),
             (beta, center, "beta", "center"),
         ):
-            if not check.flag(on, f"the {switch} of {self.function}") and values is not None:
-                raise check.refuse(
+            if (
+                not check.require_flag(on, f"the {switch} of {self.function}")
+                and values is not None
+            ):
+                raise check.value_error(
                     f"{self.function} was given a {name}, which {switch}=False switches off",
                     "leave out one of the two",
                 )
-            fitted = None if values is None else self.channelwise(values, name)
+            fitted = None if values is None else self.broadcast_per_channel(values, name)
             pair.append(lax.stop_gradient(fitted) if fixed and fitted is not None else fitted)
         return tuple(pair)
 
-    def moments(
-        self, axes: tuple[int, ...], share: Callable[[Any], Any]
+    def compute_moments(
+        self, axes: tuple[int, ...], reduce_groups: Callable[[Any], Any]
     ) -> tuple[jax.Array, jax.Array]:
-        """Mean and variance: those of each channel over `axes`, then what `share` makes of them."""
-        mean = share(jnp.mean(self.wide, axes, keepdims=True))
-        variance = share(ops.mean_square(self.wide, mean, axes))
+        """Computes mean and variance per channel over `axes`, then reduces them over groups."""
+        mean = reduce_groups(jnp.mean(self.wide, axes, keepdims=True))
+        variance = reduce_groups(ops.update_mean_square(self.wide, mean, axes))
         return mean, jnp.maximum(variance, 0)
 
-    def normalised(
+    def normalise(
         self, mean: jax.Array, variance: jax.Array, parameters: tuple[jax.Array | None, ...]
     ) -> jax.Array:
-        """The inputs, normalised, scaled and with their offset; in their own type."""
+        """Normalises the inputs, and applies scale and offset; in the inputs' dtype."""
         gamma, beta = parameters
         factor = lax.rsqrt(variance + self.epsilon)
         offset = 0 if beta is None else beta
@@ -316,12 +328,12 @@ class _Call:
         return outputs.astype(self.inputs.dtype)
 
 
-def _epsilon(value: Any, function: str) -> float:
-    what = f"the epsilon of {function}"
-    epsilon = check.number(value, what, "give a Python float, as in epsilon=1e-3")
+def _check_epsilon(value: Any, function: str) -> float:
+    argument = f"the epsilon of {function}"
+    epsilon = check.require_number(value, argument, "give a Python float, as in epsilon=1e-3")
     if not 0 <= epsilon < math.inf:
-        raise check.refuse(
-            f"{what} is {value}, but must be finite and not negative",
+        raise check.value_error(
+            f"{argument} is {value}, but must be finite and not negative",
             "give a small number, as in epsilon=1e-3",
         )
     return epsilon
@@ -331,7 +343,7 @@ def _refuse_variables(function: str, *values: Any) -> None:
     names = ("param_initializers", "reuse", "variables_collections")
     for name, value in zip(names, values, strict=True):
         if value is not None:
-            raise check.refuse_type(
+            raise check.type_error(
                 f"{function} was given {name}, but makes no variables",
                 "give their values: gamma=..., beta=...",
             )

@@ -1,4 +1,4 @@
-"""Pipelines: a model cut into stages that work on several micro-batches at once.
+"""Pipelines: models split into stages that work on several micro-batches at once.
 
 Each stage is a function on an IPU. Its forward pass hands values to the next stage; in training,
 gradients flow back, are accumulated over `gradient_accumulation_count` micro-batches, and update
@@ -182,7 +182,7 @@ def pipeline(
         accumulate_outfeed=accumulate_outfeed, accumulate_outfeed_dtype=accumulate_outfeed_dtype,
         outfeed_mask=outfeed_mask, name=name, reduction_method=reduction_method,
     )  # fmt: skip
-    first = check.sequence([] if inputs is None else inputs, "inputs")
+    first = check.require_sequence([] if inputs is None else inputs, "inputs")
     return run_pipeline(request, variables, optimizer_state, first, state)
 
 
@@ -200,6 +200,8 @@ def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:
     Returns:
       The same pytree.
     """
-    check.leaves(tensors, "recomputation_checkpoint")
-    with check.scope(name or "recomputation_checkpoint"):
-        return jax.tree.map(lambda x: pipelines.checkpoint(jnp.asarray(x)), tensors)
+    check.require_array_leaves(tensors, "recomputation_checkpoint")
+    with check.operator_scope(name or "recomputation_checkpoint"):
+        return jax.tree.map(
+            lambda x: pipelines.mark_recomputation_checkpoint(jnp.asarray(x)), tensors
+        )

@@ -1,4 +1,4 @@
-"""Reports for scripts, under the names that Graphcore's `pva` gave to things.
+"""Reports for scripts, with the names and structure of Graphcore's `pva` module.
 
     from ipujax import pva
 
@@ -22,7 +22,7 @@ from ipujax.report.checks import check
 from ipujax.report.pva.compilation import IPU as IPU
 from ipujax.report.pva.compilation import CompilationReport as CompilationReport
 from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
-from ipujax.report.pva.held import Held
+from ipujax.report.pva.held import MemoryContents
 from ipujax.report.pva.programs import Program as Program
 from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
 from ipujax.report.pva.view import View
@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
 @check.guard
 @dc.dataclass(frozen=True)
 class Version:
-    """What made a report.
+    """The version of the program that made a report.
 
     Attributes:
       string: as `ipujax 0.1.0`.
@@ -69,13 +69,13 @@ class Report(View):
 
     @functools.cached_property
     def compilation(self) -> CompilationReport:
-        """What was compiled, for which chip, and what its memory holds."""
-        return CompilationReport(Held(self.source))
+        """The compiled program, its chip, and the contents of its memory."""
+        return CompilationReport(MemoryContents(self.source))
 
     @functools.cached_property
     def execution(self) -> ExecutionReport:
         """One call of it."""
-        return ExecutionReport(Held(self.source))
+        return ExecutionReport(MemoryContents(self.source))
 
     @property
     def poplarVersion(self) -> Version:

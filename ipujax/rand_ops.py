@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.checks.arrays import check
-from ipujax.operators.dropout_rate import checked_rate
+from ipujax.operators.dropout_rate import check_dropout_rate
 from ipujax.operators.random_keys import draw_key
 from lowering import ops
 
@@ -62,61 +62,61 @@ def dropout(
         seed of another shape.
       ConfigTypeError: (a `TypeError`) a rate that is no number, or a seed or key that is none.
     """
-    array = check.floats(x, "the input of dropout")
-    share = checked_rate(rate)
-    shape = _noise_shape(noise_shape, array.shape)
-    with check.scope(name or "dropout"):
-        if not share:
+    array = check.require_floats(x, "the input of dropout")
+    drop_rate = check_dropout_rate(rate)
+    shape = _check_noise_shape(noise_shape, array.shape)
+    with check.operator_scope(name or "dropout"):
+        if not drop_rate:
             return array
         start = draw_key(seed, key, "dropout", like=array)
         algorithm = jax.random.key_impl(start)
-        return _dropped(array, jax.random.key_data(start), share, shape, algorithm)
+        return _apply_dropout(array, jax.random.key_data(start), drop_rate, shape, algorithm)
 
 
 # Its derivative has the lines of what is jitted, which has that of the call; checkpoints have none.
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
-def _dropped(
+def _apply_dropout(
     x: jax.Array, words: jax.Array, rate: float, shape: tuple[int, ...], algorithm: Any
 ) -> jax.Array:
     @jax.checkpoint
-    def dropped(x: jax.Array, words: jax.Array) -> jax.Array:
+    def apply_mask(x: jax.Array, words: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(words, impl=algorithm)
         scale = min(1 / (1 - rate), float(jnp.finfo(x.dtype).max))
         scaled = x * np.asarray(scale, x.dtype)
-        return jnp.where(_kept(key, rate, shape), scaled, jnp.zeros((), x.dtype))
+        return jnp.where(_keep_mask(key, rate, shape), scaled, jnp.zeros((), x.dtype))
 
-    return dropped(x, words)
+    return apply_mask(x, words)
 
 
-def _kept(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
+def _keep_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array:
     if 1 / 256 <= rate <= 255 / 256:
-        return ops.random_halves(key, shape) >= np.uint16(round(rate * _HALVES))
+        return ops.random_uint16(key, shape) >= np.uint16(round(rate * _HALVES))
     limit = min(round(rate * _HALVES * _HALVES), _HALVES * _HALVES - 1)
     return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(limit)
 
 
-def _noise_shape(asked: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if asked is None:
+def _check_noise_shape(given_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if given_shape is None:
         return shape
     try:
-        noise = [None if extent is None else operator.index(extent) for extent in asked]
+        noise = [None if extent is None else operator.index(extent) for extent in given_shape]
     except TypeError:
-        raise check.refuse_type(
-            f"the noise_shape of dropout is {asked!r}", "give a list of integers"
+        raise check.type_error(
+            f"the noise_shape of dropout is {given_shape!r}", "give a list of integers"
         ) from None
     if not noise:
         return shape
     if len(noise) != len(shape):
-        raise check.refuse(
+        raise check.value_error(
             f"the noise_shape of dropout, {noise}, has {len(noise)} entries: its length must equal "
             f"the rank of x, which is {len(shape)}",
             "give one entry for each axis of x: 1, or the extent of x",
         )
     pairs = zip(noise, shape, strict=True)
-    whole = tuple(of_x if extent is None else extent for extent, of_x in pairs)
-    if any(extent not in (1, of_x) for extent, of_x in zip(whole, shape, strict=True)):
-        raise check.refuse(
+    full_shape = tuple(of_x if extent is None else extent for extent, of_x in pairs)
+    if any(extent not in (1, of_x) for extent, of_x in zip(full_shape, shape, strict=True)):
+        raise check.value_error(
             f"the noise_shape of dropout is {noise}, and x has shape {list(shape)}",
             "give 1, or the extent of x, for each axis",
         )
-    return whole
+    return full_shape

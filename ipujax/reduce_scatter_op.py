@@ -1,4 +1,4 @@
-"""Reduction over replicas that leaves each of them with a part of the result."""
+"""Reductions over replicas that leave each replica with a part of the result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.operators.collectives import as_array, as_number, check, divided
+from ipujax.operators.collectives import (
+    check,
+    divide_total,
+    require_collective_numbers,
+    require_collective_operand,
+)
 from lowering import ops
 
 __all__ = ["reduce_scatter"]
@@ -24,9 +29,9 @@ def __dir__() -> list[str]:
 _BY_SUM: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int], Any]]] = {
     "COLLECTIVE_OP_ADD": (lambda x: x, lambda total, size: total),
     "COLLECTIVE_OP_SQUARE_ADD": (lambda x: x * x, lambda total, size: total),
-    "COLLECTIVE_OP_MEAN": (lambda x: x, divided),
+    "COLLECTIVE_OP_MEAN": (lambda x: x, divide_total),
 }
-# ... or from that part of every replica's array, `[size, part]`, and this replica's place.
+# ... or from that part of every replica's array, `[size, part]`, and this replica's index.
 _BY_EXCHANGE: dict[str, Callable[[Any, Any], Any]] = {
     "COLLECTIVE_OP_MUL": lambda rows, place: jnp.prod(rows, axis=0, dtype=rows.dtype),
     "COLLECTIVE_OP_MIN": lambda rows, place: jnp.min(rows, axis=0),
@@ -46,7 +51,7 @@ def reduce_scatter(
     op: str = "COLLECTIVE_OP_ADD",
     name: str | None = None,
 ) -> jax.Array:
-    """Reduces arrays over a group of replicas and deals the result out to them.
+    """Reduces arrays over a group of replicas, and gives each replica a part of the result.
 
     With two replicas, `[x0, y0, z0]` and `[x1, y1, z1]` become `[x0 + x1, y0 + y1]` on the first
     and `[z0 + z1, 0]` on the second.
@@ -70,24 +75,26 @@ def reduce_scatter(
         not of rank 1; when the program is compiled, if the factor does not divide the number of
         replicas.
     """
-    size = check.integer(replication_factor, "the replication_factor of reduce_scatter", 1)
+    size = check.require_integer(replication_factor, "the replication_factor of reduce_scatter", 1)
     if op not in _OPS:
-        raise check.refuse(f"reduce_scatter has no op {op!r}", f"use one of {', '.join(_OPS)}")
-    array = (as_number if op in _ARITHMETIC else as_array)(x, "reduce_scatter")
+        raise check.value_error(f"reduce_scatter has no op {op!r}", f"use one of {', '.join(_OPS)}")
+    array = (require_collective_numbers if op in _ARITHMETIC else require_collective_operand)(
+        x, "reduce_scatter"
+    )
     if array.ndim != 1:
-        raise check.refuse(
+        raise check.value_error(
             f"reduce_scatter takes an array of rank 1, but x is {list(array.shape)}",
             "flatten it: x.reshape(-1)",
         )
-    with check.scope(name):
-        return _part(array, size, op)
+    with check.operator_scope(name):
+        return _reduce_part(array, size, op)
 
 
-def _part(array: jax.Array, size: int, op: str) -> jax.Array:
+def _reduce_part(array: jax.Array, size: int, op: str) -> jax.Array:
     part = -(-len(array) // size)
     padded = jnp.pad(array, (0, part * size - len(array)))
     rows = padded.reshape(size, part)
     if op in _BY_SUM:
-        before, after = _BY_SUM[op]
-        return after(ops.reduce_scatter(before(rows), size), size)
+        map_input, map_total = _BY_SUM[op]
+        return map_total(ops.reduce_scatter(map_input(rows), size), size)
     return _BY_EXCHANGE[op](ops.all_to_all(rows, size), ops.replication_index() % size)

@@ -1,4 +1,4 @@
-"""What a replica knows of itself: its number, and how many there are."""
+"""The index of a replica, and division by the number of replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.operators.collectives import as_array, check, divided
+from ipujax.operators.collectives import check, divide_total, require_collective_operand
 from lowering import ops
 
 __all__ = ["replication_index", "replication_normalise"]
@@ -19,12 +19,12 @@ def __dir__() -> list[str]:
 
 @check.guard
 def replication_index(name: str | None = None) -> jax.Array:
-    """This replica's number, an int32 scalar; 0 with one replica and outside compiled code.
+    """Returns this replica's index, an int32 scalar; 0 with one replica or outside compiled code.
 
     Args:
       name: a named scope for the operation.
     """
-    with check.scope(name):
+    with check.operator_scope(name):
         return ops.replication_index()
 
 
@@ -39,11 +39,11 @@ def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
     Raises:
       ConfigTypeError: (a `TypeError`) if `x` is not of a floating-point type.
     """
-    array = as_array(x, "replication_normalise")
+    array = require_collective_operand(x, "replication_normalise")
     if not jnp.issubdtype(array.dtype, jnp.inexact):
-        raise check.refuse_type(
+        raise check.type_error(
             f"replication_normalise takes floats, but x is {array.dtype}",
             "cast first: x.astype(jnp.float32)",
         )
-    with check.scope(name):
-        return divided(array, ops.replica_count())
+    with check.operator_scope(name):
+        return divide_total(array, ops.replica_count())

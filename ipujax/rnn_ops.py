@@ -15,11 +15,15 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.checks.arrays import check
-from ipujax.operators.rnn.arguments import inference_only, live_steps, operand
-from ipujax.operators.rnn.gru import GRUCell, Mixing, gru
+from ipujax.operators.rnn.arguments import (
+    is_within_sequence,
+    refuse_gradients,
+    require_layer_operand,
+)
+from ipujax.operators.rnn.gru import GRUCell, Mixing, run_gru_recurrence
 from ipujax.operators.rnn.gru import Weights as GRUWeights
 from ipujax.operators.rnn.layer import Layer, Parameters
-from ipujax.operators.rnn.lstm import LSTMCell, lstm
+from ipujax.operators.rnn.lstm import LSTMCell, run_lstm_recurrence
 from ipujax.operators.rnn.lstm import Weights as LSTMWeights
 from ipujax.system import log
 
@@ -93,27 +97,29 @@ class PopnnLSTM(Layer):
           OperatorError: (a `ValueError`) if `initial_state` is no `LSTMStateTuple`, or an array
             has the wrong shape or dtype.
         """
-        training = check.flag(training, f"the training of {self._name}")
+        training = check.require_flag(training, f"the training of {self._layer_name}")
         if initial_state is not None and not isinstance(initial_state, LSTMStateTuple):
-            raise check.refuse(
-                f"the initial_state of {self._name} is a {type(initial_state).__name__}",
+            raise check.value_error(
+                f"the initial_state of {self._layer_name} is a {type(initial_state).__name__}",
                 "give rnn_ops.LSTMStateTuple(c, h)",
             )
-        with self._scope():
-            inputs = self._inputs(inputs)
+        with self._layer_scope():
+            inputs = self._check_inputs(inputs)
             first = initial_state or LSTMStateTuple(None, None)
-            c = self._state(first.c, inputs.shape[1], "the initial c")
-            h = self._state(first.h, inputs.shape[1], "the initial h")
-            kernel, biases = self._parameters(params, inputs.shape[2])
+            c = self._check_state(first.c, inputs.shape[1], "the initial c")
+            h = self._check_state(first.h, inputs.shape[1], "the initial h")
+            kernel, biases = self._check_parameters(params, inputs.shape[2])
             cell = LSTMCell(self.activation, self.recurrent_activation)
-            results: Any = lstm(cell, inputs, LSTMWeights(kernel, biases.reshape(-1)), c, h)
+            results: Any = run_lstm_recurrence(
+                cell, inputs, LSTMWeights(kernel, biases.reshape(-1)), c, h
+            )
             if not training:
-                results = inference_only(self._name, results)
+                results = refuse_gradients(self._layer_name, results)
         outputs, c, h = results
         return outputs, LSTMStateTuple(c, h)
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
-        """The shapes of the two parts of the state."""
+        """Returns the shapes of the two parts of the state."""
         return [batch_size, self.num_units], [batch_size, self.num_units]
 
 
@@ -132,7 +138,9 @@ class PopnnGRU(Layer):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.reset_after = check.flag(self.reset_after, f"the reset_after of {self._name}")
+        self.reset_after = check.require_flag(
+            self.reset_after, f"the reset_after of {self._layer_name}"
+        )
 
     @property
     def _bias_shape(self) -> tuple[int, ...]:
@@ -158,14 +166,16 @@ class PopnnGRU(Layer):
         Raises:
           OperatorError: (a `ValueError`) if an array has the wrong shape or dtype.
         """
-        with self._scope():
-            return self._run(params, self._inputs(inputs), initial_state, training, None)
+        with self._layer_scope():
+            return self._run_recurrence(
+                params, self._check_inputs(inputs), initial_state, training, None
+            )
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """The shape of the state."""
+        """Returns the shape of the state."""
         return [batch_size, self.num_units]
 
-    def _run(
+    def _run_recurrence(
         self,
         params: Parameters,
         inputs: jax.Array,
@@ -173,17 +183,17 @@ class PopnnGRU(Layer):
         training: bool,
         mixing: Mixing | None,
     ) -> tuple[jax.Array, jax.Array]:
-        training = check.flag(training, f"the training of {self._name}")
-        state = self._state(state, inputs.shape[1], "the initial_state")
-        kernel, biases = self._parameters(params, inputs.shape[2])
+        training = check.require_flag(training, f"the training of {self._layer_name}")
+        state = self._check_state(state, inputs.shape[1], "the initial_state")
+        kernel, biases = self._check_parameters(params, inputs.shape[2])
         state_bias = None
         if self.reset_after:
             # The reset stands between the two biases of the candidate only.
             biases, state_bias = biases[:, 0].at[:2].add(biases[:2, 1]), biases[2, 1]
         cell = GRUCell(self.activation, self.recurrent_activation, self.reset_after)
         weights = GRUWeights(kernel, biases.reshape(-1), state_bias)
-        results: Any = gru(cell, inputs, weights, mixing, state)
-        return results if training else inference_only(self._name, results)
+        results: Any = run_gru_recurrence(cell, inputs, weights, mixing, state)
+        return results if training else refuse_gradients(self._layer_name, results)
 
 
 @check.guard
@@ -199,11 +209,11 @@ class PopnnDynamicGRU(PopnnGRU):
         super().__post_init__()
         if self.bias_initializer is not None:
             log.get_logger().warning(
-                f"{self._name}: bias_initializer changes nothing; the biases of a "
+                f"{self._layer_name}: bias_initializer changes nothing; the biases of a "
                 f"{type(self).__name__} start as 1 for the gates and 0 for the candidate"
             )
 
-    def _biases(self, key: jax.Array) -> jax.Array:
+    def _initialize_biases(self, key: jax.Array) -> jax.Array:
         return jnp.ones(self._bias_shape, self.dtype).at[2].set(0)
 
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -236,11 +246,13 @@ class PopnnDynamicGRU(PopnnGRU):
           OperatorError: (a `ValueError`) if an array has the wrong shape or dtype, or if a length
             known while tracing is none.
         """
-        with self._scope():
-            inputs = self._inputs(inputs, check.flag(time_major, f"the time_major of {self._name}"))
-            return self._run_live(params, inputs, seq_len, None, initial_state, training)
+        with self._layer_scope():
+            inputs = self._check_inputs(
+                inputs, check.require_flag(time_major, f"the time_major of {self._layer_name}")
+            )
+            return self._run_within_lengths(params, inputs, seq_len, None, initial_state, training)
 
-    def _run_live(
+    def _run_within_lengths(
         self,
         params: Parameters,
         inputs: jax.Array,
@@ -249,13 +261,13 @@ class PopnnDynamicGRU(PopnnGRU):
         state: Any,
         training: bool,
     ) -> tuple[jax.Array, jax.Array]:
-        """Runs the layer; a step beyond the length holds the state."""
-        live = live_steps(seq_len, inputs.shape[0], inputs.shape[1], self._name)
+        """Runs the layer; steps beyond a sequence's length keep the state."""
+        live = is_within_sequence(seq_len, inputs.shape[0], inputs.shape[1], self._layer_name)
         # Padding may hold anything, also NaN, which a product with zero would not stop.
         inputs = jnp.where(live, inputs, 0)
         gain = jnp.ones((), self.dtype) if score is None else 1 - score[..., None]
         mixing = Mixing(jnp.where(live, gain, 0), ~live)
-        outputs, state = self._run(params, inputs, state, training, mixing)
+        outputs, state = self._run_recurrence(params, inputs, state, training, mixing)
         return jnp.where(live, outputs, 0), state
 
 
@@ -295,16 +307,20 @@ class PopnnAUGRU(PopnnDynamicGRU):
           OperatorError: (a `ValueError`) as for `PopnnDynamicGRU`, and if there is not one score
             for each step.
         """
-        with self._scope():
-            inputs = self._inputs(inputs, check.flag(time_major, f"the time_major of {self._name}"))
-            score = operand(attention_score, self.dtype, f"the attention_score of {self._name}")
+        with self._layer_scope():
+            inputs = self._check_inputs(
+                inputs, check.require_flag(time_major, f"the time_major of {self._layer_name}")
+            )
+            score = require_layer_operand(
+                attention_score, self.dtype, f"the attention_score of {self._layer_name}"
+            )
             steps, batch = inputs.shape[:2]
             expected = (steps, batch) if time_major else (batch, steps)
             if score.shape != expected:
-                raise check.refuse(
-                    f"the attention_score of {self._name} has shape {list(score.shape)}",
+                raise check.value_error(
+                    f"the attention_score of {self._layer_name} has shape {list(score.shape)}",
                     f"give one score for each step, {list(expected)}: [time, batch], or with "
                     "time_major=False [batch, time]",
                 )
             score = score if time_major else score.T
-            return self._run_live(params, inputs, seq_len, score, initial_state, training)
+            return self._run_within_lengths(params, inputs, seq_len, score, initial_state, training)

@@ -93,7 +93,7 @@ def save(schedule: Schedule, path: str | Path) -> None:
     Raises:
       ScheduleError: a file that cannot be written.
     """
-    _check.path(path, "where to save a schedule")
+    _check.require_path(path, "where to save a schedule")
     try:
         _files.write_text(path, to_text(schedule))
     except OSError as error:
@@ -111,7 +111,7 @@ def load(path: str | Path) -> Schedule:
       ScheduleError: a file that cannot be read, that is no text of a schedule, that lost its end,
         or whose schedule no pipeline can follow.
     """
-    _check.path(path, "where to load a schedule from")
+    _check.require_path(path, "where to load a schedule from")
     try:
         text = _files.read_bytes(path, _MOST_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Scopes: where operations run, and what else is said about them.
+"""Scopes that place operations on IPUs, or attach attributes to them.
 
 Each scope writes a mark into the name stack, which JAX carries through every transformation; under
 plain `jax.jit` marks mean nothing.
@@ -14,7 +14,7 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.arguments import HALF_OR_SINGLE, Checks, dtype_of
+from ipujax.checks.arguments import HALF_OR_SINGLE, Checks, parse_dtype
 from ipujax.driver import tracing
 from ipujax.errors import ScopeError
 from lowering import jaxpr, marks
@@ -63,7 +63,9 @@ def ipu_shard(index: int) -> Generator[None]:
       ScopeError: if the index is negative or no integer.
     """
     # Which IPU runs what is known before the run.
-    with jax.named_scope(marks.write(marks.SHARD, str(_check.integer(index, "a shard index", 0)))):
+    with jax.named_scope(
+        marks.write_mark(marks.SHARD, str(_check.require_integer(index, "a shard index", 0)))
+    ):
         yield
 
 
@@ -76,13 +78,13 @@ def ipu_scope(device: str) -> Generator[None]:
       device: such as `/device:IPU:0`; TensorFlow's longer names do as well. With a device that is
         no IPU, compiling in the block is an error.
     """
-    _check.text(device, "the device of ipu_scope")
-    with _pushed(_open.devices, device):
+    _check.require_text(device, "the device of ipu_scope")
+    with _push_name(_open.devices, device):
         yield
 
 
 def current_device() -> str | None:
-    """The device of the innermost `ipu_scope`, if any."""
+    """Returns the device of the innermost `ipu_scope`, or None."""
     return _open.devices[-1] if _open.devices else None
 
 
@@ -98,8 +100,10 @@ def ipu_jit_scope(ipu_scope: str | int) -> Generator[None]:
       ipu_scope: the name, or a number that stands for one, as the original's own `ipu_scope` used.
     """
     if isinstance(ipu_scope, bool) or not isinstance(ipu_scope, numbers.Integral):
-        _check.instance(ipu_scope, str, "the name of ipu_jit_scope", "a string or an integer")
-    with jax.named_scope(marks.write(marks.JIT_SCOPE, str(ipu_scope))):
+        _check.require_instance(
+            ipu_scope, str, "the name of ipu_jit_scope", "a string or an integer"
+        )
+    with jax.named_scope(marks.write_mark(marks.JIT_SCOPE, str(ipu_scope))):
         yield
 
 
@@ -117,14 +121,14 @@ def outside_compilation_scope(name: str = "outside") -> Generator[None]:
       ScopeError: directly inside another such scope. Inside control flow, lowering raises
         `OutsideCompilationError`.
     """
-    _check.text(name, "the name of outside_compilation_scope")
+    _check.require_text(name, "the name of outside_compilation_scope")
     if _open.outside:
         raise ScopeError(
             f"outside_compilation_scope('{name}') inside outside_compilation_scope"
             f"('{_open.outside[-1]}') at {jaxpr.current_user_line() or 'an unknown line'}: the "
             "operations are on the host already; remove the inner scope"
         )
-    with _pushed(_open.outside, name), jax.named_scope(marks.write(marks.OUTSIDE, name)):
+    with _push_name(_open.outside, name), jax.named_scope(marks.write_mark(marks.OUTSIDE, name)):
         yield
 
 
@@ -143,22 +147,25 @@ def frontend_attribute(
 
     `sharding.has_attr` reads it back.
     """
-    _check.text(attribute_name, "a frontend attribute")
-    _check.text(attribute_value, f"frontend attribute `{attribute_name}`")
-    _check.text(restore_to, f"restore_to of `{attribute_name}`", optional=True)
+    _check.require_text(attribute_name, "a frontend attribute")
+    _check.require_text(attribute_value, f"frontend attribute `{attribute_name}`")
+    _check.require_text(restore_to, f"restore_to of `{attribute_name}`", optional=True)
     try:
-        with _pushed(_open.attributes, attribute_name), _attribute(attribute_name, attribute_value):
+        with (
+            _push_name(_open.attributes, attribute_name),
+            _attribute_scope(attribute_name, attribute_value),
+        ):
             yield
     finally:
-        frame, is_set = tracing.current(), attribute_name in _open.attributes
+        frame, is_set = tracing.current_frame(), attribute_name in _open.attributes
         if restore_to is not None and not is_set and frame is not None:
-            frame.scopes.enter_context(_attribute(attribute_name, restore_to))
+            frame.scopes.enter_context(_attribute_scope(attribute_name, restore_to))
 
 
 @_check.guard
 @contextlib.contextmanager
 def partials_type(override_type: Any) -> Generator[None]:
-    """The type of the partial results of convolutions and matrix products of float16 in the block.
+    """Sets the type of partial results of float16 convolutions and matmuls in the block.
 
     With float32, all products are added up before the result is rounded; with float16, so is the
     sum of every 16 products along one contracted axis, and each sum of such sums. Gradients
@@ -171,18 +178,18 @@ def partials_type(override_type: Any) -> Generator[None]:
     Raises:
       ScopeError: if it is something else.
     """
-    dtype = dtype_of(override_type)
+    dtype = parse_dtype(override_type)
     name = repr(override_type) if dtype is None else dtype.name
     if name not in HALF_OR_SINGLE:
         raise ScopeError(f"partials are float16 or float32, not {name}")
-    with _attribute(marks.PARTIALS_TYPE, name):
+    with _attribute_scope(marks.PARTIALS_TYPE, name):
         yield
 
 
 @_check.guard
 @contextlib.contextmanager
 def stochastic_rounding(override: bool) -> Generator[None]:
-    """Rounds the float16 results of the block, and of its gradients, stochastically, or does not.
+    """Switches stochastic rounding of float16 results on or off in the block.
 
     A result becomes one of its two neighbours, at random, so that the expected value is exact. The
     random numbers come from the device's seed (`utils.reset_ipu_seed`). Acts in compiled code.
@@ -193,17 +200,17 @@ def stochastic_rounding(override: bool) -> Generator[None]:
     Raises:
       ScopeError: if it is no bool.
     """
-    _check.flag(override, "the override of stochastic_rounding")
-    with _attribute(marks.STOCHASTIC_ROUNDING, str(override)):
+    _check.require_flag(override, "the override of stochastic_rounding")
+    with _attribute_scope(marks.STOCHASTIC_ROUNDING, str(override)):
         yield
 
 
-def _attribute(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
-    return jax.named_scope(marks.write(marks.ATTRIBUTE, name, value))
+def _attribute_scope(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
+    return jax.named_scope(marks.write_mark(marks.ATTRIBUTE, name, value))
 
 
 @contextlib.contextmanager
-def _pushed(names: list[str], name: str) -> Generator[None]:
+def _push_name(names: list[str], name: str) -> Generator[None]:
     names.append(name)
     try:
         yield

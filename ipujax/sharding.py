@@ -1,4 +1,4 @@
-"""Helpers that look at the shards of a jaxpr's equations, and write them out.
+"""Functions that read and propagate the shards of a jaxpr's equations.
 
 The original's act on TensorFlow's operations and graphs; these act on equations and jaxprs, as
 `jax.make_jaxpr(fn)(*args)` gives them. None is needed to compile a program.
@@ -11,7 +11,14 @@ from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError
-from lowering import ancestors, colocated_shard, marked_shard, marks, producers, propagated
+from lowering import (
+    ancestors,
+    infer_shard_from_twin_or_operands,
+    marks,
+    producer_of_each_variable,
+    propagate_shard_marks,
+    read_shard_mark,
+)
 from lowering import jaxpr as _jaxpr
 
 __all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
@@ -44,19 +51,19 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
       ConfigError: (a `ValueError`) if a root is none of the jaxpr's.
     """
     if isinstance(roots, (_jaxpr.ClosedJaxpr, _jaxpr.Jaxpr)):
-        whole = _opened(roots)
-        chosen: list[Any] = [a for a in whole.outvars if not isinstance(a, _jaxpr.Literal)]
+        root_jaxpr = _require_jaxpr(roots)
+        chosen: list[Any] = [a for a in root_jaxpr.outvars if not isinstance(a, _jaxpr.Literal)]
     else:
         if jaxpr is None:
             raise ConfigTypeError(
                 "dependencies() needs the jaxpr of its roots: dependencies(roots, jaxpr=closed)"
             )
-        whole = _opened(jaxpr)
+        root_jaxpr = _require_jaxpr(jaxpr)
         if isinstance(roots, (_jaxpr.JaxprEqn, _jaxpr.Var)):
             roots = [roots]
-        chosen = list(_check.instance(roots, Iterable, "roots", "equations or variables"))
-    indices = {index for root in chosen for index in _indices(root, whole)}
-    return [whole.eqns[index] for index in ancestors(whole, indices)]
+        chosen = list(_check.require_instance(roots, Iterable, "roots", "equations or variables"))
+    indices = {index for root in chosen for index in _find_equation_indices(root, root_jaxpr)}
+    return [root_jaxpr.eqns[index] for index in ancestors(root_jaxpr, indices)]
 
 
 @_check.guard
@@ -76,15 +83,15 @@ def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int 
     Raises:
       ConfigTypeError: (a `TypeError`) if `op` is no equation.
     """
-    shard = marked_shard(_equation(op))
+    shard = read_shard_mark(_check_equation(op))
     if shard is not None or jaxpr is None:
         return shard
-    return colocated_shard(op, _opened(jaxpr))
+    return infer_shard_from_twin_or_operands(op, _require_jaxpr(jaxpr))
 
 
 @_check.guard
 def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
-    """Whether an equation has an attribute: a parameter of its primitive, or a mark.
+    """Returns whether an equation has an attribute: a parameter of its primitive, or a mark.
 
     Args:
       o: an equation.
@@ -95,8 +102,8 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
     Raises:
       ConfigTypeError: (a `TypeError`) if `o` is no equation.
     """
-    _check.text(attr_name, "the attr_name of has_attr")
-    mark = marks.read(_jaxpr.name_stack(_equation(o)))
+    _check.require_text(attr_name, "the attr_name of has_attr")
+    mark = marks.read_marks(_jaxpr.name_stack(_check_equation(o)))
     scopes = {
         **dict.fromkeys(_SHARD_NAMES, mark.shard),
         marks.OUTSIDE: mark.outside,
@@ -128,39 +135,39 @@ def propagate_sharding(g: Any) -> Any:
         holds constants.
     """
     if isinstance(g, _jaxpr.ClosedJaxpr):
-        return propagated(g)
-    inner = _opened(g)
-    written = propagated(_jaxpr.ClosedJaxpr(inner, inner.constvars)).jaxpr
-    if len(written.constvars) > len(inner.constvars):
+        return propagate_shard_marks(g)
+    open_jaxpr = _require_jaxpr(g)
+    marked_jaxpr = propagate_shard_marks(_jaxpr.ClosedJaxpr(open_jaxpr, open_jaxpr.constvars)).jaxpr
+    if len(marked_jaxpr.constvars) > len(open_jaxpr.constvars):
         raise ConfigError(
             "a call in the open jaxpr holds constants, which an open jaxpr cannot: give the closed "
             "one, as jax.make_jaxpr makes it"
         )
-    return written
+    return marked_jaxpr
 
 
-def _equation(op: Any) -> _jaxpr.JaxprEqn:
-    return _check.instance(op, _jaxpr.JaxprEqn, "op", "an equation of a jaxpr")
+def _check_equation(op: Any) -> _jaxpr.JaxprEqn:
+    return _check.require_instance(op, _jaxpr.JaxprEqn, "op", "an equation of a jaxpr")
 
 
-def _opened(jaxpr: Any) -> _jaxpr.Jaxpr:
+def _require_jaxpr(jaxpr: Any) -> _jaxpr.Jaxpr:
     if isinstance(jaxpr, _jaxpr.ClosedJaxpr):
         return jaxpr.jaxpr
     if isinstance(jaxpr, _jaxpr.Jaxpr):
         return jaxpr
-    raise _check.other_than("a jaxpr, as jax.make_jaxpr(fn)(*args) gives", jaxpr, "jaxpr")
+    raise _check.wrong_type_error("a jaxpr, as jax.make_jaxpr(fn)(*args) gives", jaxpr, "jaxpr")
 
 
-def _indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
-    """The equation that a root is or comes from; none for an argument or a constant."""
+def _find_equation_indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
+    """Returns the equation that a root is or comes from; none for an argument or a constant."""
     if isinstance(root, _jaxpr.Var):
-        makes = producers(jaxpr)
+        makes = producer_of_each_variable(jaxpr)
         if root in makes:
             return [makes[root]]
         if root in (*jaxpr.invars, *jaxpr.constvars):
             return []
     else:
-        indices = [i for i, eqn in enumerate(jaxpr.eqns) if eqn is _equation(root)]
+        indices = [i for i, eqn in enumerate(jaxpr.eqns) if eqn is _check_equation(root)]
         if indices:
             return indices
     raise ConfigError(f"the root {root!r} is not of the jaxpr that was given with it")

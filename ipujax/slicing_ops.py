@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arrays import check, known
+from ipujax.checks.arrays import check, concrete_values
 
 __all__ = ["sequence_slice", "sequence_slice_pack", "sequence_slice_unpack"]
 
@@ -46,8 +46,8 @@ def sequence_slice(
       ConfigTypeError: (a `TypeError`) if `zero_unused` is no bool.
     """
     offsets = {"src_offsets": src_offsets, "dst_offsets": dst_offsets}
-    slices = _slices("sequence_slice", num_elems=num_elems, **offsets)
-    return _copied_into(dst, src, slices, zero_unused)
+    slices = _check_slices("sequence_slice", num_elems=num_elems, **offsets)
+    return _check_and_copy(dst, src, slices, zero_unused)
 
 
 @check.guard
@@ -70,20 +70,22 @@ def sequence_slice_unpack(
         have together, if their numbers are known while tracing.
       ConfigTypeError: (a `TypeError`) if the total is no integer.
     """
-    slices = _slices("sequence_slice_unpack", num_elems=num_elems, src_offsets=src_offsets)
-    source = _rows(src, "src", slices)
-    what = "the total_elements of sequence_slice_unpack"
-    total = check.integer(total_elements, what)
+    slices = _check_slices("sequence_slice_unpack", num_elems=num_elems, src_offsets=src_offsets)
+    source = _check_row_array(src, "src", slices)
+    argument = "the total_elements of sequence_slice_unpack"
+    total = check.require_integer(total_elements, argument)
     if total < 1:
-        raise check.refuse(f"{what} is {total}", "give the number of rows that the result has")
-    counts = known(slices.num_elems)
+        raise check.value_error(
+            f"{argument} is {total}", "give the number of rows that the result has"
+        )
+    counts = concrete_values(slices.num_elems)
     if counts is not None and counts.sum() > total:
-        raise check.refuse(
-            f"{what} is {total}, but the slices have {counts.sum()} rows",
+        raise check.value_error(
+            f"{argument} is {total}, but the slices have {counts.sum()} rows",
             "give at least as many rows as the slices have together",
         )
     target = jnp.zeros((total, *source.shape[1:]), source.dtype)
-    return _copied(target, source, slices, True)
+    return _copy_slices(target, source, slices, True)
 
 
 @check.guard
@@ -96,8 +98,8 @@ def sequence_slice_pack(
     `dst[dst_offsets[0]:]`, the following `num_elems[1]` to `dst[dst_offsets[1]:]`, and so on.
     Arguments, result and errors are those of `sequence_slice`.
     """
-    slices = _slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
-    return _copied_into(dst, src, slices, zero_unused)
+    slices = _check_slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
+    return _check_and_copy(dst, src, slices, zero_unused)
 
 
 @dc.dataclass(frozen=True)
@@ -109,36 +111,40 @@ class _Slices:
     src_offsets: Any
     dst_offsets: Any
 
-    def check_inside(self, offsets: Any, rows: int, name: str) -> None:
-        """Refuses slices that leave an array of so many rows, as far as their numbers are known."""
-        starts, counts = known(offsets), known(self.num_elems)
+    def check_slices_inside(self, offsets: Any, rows: int, name: str) -> None:
+        """Raises an error for slices outside an array of `rows` rows, if they are known."""
+        starts, counts = concrete_values(offsets), concrete_values(self.num_elems)
         for bad in () if starts is None else starts[(starts < 0) | (starts > rows)]:
-            raise self._outside(f"a slice at row {bad}", rows, name)
+            raise self._outside_error(f"a slice at row {bad}", rows, name)
         for bad in () if counts is None else counts[counts < 0]:
-            raise check.refuse(f"{self.function} got a slice of {bad} rows", "counts are 0 or more")
+            raise check.value_error(
+                f"{self.function} got a slice of {bad} rows", "counts are 0 or more"
+            )
         for bad in () if counts is None else counts[counts > rows]:
-            raise self._outside(f"a slice of {bad} rows", rows, name)
+            raise self._outside_error(f"a slice of {bad} rows", rows, name)
         if starts is None or counts is None:
             return
         for start, count in zip(starts, counts, strict=True):
             if start + count > rows:
-                raise self._outside(f"a slice of {count} rows at row {start}", rows, name)
+                raise self._outside_error(f"a slice of {count} rows at row {start}", rows, name)
 
-    def _outside(self, what: str, rows: int, name: str) -> Exception:
-        return check.refuse(
-            f"{self.function} got {what}, but {name} has {rows} rows",
+    def _outside_error(self, slice_description: str, rows: int, name: str) -> Exception:
+        return check.value_error(
+            f"{self.function} got {slice_description}, but {name} has {rows} rows",
             "slices must lie inside of their arrays",
         )
 
 
-def _slices(function: str, **arguments: Any) -> _Slices:
-    """The slices of a call, checked; offsets that are not given follow one another."""
-    numbers = {name: _numbers(f"the {name} of {function}", x) for name, x in arguments.items()}
+def _check_slices(function: str, **arguments: Any) -> _Slices:
+    """Checks the slices of a call; offsets that are not given follow one another."""
+    numbers = {
+        name: _check_slice_numbers(f"the {name} of {function}", x) for name, x in arguments.items()
+    }
     shapes = [x.shape for x in numbers.values()]
     if len(set(shapes)) > 1 or len(shapes[0]) != 1 or not shapes[0][0]:
-        shown = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())
-        raise check.refuse(
-            f"{function} needs matching non-zero rank-1 shapes, but got {shown}",
+        shapes_text = ", ".join(f"{name} {list(x.shape)}" for name, x in numbers.items())
+        raise check.value_error(
+            f"{function} needs matching non-zero rank-1 shapes, but got {shapes_text}",
             "give one count and one offset for each slice",
         )
     counts = numbers["num_elems"]
@@ -146,40 +152,40 @@ def _slices(function: str, **arguments: Any) -> _Slices:
     return _Slices(function, **{"src_offsets": follows, "dst_offsets": follows, **numbers})
 
 
-def _numbers(what: str, values: Any) -> Any:
+def _check_slice_numbers(argument: str, values: Any) -> Any:
     # Operations of JAX would make known numbers unknown; as int64, none wraps before it is checked.
-    there = known(values)
-    numbers = check.array(values, what) if there is None else there
+    concrete = concrete_values(values)
+    numbers = check.require_array(values, argument) if concrete is None else concrete
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
-        raise check.refuse(f"{what} is {numbers.dtype}", "give integers, int32 say")
-    return numbers.astype(np.int32 if there is None else np.int64)
+        raise check.value_error(f"{argument} is {numbers.dtype}", "give integers, int32 say")
+    return numbers.astype(np.int32 if concrete is None else np.int64)
 
 
-def _rows(x: Any, name: str, slices: _Slices) -> jax.Array:
-    rows = check.array(x, f"the {name} of {slices.function}")
+def _check_row_array(x: Any, name: str, slices: _Slices) -> jax.Array:
+    rows = check.require_array(x, f"the {name} of {slices.function}")
     if rows.ndim < 2 or not rows.shape[0]:
-        raise check.refuse(
+        raise check.value_error(
             f"the {name} of {slices.function} has shape {list(rows.shape)}",
             "give it at least two dimensions, the first one rows, and at least one row",
         )
     return rows
 
 
-def _copied_into(dst: Any, src: Any, slices: _Slices, zero_unused: Any) -> jax.Array:
-    target, source = _rows(dst, "dst", slices), _rows(src, "src", slices)
+def _check_and_copy(dst: Any, src: Any, slices: _Slices, zero_unused: Any) -> jax.Array:
+    target, source = _check_row_array(dst, "dst", slices), _check_row_array(src, "src", slices)
     if target.shape[1:] != source.shape[1:] or target.dtype != source.dtype:
-        raise check.refuse(
+        raise check.value_error(
             f"{slices.function} got dst {target.dtype}{list(target.shape)} and src "
             f"{source.dtype}{list(source.shape)}",
             "they must have the same dtype and the same dimensions but for the first",
         )
-    unused = check.flag(zero_unused, f"the zero_unused of {slices.function}")
-    return _copied(target, source, slices, unused)
+    unused = check.require_flag(zero_unused, f"the zero_unused of {slices.function}")
+    return _copy_slices(target, source, slices, unused)
 
 
-def _copied(dst: jax.Array, src: jax.Array, slices: _Slices, zero_unused: bool) -> jax.Array:
-    slices.check_inside(slices.src_offsets, len(src), "src")
-    slices.check_inside(slices.dst_offsets, len(dst), "dst")
+def _copy_slices(dst: jax.Array, src: jax.Array, slices: _Slices, zero_unused: bool) -> jax.Array:
+    slices.check_slices_inside(slices.src_offsets, len(src), "src")
+    slices.check_slices_inside(slices.dst_offsets, len(dst), "dst")
     count, start, end = (
         jnp.asarray(numbers, jnp.int32)
         for numbers in (slices.num_elems, slices.src_offsets, slices.dst_offsets)
@@ -191,6 +197,6 @@ def _copied(dst: jax.Array, src: jax.Array, slices: _Slices, zero_unused: bool) 
     inside = (row[:, None] >= first) & (row[:, None] < behind)
     numbers = jnp.arange(len(first), dtype=jnp.int32)
     last = jnp.max(jnp.where(inside, numbers, -1), axis=1)
-    taken = src.at[row + (start - end)[last]].get(mode="clip")
-    others = jnp.zeros_like(dst) if zero_unused else dst
-    return jnp.where((last >= 0).reshape(-1, *(1,) * (dst.ndim - 1)), taken, others)
+    copied_rows = src.at[row + (start - end)[last]].get(mode="clip")
+    other_rows = jnp.zeros_like(dst) if zero_unused else dst
+    return jnp.where((last >= 0).reshape(-1, *(1,) * (dst.ndim - 1)), copied_rows, other_rows)

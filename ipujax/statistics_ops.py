@@ -1,4 +1,4 @@
-"""Histograms."""
+"""Histograms, and evenly spaced levels for them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ipujax.checks.arrays import check, known
+from ipujax.checks.arrays import check, concrete_values
 
 __all__ = ["fixed_width_bins", "histogram", "histogram_update"]
 
@@ -20,7 +20,7 @@ def __dir__() -> list[str]:
 
 @check.guard
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
-    """Evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).
+    """Returns evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).
 
     Args:
       inputs: floats, `[n]`, at least one.
@@ -34,10 +34,10 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
         for less than one level.
       ConfigTypeError: (a `TypeError`) if `n_bins` is no integer.
     """
-    values = _vector(inputs, "the inputs of fixed_width_bins")
-    count = check.integer(n_bins, "the n_bins of fixed_width_bins")
+    values = _require_vector(inputs, "the inputs of fixed_width_bins")
+    count = check.require_integer(n_bins, "the n_bins of fixed_width_bins")
     if count < 1 or not len(values):
-        raise check.refuse(
+        raise check.value_error(
             f"fixed_width_bins got {len(values)} values and n_bins {count}", "give at least one"
         )
     wide = values.astype(jnp.promote_types(values.dtype, jnp.float32))
@@ -65,7 +65,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
         ascend. Counts by levels that do not at run time mean nothing.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
-    return _counts(*_operands(inputs, levels, absolute_of_input, "histogram"))
+    return _count_values(*_check_histogram_operands(inputs, levels, absolute_of_input, "histogram"))
 
 
 @check.guard
@@ -88,51 +88,56 @@ def histogram_update(
         that does not have one bin more than there are levels.
       ConfigTypeError: (a `TypeError`) if `absolute_of_input` is no bool.
     """
-    before = check.array(hist, "the hist of histogram_update")
-    values, edges = _operands(inputs, levels, absolute_of_input, "histogram_update")
-    if before.dtype != jnp.float32 or before.shape != (len(edges) + 1,):
-        raise check.refuse(
-            f"the hist of histogram_update is {before.dtype}{list(before.shape)}, but there are "
+    old_counts = check.require_array(hist, "the hist of histogram_update")
+    values, edges = _check_histogram_operands(inputs, levels, absolute_of_input, "histogram_update")
+    if old_counts.dtype != jnp.float32 or old_counts.shape != (len(edges) + 1,):
+        raise check.value_error(
+            f"the hist of histogram_update is {old_counts.dtype}{list(old_counts.shape)}, but there are "
             f"{len(edges)} levels",
             f"give it as float32[{len(edges) + 1}]: one bin more than levels",
         )
-    return before + _counts(values, edges)
+    return old_counts + _count_values(values, edges)
 
 
-def _counts(values: jax.Array, levels: jax.Array) -> jax.Array:
+def _count_values(values: jax.Array, levels: jax.Array) -> jax.Array:
     # One level after the other: memory is that of the values, not values times levels.
-    def reached(level: jax.Array) -> jax.Array:
+    def count_at_least(level: jax.Array) -> jax.Array:
         return jnp.sum(jnp.where(values >= level, 1, 0), dtype=jnp.int32)
 
-    from_here = lax.map(reached, levels)
+    from_here = lax.map(count_at_least, levels)
     all_values = jnp.full(1, len(values), jnp.int32)
     below = jnp.concatenate([all_values, from_here])
     return (below - jnp.append(from_here, 0)).astype(jnp.float32)
 
 
-def _operands(
+def _check_histogram_operands(
     inputs: Any, levels: Any, absolute: Any, function: str
 ) -> tuple[jax.Array, jax.Array]:
-    values, what = _vector(inputs, f"the inputs of {function}"), f"the levels of {function}"
+    values, argument = (
+        _require_vector(inputs, f"the inputs of {function}"),
+        f"the levels of {function}",
+    )
     # A list takes the type of what it is compared with.
     typed = None if hasattr(levels, "dtype") else values.dtype
-    edges = _vector(check.array(levels, what, typed), what)
+    edges = _require_vector(check.require_array(levels, argument, typed), argument)
     if edges.dtype != values.dtype:
-        raise check.refuse(
+        raise check.value_error(
             f"{function} got inputs of {values.dtype} and levels of {edges.dtype}",
             "cast the levels: levels.astype(inputs.dtype)",
         )
     if not len(edges):
-        raise check.refuse(f"{function} got no levels", "give at least one")
-    numbers = known(levels)
+        raise check.value_error(f"{function} got no levels", "give at least one")
+    numbers = concrete_values(levels)
     if numbers is not None and not np.all(numbers[:-1] <= numbers[1:]):
-        raise check.refuse(f"{what} do not ascend", "sort them; none may be a NaN")
-    is_absolute = check.flag(absolute, f"the absolute_of_input of {function}")
+        raise check.value_error(f"{argument} do not ascend", "sort them; none may be a NaN")
+    is_absolute = check.require_flag(absolute, f"the absolute_of_input of {function}")
     return jnp.abs(values) if is_absolute else values, edges
 
 
-def _vector(x: Any, what: str) -> jax.Array:
-    values = check.floats(x, what)
+def _require_vector(x: Any, argument: str) -> jax.Array:
+    values = check.require_floats(x, argument)
     if values.ndim != 1:
-        raise check.refuse(f"{what} have shape {list(values.shape)}", "give an array of rank 1")
+        raise check.value_error(
+            f"{argument} have shape {list(values.shape)}", "give an array of rank 1"
+        )
     return values

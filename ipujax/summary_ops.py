@@ -1,4 +1,4 @@
-"""Summaries: what the system did while programs ran, and arrays in TensorBoard's form."""
+"""Summaries of system events around programs, and of arrays in TensorBoard's format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ipujax import events
-from ipujax.checks.arrays import check, known
+from ipujax.checks.arrays import check, concrete_values
 from ipujax.events import IpuTraceEvent
 
 __all__ = ["ipu_compile_summary", "tensor_summary"]
@@ -65,21 +65,21 @@ def ipu_compile_summary(
     Raises:
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
-    check.text(name, "the name of ipu_compile_summary")
+    check.require_text(name, "the name of ipu_compile_summary")
     _refuse_collections("ipu_compile_summary", collections)
     several = isinstance(op_list, (list, tuple))
     operations = list(cast(Sequence[Any], op_list)) if several else [op_list]
     for operation in operations:
         fix = "give functions that run programs, such as ipu.compile(fn)"
-        check.function(operation, "an operation of ipu_compile_summary", fix)
+        check.require_function(operation, "an operation of ipu_compile_summary", fix)
 
-    def summary(*args: Any, **kwargs: Any) -> list[IpuTraceEvent]:
+    def run_and_collect(*args: Any, **kwargs: Any) -> list[IpuTraceEvent]:
         with events.record() as trace, events.span("summary", name):
             for operation in operations:
                 jax.block_until_ready(operation(*args, **kwargs))
         return trace
 
-    return summary
+    return run_and_collect
 
 
 @check.guard
@@ -92,7 +92,7 @@ def tensor_summary(
     family: str | None = None,
     display_name: str | None = None,
 ) -> bytes:
-    """An array as a serialized `Summary` protocol buffer (seed 001, 18.14.18).
+    """Returns an array as a serialized `Summary` protocol buffer (seed 001, 18.14.18).
 
     Args:
       name: its tag in TensorBoard, and its node's name.
@@ -114,63 +114,73 @@ def tensor_summary(
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
     _refuse_collections("tensor_summary", collections)
-    check.text(name, "the name of tensor_summary")
-    what = "the summary_description of tensor_summary"
-    check.text(summary_description, what, optional=True)
-    check.text(family, "the family of tensor_summary", optional=True)
-    check.text(display_name, "the display_name of tensor_summary", optional=True)
-    values = known(tensor)
+    check.require_text(name, "the name of tensor_summary")
+    argument = "the summary_description of tensor_summary"
+    check.require_text(summary_description, argument, optional=True)
+    check.require_text(family, "the family of tensor_summary", optional=True)
+    check.require_text(display_name, "the display_name of tensor_summary", optional=True)
+    values = concrete_values(tensor)
     if values is None:
-        raise check.refuse(
+        raise check.value_error(
             "tensor_summary got an array that is being traced, whose values are not known yet",
             "return it, or enqueue it to an outfeed, and summarise it on the host",
         )
     tag = f"{family}/{name}" if family else name
-    metadata = _serialized(summary_metadata)
-    metadata += _field(2, (display_name or "").encode())
-    metadata += _field(3, (summary_description or "").encode())
-    value = _field(1, tag.encode()) + _field(7, name.encode())
-    return _field(1, value + _field(8, _tensor(values)) + _field(9, metadata), always=True)
+    metadata = _serialize_metadata(summary_metadata)
+    metadata += _encode_field(2, (display_name or "").encode())
+    metadata += _encode_field(3, (summary_description or "").encode())
+    value = _encode_field(1, tag.encode()) + _encode_field(7, name.encode())
+    return _encode_field(
+        1,
+        value + _encode_field(8, _encode_tensor(values)) + _encode_field(9, metadata),
+        always=True,
+    )
 
 
 # --- protocol buffers (tensorflow/core/framework: summary, tensor, tensor_shape) ------------------
 
 
-def _tensor(values: np.ndarray[Any, Any]) -> bytes:
+def _encode_tensor(values: np.ndarray[Any, Any]) -> bytes:
     number = _TYPES.get(values.dtype.name)
     if number is None:
-        raise check.refuse(
+        raise check.value_error(
             f"tensor_summary got an array of {values.dtype}", f"use one of {', '.join(_TYPES)}"
         )
-    sizes = b"".join(_field(2, _number(1, size), always=True) for size in values.shape)
+    sizes = b"".join(
+        _encode_field(2, _encode_number_field(1, size), always=True) for size in values.shape
+    )
     little = values.astype(values.dtype.newbyteorder("<"), copy=False)
-    return _number(1, number) + _field(2, sizes, always=True) + _field(4, little.tobytes())
+    return (
+        _encode_number_field(1, number)
+        + _encode_field(2, sizes, always=True)
+        + _encode_field(4, little.tobytes())
+    )
 
 
-def _serialized(message: Any) -> bytes:
+def _serialize_metadata(message: Any) -> bytes:
     if message is None or isinstance(message, bytes):
         return message or b""
     if not hasattr(message, "SerializeToString"):
-        raise check.refuse_type(
+        raise check.type_error(
             f"the summary_metadata of tensor_summary is a {type(message).__name__}",
             "give a SummaryMetadata message, or its bytes",
         )
     return message.SerializeToString()
 
 
-def _field(number: int, content: bytes, *, always: bool = False) -> bytes:
-    """A field of bytes, text or a message; an empty one is left out unless it means something."""
+def _encode_field(number: int, content: bytes, *, always: bool = False) -> bytes:
+    """Encodes a field of bytes, text or a message; leaves out an empty one unless `always`."""
     if not content and not always:
         return b""
-    return bytes([*_varint(number << 3 | 2), *_varint(len(content))]) + content
+    return bytes([*_encode_varint(number << 3 | 2), *_encode_varint(len(content))]) + content
 
 
-def _number(number: int, value: int) -> bytes:
-    return bytes([*_varint(number << 3), *_varint(value)])
+def _encode_number_field(number: int, value: int) -> bytes:
+    return bytes([*_encode_varint(number << 3), *_encode_varint(value)])
 
 
-def _varint(value: int) -> Iterator[int]:
-    """Seven bits a byte, the lowest first; all but the last have the highest bit set."""
+def _encode_varint(value: int) -> Iterator[int]:
+    """Encodes an integer as a protocol buffer varint: seven bits a byte, lowest first."""
     while value > 0x7F:
         yield value & 0x7F | 0x80
         value >>= 7
@@ -179,6 +189,6 @@ def _varint(value: int) -> Iterator[int]:
 
 def _refuse_collections(function: str, collections: Any) -> None:
     if collections is not None:
-        raise check.refuse_type(
+        raise check.type_error(
             f"{function} was given collections, but there are none", "leave them out"
         )

@@ -1,4 +1,4 @@
-"""The chips that programs can be modelled for, and how to describe another one.
+"""The chips for which programs can be modelled, and how to describe another one.
 
     from ipujax import targets
 
@@ -35,13 +35,13 @@ _check.guard(Target)
 
 
 def names() -> tuple[str, ...]:
-    """The names of the chips that are described here, oldest first."""
+    """Returns the names of the chips that are described here, oldest first."""
     return tuple(machine.TARGETS)
 
 
 @_check.guard
 def named(name: str) -> Target:
-    """The chip of a name, as `IPUConfig.ipu_model.version` takes it: "ipu1", "ipu2" or "ipu21".
+    """Returns the chip with a name of `IPUConfig.ipu_model.version`: "ipu1", "ipu2" or "ipu21".
 
     Raises:
       TargetError: (a `ValueError`) an unknown name.
@@ -57,7 +57,7 @@ def named(name: str) -> Target:
 
 @_check.guard
 def target_of(given: str | Target) -> Target:
-    """The chip of a name, or the chip that was given.
+    """Returns the chip with a name, or the chip that was given.
 
     Raises:
       TargetError: (a `ValueError`) something that is neither.

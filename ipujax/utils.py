@@ -36,7 +36,7 @@ from ipujax.events import IpuTraceEvent, IpuTraceEventType
 from ipujax.host import files
 from ipujax.names import MIGRATION
 from ipujax.system.devices import SYSTEM
-from ipujax.system.flags import SyntheticDataCategory, poplar_flags
+from ipujax.system.flags import SyntheticDataCategory, read_poplar_flags
 
 __all__ = [
     "DeviceConnectionType",
@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
 
 @_feeds.guard
 def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
-    """How many IPUs a logical device has; one if nothing is configured.
+    """Returns how many IPUs a logical device has; one if nothing is configured.
 
     Args:
       ipu_device: its name, such as `/device:IPU:0`.
@@ -97,19 +97,21 @@ def get_num_of_ipus_in_device(ipu_device: str, device: str = "cpu") -> int:
 
 @_feeds.guard
 def running_on_ipu_model() -> bool:
-    """Whether `TF_POPLAR_FLAGS` has `--use_ipu_model`; otherwise virtual IPUs pass for hardware."""
-    return poplar_flags().use_ipu_model
+    """Returns whether `TF_POPLAR_FLAGS` has `--use_ipu_model`."""
+    return read_poplar_flags().use_ipu_model
 
 
 @_feeds.guard
 def use_synthetic_data_for(synthetic_data_category: SyntheticDataCategory) -> bool:
-    """Whether data of a category is made up on the device instead of sent by the host.
+    """Returns whether data of a category is made on the device, not sent by the host.
 
     `TF_POPLAR_FLAGS` says so: `--use_synthetic_data` for all categories, or
     `--synthetic_data_categories=infeed,outfeed` for some.
     """
-    _check.instance(synthetic_data_category, SyntheticDataCategory, "synthetic_data_category")
-    return poplar_flags().synthetic(synthetic_data_category)
+    _check.require_instance(
+        synthetic_data_category, SyntheticDataCategory, "synthetic_data_category"
+    )
+    return read_poplar_flags().is_synthetic(synthetic_data_category)
 
 
 @_feeds.guard
@@ -119,7 +121,7 @@ def reset_ipu_seed(
     cpu_device: str = "cpu",
     experimental_identical_replicas: bool = False,
 ) -> None:
-    """Sets where a device's random numbers start, for draws without a seed and for rounding.
+    """Sets the seed of a device's random numbers, for draws without a seed and for rounding.
 
     Runs after it draw what they drew after it was last set to the same seed.
 
@@ -134,10 +136,10 @@ def reset_ipu_seed(
       ConfigError: (a `ValueError`) if the seed does not fit into 64 bits.
       DeviceError: if there is no such device.
     """
-    number = _check.integer(seed, "the seed")
+    number = _check.require_integer(seed, "the seed")
     if not -(2**63) <= number < 2**64:
         raise ConfigError(f"the seed is {number}, but must fit into 64 bits")
-    _check.flag(experimental_identical_replicas, "experimental_identical_replicas")
+    _check.require_flag(experimental_identical_replicas, "experimental_identical_replicas")
     SYSTEM.set_seed(number, device, experimental_identical_replicas)
 
 
@@ -160,26 +162,28 @@ def move_variable_initialization_to_cpu(graph: None = None) -> None:
 
 @_feeds.guard
 def extract_all_events(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEvent]:
-    """The events of a trace that `ipujax.events.record` made, as a list.
+    """Returns the events of a trace that `ipujax.events.record` made, as a list.
 
     Raises:
       ConfigTypeError: (a `TypeError`) if something among them is no event.
     """
-    listed = list(_check.instance(events, Iterable, "events", "what events.record() gives"))
+    listed = list(_check.require_instance(events, Iterable, "events", "what events.record() gives"))
     for event in listed:
-        _check.instance(event, IpuTraceEvent, "an event", "an IpuTraceEvent of events.record()")
+        _check.require_instance(
+            event, IpuTraceEvent, "an event", "an IpuTraceEvent of events.record()"
+        )
     return listed
 
 
 @_feeds.guard
 def extract_all_strings_from_event_trace(events: Iterable[IpuTraceEvent]) -> str:
-    """The data of all events of a trace, one after the other."""
+    """Returns the data of all events of a trace as one string."""
     return "".join(event.data for event in extract_all_events(events))
 
 
 @_feeds.guard
 def extract_all_types_from_event_trace(events: Iterable[IpuTraceEvent]) -> list[IpuTraceEventType]:
-    """The type of each event of a trace."""
+    """Returns the type of each event of a trace."""
     return [event.type for event in extract_all_events(events)]
 
 
@@ -210,25 +214,25 @@ def export_dataset_to_file(
       OutOfRangeError: if the data set ends earlier; what was there before stays.
       FeedError: (a `ValueError`) if elements differ in structure, shapes or types.
     """
-    _feeds.path(output_filename, "output_filename")
-    _feeds.integer(num_elements, "num_elements", 1)
-    elements = _elements(dataset_or_infeed, num_elements)
+    _feeds.require_path(output_filename, "output_filename")
+    _feeds.require_integer(num_elements, "num_elements", 1)
+    elements = _iterate_leaves(dataset_or_infeed, num_elements)
     first = next(elements, None)
     if first is None:
-        raise _ended(num_elements, 0)
-    signature, count = _signature(first), 0
+        raise _data_ended_error(num_elements, 0)
+    signature, count = _describe_leaves(first), 0
     with contextlib.ExitStack() as stack:
-        files = _open_all(stack, output_filename, len(first))
+        files = _open_output_files(stack, output_filename, len(first))
         for leaves in itertools.chain([first], elements):
-            if _signature(leaves) != signature:
+            if _describe_leaves(leaves) != signature:
                 raise FeedError(
-                    f"element {count} has arrays {_signature(leaves)}, but element 0 has "
+                    f"element {count} has arrays {_describe_leaves(leaves)}, but element 0 has "
                     f"{signature}; with batches, set drop_remainder"
                 )
-            _write(files, leaves)
+            _write_arrays(files, leaves)
             count += 1
         if count < num_elements:
-            raise _ended(num_elements, count)
+            raise _data_ended_error(num_elements, count)
 
 
 @_feeds.guard
@@ -248,53 +252,56 @@ def export_inputs_to_file(
     Raises:
       FeedError: (a `ValueError`) if there is no input, or one has no value.
     """
-    _feeds.path(output_filename, "output_filename")
-    _feeds.instance(feed_dict, Mapping, "feed_dict", "a dict of the inputs' values")
-    _feeds.sequence(inputs, "inputs", "keys of feed_dict")
+    _feeds.require_path(output_filename, "output_filename")
+    _feeds.require_instance(feed_dict, Mapping, "feed_dict", "a dict of the inputs' values")
+    _feeds.require_sequence(inputs, "inputs", "keys of feed_dict")
     missing = [name for name in inputs if name not in feed_dict]
     if missing or not inputs:
         raise FeedError(
             f"feed_dict has no value for {missing}" if missing else "no inputs to write"
         )
     with contextlib.ExitStack() as stack:
-        files = _open_all(stack, output_filename, len(inputs))
-        _write(files, [np.asarray(feed_dict[name]) for name in inputs])
+        files = _open_output_files(stack, output_filename, len(inputs))
+        _write_arrays(files, [np.asarray(feed_dict[name]) for name in inputs])
 
 
-def _elements(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
+def _iterate_leaves(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
     import jax
 
-    from ipujax.host.elements import as_array, iterate  # late, as JAX: the module serves tools too
+    from ipujax.host.elements import (
+        convert_leaf_to_array,
+        iterate_dataset,
+    )  # late, as JAX: the module serves tools too
     from ipujax.host.keys import keys_to_words
 
     if hasattr(dataset, "_export_elements"):
         elements = dataset._export_elements(count)
     else:
-        elements = iterate(dataset)
+        elements = iterate_dataset(dataset)
     for element in itertools.islice(elements, count):
-        yield [as_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
+        yield [convert_leaf_to_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
 
 
-def _signature(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
+def _describe_leaves(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 
-def _open_all(
+def _open_output_files(
     stack: contextlib.ExitStack, filename: str | os.PathLike[str], count: int
 ) -> list[BinaryIO]:
     path = pathlib.Path(filename)
     names = [path.with_suffix(f".{index}{path.suffix}") for index in range(count)]
     if count == 1:
         names = [path]
-    return [stack.enter_context(files.replacing(name)) for name in names]
+    return [stack.enter_context(files.replace_file(name)) for name in names]
 
 
-def _write(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:
+def _write_arrays(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:
     for file, array in zip(files, arrays, strict=True):
         file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
 
 
-def _ended(requested: int, available: int) -> OutOfRangeError:
+def _data_ended_error(requested: int, available: int) -> OutOfRangeError:
     return OutOfRangeError(
         f"the data set ended after {available} elements, but {requested} were to be exported",
         requested=requested,

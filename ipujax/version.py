@@ -1,3 +1,3 @@
-"""The version of this package, for all that writes it into files."""
+"""The version of ipujax."""
 
 __version__ = "0.1.0"

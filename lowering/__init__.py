@@ -24,8 +24,8 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'lowering' has no attribute {name!r}")
-    home = _HOMES[name]
-    if home == __name__:
-        return importlib.import_module(f"{home}.{name}")
-    globals()[name] = getattr(importlib.import_module(home), name)
+    module = _HOMES[name]
+    if module == __name__:
+        return importlib.import_module(f"{module}.{name}")
+    globals()[name] = getattr(importlib.import_module(module), name)
     return globals()[name]

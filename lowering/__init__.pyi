@@ -20,7 +20,7 @@ from lowering import variants as variants
 from lowering.alike import replicas_may_differ as replicas_may_differ
 from lowering.avals import dtype_name as dtype_name
 from lowering.avals import has_sub_byte_elements as has_sub_byte_elements
-from lowering.avals import is_number as is_number
+from lowering.avals import is_numeric_dtype as is_numeric_dtype
 from lowering.avals import shape_of as shape_of
 from lowering.avals import signature_of as signature_of
 from lowering.avals import size_in_bytes as size_in_bytes
@@ -37,36 +37,40 @@ from lowering.errors import LoweringError as LoweringError
 from lowering.errors import OutsideCompilationError as OutsideCompilationError
 from lowering.errors import ShardError as ShardError
 from lowering.errors import TargetError as TargetError
-from lowering.float0 import booleans_for_float0 as booleans_for_float0
 from lowering.float0 import is_float0 as is_float0
-from lowering.foreign import foreign_code as foreign_code
+from lowering.float0 import replace_float0_by_booleans as replace_float0_by_booleans
+from lowering.foreign import find_foreign_code as find_foreign_code
 from lowering.fusion.fuse import fuse as fuse
 from lowering.fusion.fuse import is_one_kernel as is_one_kernel
-from lowering.fusion.merge_iterations import merging_pays as merging_pays
+from lowering.fusion.merge_iterations import is_merging_faster as is_merging_faster
 from lowering.machine import trace as trace
 from lowering.options import Options as Options
 from lowering.parts import Part as Part
-from lowering.parts import part_of as part_of
-from lowering.passes.as_products import as_products as as_products
-from lowering.passes.channels_last import channels_last as channels_last
+from lowering.parts import part_of_process as part_of_process
+from lowering.passes.as_products import (
+    rewrite_convolutions_as_products as rewrite_convolutions_as_products,
+)
+from lowering.passes.channels_last import move_channels_last as move_channels_last
 from lowering.passes.meet_at_collectives import meet_at_collectives as meet_at_collectives
 from lowering.placement import ancestors as ancestors
-from lowering.placement import colocated_shard as colocated_shard
-from lowering.placement import marked_shard as marked_shard
-from lowering.placement import producers as producers
-from lowering.placement import propagated as propagated
-from lowering.places import file_behind as file_behind
+from lowering.placement import (
+    infer_shard_from_twin_or_operands as infer_shard_from_twin_or_operands,
+)
+from lowering.placement import producer_of_each_variable as producer_of_each_variable
+from lowering.placement import propagate_shard_marks as propagate_shard_marks
+from lowering.placement import read_shard_mark as read_shard_mark
+from lowering.places import file_of_cell as file_of_cell
 from lowering.places import is_installed as is_installed
 from lowering.places import line_of_file as line_of_file
-from lowering.places import place_in as place_in
-from lowering.public import lists as lists
+from lowering.places import parse_source_line as parse_source_line
+from lowering.public import list_in_dir as list_in_dir
 from lowering.refs import Ref as Ref
-from lowering.refs import closed_over_refs as closed_over_refs
 from lowering.refs import is_ref as is_ref
+from lowering.refs import lift_closed_over_refs as lift_closed_over_refs
 from lowering.structure import structure_key as structure_key
-from lowering.structure import write_contexts as write_contexts
+from lowering.structure import text_of_contexts as text_of_contexts
 from lowering.units import HOST as HOST
-from lowering.wide import any_wide as any_wide
+from lowering.wide import has_wide_avals as has_wide_avals
 from lowering.wide import has_wide_values as has_wide_values
 from lowering.wide import keep_wide_values as keep_wide_values
 from lowering.workload import count_operations as count_operations

@@ -1,4 +1,4 @@
-"""What is known of an array without its numbers: its shape, its dtype, its size."""
+"""The shape, dtype and size of an abstract value (aval)."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ Aval = Any  # JAX types avals as Any as well
 
 
 def dtype_name(aval: Aval) -> str:
-    """A short name of an aval's dtype; a PRNG key's is `key<fry>`."""
-    return _name_of(getattr(aval, "dtype", type(aval).__name__))
+    """Returns the short name of an aval's dtype; a PRNG key's is `key<fry>`."""
+    return _name_of_dtype(getattr(aval, "dtype", type(aval).__name__))
 
 
 @functools.lru_cache(maxsize=1024)
-def _name_of(dtype: Any) -> str:
+def _name_of_dtype(dtype: Any) -> str:
     return "float0" if dtype == jax.dtypes.float0 else str(dtype)
 
 
 def shape_of(aval: Aval) -> tuple[int, ...]:
-    """An aval's shape; `()` for what has none (tokens)."""
+    """Returns the shape of an aval; `()` for a value without a shape (a token)."""
     return tuple(getattr(aval, "shape", ()))
 
 
 def signature_of(avals: Sequence[Aval]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    """Shapes and dtypes, to compare what two sides of the compiler expect of one another."""
+    """Returns the shapes and dtypes of avals, in a form that can be compared."""
     return tuple((shape_of(aval), dtype_name(aval)) for aval in avals)
 
 
 def size_of(aval: Aval) -> int:
-    """How many numbers an array has."""
+    """Returns the number of elements of an array."""
     return math.prod(shape_of(aval))
 
 
 def size_in_bytes(aval: Aval) -> int:
-    """Bytes of an array."""
+    """Returns the size of an array in bytes."""
     return size_of(aval) * aval.dtype.itemsize
 
 
 def has_sub_byte_elements(aval: Aval) -> bool:
-    """Whether the elements of an array have fewer than 8 bits, as those of int4 do."""
-    return _has_sub_byte_elements(aval.dtype)
+    """Returns whether an array's elements have fewer than 8 bits, such as int4."""
+    return _is_sub_byte_dtype(aval.dtype)
 
 
 @functools.lru_cache(maxsize=1024)
-def _has_sub_byte_elements(dtype: Any) -> bool:
+def _is_sub_byte_dtype(dtype: Any) -> bool:
     numpy = jax.numpy
     if numpy.issubdtype(dtype, numpy.integer):
         return numpy.iinfo(dtype).bits < 8
     return bool(numpy.issubdtype(dtype, numpy.floating)) and numpy.finfo(dtype).bits < 8
 
 
-def is_number(dtype: Any) -> bool:
-    """Whether JAX computes with a NumPy dtype; bfloat16 and its like are NumPy's kind V."""
+def is_numeric_dtype(dtype: Any) -> bool:
+    """Returns whether JAX computes with a dtype; bfloat16 and its like are of NumPy's kind V."""
     kinds = (jax.numpy.number, jax.numpy.bool_)
     return any(jax.numpy.issubdtype(dtype, kind) for kind in kinds)

@@ -1,4 +1,4 @@
-"""Which primitives have equations like those around them: calls, control flow, operators."""
+"""The primitives whose sub-jaxprs are ordinary equations: calls, control flow, operators."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CALLS = {
     "ipu_task": "body",
 }
 
-# Other primitives whose jaxprs are equations like those around: JAX's, and ours by their prefix.
-# What else has jaxprs may mean something else by them, such as `pallas_call` the code of a grid.
+# Other primitives whose jaxprs hold ordinary equations: JAX's, and ours by their prefix. Any other
+# primitive may mean something else by a jaxpr, such as `pallas_call` the code of a grid.
 BODIES = frozenset({
     "scan", "while", "cond", "for", "run_state", "custom_linear_solve", "custom_vmap_call",
     "linear_call", "call", "composite", "compute_on", "eval_jaxpr", "shard_map", "xla_pmap",
@@ -26,9 +26,9 @@ BODIES = frozenset({
     "reduce", "reduce_window", "scatter", "scatter-add", "scatter-sub", "scatter-mul",
     "scatter-min", "scatter-max", "select_and_scatter", "select_and_gather_add",
 })  # fmt: skip
-OURS = "ipu_"
+OWN_PREFIX = "ipu_"
 
 
 def has_bodies(primitive: str) -> bool:
-    """Whether the jaxprs among the parameters of a primitive are functions of JAX's, or of ours."""
-    return primitive in CALLS or primitive in BODIES or primitive.startswith(OURS)
+    """Returns whether the jaxprs in a primitive's parameters are functions of JAX's or ours."""
+    return primitive in CALLS or primitive in BODIES or primitive.startswith(OWN_PREFIX)

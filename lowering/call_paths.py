@@ -13,31 +13,31 @@ CallPath = tuple[str, ...]
 
 
 def call_path(eqn: JaxprEqn | None) -> CallPath:
-    """The frames behind an equation, down from the function that is traced; () if none are known.
+    """Returns the user's frames behind an equation, outermost first; () if none are known.
 
     Frames of installed packages are left out, unless there are no others. Neighbours on one line,
     such as a comprehension and the function around it, are one.
     """
-    return _frames(eqn.source_info.traceback) if eqn is not None else ()
+    return _user_frames_in_traceback(eqn.source_info.traceback) if eqn is not None else ()
 
 
-def functions(eqn: JaxprEqn | None) -> tuple[str, ...]:
-    """The qualified names of all functions behind an equation, libraries' too, outermost first."""
-    return _functions(eqn.source_info.traceback) if eqn is not None else ()
+def names_of_calling_functions(eqn: JaxprEqn | None) -> tuple[str, ...]:
+    """Returns the qualified names of all functions behind an equation, outermost first."""
+    return _names_in_traceback(eqn.source_info.traceback) if eqn is not None else ()
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _functions(traceback: Any) -> tuple[str, ...]:
+def _names_in_traceback(traceback: Any) -> tuple[str, ...]:
     codes = traceback.raw_frames()[0] if traceback else ()
     return tuple(code.co_qualname for code in reversed(codes))
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _frames(traceback: Any) -> CallPath:
+def _user_frames_in_traceback(traceback: Any) -> CallPath:
     frames = list(user_frames(traceback))
-    own = [frame for frame in frames if not is_installed(frame.file_name)] or frames
+    uninstalled_frames = [frame for frame in frames if not is_installed(frame.file_name)] or frames
     path: list[tuple[str, str]] = []
-    for frame in reversed(own):
+    for frame in reversed(uninstalled_frames):
         line = line_of_file(frame.file_name, frame.start_line)
         if not path or path[-1][0] != line:
             path.append((line, frame.function_name))

@@ -33,7 +33,7 @@ from lowering.passes.merge_copies import merge_copies
 from lowering.passes.number_formats import number_formats
 from lowering.passes.open_single_meshes import open_single_meshes
 from lowering.passes.partition import partition
-from lowering.passes.place import line_of_shard, place, shards_used
+from lowering.passes.place import find_used_shards, line_of_shard, place
 from lowering.passes.plan_pipelines import plan_pipelines
 from lowering.passes.recompute_cheap import recompute_cheap
 from lowering.passes.resolve_draws import resolve_draws
@@ -49,32 +49,34 @@ _Level = TypeVar("_Level", ClosedJaxpr, Program)
 
 
 def lower(closed: ClosedJaxpr, options: Options) -> Program:
-    """Lowers a traced function to the Program of all IPUs.
+    """Lowers a traced function to the Program of all IPUs of a replica.
 
     Args:
       closed: the whole function, whose constants are no Refs (see `passes.discharge_refs` for
         those that are arguments); if `options.catches`, the program has one more output, the
         first fault (see `passes.insert_checks`). A function that draws from the device's seed gets
         it as one more argument (see `passes.resolve_draws`).
-      options: what the configuration says.
+      options: the options of the compilation.
 
     Raises:
       LoweringError: one of its kinds, for programs that the user must change.
     """
     with keep_wide_values(wide=has_wide_values(closed)):
-        return _lowered(closed, options)
+        return _run_passes(closed, options)
 
 
-def _lowered(closed: ClosedJaxpr, options: Options) -> Program:
-    """All passes, where the values of the function keep their widths."""
-    ipus, each = split_device(closed, options.num_ipus, options.replicas)
-    replicas = each * options.instances
-    show = functools.partial(_shown, options)
+def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
+    """Runs all passes, in order, on a traced function."""
+    ipus, replicas_per_instance = count_ipus_and_replicas(
+        closed, options.num_ipus, options.replicas
+    )
+    replicas = replicas_per_instance * options.instances
+    show = functools.partial(_report_pass_result, options)
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.
     closed = show("discharge_refs", discharge_refs(closed))
     closed = show("drop_idle_loops", drop_idle_loops(closed))
-    # Before anything asks on which devices something is: that of JAX's own is no answer.
+    # Before any pass asks which device an array is on: JAX's own device is no answer.
     closed = show("open_single_meshes", open_single_meshes(closed))
     closed = show("drop_shardings", drop_shardings(closed))
     # Marks and queues must be at the top level of their bodies before anything looks for them.
@@ -88,29 +90,29 @@ def _lowered(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("resolve_norms", norms)
     # Before faults are watched: with one replica a collective is no operation at all.
     closed = show("resolve_replicas", resolve_replicas(closed, replicas))
-    # Before anything counts stores, or asks what is kept where.
+    # Before other passes look for stores and loads.
     closed = show("keep_small", keep_small(closed, options))
-    # Before faults are watched, which are those of the results as they were before.
+    # Before faults are watched: they are those of the results before rounding to float16.
     formatted = number_formats(closed, options, replicas) if options.number_formats else closed
     emulates = formatted is not closed
     closed, faults = insert_checks(show("number_formats", formatted), options, replicas)
-    # After all that draws, rounding included.
+    # After the passes that insert draws, rounding included.
     closed, draws = resolve_draws(closed, replicas)
     closed = show("resolve_draws", closed)
-    # Before replicas take turns at counters, and before what made the indices is dropped.
+    # Before replicas take turns at counters, and before equations of indices alone are dropped.
     if options.simplify_gathers:
         closed = show("simplify_gathers", simplify_gathers(closed))
-    # After all that can remove or double an equation.
+    # After the passes that can remove or double an equation.
     closed = show("check_queues", check_queues(closed))
-    # After all that must see the operations themselves.
+    # After the passes that must see the original operations.
     closed = show("call_once", call_once(closed, replicas))
     closed = show("take_turns", take_turns(closed, replicas))
     closed = show("drop_dead", drop_dead(closed))
-    # After draws are numbered, and of what backward passes do read.
+    # After draws are numbered, and when only activations that backward passes read are left.
     if options.allow_recompute:
         closed = show("recompute_cheap", recompute_cheap(closed))
 
-    # Last before placement: it decides which tasks there are, and what passes between them.
+    # Last before placement: it decides which tasks there are, and which values pass between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))
 
     placed = place(closed)
@@ -118,23 +120,23 @@ def _lowered(closed: ClosedJaxpr, options: Options) -> Program:
     emulates = emulates or bool(faults)
     program = dc.replace(program, instances=options.instances, faults=faults)
     program = show("partition", dc.replace(program, draws=draws, emulates=emulates))
-    # Of kernels: what is in one is of one IPU, one stage and one iteration. Then the loops are
-    # told what is stored, which only shows in their bodies, and loads go where they are needed.
-    for change in (*_combining(options), keep_stored, load_late):
+    # These passes change kernels, each of one IPU, one stage and one iteration. Then loop variables
+    # that bodies keep in streaming memory are stored there, and loads go where they are needed.
+    for change in (*_combining_passes(options), keep_stored, load_late):
         program = show(change.__name__, change(program))
     program = show("insert_copies", insert_copies(program))
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
     program = show("merge_copies", merged)
-    return _verified(show("size_fifos", size_fifos(program)))
+    return _verify_program(show("size_fifos", size_fifos(program)))
 
 
-def _combining(options: Options) -> list[Callable[[Program], Program]]:
-    """The passes that make one operation of several, as far as they are asked for."""
+def _combining_passes(options: Options) -> list[Callable[[Program], Program]]:
+    """Returns the passes that merge several operations into one, where options ask for it."""
     lookups = [combine_lookups, combine_updates] if options.combine_lookups else []
     return [*lookups, *([combine_products] if options.combine_products else [])]
 
 
-def _verified(program: Program) -> Program:
+def _verify_program(program: Program) -> Program:
     try:
         verify(program)
     except InternalError as broken:
@@ -143,22 +145,22 @@ def _verified(program: Program) -> Program:
     return program
 
 
-def _shown(options: Options, name: str, result: _Level) -> _Level:
-    """Hands the text of a pass's result to whoever wants to see it."""
+def _report_pass_result(options: Options, name: str, result: _Level) -> _Level:
+    """Hands the text of a pass's result to `options.on_pass`, and returns the result."""
     if options.on_pass is not None:
         options.on_pass(name, to_text(result) if isinstance(result, Program) else str(result))
     return result
 
 
-def split_device(
+def count_ipus_and_replicas(
     closed: ClosedJaxpr, num_ipus: int, replicas: int | None = None
 ) -> tuple[int, int]:
-    """IPUs per replica and number of replicas of a program on a device.
+    """Returns the IPUs per replica, and the number of replicas, of a program on a device.
 
     Shards are rounded up to a power of two, S; a device of N IPUs then runs N / S replicas
     (facts devices.shards_power2 and devices.shards_divide), or as many as were asked for.
     """
-    used = max(shards_used(closed), default=0) + 1
+    used = max(find_used_shards(closed), default=0) + 1
     ipus = 1 << math.ceil(math.log2(used))
     if used > num_ipus:
         raise ShardError(

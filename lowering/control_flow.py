@@ -16,19 +16,19 @@ _NONE = slice(0, 0)
 
 @dc.dataclass(frozen=True, slots=True)
 class ControlFlow:
-    """A `scan`, `while`, `cond`, loop of ours (`streams.repeat`) or task.
+    """A `scan`, `while`, `cond`, loop of ours (`streams.repeat_with_queues`) or task.
 
     A body takes its constants, then the loop variables, then an element of each stacked array; it
-    gives the loop variables, then what is stacked. What comes before all of these among the
-    operands steers: the index of a branch, or a trip count that is known at run time only.
+    returns the loop variables, then the results to stack. The operands before all of these steer:
+    the index of a branch, or a trip count that is known at run time only.
 
     Attributes:
       eqn: the equation.
       bodies: in the order of its parameters: the condition of a `while` comes first.
-      constants: which operands are the constants of each body.
-      carried: which operands are loop variables.
-      elements: which operands are stacked arrays.
-      trips: how often a loop runs; None if values tell.
+      constants: for each body, the slice of operands that are its constants.
+      carried: the slice of operands that are loop variables.
+      elements: the slice of operands that are stacked arrays.
+      trips: the number of iterations of a loop; None if it is known at run time only.
     """
 
     eqn: JaxprEqn
@@ -39,48 +39,48 @@ class ControlFlow:
     trips: int | None = None
 
     @staticmethod
-    def of(eqn: JaxprEqn) -> ControlFlow:
-        """The view of an equation that is control flow."""
+    def view_of_equation(eqn: JaxprEqn) -> ControlFlow:
+        """Returns the view of an equation that is control flow."""
         return _READERS[eqn.primitive.name](eqn)
 
     @property
     def kind(self) -> str:
-        """The primitive's name."""
+        """The name of the primitive."""
         return self.eqn.primitive.name
 
     @property
     def is_loop(self) -> bool:
-        """Whether a body may run more than once."""
+        """Returns whether a body may run more than once."""
         return self.kind in LOOPS
 
     @property
     def pipeline(self) -> PipelineSpec | PlannedPipeline | None:
-        """What is known of a pipeline; None for any other control flow."""
+        """The specification or plan of a pipeline; None for any other control flow."""
         return self.eqn.params.get("pipeline")
 
     @property
-    def stacked(self) -> int:
-        """How many results are stacked; they are the last ones."""
-        return len(self.eqn.outvars) - self.variables if self.kind == "scan" else 0
+    def num_stacked_results(self) -> int:
+        """The number of stacked results; they are the last ones."""
+        return len(self.eqn.outvars) - self.num_loop_variables if self.kind == "scan" else 0
 
     @property
-    def variables(self) -> int:
-        """How many loop variables there are."""
+    def num_loop_variables(self) -> int:
+        """The number of loop variables."""
         return len(self.eqn.invars[self.carried])
 
-    def is_condition(self, number: int) -> bool:
-        """Whether a body only says whether a loop goes on."""
-        return self.kind == "while" and number == 0
+    def is_condition(self, body_index: int) -> bool:
+        """Returns whether a body computes the condition of a `while`."""
+        return self.kind == "while" and body_index == 0
 
-    def arguments(self, number: int, operands: Sequence[T]) -> list[T]:
-        """Those of the operands (or of what is known of each) that one of the bodies takes."""
-        parts = (self.constants[number], self.carried, self.elements)
+    def select_body_operands(self, body_index: int, operands: Sequence[T]) -> list[T]:
+        """Selects the operands (or values that belong to them) that one body takes."""
+        parts = (self.constants[body_index], self.carried, self.elements)
         return [operand for part in parts for operand in operands[part]]
 
-    def rebuilt(
+    def replace_bodies_and_constants(
         self, bodies: Sequence[ClosedJaxpr], constants: Sequence[Sequence[Atom]]
     ) -> JaxprEqn:
-        """A `while` or a loop of ours with other bodies and constants, and the same variables."""
+        """Returns the `while` or `ipu_repeat` with other bodies and constants."""
         counts = map(len, constants)
         names = _PARAMETERS[self.kind]
         params = {**self.eqn.params, **dict(zip(names, (*bodies, *counts), strict=True))}
@@ -91,11 +91,11 @@ class ControlFlow:
 
 
 def is_control_flow(eqn: JaxprEqn) -> bool:
-    """Whether `ControlFlow.of` has a view of the equation."""
+    """Returns whether `ControlFlow` has a view of the equation."""
     return eqn.primitive.name in _READERS
 
 
-def _scan(eqn: JaxprEqn) -> ControlFlow:
+def _view_scan(eqn: JaxprEqn) -> ControlFlow:
     first, variables = scan_counts(eqn)
     last = first + variables
     constants, carried, elements = slice(0, first), slice(first, last), slice(last, None)
@@ -103,19 +103,19 @@ def _scan(eqn: JaxprEqn) -> ControlFlow:
     return ControlFlow(eqn, (body,), (constants,), carried, elements, length)
 
 
-def _while(eqn: JaxprEqn) -> ControlFlow:
+def _view_while(eqn: JaxprEqn) -> ControlFlow:
     bodies = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
     first = eqn.params["cond_nconsts"]
     last = first + eqn.params["body_nconsts"]
     return ControlFlow(eqn, bodies, (slice(0, first), slice(first, last)), slice(last, None), _NONE)
 
 
-def _cond(eqn: JaxprEqn) -> ControlFlow:
+def _view_cond(eqn: JaxprEqn) -> ControlFlow:
     branches = tuple(eqn.params["branches"])
     return ControlFlow(eqn, branches, (slice(1, None),) * len(branches), _NONE, _NONE)
 
 
-def _repeat(eqn: JaxprEqn) -> ControlFlow:
+def _view_repeat(eqn: JaxprEqn) -> ControlFlow:
     count = eqn.params["count"]
     first = 0 if count is not None else 1
     last = first + eqn.params["num_consts"]
@@ -123,16 +123,16 @@ def _repeat(eqn: JaxprEqn) -> ControlFlow:
     return ControlFlow(eqn, (body,), (slice(first, last),), slice(last, None), _NONE, count)
 
 
-def _task(eqn: JaxprEqn) -> ControlFlow:
+def _view_task(eqn: JaxprEqn) -> ControlFlow:
     return ControlFlow(eqn, (eqn.params["body"],), (slice(0, None),), _NONE, _NONE)
 
 
 _READERS: dict[str, Callable[[JaxprEqn], ControlFlow]] = {
-    "scan": _scan,
-    "while": _while,
-    "cond": _cond,
-    "ipu_repeat": _repeat,
-    "ipu_task": _task,
+    "scan": _view_scan,
+    "while": _view_while,
+    "cond": _view_cond,
+    "ipu_repeat": _view_repeat,
+    "ipu_task": _view_task,
 }
 LOOPS = ("scan", "while", "ipu_repeat")
 

@@ -1,11 +1,11 @@
-"""What can be wrong with a user's program, seen from the compiler; and our own broken promises."""
+"""The errors of a user's program that the compiler finds, and the error of our own bugs."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# What Python shows of objects without a text of their own, and what is worth reading of it.
+# The `repr` of objects that have none of their own, and the part of it that is worth reading.
 _ADDRESSES = (
     (re.compile(r"<[\w<>.]*?(\w+) object at 0x[0-9a-f]+>"), r"<\1 object>"),
     (re.compile(r"<bound method ([\w<>.]+) of (?:<[^<>]*>|[^<>]*)>"), r"`\1`"),
@@ -17,9 +17,9 @@ _ADDRESSES = (
 class IPUError(Exception):
     """The root of every error that ipujax raises on purpose.
 
-    Errors can be pickled and copied, whatever their constructors take. Their only argument is what
-    is wrong, so that handlers can compare it; their text also says where it is and how to mend it.
-    Functions and objects are called by their names there, without addresses.
+    Errors can be pickled and copied, whatever their constructors take. Their only argument is the
+    statement of what is wrong, so that handlers can compare it; `str` also says where it is and how
+    to mend it. Functions and objects appear there by name, without memory addresses.
 
     Args:
       what: what is wrong, with the names and numbers of this program.
@@ -28,7 +28,7 @@ class IPUError(Exception):
     """
 
     def __init__(self, what: str, *, where: str | None = None, fix: str | None = None):
-        self.what, self.where, self.fix = _named(what), where or "", fix or ""
+        self.what, self.where, self.fix = _strip_addresses(what), where or "", fix or ""
         super().__init__(self.what)
 
     def __str__(self) -> str:
@@ -40,24 +40,24 @@ class IPUError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.args), self.__dict__
+        return _restore_error, (type(self), self.args), self.__dict__
 
 
-def _named(text: str) -> str:
-    for shown, name in _ADDRESSES:
-        text = shown.sub(name, text)
+def _strip_addresses(text: str) -> str:
+    for pattern, replacement in _ADDRESSES:
+        text = pattern.sub(replacement, text)
     return text
 
 
-def _again(kind: type[IPUError], args: tuple[Any, ...]) -> IPUError:
-    start = OSError if issubclass(kind, OSError) else BaseException
-    error = start.__new__(kind, *args)  # past the constructor
+def _restore_error(error_class: type[IPUError], args: tuple[Any, ...]) -> IPUError:
+    builtin_base = OSError if issubclass(error_class, OSError) else BaseException
+    error = builtin_base.__new__(error_class, *args)  # past the constructor
     error.args = args
     return error
 
 
 class InternalError(IPUError):
-    """A promise between two parts of the compiler was broken: a bug of ours, not the user's."""
+    """A promise between two parts of the compiler that was broken: a bug of ours."""
 
 
 class LoweringError(IPUError, ValueError):

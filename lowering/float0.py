@@ -1,8 +1,8 @@
-"""Functions without float0, the dtype of JAX's gradients of integers, which hold no numbers.
+"""The replacement of float0, the dtype of JAX's gradients of integers, by booleans.
 
-No operation computes with such arrays; they are made, given new shapes, carried and returned. XLA
-does not know the dtype, and JAX stores booleans in its place. So the compiler is given booleans,
-and whoever calls the program exchanges its arguments and results.
+Such arrays hold no numbers, and no operation computes with them; they are made, reshaped, carried
+and returned. XLA does not know the dtype, and JAX stores booleans in its place. So the compiler is
+given booleans, and the caller of the program converts its arguments and results.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lowering.jaxpr import (
     is_dropped,
     map_sub_jaxprs,
 )
-from lowering.passes.rewrite import Anywhere
+from lowering.passes.rewrite import EquationFinder
 
 _FLOAT0 = jax.dtypes.float0
 
@@ -36,69 +36,77 @@ def is_float0(aval: Aval) -> bool:
     return getattr(aval, "dtype", None) == _FLOAT0
 
 
-def booleans_for_float0(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Returns a function with booleans, all False, in the place of float0, at any depth."""
-    has_some = Anywhere(lambda eqn: any(map(is_float0, _avals((*eqn.invars, *eqn.outvars)))))
-    return _Exchange(has_some)(closed)
+def replace_float0_by_booleans(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Returns a function with booleans, all False, instead of float0, at any depth."""
+    has_float0 = EquationFinder(
+        lambda eqn: any(map(is_float0, _avals_of_atoms((*eqn.invars, *eqn.outvars))))
+    )
+    return _Float0Replacer(has_float0)(closed)
 
 
-def _avals(atoms: Sequence[Atom]) -> list[Aval]:
+def _avals_of_atoms(atoms: Sequence[Atom]) -> list[Aval]:
     return [atom.aval for atom in atoms]
 
 
-class _Exchange:
-    """Rewrites jaxprs; one that is shared by several equations stays shared."""
+class _Float0Replacer:
+    """A rewriter of jaxprs; a jaxpr that several equations share stays shared."""
 
-    def __init__(self, has_some: Anywhere):
-        self._has_some = has_some
+    def __init__(self, has_float0: EquationFinder):
+        self._has_some = has_float0
         self._known: dict[int, tuple[Jaxpr, Jaxpr]] = {}
 
     def __call__(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        old = closed.jaxpr
-        ends = _avals((*old.constvars, *old.invars, *old.outvars))
-        if not self._has_some(old) and not any(map(is_float0, ends)):
+        jaxpr = closed.jaxpr
+        boundary_avals = _avals_of_atoms((*jaxpr.constvars, *jaxpr.invars, *jaxpr.outvars))
+        if not self._has_some(jaxpr) and not any(map(is_float0, boundary_avals)):
             return closed
-        if id(old) not in self._known:
-            self._known[id(old)] = old, self._rewrite_jaxpr(old)
-        consts = [_zeros(value) if is_float0(value) else value for value in closed.consts]
-        return ClosedJaxpr(self._known[id(old)][1], consts)
+        if id(jaxpr) not in self._known:
+            self._known[id(jaxpr)] = jaxpr, self._replace_float0_in_jaxpr(jaxpr)
+        consts = [
+            _zeros_in_place_of_float0(value) if is_float0(value) else value
+            for value in closed.consts
+        ]
+        return ClosedJaxpr(self._known[id(jaxpr)][1], consts)
 
-    def _rewrite_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
-        names: dict[Var, Var] = {}
+    def _replace_float0_in_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        boolean_of_variable: dict[Var, Var] = {}
 
-        def other(atom: Atom) -> Atom:
+        def replace_atom(atom: Atom) -> Atom:
             if is_dropped(atom) or not is_float0(atom.aval):
                 return atom
             if isinstance(atom, Literal):
-                return Literal(_zeros(atom.aval), _boolean(atom.aval))
-            if atom not in names:
-                names[atom] = fresh_var(_boolean(atom.aval))
-            return names[atom]
+                return Literal(_zeros_in_place_of_float0(atom.aval), _boolean_aval(atom.aval))
+            if atom not in boolean_of_variable:
+                boolean_of_variable[atom] = fresh_var(_boolean_aval(atom.aval))
+            return boolean_of_variable[atom]
 
-        def rewrite_equation(eqn: JaxprEqn) -> JaxprEqn:
-            rewritten = map_sub_jaxprs(eqn, self)
-            invars, outvars = list(map(other, eqn.invars)), list(map(other, eqn.outvars))
-            return rewritten.replace(
-                invars=invars, outvars=outvars, params=_params(rewritten.params)
+        def replace_float0_in_equation(eqn: JaxprEqn) -> JaxprEqn:
+            new_eqn = map_sub_jaxprs(eqn, self)
+            invars, outvars = (
+                list(map(replace_atom, eqn.invars)),
+                list(map(replace_atom, eqn.outvars)),
+            )
+            return new_eqn.replace(
+                invars=invars, outvars=outvars, params=_replace_float0_params(new_eqn.params)
             )
 
         return jaxpr.replace(
-            constvars=list(map(other, jaxpr.constvars)),
-            invars=list(map(other, jaxpr.invars)),
-            outvars=list(map(other, jaxpr.outvars)),
-            eqns=list(map(rewrite_equation, jaxpr.eqns)),
+            constvars=list(map(replace_atom, jaxpr.constvars)),
+            invars=list(map(replace_atom, jaxpr.invars)),
+            outvars=list(map(replace_atom, jaxpr.outvars)),
+            eqns=list(map(replace_float0_in_equation, jaxpr.eqns)),
         )
 
 
-def _params(params: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of an equation that names a dtype, such as `iota` or a conversion."""
+def _replace_float0_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Replaces float0 in the parameters of an equation such as `iota` or a conversion."""
     dtypes = {n: v for n, v in params.items() if isinstance(v, np.dtype) and v == _FLOAT0}
     return {**params, **dict.fromkeys(dtypes, np.dtype(np.bool_))}
 
 
-def _boolean(aval: Aval) -> Aval:
+def _boolean_aval(aval: Aval) -> Aval:
     return ShapedArray(shape_of(aval), np.dtype(np.bool_))
 
 
-def _zeros(aval: Aval) -> Any:
+def _zeros_in_place_of_float0(aval: Aval) -> Any:
     return np.zeros(shape_of(aval), np.bool_)

@@ -1,6 +1,6 @@
-"""A traced function as if the user had given float16 wherever it has float32.
+"""The variant of a traced function that has float16 wherever the user gave float32.
 
-The results are for models of what that brings: they are lowered and modelled, never run.
+The variants serve to model what float16 would gain: they are lowered and modelled, never run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lowering.avals import dtype_name, shape_of
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.jaxpr import (
     AbstractRef,
     Atom,
@@ -36,62 +36,73 @@ _NOT_OF_HALVES = frozenset(
         *("pure_callback", "io_callback", "debug_callback", "ffi_call", "pallas_call"),
     }
 )
-"""Primitives that have no float16, look at the bits of numbers, or leave them to others."""
+"""Primitives without a float16 version, that look at bits, or whose code is not ours."""
 
 
-def with_halves(closed: ClosedJaxpr) -> ClosedJaxpr | None:
-    """The function with float16 in the place of float32: arguments, constants, and all it makes.
+def replace_float32_by_float16(closed: ClosedJaxpr) -> ClosedJaxpr | None:
+    """Returns a function with float16 in the place of float32, constants included.
 
     Returns:
-      None for functions that need float32 somewhere: factorizations, complex numbers, callbacks,
-      and what looks at the bits of numbers; and for those with Refs.
+      None for functions that need float32 somewhere (factorizations, complex numbers, callbacks,
+      operations on the bits of numbers), and for those with Refs.
     """
-    if any(_stays_single(eqn) for eqn in walk(closed.jaxpr)):
+    if any(_needs_float32(eqn) for eqn in walk_equations(closed.jaxpr)):
         return None
-    return _Halver().close(closed)
+    return _Float16Rewriter().halve_closed_jaxpr(closed)
 
 
-def _stays_single(eqn: JaxprEqn) -> bool:
-    """Returns whether an equation cannot be one of float16, or is about a Ref."""
+def _needs_float32(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation has no float16 version, or touches a Ref."""
     avals = (atom.aval for atom in (*eqn.invars, *eqn.outvars))
     return eqn.primitive.name in _NOT_OF_HALVES or any(
         isinstance(aval, AbstractRef) for aval in avals
     )
 
 
-class _Halver:
-    """Rewrites bodies; one that several equations share stays shared."""
+class _Float16Rewriter:
+    """A rewriter of bodies; one that several equations share stays shared."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Jaxpr, Jaxpr]] = {}
 
-    def close(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        """A body with its constants, of which only shapes and dtypes are kept."""
-        return ClosedJaxpr(self.halve(closed.jaxpr), [_halve_array(c) for c in closed.consts])
+    def halve_closed_jaxpr(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """Returns a body in float16, and constants of which only shapes and dtypes are kept."""
+        return ClosedJaxpr(self.halve_jaxpr(closed.jaxpr), [_halve_array(c) for c in closed.consts])
 
-    def halve(self, jaxpr: Jaxpr) -> Jaxpr:
-        """A body whose variables are float16 where they were float32."""
+    def halve_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        """Returns a body whose variables are float16 where they were float32."""
         if id(jaxpr) in self._known:
             return self._known[id(jaxpr)][1]
-        names: dict[Var, Var] = {}
+        halved_variable: dict[Var, Var] = {}
 
-        def bind(variables: Sequence[Var]) -> list[Var]:
-            new = [v if is_dropped(v) else fresh_var(_halve_aval(v.aval)) for v in variables]
-            names.update(zip(variables, new, strict=True))
-            return new
+        def bind_halved_variables(variables: Sequence[Var]) -> list[Var]:
+            new_variables = [
+                v if is_dropped(v) else fresh_var(_halve_aval(v.aval)) for v in variables
+            ]
+            halved_variable.update(zip(variables, new_variables, strict=True))
+            return new_variables
 
-        def read(atoms: Sequence[Atom]) -> list[Atom]:
-            return [_halve_literal(a) if isinstance(a, Literal) else names[a] for a in atoms]
+        def halve_atoms(atoms: Sequence[Atom]) -> list[Atom]:
+            return [
+                _halve_literal(a) if isinstance(a, Literal) else halved_variable[a] for a in atoms
+            ]
 
-        constvars, invars = bind(jaxpr.constvars), bind(jaxpr.invars)
+        constvars, invars = (
+            bind_halved_variables(jaxpr.constvars),
+            bind_halved_variables(jaxpr.invars),
+        )
         eqns: list[JaxprEqn] = []
         for eqn in jaxpr.eqns:
-            inside = map_sub_jaxprs(eqn, self.close)
-            params = {name: _halve_param(value) for name, value in inside.params.items()}
-            operands = read(eqn.invars)
-            eqns.append(inside.replace(invars=operands, outvars=bind(eqn.outvars), params=params))
+            inner_eqn = map_sub_jaxprs(eqn, self.halve_closed_jaxpr)
+            params = {name: _halve_param(value) for name, value in inner_eqn.params.items()}
+            operands = halve_atoms(eqn.invars)
+            eqns.append(
+                inner_eqn.replace(
+                    invars=operands, outvars=bind_halved_variables(eqn.outvars), params=params
+                )
+            )
         halved = jaxpr.replace(
-            constvars=constvars, invars=invars, eqns=eqns, outvars=read(jaxpr.outvars)
+            constvars=constvars, invars=invars, eqns=eqns, outvars=halve_atoms(jaxpr.outvars)
         )
         self._known[id(jaxpr)] = jaxpr, halved
         return halved
@@ -115,7 +126,7 @@ def _halve_array(array: Any) -> Any:
 
 
 def _halve_param(value: Any) -> Any:
-    """A parameter of an equation: a dtype or an aval may say float32."""
+    """Replaces float32 in a parameter of an equation, such as a dtype or an aval."""
     if isinstance(value, np.dtype):
         return _HALF if value == _SINGLE else value  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, ShapedArray):

@@ -70,83 +70,87 @@ is_user_file: Callable[[str], bool] = _source.is_user_filename
 hold_weakly: Callable[[type], None] = getattr(_core, "weakref_cache_key_types", set[type]()).add
 api_boundary = _traceback.api_boundary
 leave_out_of_tracebacks: Callable[[str], None] = _traceback.register_exclusion
-NODES: Mapping[type, object] = _tree_util._registry  # pyright: ignore[reportPrivateUsage]
-# After an effect that failed: each later one of the thread would wait for it, and fail.
+PYTREE_NODE_CLASSES: Mapping[type, object] = _tree_util._registry  # pyright: ignore[reportPrivateUsage]
+# To be called after an effect that failed: later ones of the thread would wait for it, and fail.
 forget_effects: Callable[[], None] = _dispatch.runtime_tokens.clear
 
 
-def hide_frames_of(folder: str, but: str | None = None) -> None:
-    """Makes JAX pass over frames of files below `folder`, except below `but`, as not the user's."""
+def hide_frames_of(folder: str, shown_folder: str | None = None) -> None:
+    """Makes JAX pass over frames of files below `folder`, except those below `shown_folder`."""
     register_exclusion(folder)
-    if but is not None:
-        _source.register_inclusion(but)
+    if shown_folder is not None:
+        _source.register_inclusion(shown_folder)
 
 
 hide_frames_of(__file__.removesuffix("jaxpr.py"))
 
 
-def _effect(name: str, *, ordered: bool) -> Effect:
-    """An effect of ours: it may live wherever JAX lets one live, and is never dropped."""
-    kind: Any = type(name, (Effect,), {"__repr__": lambda self: name})
+def _register_effect(name: str, *, ordered: bool) -> Effect:
+    """Registers an effect that may live wherever JAX lets one live and is never dropped."""
+    effect_class: Any = type(name, (Effect,), {"__repr__": lambda self: name})
     registries = [_effects.lowerable_effects, _effects.control_flow_allowed_effects]
     registries += [_effects.custom_derivatives_allowed_effects, _effects.remat_allowed_effects]
     if ordered:
-        # Those of replicas on several devices are in order on each.
+        # Effects of replicas on several devices are in order on each device.
         registries += [_effects.ordered_effects, _effects.shardable_ordered_effects]
     for registry in registries:
-        registry.add_type(kind)
-    return kind()
+        registry.add_type(effect_class)
+    return effect_class()
 
 
-STREAM = _effect("Stream", ordered=True)  # of queues
-TABLE = _effect("Table", ordered=True)  # of the host: a lookup, or its update
-CALL = _effect("Call", ordered=False)  # of a user's compiled function, besides computing
-FIRST = _effect("First", ordered=False)  # of a callback that is the first replica's
-FIRST_IN_ORDER = _effect("FirstInOrder", ordered=True)
+STREAM_EFFECT = _register_effect("Stream", ordered=True)  # of queues
+TABLE_EFFECT = _register_effect("Table", ordered=True)  # of the host: a lookup, or its update
+CALL_EFFECT = _register_effect(
+    "Call", ordered=False
+)  # of a user's compiled function, besides computing
+FIRST_REPLICA_EFFECT = _register_effect(
+    "First", ordered=False
+)  # of a callback that is the first replica's
+ORDERED_FIRST_REPLICA_EFFECT = _register_effect("FirstInOrder", ordered=True)
 
 
 def is_ordered(eqn: JaxprEqn) -> bool:
-    """Whether the equation's effects must keep their place among the other ordered ones."""
+    """Returns whether an equation's effects must stay in order with other ordered ones."""
     return bool(eqn.effects) and any(_effects.ordered_effects.contains(e) for e in eqn.effects)
 
 
 def touches_refs(jaxpr: Jaxpr | ClosedJaxpr) -> bool:
-    """Whether a jaxpr takes, makes, reads or writes Refs, JAX's mutable arrays."""
+    """Returns whether a jaxpr takes, makes, reads or writes Refs, JAX's mutable arrays."""
     takes = any(isinstance(aval, AbstractRef) for aval in jaxpr.in_avals)
     return takes or any(isinstance(e, (_RefEffect, _OwnRefEffect)) for e in jaxpr.effects)
 
 
-def discharges(primitive: Primitive, rule: Callable[..., Any]) -> None:
-    """Makes `rule` what is done with a primitive in a function that has to do without Refs.
+def add_discharge_rule(primitive: Primitive, rule: Callable[..., Any]) -> None:
+    """Registers the rule that rewrites a primitive in a function without Refs.
 
     Args:
       primitive: one of ours, with several results.
-      rule: takes the operands, values in the place of Refs, and the parameters; gives, for each
-        operand, the last value of what was a Ref and None for others, and the results.
+      rule: takes the operands, with values instead of Refs, and the parameters; returns, for each
+        operand, the last value of a Ref and None for others, and the results.
     """
-    # The avals come first: in one context since JAX 0.11.
-    first = 1 if hasattr(_discharge, "DischargeContext") else 2
-    register = _discharge.register_discharge_rule(primitive)
-    register(lambda *args, **params: rule(*args[first:], **params))
+    # The avals are the first arguments: in one context since JAX 0.11.
+    num_leading_arguments = 1 if hasattr(_discharge, "DischargeContext") else 2
+    register_rule = _discharge.register_discharge_rule(primitive)
+    register_rule(lambda *args, **params: rule(*args[num_leading_arguments:], **params))
 
 
 def trace_context() -> Any:
-    """The configuration of this thread, as far as jit compiles anew when it is another."""
+    """Returns the thread's configuration, as far as another one makes jit compile anew."""
     return _config.trace_context()
 
 
-def number_checks() -> tuple[bool, bool]:
-    """Whether this thread asks for an error at a NaN (`jax.debug_nans`), and at an infinity."""
+def nan_and_inf_checks() -> tuple[bool, bool]:
+    """Returns whether this thread raises at a NaN (`jax.debug_nans`), and at an infinity."""
     return _config.debug_nans.value, _config.debug_infs.value
 
 
 def is_debugging() -> bool:
-    """Whether this thread wants to see more of a function than its results, which takes time."""
+    """Returns whether this thread checks numbers (`jax.debug_nans`) or runs without jit."""
     return _config.debug_nans.value or _config.debug_infs.value or _config.disable_jit.value
 
 
 def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
-    """The body of a call (jit, remat, custom derivatives), or None for any other equation."""
+    """Returns the body of a call (jit, remat, custom derivatives), or None."""
     parameter = CALLS.get(eqn.primitive.name)
     body = eqn.params.get(parameter) if parameter else None
     if body is None:
@@ -154,20 +158,20 @@ def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
     return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
 
 
-def computing_params(eqn: JaxprEqn) -> dict[str, Any]:
-    """The parameters that say what an equation computes: rules of derivatives are left out."""
+def params_without_derivative_rules(eqn: JaxprEqn) -> dict[str, Any]:
+    """Returns the parameters that say what an equation computes, without derivative rules."""
     name = eqn.primitive.name
-    own = name.startswith(("custom_jvp_call", "custom_vjp_call"))
-    return {CALLS[name]: eqn.params[CALLS[name]]} if own else eqn.params
+    has_rules = name.startswith(("custom_jvp_call", "custom_vjp_call"))
+    return {CALLS[name]: eqn.params[CALLS[name]]} if has_rules else eqn.params
 
 
 def is_jaxpr(value: Any) -> bool:
-    """Whether an equation's parameter is a jaxpr, closed or not."""
+    """Returns whether an equation's parameter is a jaxpr, closed or not."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 
 
 def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    """Every jaxpr among the equation's parameters, if its primitive is JAX's or ours."""
+    """Yields the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
     if not has_bodies(eqn.primitive.name):
         return
     for value in eqn.params.values():
@@ -177,28 +181,28 @@ def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
 
 
 def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:
-    """The equation with each jaxpr among its parameters replaced by one of the same signature.
+    """Replaces each jaxpr in an equation's parameters by one of the same signature.
 
-    As it is if its primitive is neither JAX's nor ours.
+    An equation whose primitive is neither JAX's nor ours stays as it is.
     """
     if not has_bodies(eqn.primitive.name):
         return eqn
 
-    def mapped(item: Any) -> Any:
+    def map_value(item: Any) -> Any:
         if isinstance(item, ClosedJaxpr):
             return change(item)
         if isinstance(item, Jaxpr):
             return change(ClosedJaxpr(item, ())).jaxpr if not item.constvars else item
         if isinstance(item, tuple):
-            parts = [mapped(part) for part in item]  # pyright: ignore[reportUnknownVariableType]
-            return type(item)(*parts) if hasattr(item, "_fields") else tuple(parts)
+            items = [map_value(part) for part in item]  # pyright: ignore[reportUnknownVariableType]
+            return type(item)(*items) if hasattr(item, "_fields") else tuple(items)
         return item
 
-    return eqn.replace(params={name: mapped(value) for name, value in eqn.params.items()})
+    return eqn.replace(params={name: map_value(value) for name, value in eqn.params.items()})
 
 
 def scan_counts(scan: JaxprEqn) -> tuple[int, int]:
-    """How many of a `lax.scan`'s operands are constants, and how many loop variables follow."""
+    """Returns how many operands of a `lax.scan` are constants, and how many loop variables."""
     params = scan.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
@@ -207,17 +211,17 @@ def scan_counts(scan: JaxprEqn) -> tuple[int, int]:
 
 
 def fresh_var(aval: Aval) -> Var:
-    """A variable that no other jaxpr uses."""
+    """Returns a variable that no other jaxpr uses."""
     return Var(aval)
 
 
 def is_dropped(var: Atom) -> bool:
-    """Whether an equation's result is thrown away."""
+    """Returns whether an equation's result is thrown away."""
     return isinstance(var, DropVar)
 
 
-def with_eqns(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[Atom]) -> Jaxpr:
-    """The jaxpr with other equations and results, its effects counted afresh."""
+def replace_equations(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[Atom]) -> Jaxpr:
+    """Returns the jaxpr with other equations and results, and their effects."""
     effects = frozenset(e for eqn in eqns for e in eqn.effects)
     return jaxpr.replace(eqns=list(eqns), outvars=list(outvars), effects=effects)
 
@@ -225,82 +229,82 @@ def with_eqns(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[Atom]) -
 def trace_flat(
     function: Callable[..., Any], avals: Sequence[Aval], axis: tuple[str, int] | None = None
 ) -> ClosedJaxpr:
-    """Traces a function of flat arrays with the given avals, inside a named axis if asked."""
+    """Traces a function of flat arrays with the given avals, in a named axis if there is one."""
     return jax.make_jaxpr(function, axis_env=[axis] if axis else None)(*avals)
 
 
 def user_line(eqn: JaxprEqn) -> str:
-    """`file:line (function)` of the user's code behind an equation, or ''."""
-    return line_of(eqn.source_info.traceback)
+    """Returns `file:line (function)` of the user's code behind an equation, or ''."""
+    return line_of_traceback(eqn.source_info.traceback)
 
 
-def line_of(traceback: Any) -> str:
-    """`file:line (function)` of the innermost user frame of a JAX traceback, or ''."""
+def line_of_traceback(traceback: Any) -> str:
+    """Returns `file:line (function)` of a JAX traceback's innermost user frame, or ''."""
     frame = next(user_frames(traceback), None)
     return f"{_line(frame.file_name, frame.start_line)} ({frame.function_name})" if frame else ""
 
 
 def user_frames(traceback: Any) -> Iterator[Any]:
-    """The user's frames of a JAX traceback, innermost first."""
-    codes, places = traceback.raw_frames() if traceback else ((), ())
-    for code, place in zip(codes, places, strict=True):
-        if _is_users(code):
-            yield _source.raw_frame_to_frame(code, place)
+    """Yields the user's frames of a JAX traceback, innermost first."""
+    codes, instructions = traceback.raw_frames() if traceback else ((), ())
+    for code, instruction in zip(codes, instructions, strict=True):
+        if _is_user_code(code):
+            yield _source.raw_frame_to_frame(code, instruction)
 
 
-def _is_users(code: CodeType) -> bool:
-    """Whether the user wrote it; what `dataclasses` writes has no file that could be hidden."""
+def _is_user_code(code: CodeType) -> bool:
+    """Returns whether the user wrote the code; what `dataclasses` writes has no file to hide."""
     return not code.co_qualname.startswith("__create_fn__.") and is_user_file(code.co_filename)
 
 
 def current_user_line() -> str:
-    """`file:line (function)` of the user's code that is running now, or ''."""
-    return line_of(_source.current().traceback)
+    """Returns `file:line (function)` of the user's code that is running now, or ''."""
+    return line_of_traceback(_source.current().traceback)
 
 
 def current_name_stack() -> str:
-    """The name stack of what is traced here and now."""
+    """Returns the name stack of what is traced now."""
     return str(_source.current_name_stack())
 
 
 def name_stack(eqn: JaxprEqn) -> str:
-    """The equation's own name stack, innermost name last."""
+    """Returns the equation's own name stack, innermost name last."""
     return str(eqn.source_info.name_stack)
 
 
-def under(eqn: JaxprEqn, outer: JaxprEqn, body: Jaxpr) -> Any:
-    """The source info of `eqn`, one of the body of the call `outer`, once that has been opened."""
-    stack = outer.source_info.name_stack + eqn.source_info.name_stack
-    return called_from(eqn, outer, body).source_info.replace(name_stack=stack)
+def source_info_in_call(eqn: JaxprEqn, outer_call: JaxprEqn, body: Jaxpr) -> Any:
+    """Returns the source info that an equation of an outer call has once that is opened."""
+    stack = outer_call.source_info.name_stack + eqn.source_info.name_stack
+    return add_caller_frames(eqn, outer_call, body).source_info.replace(name_stack=stack)
 
 
-def called_from(eqn: JaxprEqn, outer: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
-    """An equation of a body, with the frames of the equation around that behind its own.
+def add_caller_frames(eqn: JaxprEqn, outer_eqn: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
+    """Adds the frames of the equation around a body to those of an equation in it.
 
-    Of what it traces once and keeps, JAX keeps the frames inside; those of libraries' functions
-    do without.
+    JAX traces a function once and keeps the frames inside it. Equations that a library made get the
+    frames of the outer equation alone.
     """
-    around = outer.source_info.traceback if outer is not None else None
-    own = eqn.source_info.traceback
-    if around is None or own == around:
+    outer_traceback = outer_eqn.source_info.traceback if outer_eqn is not None else None
+    own_traceback = eqn.source_info.traceback
+    if outer_traceback is None or own_traceback == outer_traceback:
         return eqn
     stems = _stems_from_user(eqn, body.debug_info.func_src_info)
-    frames = own + around if stems else around
+    frames = own_traceback + outer_traceback if stems else outer_traceback
     return eqn.replace(source_info=eqn.source_info.replace(traceback=frames))
 
 
 def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
-    """Whether the user's code made an equation: a function of his, or one given to a library.
+    """Returns whether the user's code, called by a library or not, made an equation.
 
     Args:
       eqn: one of the equations that tracing a function made.
       function: `name at file:line` of that function.
     """
-    name, _, place = function.partition(" at ")
-    file = place.rpartition(":")[0]
+    name, _, location = function.partition(" at ")
+    file = location.rpartition(":")[0]
     traceback = eqn.source_info.traceback
     for code in traceback.raw_frames()[0] if traceback else ():
-        if _is_users(code):
+        if _is_user_code(code):
             return True
         if code.co_filename == file and code.co_name == name:
             return False
@@ -308,7 +312,7 @@ def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
 
 
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
-    """Runs one equation on values (or tracers), under its own name stack and source line."""
+    """Runs an equation on values (or tracers), under its own name stack and source line."""
     params = eqn.primitive.get_bind_params(eqn.params)
     with at_source_of(eqn), in_context_of(eqn):
         result = eqn.primitive.bind(*values, **params)
@@ -316,33 +320,33 @@ def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
 
 
 def at_source_of(eqn: JaxprEqn) -> Any:
-    """A context: what is traced in it has the equation's line, and is under its name stack."""
+    """Returns a context; what is traced in it gets the equation's line and name stack."""
     stack = _source.current_name_stack() + eqn.source_info.name_stack
     return _source.user_context(eqn.source_info.traceback, name_stack=stack)
 
 
 def in_context_of(eqn: JaxprEqn) -> Any:
-    """A context: what is traced in it is configured as the equation is.
+    """Returns a context; what is traced in it is configured as the equation is.
 
-    That is what JAX keeps beside the parameters: how random bits are made, where to compute, and
-    metadata for XLA.
+    The configuration is what JAX keeps beside the parameters: how random bits are made, on which
+    device to compute, and metadata for XLA.
     """
     return eqn.ctx.manager
 
 
 def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
-    """Evaluates a jaxpr on values (or tracers), keeping its name stacks and source lines."""
+    """Evaluates a jaxpr on values (or tracers), and keeps its name stacks and source lines."""
     return list(eval_jaxpr(jaxpr, consts, *values))
 
 
 def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
-    """The user's frames behind an equation, innermost first; equal for forward and backward."""
+    """Returns the user's frames behind an equation; those of its backward twin are equal."""
     frames = user_frames(eqn.source_info.traceback)
     return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
 
 
-def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
-    """The jaxpr with its constants as first arguments, and the constants."""
+def constants_to_arguments(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
+    """Returns the jaxpr with its constants as first arguments, and the constants."""
     jaxpr = closed.jaxpr
     debug = jaxpr.debug_info._replace(arg_names=None)
     invars = [*jaxpr.constvars, *jaxpr.invars]
@@ -350,48 +354,48 @@ def hoisted(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
     return ClosedJaxpr(open_, ()), list(closed.consts)
 
 
-def without_unused(
-    closed: ClosedJaxpr, used: Sequence[bool] | None = None
+def prune_unused(
+    closed: ClosedJaxpr, is_result_used: Sequence[bool] | None = None
 ) -> tuple[ClosedJaxpr, list[int]]:
-    """The jaxpr with the wanted results only, and which of its arguments those depend on.
+    """Returns the jaxpr with the used results only, and which arguments those depend on.
 
     Args:
       closed: any jaxpr.
-      used: for each result, whether it is wanted; None for all.
+      is_result_used: for each result, whether it is used; None for all.
     """
-    jaxpr, consts = hoisted(closed)
-    wanted = [True] * len(jaxpr.out_avals) if used is None else list(used)
-    pruned, is_read = _partial_eval.dce_jaxpr(jaxpr.jaxpr, wanted)
+    jaxpr, consts = constants_to_arguments(closed)
+    is_used = [True] * len(jaxpr.out_avals) if is_result_used is None else list(is_result_used)
+    pruned, is_read = _partial_eval.dce_jaxpr(jaxpr.jaxpr, is_used)
     count = len(consts)
-    kept = [value for value, read in zip(consts, is_read[:count], strict=True) if read]
-    constvars, invars = pruned.invars[: len(kept)], pruned.invars[len(kept) :]
+    kept_consts = [value for value, read in zip(consts, is_read[:count], strict=True) if read]
+    constvars, invars = pruned.invars[: len(kept_consts)], pruned.invars[len(kept_consts) :]
     debug = pruned.debug_info._replace(arg_names=None, result_paths=None)
     pruned = pruned.replace(constvars=constvars, invars=invars, debug_info=debug)
-    return ClosedJaxpr(pruned, kept), [i for i, read in enumerate(is_read[count:]) if read]
+    return ClosedJaxpr(pruned, kept_consts), [i for i, read in enumerate(is_read[count:]) if read]
 
 
-def prune_equation(eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
-    """The equation with the wanted results only, as JAX prunes it; None if nobody needs it.
+def prune_equation(eqn: JaxprEqn, is_result_used: Sequence[bool]) -> JaxprEqn | None:
+    """Returns the equation with the used results only, as JAX prunes it; None if none is used.
 
     Args:
       eqn: any equation.
-      used: for each of its results, whether it is wanted.
+      is_result_used: for each of its results, whether it is used.
     """
     rule = _partial_eval.dce_rules.get(eqn.primitive)
-    return eqn if rule is None else rule(list(used), eqn)[1]
+    return eqn if rule is None else rule(list(is_result_used), eqn)[1]
 
 
-def with_scope(eqn: JaxprEqn, text: str) -> JaxprEqn:
-    """The equation inside one more, innermost, named scope."""
+def add_innermost_scope(eqn: JaxprEqn, scope: str) -> JaxprEqn:
+    """Returns the equation inside one more, innermost, named scope."""
     source = eqn.source_info
-    return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(text)))
+    return eqn.replace(source_info=source.replace(name_stack=source.name_stack.extend(scope)))
 
 
 def is_tracer(value: Any) -> bool:
-    """Whether a value is one of a trace that is going on, so that its contents are unknown."""
+    """Returns whether a value belongs to an open trace, so that its contents are unknown."""
     return isinstance(value, Tracer)
 
 
 def wait_for_peers(name: str, seconds: float) -> None:
-    """Waits for all processes of `jax.distributed`, each of which has to call this once by name."""
+    """Waits until all processes of `jax.distributed` have called this with the same name."""
     _distributed.global_state.client.wait_at_barrier(name, int(seconds * 1000))  # pyright: ignore

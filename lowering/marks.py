@@ -1,4 +1,4 @@
-"""Marks: what the scopes write into name stacks, and how the compiler reads it back.
+"""The marks that scopes write into name stacks, and how the compiler reads them back.
 
 A mark is `jax.named_scope` text such as `ipu_shard[2]`. It rides in every equation's name stack
 through jit, grad, vmap, remat, custom derivatives and control flow; a backward equation carries
@@ -24,7 +24,7 @@ ATTRIBUTE = "frontend_attribute"
 JIT_SCOPE = "ipu_jit_scope"
 UNIT = "outlined"
 BLOCK = "outlined_block"
-EACH = "each_replica"
+EACH_REPLICA = "each_replica"
 
 # The attributes that the two numeric scopes set, as the original named them.
 PARTIALS_TYPE = "partials_type"
@@ -45,26 +45,26 @@ _MARK = re.compile(
 
 NARROWED = "narrowed"  # around what stands for a result of float16
 
-# What JAX wraps around names, and the names that it writes itself.
+# The prefixes that JAX wraps around names.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 # Around a derivative, a transposition repeats the names, and wraps the first.
 _AGAIN = re.compile(r"^(.+?)((?:/[^/]+)*)/transpose\(\1\)\2(?=/|$)")
 _DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH, NARROWED)
+_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH_REPLICA, NARROWED)
 _OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Marks:
-    """What all the scopes around one equation say; the innermost scope wins.
+    """The marks of all scopes around one equation; the innermost scope wins.
 
     Attributes:
       shard: the IPU that `ipu_shard` asked for.
       stage: the pipeline stage that a front end put the equation into.
       outside: the name of the `outside_compilation_scope` around it.
       unit: the name of the outlined function around it that must stay on one IPU.
-      block: which outlined function is around it, whose calls share one code.
+      block: the name of the outlined function around it whose calls share one code.
       attributes: frontend attributes, in the order of their first opening.
       each_replica: whether a callback is every replica's own.
       jit_scope: the innermost `ipu_jit_scope`.
@@ -88,39 +88,43 @@ class Marks:
 
     @property
     def convolutions(self) -> str | None:
-        """What convolutions may become on CPUs (see `passes.as_products`)."""
+        """The form that convolutions may take on CPUs (see `rewrite_convolutions_as_products`)."""
         return dict(self.attributes).get(CONVOLUTIONS)
 
     @property
     def multi_conv(self) -> tuple[tuple[str, str], ...] | None:
         """The options of the multi-convolution around it, and its number if it has one."""
-        named = dict(self.attributes)
-        if MULTI_CONV not in named:
+        value_of_attribute = dict(self.attributes)
+        if MULTI_CONV not in value_of_attribute:
             return None
         prefix = f"{MULTI_CONV}."
         options = ((n.removeprefix(prefix), v) for n, v in self.attributes if n.startswith(prefix))
-        return (("number", named[MULTI_CONV]), *options)
+        return (("number", value_of_attribute[MULTI_CONV]), *options)
 
     @property
     def stochastic_rounding(self) -> bool | None:
-        """What `scopes.stochastic_rounding` asks for; None leaves it to the configuration."""
-        asked = dict(self.attributes).get(STOCHASTIC_ROUNDING)
-        return None if asked is None else asked == "True"
+        """The request of `scopes.stochastic_rounding`; None leaves it to the configuration."""
+        request = dict(self.attributes).get(STOCHASTIC_ROUNDING)
+        return None if request is None else request == "True"
 
 
-def write(kind: str, *fields: str) -> str:
-    """The scope text of a mark; fields may hold any characters."""
+def write_mark(kind: str, *fields: str) -> str:
+    """Returns the scope text of a mark; fields may hold any characters."""
     return f"{kind}[{'='.join(quote(field, safe='') for field in fields)}]"
 
 
 def on_shard(shard: int | None) -> contextlib.AbstractContextManager[object]:
-    """A scope that places what is traced in it; None leaves that open."""
-    return contextlib.nullcontext() if shard is None else jax.named_scope(write(SHARD, str(shard)))
+    """Returns a scope that places what is traced in it on a shard; None leaves that open."""
+    return (
+        contextlib.nullcontext()
+        if shard is None
+        else jax.named_scope(write_mark(SHARD, str(shard)))
+    )
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def read(stack: str) -> Marks:
-    """The marks of an equation with this (joined) name stack."""
+def read_marks(stack: str) -> Marks:
+    """Returns the marks of an equation with this (joined) name stack."""
     if "[" not in stack and "transpose" not in stack:
         return _NONE
     texts: dict[str, str] = {}
@@ -138,7 +142,7 @@ def read(stack: str) -> Marks:
         outside=texts.get(OUTSIDE),
         unit=texts.get(UNIT),
         block=texts.get(BLOCK),
-        each_replica=EACH in texts,
+        each_replica=EACH_REPLICA in texts,
         attributes=tuple(attributes.items()),
         jit_scope=texts.get(JIT_SCOPE),
         backward="transpose(" in stack,
@@ -146,22 +150,22 @@ def read(stack: str) -> Marks:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def derivative(stack: str) -> Literal["forward", "backward"] | None:
-    """The pass of the outermost derivative around an equation: "forward", "backward" or None."""
+def derivative_pass(stack: str) -> Literal["forward", "backward"] | None:
+    """Returns the pass ("forward" or "backward") of the outermost derivative around an equation."""
     first = _DERIVATIVE.search(stack)
     if first is None:
         return None
     return "forward" if first[1] == "jvp" else "backward"
 
 
-def scope(stack: str) -> str:
-    """The innermost name of a stack that neither we nor JAX have written there, or ""."""
-    return scopes(stack).rpartition("/")[2]
+def innermost_user_scope(stack: str) -> str:
+    """Returns the innermost name of a stack that neither we nor JAX wrote there, or ""."""
+    return user_scopes(stack).rpartition("/")[2]
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def scopes(stack: str) -> str:
-    """All such names of a stack, outermost first, as `blocks/attention`."""
+def user_scopes(stack: str) -> str:
+    """Returns the user's names of a stack, outermost first, as `blocks/attention`."""
     names: list[str] = []
     for part in _AGAIN.sub(r"\1\2", stack).split("/"):
         name = _TRANSFORMS.sub("", part)
@@ -175,16 +179,16 @@ def scopes(stack: str) -> str:
     return "/".join(names)
 
 
-def within(outer: str, inner: str) -> str:
-    """The scopes of what has the scopes `inner` in a body that is in `outer`."""
-    if not outer or f"{inner}/".startswith(f"{outer}/"):
-        return inner
-    return f"{outer}/{inner}" if inner else outer
+def join_user_scopes(outer_scopes: str, inner_scopes: str) -> str:
+    """Returns a body's scopes followed by those of an equation in it, without repeating them."""
+    if not outer_scopes or f"{inner_scopes}/".startswith(f"{outer_scopes}/"):
+        return inner_scopes
+    return f"{outer_scopes}/{inner_scopes}" if inner_scopes else outer_scopes
 
 
-def joined(enclosing: str, stack: str) -> str:
-    """The name stack of an equation inside a body whose equation has the stack `enclosing`."""
-    return f"{enclosing}/{stack}" if enclosing and stack else enclosing or stack
+def join_name_stacks(enclosing_stack: str, stack: str) -> str:
+    """Returns the name stack of an equation in a body whose equation has another stack."""
+    return f"{enclosing_stack}/{stack}" if enclosing_stack and stack else enclosing_stack or stack
 
 
 _NONE = Marks()

@@ -1,4 +1,4 @@
-"""From float32 to float16 as the IPU goes there: limits, NaN, and stochastic rounding."""
+"""The conversion from float32 to float16 as the IPU does it: limits, NaN, stochastic rounding."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from lowering.ops import draws
 LARGEST = 65504.0
 SMALLEST_NORMAL = 2.0**-14
 FRACTION_BITS = 10
-# float32 has so many bits more than float16; a random number of more would not be added exactly.
+# The fraction bits of float32 beyond those of float16; a random number of more would be rounded.
 _SPARE_BITS = 13
 
-# What would come after the largest number; infinity stands for it.
+# The number after the largest one; float16 has infinity in its place.
 _NEXT = 65536.0
 
 # Operations with poles: an infinity of theirs from finite operands is a division by zero, not an
@@ -31,7 +31,8 @@ POLES = frozenset({
     "pow", "rsqrt", "zeta",
 })  # fmt: skip
 
-# Their infinities may come from any of the operands' elements; from finite ones float32 makes none.
+# Operations whose infinities may come from any element of the operands; from finite ones float32
+# makes none.
 _MIXING = frozenset({
     "conv_general_dilated", "cumprod", "cumsum", "cumlogsumexp", "dot_general", "psum",
     "psum_invariant", "reduce_prod", "reduce_scatter", "reduce_sum", "reduce_window_sum",
@@ -40,8 +41,8 @@ _MIXING = frozenset({
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Format:
-    """What becomes of a result that float16 does not hold.
+class Float16Format:
+    """The treatment of a result that float16 cannot hold exactly.
 
     Attributes:
       limits: an overflow is no infinity, and a division by zero is NaN.
@@ -55,60 +56,68 @@ class Format:
     stochastic: bool = False
 
     @property
-    def acts(self) -> bool:
-        """Whether it differs from what JAX does."""
+    def changes_results(self) -> bool:
+        """Returns whether results differ from those of JAX."""
         return self.limits or self.stochastic
 
 
-def narrow(y: Any, name: str, operands: Sequence[Any], format: Format) -> Any:
-    """A float32 result as float16.
+def round_to_float16(
+    result_float32: Any, primitive_name: str, operands: Sequence[Any], format: Float16Format
+) -> Any:
+    """Rounds a float32 result to float16.
 
     Args:
-      y: the result.
-      name: the primitive that made it.
-      operands: what it was made of, before that became float32.
-      format: what becomes of results that float16 does not hold.
+      result_float32: the result.
+      primitive_name: the primitive that made it.
+      operands: the operands of the primitive, before they became float32.
+      format: the treatment of results that float16 does not hold.
     """
-    with jax.named_scope(f"{marks.NARROWED}[{name}]"):
-        rounded = _stochastic(y) if format.stochastic else y
+    with jax.named_scope(f"{marks.NARROWED}[{primitive_name}]"):
+        rounded = _round_stochastically(result_float32) if format.stochastic else result_float32
         if not format.limits:
             return rounded.astype(jnp.float16)
-        # Whoever watches for overflows looks at this one, too.
-        nearest = lax.reduce_precision(y, exponent_bits=5, mantissa_bits=FRACTION_BITS)
-        over = jnp.isinf(nearest) | (jnp.isfinite(rounded) & (jnp.abs(rounded) >= _NEXT))
-        finite = _all_finite(name, operands)
-        over &= jnp.isfinite(y) if finite is None else finite
-        bound = jnp.full_like(y, jnp.nan) if format.nan else lax.sign(y) * LARGEST
-        result = jnp.where(over, bound, rounded)
-        pole = _pole(y, name, operands, finite)
-        if pole is not None:
-            result = jnp.where(pole, jnp.nan, result)
+        # The checks for overflows look at this equation, too.
+        nearest = lax.reduce_precision(result_float32, exponent_bits=5, mantissa_bits=FRACTION_BITS)
+        is_overflow = jnp.isinf(nearest) | (jnp.isfinite(rounded) & (jnp.abs(rounded) >= _NEXT))
+        operands_finite = _operands_are_finite(primitive_name, operands)
+        is_overflow &= jnp.isfinite(result_float32) if operands_finite is None else operands_finite
+        replacement = (
+            jnp.full_like(result_float32, jnp.nan)
+            if format.nan
+            else lax.sign(result_float32) * LARGEST
+        )
+        result = jnp.where(is_overflow, replacement, rounded)
+        is_pole = _find_poles(result_float32, primitive_name, operands, operands_finite)
+        if is_pole is not None:
+            result = jnp.where(is_pole, jnp.nan, result)
         return result.astype(jnp.float16)
 
 
-def _all_finite(name: str, operands: Sequence[Any]) -> Any:
-    """For each element of the result, whether those that it is made of are finite, if known."""
-    if name in _MIXING:
+def _operands_are_finite(primitive_name: str, operands: Sequence[Any]) -> Any:
+    """Returns, for each element, whether its operands' elements are finite; None if unknown."""
+    if primitive_name in _MIXING:
         return None
     return functools.reduce(operator.and_, map(jnp.isfinite, operands))
 
 
-def _pole(y: Any, name: str, operands: Sequence[Any], finite: Any) -> Any:
-    if name not in POLES:
+def _find_poles(
+    result: Any, primitive_name: str, operands: Sequence[Any], operands_finite: Any
+) -> Any:
+    if primitive_name not in POLES:
         return None
-    if name == "div":
+    if primitive_name == "div":
         return operands[1] == 0
-    pole = jnp.isinf(y) & finite
-    return pole & (operands[0] == 0) if name in ("pow", "integer_pow") else pole
+    is_pole = jnp.isinf(result) & operands_finite
+    return is_pole & (operands[0] == 0) if primitive_name in ("pow", "integer_pow") else is_pole
 
 
-def _stochastic(y: Any) -> Any:
-    """A float32 of which float16 holds all bits, or more than its largest number."""
-    finite = jnp.isfinite(y)
-    y0 = jnp.where(finite, y, 0.0)
+def _round_stochastically(result: Any) -> Any:
+    """Rounds float32 numbers at random to a neighbour in float16, as float32."""
+    finite = jnp.isfinite(result)
+    y0 = jnp.where(finite, result, 0.0)
     exponent = lax.bitcast_convert_type(y0, jnp.uint32) & jnp.uint32(0x7F800000)
     power = jnp.maximum(lax.bitcast_convert_type(exponent, jnp.float32), SMALLEST_NORMAL)
     step = power * 2.0**-FRACTION_BITS
-    bits = draws.random_halves(draws.as_key(draws.draw()), y.shape)
+    bits = draws.random_uint16(draws.wrap_words_as_key(draws.draw_words()), result.shape)
     chance = (bits >> (16 - _SPARE_BITS)).astype(jnp.float32) * 2.0**-_SPARE_BITS
-    return jnp.where(finite, jnp.floor(y0 / step + chance) * step, y)
+    return jnp.where(finite, jnp.floor(y0 / step + chance) * step, result)

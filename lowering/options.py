@@ -1,4 +1,4 @@
-"""What the compiler is told from outside; it reads nothing else."""
+"""The options of the compiler; it reads nothing else from outside."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """One compilation's settings.
+    """The settings of one compilation.
 
     Attributes:
       num_ipus: IPUs of the device.
-      replicas: how many the device has; None for as many as it has room for.
+      replicas: how many run on the device; None for as many as it has room for.
       instances: processes that run the program together, each with a device like this.
       name: the program's name in its text.
       catch_invalid: report an operation that makes a NaN from none.
@@ -34,10 +34,10 @@ class Options:
       has_remote: whether there is streaming memory; without, nothing is kept there by default.
       minimum_remote_bytes: smaller values stay on their IPU, whatever storage was asked for.
       merged_copy_bytes: up to how many bytes copies between two IPUs go together.
-      merged_host_bytes: the same of copies around calls of the host.
-      simplify_gathers: have lookups be slices where indices are known.
-      combine_products: make one product of those that share an operand.
-      combine_lookups: make one lookup, and one update, of those of one table.
+      merged_host_bytes: up to how many bytes copies around calls of the host go together.
+      simplify_gathers: turn lookups with known indices into slices.
+      combine_products: merge the products that share an operand into one.
+      combine_lookups: merge the lookups of one table into one, and its updates.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -70,5 +70,5 @@ class Options:
     def catches(self) -> frozenset[str]:
         """The kinds of floating-point faults that are to be reported."""
         kinds = ("invalid", "division by zero", "overflow")
-        asked = (self.catch_invalid, self.catch_division, self.catch_overflow)
-        return frozenset(kind for kind, is_asked in zip(kinds, asked, strict=True) if is_asked)
+        flags = (self.catch_invalid, self.catch_division, self.catch_overflow)
+        return frozenset(kind for kind, is_set in zip(kinds, flags, strict=True) if is_set)

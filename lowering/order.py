@@ -1,23 +1,23 @@
-"""Putting things in order that need each other."""
+"""A stable topological order."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 
-def in_order(needs: Sequence[Sequence[int]]) -> list[int]:
-    """Numbers in their order, but for those that earlier ones need, which go first.
+def sort_by_needs(needs: Sequence[Sequence[int]]) -> list[int]:
+    """Returns numbers in their order, except that those which earlier ones need go first.
 
     Args:
-      needs: for each number, which others must come before it; none needs itself in the end.
+      needs: for each number, the numbers that must come before it; there are no cycles.
     """
-    placed: dict[int, None] = {}
+    ordered: dict[int, None] = {}
     waiting = list(reversed(range(len(needs))))
     while waiting:
         number = waiting[-1]
-        missing = [need for need in needs[number] if need not in placed]
-        if missing and number not in placed:
+        missing = [need for need in needs[number] if need not in ordered]
+        if missing and number not in ordered:
             waiting.extend(reversed(missing))
         else:
-            placed.setdefault(waiting.pop())
-    return list(placed)
+            ordered.setdefault(waiting.pop())
+    return list(ordered)

@@ -1,4 +1,4 @@
-"""Where a line of the user's is, in words: `model.py:7`, or `cell 12, line 7` in a notebook."""
+"""The user's source lines in words: `model.py:7`, or `cell 12, line 7` in a notebook."""
 
 from __future__ import annotations
 
@@ -12,31 +12,34 @@ _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
 def line_of_file(file: str, line: int) -> str:
-    """A line of a file, or of a notebook's cell: the number is that of its last run."""
-    cell = _cells().get(file)
+    """Returns the name of a line of a file, or of a notebook's cell by its last run's number."""
+    cell = _cell_numbers().get(file)
     return f"{file}:{line}" if cell is None else f"cell {cell}, line {line}"
 
 
-def place_in(line: str) -> tuple[str, int] | None:
-    """What `line_of_file` names, a function after it or not: the file or cell, and the number.
+def parse_source_line(line: str) -> tuple[str, int] | None:
+    """Returns the file or cell, and the number, that a text of `line_of_file` names.
 
-    None of any other text.
+    A function may follow the line. Returns None for any other text.
     """
-    found = _LINE.match(line)
-    return (found[1], int(found[2])) if found else None
+    match = _LINE.match(line)
+    return (match[1], int(match[2])) if match else None
 
 
-def file_behind(name: str) -> str:
-    """The file that is called so: itself, or the one that IPython pretends a cell is."""
-    return next((file for file, cell in _cells().items() if f"cell {cell}" == name), name)
+def file_of_cell(file_or_cell: str) -> str:
+    """Returns a file as it is, or the one that IPython pretends a cell is."""
+    return next(
+        (file for file, cell in _cell_numbers().items() if f"cell {cell}" == file_or_cell),
+        file_or_cell,
+    )
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is one of an installed package."""
+    """Returns whether a file belongs to an installed package."""
     return _INSTALLED.search(file) is not None
 
 
-def _cells() -> Mapping[str, int]:
-    """The number of each cell by the file that IPython pretends it is."""
+def _cell_numbers() -> Mapping[str, int]:
+    """Returns the number of each notebook cell, by the file that IPython pretends it is."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(getattr(shell, "compile", None), "_filename_map", {})

@@ -1,4 +1,4 @@
-"""What `dir()` shows of objects that users hold: what they may use, not the work inside."""
+"""The names that `dir()` shows of objects that users hold: the public ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import TypeVar
 Class = TypeVar("Class", bound=type)
 
 
-def lists(*names: str) -> Callable[[Class], Class]:
-    """Has `dir()` of a class's objects list these names alone, or all without an underscore."""
+def list_in_dir(*names: str) -> Callable[[Class], Class]:
+    """Makes `dir()` of a class's objects list these names alone; without names, the public ones."""
 
-    def listing(kind: Class) -> Class:
-        def listed(self: object) -> list[str]:
+    def set_dir(cls: Class) -> Class:
+        def list_public_names(self: object) -> list[str]:
             return sorted(names or (n for n in object.__dir__(self) if not n.startswith("_")))
 
-        setattr(kind, "__dir__", listed)  # noqa: B010  # which the type of `kind` does not allow
-        return kind
+        setattr(cls, "__dir__", list_public_names)  # noqa: B010  # which the class's type does not allow
+        return cls
 
-    return listing
+    return set_dir

@@ -1,4 +1,4 @@
-"""What can be said of a jaxpr by its structure: whether two are equal, and who could see it run."""
+"""The structure of jaxprs: whether two compute the same, and whether a run can be observed."""
 
 from __future__ import annotations
 
@@ -7,55 +7,62 @@ from typing import Any
 
 import numpy as np
 
-from lowering.equations import walk
-from lowering.jaxpr import Atom, ClosedJaxpr, Jaxpr, JaxprEqn, Literal, computing_params
+from lowering.equations import walk_equations
+from lowering.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    params_without_derivative_rules,
+)
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class _Itself:
-    """Equal for one and the same object, whatever that thinks of others; keeps it alive."""
+    """A wrapper that is equal for one and the same object alone; keeps it alive."""
 
     value: Any
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Itself) and self.value is other.value
+    def __eq__(self, other_wrapper: object) -> bool:
+        return isinstance(other_wrapper, _Itself) and self.value is other_wrapper.value
 
     def __hash__(self) -> int:
         return id(self.value)
 
 
 def structure_key(closed: ClosedJaxpr) -> tuple[Any, ...]:
-    """Equal for jaxprs that compute the same, whatever their names and source lines are.
+    """Returns a key, equal for jaxprs that compute the same up to names and source lines.
 
-    What cannot be compared counts as equal only if it is one object: functions, constants, and
+    Values that cannot be compared are equal only if they are one object: functions, constants, and
     parameters that are neither jaxprs nor hashable.
     """
     jaxpr = closed.jaxpr
     numbers: dict[Any, int] = {}
 
-    def name(atom: Atom) -> Any:
+    def key_of_atom(atom: Atom) -> Any:
         if isinstance(atom, Literal):
             value = np.asarray(atom.val)
             return (atom.aval, value.tobytes(), str(value.dtype))
         return numbers.setdefault(atom, len(numbers))
 
-    invars = tuple((name(v), v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))
+    invars = tuple((key_of_atom(v), v.aval) for v in (*jaxpr.constvars, *jaxpr.invars))
     eqns = tuple(
         (
             eqn.primitive,  # not its name: two libraries may call theirs the same
             eqn.ctx,
-            tuple(map(name, eqn.invars)),
+            tuple(map(key_of_atom, eqn.invars)),
             parameters_key(eqn),
-            tuple((name(var), var.aval) for var in eqn.outvars),
+            tuple((key_of_atom(var), var.aval) for var in eqn.outvars),
         )
         for eqn in jaxpr.eqns
     )
-    return invars, eqns, tuple(map(name, jaxpr.outvars)), tuple(map(_Itself, closed.consts))
+    return invars, eqns, tuple(map(key_of_atom, jaxpr.outvars)), tuple(map(_Itself, closed.consts))
 
 
 def parameters_key(eqn: JaxprEqn) -> tuple[Any, ...]:
-    """Equal for equations whose parameters say that they compute the same."""
-    named = sorted(computing_params(eqn).items(), key=lambda item: item[0])
+    """Returns a key, equal for equations whose parameters say that they compute the same."""
+    named = sorted(params_without_derivative_rules(eqn).items(), key=lambda item: item[0])
     return tuple((key, _parameter_key(value)) for key, value in named)
 
 
@@ -77,14 +84,16 @@ def _parameter_key(value: Any) -> Any:
     return type(value), value  # True is not 1
 
 
-def write_contexts(closed: ClosedJaxpr) -> str:
-    """How the equations are configured: what JAX keeps beside their parameters, and prints not."""
-    return " ".join(dict.fromkeys(f"{eqn.primitive.name}:{eqn.ctx}" for eqn in walk(closed)))
+def text_of_contexts(closed: ClosedJaxpr) -> str:
+    """Returns a text of the equations' contexts, which the text of a jaxpr leaves out."""
+    return " ".join(
+        dict.fromkeys(f"{eqn.primitive.name}:{eqn.ctx}" for eqn in walk_equations(closed))
+    )
 
 
-def may_be_seen(jaxpr: Jaxpr) -> bool:
-    """Whether somebody could tell how often a jaxpr runs: effects, callbacks, endless loops."""
+def has_observable_runs(jaxpr: Jaxpr) -> bool:
+    """Returns whether it matters how often a jaxpr runs: effects, callbacks, endless loops."""
     return any(
         eqn.effects or eqn.primitive.name == "while" or "callback" in eqn.primitive.name
-        for eqn in walk(jaxpr)
+        for eqn in walk_equations(jaxpr)
     )

@@ -21,50 +21,52 @@ _HEADS = {"right": "l-8-4v8z", "up": "l-4 8h8z", "down": "l-4-8h8z"}
 
 
 class Drawing:
-    """A drawing of a size in pixels; `str` of it is an `<svg>` element in a box that scrolls.
+    """A drawing of a given size in pixels; its `str` is an `<svg>` element that scrolls.
 
     Args:
-      width: of the page, in pixels; a narrower page shrinks it somewhat, or shows a part of it.
-      height: likewise.
-      title: what a screen reader says.
+      width: the width in pixels; a narrower page shrinks the drawing, or shows a part of it.
+      height: the height in pixels.
+      title: the text that a screen reader says.
     """
 
     def __init__(self, width: float, height: float, title: str):
         self._size, self._title = (round(width), round(height)), title
         self._parts: list[str] = []
 
-    def box(
+    def draw_box(
         self, x: float, y: float, width: float, height: float, colour: str, *,
         tip: str = "", opacity: float = 1.0,
     ) -> None:  # fmt: skip
-        """A filled box, with a text that hovering shows."""
-        shown = f"<title>{escape(tip)}</title>" if tip else ""
+        """Draws a filled box, with a text that hovering shows."""
+        title_element = f"<title>{escape(tip)}</title>" if tip else ""
         self._parts.append(
             f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="2" '
-            f'fill="{colour}" opacity="{opacity:.3g}">{shown}</rect>'
+            f'fill="{colour}" opacity="{opacity:.3g}">{title_element}</rect>'
         )
 
-    def words(
+    def draw_text(
         self, x: float, y: float, text: str, anchor: Anchor = "start", *,
         colour: str = "currentColor", faint: bool = False,
     ) -> None:  # fmt: skip
-        """A line of text; `y` is its base line."""
+        """Draws a line of text; `y` is its base line."""
         opacity = ' opacity="0.65"' if faint else ""
         self._parts.append(
             f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" fill="{colour}"{opacity}>'
             f"{escape(text)}</text>"
         )
 
-    def line(self, path: str, *, width: float = 1.5) -> None:
-        """A line along the commands of an SVG path."""
+    def draw_line(self, path: str, *, width: float = 1.5) -> None:
+        """Draws a line along the commands of an SVG path."""
         self._parts.append(
             f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="{width:g}" '
             'opacity="0.5"/>'
         )
 
-    def head(self, x: float, y: float, towards: Literal["right", "up", "down"]) -> None:
-        """The head of an arrow, with its tip at a place."""
-        self._parts.append(f'<path d="M{x:g} {y:g}{_HEADS[towards]}" fill="currentColor"/>')
+    def draw_arrow_head(
+        self, x: float, y: float, direction: Literal["right", "up", "down"]
+    ) -> None:
+        """Draws the head of an arrow, with its tip at a point."""
+        self._parts.append(f'<path d="M{x:g} {y:g}{_HEADS[direction]}" fill="currentColor"/>')
 
     def __str__(self) -> str:
         width, height = self._size
@@ -77,6 +79,6 @@ class Drawing:
         )
 
 
-def width_of(text: str) -> float:
-    """About how wide a line of text is, in pixels."""
+def width_of_text(text: str) -> float:
+    """Returns about how wide a line of text is, in pixels."""
     return _LETTER * len(text)

@@ -1,4 +1,4 @@
-"""Names for numbers that must not be mixed up."""
+"""Named types of numbers that must not be mixed up."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ IpuId = NewType("IpuId", int)
 """A shard: the position of an IPU within one replica, or `HOST`."""
 
 HOST = IpuId(-1)
-"""Where arguments come from and results go, and where outside-compilation runs."""
+"""The host: arguments come from it, results go to it, and outside-compilation runs on it."""

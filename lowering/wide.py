@@ -1,4 +1,4 @@
-"""Values of 64 bits in functions that are traced where JAX would take 32, as `enable_x64` makes."""
+"""The 64-bit values of functions that are traced with `enable_x64`."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.jaxpr import Aval, ClosedJaxpr
 
 _WIDE_BITS = 64
 
 
-def any_wide(avals: Iterable[Aval]) -> bool:
-    """Whether there are numbers of 64 bits, or complex ones of 128, that JAX would narrow now."""
+def has_wide_avals(avals: Iterable[Aval]) -> bool:
+    """Returns whether an aval has numbers of 64 bits (complex: 128) that JAX would narrow."""
     if jax.dtypes.canonicalize_dtype(np.float64).itemsize * 8 == _WIDE_BITS:
         return False
     return any(map(_is_wide, {getattr(aval, "dtype", None) for aval in avals}))
 
 
 def has_wide_values(closed: ClosedJaxpr) -> bool:
-    """The same of all values of a function, at any depth."""
-    results = (var.aval for eqn in walk(closed) for var in eqn.outvars)
-    return any_wide(closed.in_avals) or any_wide(results)
+    """Returns whether a function has, at any depth, 64-bit values that JAX would narrow."""
+    results = (var.aval for eqn in walk_equations(closed) for var in eqn.outvars)
+    return has_wide_avals(closed.in_avals) or has_wide_avals(results)
 
 
 def keep_wide_values(*, wide: bool) -> contextlib.AbstractContextManager[Any]:
-    """A context in which numbers of 64 bits stay such, if `wide`; else it changes nothing."""
+    """Returns a context in which numbers keep 64 bits, if `wide`; else it changes nothing."""
     return jax.enable_x64(True) if wide else contextlib.nullcontext()
 
 

@@ -1,4 +1,4 @@
-"""How much work a jaxpr is, roughly: enough to choose how to run it."""
+"""A rough measure of a jaxpr's work, to choose how to run it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,19 @@ from lowering.jaxpr import Jaxpr, JaxprEqn, sub_jaxprs
 
 
 def count_operations(jaxpr: Jaxpr) -> float:
-    """A rough count of arithmetic operations: products exactly, anything else one per element."""
+    """Counts arithmetic operations, roughly: products exactly, else one per element."""
     total = 0.0
     for eqn in jaxpr.eqns:
-        inner = sum(count_operations(body) for body in sub_jaxprs(eqn))
-        total += inner * eqn.params.get("length", 1) if inner else _own_operations(eqn)
+        operations_of_bodies = sum(count_operations(body) for body in sub_jaxprs(eqn))
+        total += (
+            operations_of_bodies * eqn.params.get("length", 1)
+            if operations_of_bodies
+            else _count_own_operations(eqn)
+        )
     return total
 
 
-def _own_operations(eqn: JaxprEqn) -> float:
+def _count_own_operations(eqn: JaxprEqn) -> float:
     if eqn.primitive.name == "ipu_exported":
         return eqn.params["kernel"].operations
     size = sum(float(size_of(var.aval)) for var in eqn.outvars)

@@ -68,7 +68,7 @@ print(traced)
 # %%
 for eqn in traced.eqns:
     stack = jaxpr.name_stack(eqn)
-    found = marks.read(stack)
+    found = marks.read_marks(stack)
     print(f"{eqn.primitive.name:<17} {stack:<30} shard {found.shard}, backward {found.backward}")
 
 stacks = [jaxpr.name_stack(eqn) for eqn in traced.eqns]
@@ -100,7 +100,7 @@ placed = place(alive)
 def placement_of(body):
     for eqn, home in zip(body.jaxpr.eqns, body.homes, strict=True):
         line = jaxpr.user_line(eqn).rpartition(":")[2]
-        yield eqn.primitive.name, marks.read(jaxpr.name_stack(eqn)), home, line
+        yield eqn.primitive.name, marks.read_marks(jaxpr.name_stack(eqn)), home, line
 
 
 for name, found, home, line in placement_of(placed):
@@ -137,7 +137,7 @@ for _, found, home, _ in placement_of(placed):
 # %%
 partitioned = partition(placed, name="gradient", ipus=2, replicas=1)
 print(ir.to_text(partitioned))
-assert not any(isinstance(node, ir.Copy) for node in ir.walk(partitioned.body))
+assert not any(isinstance(node, ir.Copy) for node in ir.walk_nodes(partitioned.body))
 
 # %% [markdown]
 # ## Insert copies
@@ -149,7 +149,7 @@ assert not any(isinstance(node, ir.Copy) for node in ir.walk(partitioned.body))
 program = insert_copies(partitioned)
 print(ir.to_text(program))
 
-copies = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
 between = [copy for copy in copies if HOST not in (copy.source, copy.target)]
 for copy in between:
     shapes = ", ".join(program.describe(value) for value in copy.values)
@@ -203,7 +203,7 @@ assert not is_one_kernel(lowered)
 # alone. The kernels are jaxprs still.
 
 # %%
-kernel = next(node.kernel for node in ir.walk(lowered.body) if isinstance(node, ir.Execute))
+kernel = next(node.kernel for node in ir.walk_nodes(lowered.body) if isinstance(node, ir.Execute))
 print(kernel.jaxpr)
 assert {str(eqn.primitive) for eqn in kernel.jaxpr.eqns} == {"sub", "dot_general", "sin", "cos"}
 
@@ -311,7 +311,7 @@ print(traced)
 resolved = {}
 for ipus in (1, 4):
     program = lower(traced, Options(num_ipus=ipus, name="weighted_total"))
-    (execute,) = (node for node in ir.walk(program.body) if isinstance(node, ir.Execute))
+    (execute,) = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute))
     resolved[ipus] = [eqn.primitive.name for eqn in execute.kernel.jaxpr.eqns]
     print(ir.to_text(program).partition("\n")[0])
     print(execute.kernel.jaxpr, "\n")

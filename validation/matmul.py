@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from lowering.machine.planner import matmul, plan
+from lowering.machine.planner import matmul_product, plan_product
 from lowering.machine.target import Number
 from validation.row import Prediction, Row
 
@@ -21,5 +21,5 @@ def predict(row: Row) -> Prediction | None:
     m, k, n = (int(row.number(name)) for name in ("m", "k", "n_batch"))
     dtype = cast(Number, row.dtype)
     partials = cast(Number, row.partials or dtype)
-    cycles = plan(matmul(1, n, k, m, dtype, partials), row.target).cycles
+    cycles = plan_product(matmul_product(1, n, k, m, dtype, partials), row.target).plan_cycles
     return Prediction(cycles=cycles, flops=2.0 * m * k * n)

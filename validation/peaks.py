@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import cast
 
-from lowering.machine.planner import matmul, plan
+from lowering.machine.planner import matmul_product, plan_product
 from lowering.machine.target import Number, Target
 from validation.row import Prediction, Row
 
@@ -33,7 +33,7 @@ def predict(row: Row) -> Prediction | None:
 
 
 def _square(side: int, dtype: Number, partials: Number, target: Target) -> Prediction:
-    cycles = plan(matmul(1, side, side, side, dtype, partials), target).cycles
+    cycles = plan_product(matmul_product(1, side, side, side, dtype, partials), target).plan_cycles
     return Prediction(cycles=cycles, flops=2.0 * side**3)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses as dc
 import re
 
-from lowering.machine.planner import Product, plan
+from lowering.machine.planner import Product, plan_product
 from lowering.machine.transfers.links import exchange_cycles, external_sync_cycles, inter_ipu_cycles
 from validation.row import Prediction, Row, SkipError
 
@@ -43,10 +43,12 @@ def predict(row: Row) -> Prediction | None:
     target = dc.replace(
         row.target, tiles_per_ipu=row.target.tiles_per_ipu * row.ipus, conv_load_bytes=16
     )
-    chosen = plan(product, target, float(proportion[0]) if proportion else 0.6)
-    moved = product.outputs * product.element_bytes / target.tiles_per_ipu
+    chosen = plan_product(product, target, float(proportion[0]) if proportion else 0.6)
+    moved = product.output_elements * product.element_bytes / target.tiles_per_ipu
     regroup = moved * 5 / (4 * product.element_bytes)
-    step = chosen.cycles + regroup + exchange_cycles(row.target, moved) + _between(product, row)
+    step = (
+        chosen.plan_cycles + regroup + exchange_cycles(row.target, moved) + _between(product, row)
+    )
     step += 2 * external_sync_cycles(row.target, row.ipus)
     return Prediction(cycles=2 * int(found[1]) * step)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from lowering.machine.planner import matmul, plan
+from lowering.machine.planner import matmul_product, plan_product
 from validation.row import Prediction, Row
 
 SIZES = {"first": (900, 600, 300), "second": (900, 300, 200)}
@@ -20,6 +20,6 @@ def predict(row: Row) -> Prediction | None:
     if not found:
         return None
     m, k, n = SIZES[found[1]]
-    chosen = plan(matmul(1, m, k, n, "float32", "float32"), row.target)
+    chosen = plan_product(matmul_product(1, m, k, n, "float32", "float32"), row.target)
     cycles = sum(c for name, c in chosen.cycles_by_term if name in TERMS[found[2]])
-    return Prediction(cycles=cycles / chosen.repeats)
+    return Prediction(cycles=cycles / chosen.serial_parts)

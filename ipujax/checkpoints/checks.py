@@ -1,4 +1,4 @@
-"""The checks of checkpoints' arguments."""
+"""The argument checks of checkpoints."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import CheckpointError, CheckpointTypeError

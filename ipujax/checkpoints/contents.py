@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself, as a text beside its arrays."""
+"""The description of a checkpoint, stored as JSON beside its arrays."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ import numpy as np
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.checkpoints.position import Position
 from ipujax.host import json_text
-from lowering import is_number
+from lowering import is_numeric_dtype
 
 _FORMAT, _VERSION = "ipujax checkpoint", 1
 _MOST_AXES, _MOST_ELEMENTS = 64, 2**56
 
 
 class ForeignError(Exception):
-    """A file that holds no checkpoint of ours; the message goes behind its name."""
+    """A file that is no checkpoint of ipujax; the message follows the file's name."""
 
 
 @dc.dataclass(frozen=True)
 class Contents:
-    """What a checkpoint holds, without the numbers.
+    """The leaves and data set position of a checkpoint, without the numbers.
 
     Attributes:
       leaves: in the order of the tree.
-      position: of the data set, if it is to go on from there.
+      position: the position of the data set, or None if it starts anew.
     """
 
     leaves: tuple[Leaf, ...]
     position: Position | None = None
 
 
-def to_text(contents: Contents) -> str:
-    """JSON, readable and complete."""
+def encode_contents(contents: Contents) -> str:
+    """Encodes the contents as readable JSON."""
     position = contents.position
     return json.dumps(
         {
@@ -51,20 +51,22 @@ def to_text(contents: Contents) -> str:
     )
 
 
-def from_text(text: bytes) -> Contents:
-    """The contents that a text describes.
+def decode_contents(text: bytes) -> Contents:
+    """Decodes the contents from JSON.
 
     Raises:
       ForeignError: a text of others, or of a version to come.
     """
     try:
-        found = json_text.parse(text)
-        if found["format"] != _FORMAT:
+        description = json_text.parse_bounded_json(text)
+        if description["format"] != _FORMAT:
             raise ForeignError("is no checkpoint of ipujax")
-        if found["version"] != _VERSION:
-            raise ForeignError(f"has version {found['version']}, and only {_VERSION} is known here")
-        position = found["position"]
-        leaves = tuple(_leaf(**leaf) for leaf in found["leaves"])
+        if description["version"] != _VERSION:
+            raise ForeignError(
+                f"has version {description['version']}, and only {_VERSION} is known here"
+            )
+        position = description["position"]
+        leaves = tuple(_decode_leaf_description(**leaf) for leaf in description["leaves"])
         if len({leaf.name for leaf in leaves}) < len(leaves):
             raise ValueError("two leaves have one name")
         return Contents(leaves, None if position is None else Position.from_json(position))
@@ -72,35 +74,46 @@ def from_text(text: bytes) -> Contents:
         raise ForeignError(f"is no checkpoint of ipujax ({error!r:.400})") from error
 
 
-def _leaf(shape: Any, raw_shape: Any, name: Any, dtype: Any, raw_dtype: Any, impl: Any) -> Leaf:
-    """A leaf that is like its array in the file.
+def _decode_leaf_description(
+    shape: Any, raw_shape: Any, name: Any, dtype: Any, raw_dtype: Any, impl: Any
+) -> Leaf:
+    """Builds a leaf that matches its array in the file.
 
     Raises:
       ValueError, TypeError: a leaf that no `Leaf` of an array is.
     """
-    leaf = Leaf(_text(name), _text(dtype), _shape(shape), _text(raw_dtype), _shape(raw_shape), impl)
-    raw = _dtype(leaf.raw_dtype)
+    leaf = Leaf(
+        _require_json_text(name),
+        _require_json_text(dtype),
+        _require_json_shape(shape),
+        _require_json_text(raw_dtype),
+        _require_json_shape(raw_shape),
+        impl,
+    )
+    raw = _require_number_dtype(leaf.raw_dtype)
     if impl is not None:
-        key = jax.eval_shape(lambda: jax.random.key(0, impl=_text(impl)))
+        key = jax.eval_shape(lambda: jax.random.key(0, impl=_require_json_text(impl)))
         bits = jax.eval_shape(jax.random.key_data, key)
-        like = (str(key.dtype), bits.dtype, (*leaf.shape, *bits.shape))
-        is_right = like == (leaf.dtype, raw, leaf.raw_shape)
+        expected_form = (str(key.dtype), bits.dtype, (*leaf.shape, *bits.shape))
+        is_right = expected_form == (leaf.dtype, raw, leaf.raw_shape)
     else:
-        own = _dtype(leaf.dtype)
-        bits = np.dtype(f"uint{8 * own.itemsize}") if own.itemsize <= 8 else own
-        is_right = raw in (own, bits) and raw.isbuiltin == 1 and leaf.shape == leaf.raw_shape
+        leaf_dtype = _require_number_dtype(leaf.dtype)
+        bits = (
+            np.dtype(f"uint{8 * leaf_dtype.itemsize}") if leaf_dtype.itemsize <= 8 else leaf_dtype
+        )
+        is_right = raw in (leaf_dtype, bits) and raw.isbuiltin == 1 and leaf.shape == leaf.raw_shape
     if not is_right:
         raise ValueError(f"{leaf.name!r:.100} is not as its array in the file is")
     return leaf
 
 
-def _text(value: Any) -> str:
+def _require_json_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.100} is no text")
     return value
 
 
-def _shape(sizes: Any) -> tuple[int, ...]:
+def _require_json_shape(sizes: Any) -> tuple[int, ...]:
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
         raise TypeError(f"{sizes!r:.100} is no shape")
     shape: tuple[int, ...] = tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]
@@ -109,8 +122,8 @@ def _shape(sizes: Any) -> tuple[int, ...]:
     return shape
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _require_number_dtype(name: str) -> np.dtype[Any]:
     dtype = jnp.dtype(name)
-    if dtype.name != name or not is_number(dtype):
+    if dtype.name != name or not is_numeric_dtype(dtype):
         raise ValueError(f"{name!r:.100} is no dtype of numbers")
     return dtype

@@ -1,4 +1,4 @@
-"""Arrays as files can hold them: of NumPy's own dtypes; and arrays of JAX's dtypes again.
+"""Converts JAX arrays to NumPy's own dtypes, which files can hold, and back.
 
 Files know NumPy's own dtypes. Those that JAX has beside them (bfloat16, the kinds of float8, int4)
 are written as the unsigned integers of the same bits, and typed keys as their data; what they were
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.checkpoints.checks import check
-from lowering import is_number
+from lowering import is_numeric_dtype
 
 PYTHON = {bool: np.bool_, int: np.integer, float: jnp.floating, complex: np.complexfloating}
-"""Python's numbers, and the dtypes that can be read as one."""
+"""Python's number types, and the dtypes that can be converted to them."""
 
 
 @dc.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Leaf:
     Attributes:
       name: its path in the tree.
       dtype: its name; `key<fry>` for typed keys.
-      shape: of the array.
-      raw_dtype: of what the file holds, one of NumPy's own.
-      raw_shape: of that; keys have an axis more.
+      shape: the shape of the array.
+      raw_dtype: the dtype of the array in the file, one of NumPy's own.
+      raw_shape: the shape of the array in the file; that of keys has one more axis.
       impl: the implementation of typed keys.
     """
 
@@ -42,26 +42,26 @@ class Leaf:
     impl: str | None = None
 
     def __str__(self) -> str:
-        return shown(self.dtype, self.shape)
+        return dtype_and_shape_text(self.dtype, self.shape)
 
 
-def shown(dtype: Any, shape: tuple[int, ...]) -> str:
-    """`float32[2,3]`."""
+def dtype_and_shape_text(dtype: Any, shape: tuple[int, ...]) -> str:
+    """Returns a dtype and a shape as a text such as `float32[2,3]`."""
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def named(tree: Any) -> tuple[dict[str, Any], Any]:
-    """The leaves of a tree by their names, in order, and its structure.
+def flatten_by_name(tree: Any) -> tuple[dict[str, Any], Any]:
+    """Returns the leaves of a tree by their names, in order, and its structure.
 
     Raises:
       CheckpointError: two leaves of one name, as `{"a/b": x, "a": {"b": y}}` has.
     """
-    found, structure = jax.tree_util.tree_flatten_with_path(tree)
+    paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
     leaves: dict[str, Any] = {}
-    for path, leaf in found:
+    for path, leaf in paths_and_leaves:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if name in leaves:
-            raise check.refuse(
+            raise check.value_error(
                 f"two leaves of the tree have the name {name!r}",
                 "rename one of them: a name is the path to a leaf, joined by slashes",
             )
@@ -69,8 +69,8 @@ def named(tree: Any) -> tuple[dict[str, Any], Any]:
     return leaves, structure
 
 
-def written(name: str, value: Any) -> tuple[Leaf, np.ndarray]:
-    """A leaf, and the array that a file holds for it.
+def encode_leaf(name: str, value: Any) -> tuple[Leaf, np.ndarray]:
+    """Returns the description of a leaf, and the array that a file holds for it.
 
     Raises:
       CheckpointError: what cannot be read now, or is of an implementation of keys without a name.
@@ -79,19 +79,19 @@ def written(name: str, value: Any) -> tuple[Leaf, np.ndarray]:
     if _is_key(value):
         impl = jax.random.key_impl(value)
         if not isinstance(impl, str):
-            raise check.refuse(
+            raise check.value_error(
                 f"leaf `{name}` holds keys of {impl}, which has no name to find it by",
                 "save their jax.random.key_data",
             )
-        raw = _array(name, jax.random.key_data(value))
+        raw = _to_contiguous_numpy(name, jax.random.key_data(value))
         return Leaf(name, str(value.dtype), value.shape, raw.dtype.name, raw.shape, impl), raw
-    array = _array(name, value)
+    array = _to_contiguous_numpy(name, value)
     raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
     return Leaf(name, array.dtype.name, array.shape, raw.dtype.name, raw.shape), raw
 
 
-def read(leaf: Leaf, raw: np.ndarray) -> Any:
-    """The array that was written: NumPy's, or JAX's for typed keys.
+def decode_leaf(leaf: Leaf, raw: np.ndarray) -> Any:
+    """Restores a leaf from the array in a file: NumPy's, or JAX's for typed keys.
 
     Raises:
       CheckpointError: keys of an implementation that this process does not have.
@@ -100,22 +100,24 @@ def read(leaf: Leaf, raw: np.ndarray) -> Any:
         try:
             return jax.random.wrap_key_data(jnp.asarray(raw), impl=leaf.impl)
         except ValueError as error:
-            raise check.refuse(f"leaf `{leaf.name}` cannot be read: {error}") from error
+            raise check.value_error(f"leaf `{leaf.name}` cannot be read: {error}") from error
     return raw.view(np.dtype(leaf.dtype))
 
 
-def misfit(leaf: Leaf, like: Any) -> str | None:
-    """Whether an array cannot take the place of `like`: what that is, if so."""
+def describe_leaf_mismatch(leaf: Leaf, like: Any) -> str | None:
+    """Describes the array that `like` needs if a leaf cannot replace it; None if it can."""
     if type(like) in PYTHON:
         fits = not leaf.shape and leaf.impl is None
         fits = fits and jnp.issubdtype(np.dtype(leaf.dtype), PYTHON[type(like)])
         return None if fits else f"a Python {type(like).__name__}"
-    dtype, shape = _form(leaf.name, like)
-    return None if (leaf.dtype, leaf.shape) == (dtype, shape) else shown(dtype, shape)
+    dtype, shape = _dtype_and_shape(leaf.name, like)
+    return (
+        None if (leaf.dtype, leaf.shape) == (dtype, shape) else dtype_and_shape_text(dtype, shape)
+    )
 
 
 def as_like(value: Any, like: Any) -> Any:
-    """An array that fits, in the form that `like` has: Python's, NumPy's, or else JAX's.
+    """Converts an array to the kind that `like` has: Python's, NumPy's, or else JAX's.
 
     Raises:
       CheckpointError: 64 bits in an array of JAX, where it does without.
@@ -128,15 +130,15 @@ def as_like(value: Any, like: Any) -> Any:
         return value[()]
     array = jax.device_put(value)  # without a copy, as nobody else has the memory
     if array.dtype != value.dtype:
-        raise check.refuse(
+        raise check.value_error(
             f"JAX has no {value.dtype} now, which `like` asks for", "enable it: jax_enable_x64"
         )
     return array
 
 
-def _form(name: str, like: Any) -> tuple[str, tuple[int, ...]]:
+def _dtype_and_shape(name: str, like: Any) -> tuple[str, tuple[int, ...]]:
     if not hasattr(like, "dtype") or not hasattr(like, "shape"):
-        raise check.other_than(
+        raise check.wrong_type_error(
             "an array, a number or a jax.ShapeDtypeStruct", like, f"leaf `{name}` of `like`"
         )
     return str(like.dtype), tuple(like.shape)
@@ -146,15 +148,15 @@ def _is_key(value: Any) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
-def _array(name: str, value: Any) -> np.ndarray:
-    """The numbers of a leaf, in one piece and in this machine's order of bytes."""
+def _to_contiguous_numpy(name: str, value: Any) -> np.ndarray:
+    """Returns the numbers of a leaf as a contiguous array in this machine's byte order."""
     try:
         array = np.asarray(value, order="C")
     except Exception as error:  # deleted, of a trace, on other machines
-        raise check.refuse(
+        raise check.value_error(
             f"leaf `{name}`, of type {type(value).__name__}, cannot be read: {error}",
             "save arrays outside of traced functions, before they are donated",
         ) from error
-    if not is_number(array.dtype):
-        raise check.other_than("an array or a number", value, f"leaf `{name}` of the tree")
+    if not is_numeric_dtype(array.dtype):
+        raise check.wrong_type_error("an array or a number", value, f"leaf `{name}` of the tree")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

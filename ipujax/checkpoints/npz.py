@@ -1,8 +1,8 @@
-"""Checkpoints as one `.npz` each, which `numpy.load` opens too.
+"""Writes and reads checkpoints as one `.npz` file each, which `numpy.load` opens too.
 
 It is a zip archive of arrays under their names, not compressed, and of two texts: what they are,
 and the sum of each. Arrays are read right to where they stay. Two things tell damage: the sums of
-64 bits, which do not see what changed places, and the checksums that every zip has, of 32 bits,
+64 bits, which do not see swapped words, and the 32-bit checksums that every zip has,
 which do. These take longer than reading does, and so another thread works them out meanwhile.
 """
 
@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.host import files, json_text
 
@@ -37,66 +37,68 @@ _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member; the lengths of its name 
 
 
 def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> None:
-    """Writes a checkpoint whole, or leaves what was there.
+    """Writes a checkpoint atomically: completely or not at all.
 
     Raises:
       OSError: a file that cannot be written.
     """
     sums: list[int] = []
-    with files.replacing(path) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(_CONTENTS), to_text(contents))
+    with files.replace_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(_CONTENTS), encode_contents(contents))
         with _Syncing(file.fileno()) as syncing:
             for leaf, array in zip(contents.leaves, arrays, strict=True):
-                with archive.open(zipfile.ZipInfo(_member(leaf)), "w", force_zip64=True) as member:
+                with archive.open(
+                    zipfile.ZipInfo(_member_name(leaf)), "w", force_zip64=True
+                ) as member:
                     header = np.lib.format.header_data_from_array_1_0(array)
                     np.lib.format.write_array_header_1_0(member, header)
                     total = 0
-                    for part in _parts(array):
+                    for part in _split_into_parts(array):
                         member.write(part)
-                        total += _sum(part)
-                        syncing.more()
+                        total += _sum_words(part)
+                        syncing.sync_if_idle()
                 sums.append(total)
         archive.writestr(zipfile.ZipInfo(_SUMS), json.dumps(sums))
 
 
 def read_contents(path: files.StrPath) -> Contents:
-    """What a file says of itself.
+    """Reads the description of a checkpoint from a file.
 
     Raises:
-      ForeignError: no checkpoint of ours, or half of one.
+      ForeignError: no checkpoint of ipujax, or an incomplete one.
       OSError: a file that cannot be read.
     """
-    with _opened(path) as (_, archive):
-        return from_text(_text(archive, _CONTENTS))
+    with _open_archive(path) as (_, archive):
+        return decode_contents(_read_text_member(archive, _CONTENTS))
 
 
 def read_arrays(
     path: files.StrPath, contents: Contents, names: Container[str]
 ) -> dict[str, np.ndarray]:
-    """The arrays of these names; raises as `read_contents`."""
+    """Reads the arrays of these names; raises the same errors as `read_contents`."""
     arrays: dict[str, np.ndarray] = {}
-    with _opened(path) as (file, archive), ThreadPoolExecutor(1) as checking:
-        sums: list[object] = json_text.parse(_text(archive, _SUMS))
+    with _open_archive(path) as (file, archive), ThreadPoolExecutor(1) as checking:
+        sums: list[object] = json_text.parse_bounded_json(_read_text_member(archive, _SUMS))
         for leaf, total in zip(contents.leaves, sums, strict=True):
             if leaf.name not in names:
                 continue
-            member = archive.getinfo(_member(leaf))
-            array, found, crc = _read(file, member, leaf, checking)
-            if found != total or crc != member.CRC:
+            member = archive.getinfo(_member_name(leaf))
+            array, actual_sum, crc = _read_member_array(file, member, leaf, checking)
+            if actual_sum != total or crc != member.CRC:
                 raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
             arrays[leaf.name] = array
     return arrays
 
 
-def _member(leaf: Leaf) -> str:
-    """The array's name in the archive; what a zip cannot name is written as %C3%A4 is."""
+def _member_name(leaf: Leaf) -> str:
+    """Returns the array's name in the archive, percent-encoded where a zip cannot hold it."""
     return quote(leaf.name, safe=_READABLE, errors="surrogatepass") + ".npy"
 
 
 @contextlib.contextmanager
-def _opened(path: files.StrPath) -> Generator[tuple[io.BufferedReader, zipfile.ZipFile]]:
+def _open_archive(path: files.StrPath) -> Generator[tuple[io.BufferedReader, zipfile.ZipFile]]:
     try:
-        with files.reading(path) as file, zipfile.ZipFile(file) as archive:
+        with files.open_regular_file(path) as file, zipfile.ZipFile(file) as archive:
             yield file, archive
     except files.UnfitFileError as error:
         raise ForeignError(str(error)) from error
@@ -106,59 +108,63 @@ def _opened(path: files.StrPath) -> Generator[tuple[io.BufferedReader, zipfile.Z
         ) from error
 
 
-def _text(archive: zipfile.ZipFile, name: str) -> bytes:
-    """What a member of text holds; none is compressed, so that it is no larger than the file."""
+def _read_text_member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Reads a text member, which must be uncompressed, so that it is no larger than the file."""
     member = archive.getinfo(name)
     if member.compress_type != zipfile.ZIP_STORED or member.file_size > _LONGEST:
         raise ForeignError(f"is no checkpoint of ipujax: {name} is compressed, or too long")
     return archive.read(member)
 
 
-def _read(
+def _read_member_array(
     file: io.BufferedReader, member: zipfile.ZipInfo, leaf: Leaf, checking: ThreadPoolExecutor
 ) -> tuple[np.ndarray, int, int]:
-    """An array, its sum, and the checksum of its member."""
+    """Reads an array, and returns it with its sum and the checksum of its member."""
     dtype = np.dtype(leaf.raw_dtype)
     size = math.prod(leaf.raw_shape) * dtype.itemsize
-    before = member.file_size - size
-    there = os.fstat(file.fileno()).st_size - max(member.header_offset, 0)
-    if member.compress_type != zipfile.ZIP_STORED or not 0 <= before < _LONGEST or size > there:
+    header_size = member.file_size - size
+    bytes_available = os.fstat(file.fileno()).st_size - max(member.header_offset, 0)
+    if (
+        member.compress_type != zipfile.ZIP_STORED
+        or not 0 <= header_size < _LONGEST
+        or size > bytes_available
+    ):
         raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
     file.seek(member.header_offset)
-    name_and_more = sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size)))
-    file.seek(name_and_more, os.SEEK_CUR)
-    crc = checking.submit(zlib.crc32, file.read(before))
-    array = _aligned(leaf.raw_shape, dtype)
+    name_and_extra_size = sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size)))
+    file.seek(name_and_extra_size, os.SEEK_CUR)
+    crc = checking.submit(zlib.crc32, file.read(header_size))
+    array = _allocate_aligned(leaf.raw_shape, dtype)
     total = 0
-    for part in _parts(array):
+    for part in _split_into_parts(array):
         if file.readinto(part) != len(part):
             raise ForeignError(f"ends in the middle of `{leaf.name}`")
-        crc = checking.submit(_crc, part, crc)
-        total += _sum(part)
+        crc = checking.submit(_extend_crc, part, crc)
+        total += _sum_words(part)
     return array, total, crc.result()
 
 
-def _crc(part: memoryview, before: Future[int]) -> int:
-    """The checksum of all up to some bytes; of what is before them, it is known by then."""
-    return zlib.crc32(part, before.result())
+def _extend_crc(part: memoryview, previous_crc: Future[int]) -> int:
+    """Returns the checksum of all bytes up to a part, from the checksum of those before it."""
+    return zlib.crc32(part, previous_crc.result())
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     size = math.prod(shape) * dtype.itemsize
     room = np.empty(size + _ALIGNED, np.uint8)
     start = -room.ctypes.data % _ALIGNED
     return room[start : start + size].view(dtype).reshape(shape)
 
 
-def _parts(array: np.ndarray) -> Generator[memoryview]:
-    """The bytes of an array, some at a time."""
+def _split_into_parts(array: np.ndarray) -> Generator[memoryview]:
+    """Yields the bytes of an array in parts."""
     content = array.reshape(-1).view(np.uint8).data
     for start in range(0, len(content), _AT_ONCE):
         yield content[start : start + _AT_ONCE]
 
 
-def _sum(part: memoryview) -> int:
-    """The sum of the 64-bit words of some bytes, and of the bytes that are left over."""
+def _sum_words(part: memoryview) -> int:
+    """Returns the sum of the 64-bit words of a part, plus the bytes left over."""
     content = np.frombuffer(part, np.uint8)
     words = len(content) // 8 * 8
     total = content[:words].view("<u8").sum(dtype=np.uint64)
@@ -166,7 +172,7 @@ def _sum(part: memoryview) -> int:
 
 
 class _Syncing:
-    """Has the disk take what there is of a file in another thread, while more of it is written."""
+    """Flushes a growing file to disk in another thread, while more of it is written."""
 
     def __init__(self, descriptor: int):
         self._descriptor = descriptor
@@ -176,17 +182,17 @@ class _Syncing:
     def __enter__(self) -> _Syncing:
         return self
 
-    def more(self) -> None:
-        """Something has been written."""
+    def sync_if_idle(self) -> None:
+        """Starts to flush the file, unless the last flush still runs."""
         if self._last is None or self._last.done():
-            self._raise()
+            self._raise_sync_error()
             self._last = self._thread.submit(os.fsync, self._descriptor)
 
     def __exit__(self, *_: Any) -> None:
         self._thread.shutdown()
-        self._raise()
+        self._raise_sync_error()
 
-    def _raise(self) -> None:
-        """Raises what the disk said; it says so once."""
+    def _raise_sync_error(self) -> None:
+        """Raises the error of the last flush, if it failed."""
         if self._last is not None:
             self._last.result()

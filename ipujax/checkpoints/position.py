@@ -1,7 +1,7 @@
-"""Where a data set was when a checkpoint was made, so that training goes on with the next element.
+"""The position in a data set at a checkpoint, so that training resumes with the next element.
 
-An iterator that can say where it is (`get_state` and `set_state`, as those of grain) is put there
-again; of any other as many elements are skipped as were taken.
+An iterator with a state (`get_state` and `set_state`, as those of grain) is set to that state
+again; for any other, as many elements are skipped as were taken.
 
     tracked = Tracked(iter(dataset))
     ...                                     # something reads it, ahead of what it needs
@@ -27,7 +27,7 @@ _END = object()
 
 @dc.dataclass(frozen=True)
 class Position:
-    """A place between two elements of a data set.
+    """A position between two elements of a data set.
 
     Attributes:
       taken: elements before it, from the first of the data set.
@@ -41,7 +41,7 @@ class Position:
     since: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """The same as numbers, texts, lists and dictionaries.
+        """Returns the position as JSON values.
 
         Raises:
           CheckpointError: a state that would be another one afterwards.
@@ -56,7 +56,7 @@ class Position:
             except (TypeError, ValueError):
                 same = False
             if not same:
-                raise check.refuse(
+                raise check.value_error(
                     f"the data set's iterator gives as its state {self.state!r:.200}, which "
                     "cannot be written",
                     "have its get_state give bytes, or dictionaries, lists, texts and numbers",
@@ -64,36 +64,36 @@ class Position:
         return {"taken": self.taken, "state": state, "since": self.since}
 
     @staticmethod
-    def from_json(found: dict[str, Any]) -> Position:
-        """What `to_json` gave.
+    def from_json(data: dict[str, Any]) -> Position:
+        """Builds a position from the JSON values of `to_json`.
 
         Raises:
           ValueError, KeyError, TypeError: something else.
         """
-        state = found["state"]
+        state = data["state"]
         state = base64.b64decode(state["base64"]) if "base64" in state else state["json"]
-        taken, since = found["taken"], found["since"]
-        if type(taken) is not int or type(since) is not int or not 0 <= since <= taken:
-            raise ValueError(f"{since!r:.100} of {taken!r:.100} elements")
-        return Position(taken, state, since)
+        num_taken, since = data["taken"], data["since"]
+        if type(num_taken) is not int or type(since) is not int or not 0 <= since <= num_taken:
+            raise ValueError(f"{since!r:.100} of {num_taken!r:.100} elements")
+        return Position(num_taken, state, since)
 
 
 @runtime_checkable
 class _Stateful(Protocol):
-    """An iterator that can say where it is."""
+    """An iterator that can return and restore its state."""
 
     def get_state(self) -> Any: ...
     def set_state(self, state: Any, /) -> Any: ...
 
 
-class Tracked(Iterator[Any]):
-    """The elements of an iterator, and where it was after each of them.
+class TrackedIterator(Iterator[Any]):
+    """An iterator that remembers positions of its data set.
 
-    One thread may read it while another asks for positions.
+    One thread may read it while another thread calls `position_after`.
 
     Args:
       iterator: the elements.
-      start: where it is in its data set; None for the beginning.
+      start: its position in its data set; None for the beginning.
     """
 
     def __init__(self, iterator: Iterator[Any], start: Position | None = None):
@@ -101,54 +101,54 @@ class Tracked(Iterator[Any]):
         self._read = 0 if start is None else start.taken
         self._lock = threading.Lock()
         self._kept: collections.deque[Position] = collections.deque()
-        self._keep()
+        self._remember_state()
 
     def __next__(self) -> Any:
         element = next(self._iterator)
         self._read += 1
         if self._read % _EVERY == 0 and isinstance(self._iterator, _Stateful):
-            self._keep()
+            self._remember_state()
         return element
 
-    def position(self, taken: int) -> Position:
-        """The place after so many elements, counted from the first of the data set.
+    def position_after(self, num_taken: int) -> Position:
+        """Returns the position after `num_taken` elements, counted from the first of the data set.
 
-        Asked for one place after the other; states before the latest one are forgotten.
+        Positions must be asked for in order; states before the latest one are forgotten.
         """
         with self._lock:
-            while len(self._kept) > 1 and self._kept[1].taken <= taken:
+            while len(self._kept) > 1 and self._kept[1].taken <= num_taken:
                 self._kept.popleft()
-            known = self._kept[0]
-        return Position(taken, known.state, taken - known.taken)
+            earlier_position = self._kept[0]
+        return Position(num_taken, earlier_position.state, num_taken - earlier_position.taken)
 
-    def _keep(self) -> None:
+    def _remember_state(self) -> None:
         state = self._iterator.get_state() if isinstance(self._iterator, _Stateful) else None
         with self._lock:
             self._kept.append(Position(self._read, state))
 
 
-def resumed(iterator: Iterator[Any], position: Position) -> Tracked:
-    """An iterator that has just begun, at a position: its next element is the one after that.
+def resume_iterator(iterator: Iterator[Any], position: Position) -> TrackedIterator:
+    """Moves a new iterator to a position: its next element is the one after it.
 
     Raises:
       CheckpointError: a data set that is shorter, or whose iterators do not take that state.
     """
-    left = position.taken
+    num_to_skip = position.taken
     if position.state is not None and isinstance(iterator, _Stateful):
         try:
             iterator.set_state(position.state)
         except Exception as error:
-            raise check.refuse(
+            raise check.value_error(
                 f"the data set cannot go on where it was when the checkpoint was made: {error}",
                 "give the same data set as then",
             ) from error
-        left = position.since
-    for number in range(left):
+        num_to_skip = position.since
+    for number in range(num_to_skip):
         if next(iterator, _END) is _END:
-            ended = position.taken - left + number
-            raise check.refuse(
+            ended = position.taken - num_to_skip + number
+            raise check.value_error(
                 f"the data set ends after {ended} elements, but the checkpoint was made after "
                 f"{position.taken} of them",
                 "give the same data set as then",
             )
-    return Tracked(iterator, position)
+    return TrackedIterator(iterator, position)

@@ -1,4 +1,4 @@
-"""Writing a tree to a directory of checkpoints, and reading one from there."""
+"""Saves a tree to a directory of checkpoints, and restores one from there."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ import jax
 from ipujax.checkpoints import npz, with_orbax
 from ipujax.checkpoints.checks import check
 from ipujax.checkpoints.contents import Contents, ForeignError
-from ipujax.checkpoints.folder import Entry, entries, listed, newest, next_entry, outdated
-from ipujax.checkpoints.leaves import Leaf, as_like, misfit, named, read, written
+from ipujax.checkpoints.folder import (
+    Entry,
+    describe_steps,
+    find_checkpoint,
+    list_checkpoints,
+    next_entry,
+    select_outdated,
+)
+from ipujax.checkpoints.leaves import (
+    Leaf,
+    as_like,
+    decode_leaf,
+    describe_leaf_mismatch,
+    encode_leaf,
+    flatten_by_name,
+)
 from ipujax.checkpoints.position import Position
-from ipujax.distribution.join import here
+from ipujax.distribution.join import current_instance
 from ipujax.host import files
 
 
 @check.guard
 @dc.dataclass(frozen=True)
 class Restored:
-    """What a checkpoint held.
+    """The step, tree and data set position of a checkpoint.
 
     Attributes:
       step: when it was made.
@@ -36,41 +50,41 @@ class Restored:
     position: Position | None
 
 
-def save(
+def save_checkpoint(
     directory: files.StrPath,
     step: int,
     tree: Any,
     keep: int = 5,
     position: Position | None = None,
 ) -> str:
-    """Writes a checkpoint, and takes away those that are not to be kept; gives its path.
+    """Writes a checkpoint, removes those that are not to be kept, and returns its path.
 
     Args:
       directory: made if it is not there.
       step: 0 or more.
       tree: a pytree of arrays and numbers.
       keep: how many stay, this one and those of the latest steps; 0 for all.
-      position: of the data set, for a training that is to go on with its next element.
+      position: the position of the data set, to resume training with its next element.
 
     Raises:
       CheckpointError: what cannot be written; the checkpoints that were there are as they were.
       CheckpointTypeError: a leaf that is no array of numbers.
     """
-    pairs = [written(name, value) for name, value in named(tree)[0].items()]
+    pairs = [encode_leaf(name, value) for name, value in flatten_by_name(tree)[0].items()]
     contents = Contents(tuple(leaf for leaf, _ in pairs), position)
     # Orbax has all processes write one checkpoint together; here each writes its own.
-    is_alone = here().count == 1
+    is_alone = current_instance().count == 1
     kind = with_orbax if is_alone and with_orbax.is_installed() else npz
-    with _saving(directory, step):
+    with _explain_save_errors(directory, step):
         os.makedirs(directory, exist_ok=True)
-        made = next_entry(directory, step, is_file=kind is npz)
-        path = os.path.join(directory, made.name)
+        new_entry = next_entry(directory, step, is_file=kind is npz)
+        path = os.path.join(directory, new_entry.name)
         kind.write(path, contents, [array for _, array in pairs])
-    for old in outdated(entries(directory), made, keep):
+    for old in select_outdated(list_checkpoints(directory), new_entry, keep):
         try:
-            files.remove(os.path.join(directory, old.name))
+            files.remove_at_once(os.path.join(directory, old.name))
         except OSError as error:
-            raise check.refuse(
+            raise check.value_error(
                 f"step {step} is saved, but the older {old.name} in {os.fspath(directory)} cannot "
                 f"be taken away: {error.strerror}",
                 "take it away, or keep more checkpoints",
@@ -78,7 +92,7 @@ def save(
     return path
 
 
-def restore(
+def restore_checkpoint(
     directory: files.StrPath, like: Any = None, step: int | None = None, *, partly: bool = False
 ) -> Restored:
     """Reads a checkpoint.
@@ -93,74 +107,92 @@ def restore(
     Raises:
       CheckpointError: none there, another structure, or a file that is not readable.
     """
-    entry = newest(directory, step)
+    entry = find_checkpoint(directory, step)
     path = os.path.join(directory, entry.name)
     kind = npz if entry.is_file else with_orbax
-    wanted, structure = named(like)
-    with _reading(directory, entry):
+    like_by_name, structure = flatten_by_name(like)
+    with _explain_read_errors(directory, entry):
         contents = kind.read_contents(path)
         if like is not None:
-            known = {leaf.name: leaf for leaf in contents.leaves}
+            leaves_by_name = {leaf.name: leaf for leaf in contents.leaves}
             if partly:
-                known = {name: leaf for name, leaf in known.items() if name.split("/")[0] in like}
-            _check_structure(path, known, wanted)
-        chosen = {x.name: x for x in contents.leaves if like is None or x.name in wanted}
+                leaves_by_name = {
+                    name: leaf
+                    for name, leaf in leaves_by_name.items()
+                    if name.split("/")[0] in like
+                }
+            _check_structure(path, leaves_by_name, like_by_name)
+        chosen = {x.name: x for x in contents.leaves if like is None or x.name in like_by_name}
         arrays = kind.read_arrays(path, contents, chosen)
-        found = {name: read(leaf, arrays[name]) for name, leaf in chosen.items()}
+        arrays_by_name = {name: decode_leaf(leaf, arrays[name]) for name, leaf in chosen.items()}
     if like is None:
-        return Restored(entry.step, found, contents.position)
-    leaves = [as_like(found[name], each) for name, each in wanted.items()]
+        return Restored(entry.step, arrays_by_name, contents.position)
+    leaves = [as_like(arrays_by_name[name], like_leaf) for name, like_leaf in like_by_name.items()]
     return Restored(entry.step, jax.tree.unflatten(structure, leaves), contents.position)
 
 
 def latest_step(directory: files.StrPath) -> int | None:
-    """The last step of which there is a checkpoint, if there are any; raises as `entries`."""
-    known = entries(directory)
-    return known[-1].step if known else None
+    """Returns the last step that has a checkpoint, or None; raises as `list_checkpoints`."""
+    checkpoint_entries = list_checkpoints(directory)
+    return checkpoint_entries[-1].step if checkpoint_entries else None
 
 
-def _check_structure(path: str, found: dict[str, Leaf], wanted: dict[str, Any]) -> None:
-    """Refuses a checkpoint that holds something else than is wanted."""
-    misfits = {name: misfit(found[name], like) for name, like in wanted.items() if name in found}
+def _check_structure(
+    path: str, saved_leaves: dict[str, Leaf], expected_leaves: dict[str, Any]
+) -> None:
+    """Raises an error if a checkpoint holds another tree than expected."""
+    misfits = {
+        name: describe_leaf_mismatch(saved_leaves[name], like)
+        for name, like in expected_leaves.items()
+        if name in saved_leaves
+    }
     lines = {
-        "not in it": [name for name in wanted if name not in found],
-        "only in it": [name for name in found if name not in wanted],
+        "not in it": [name for name in expected_leaves if name not in saved_leaves],
+        "only in it": [name for name in saved_leaves if name not in expected_leaves],
         "other in it": [
-            f"{name} ({found[name]}, wanted {form})" for name, form in misfits.items() if form
+            f"{name} ({saved_leaves[name]}, wanted {form})"
+            for name, form in misfits.items()
+            if form
         ],
     }
-    wrong = [f"{what}: {', '.join(names)}" for what, names in lines.items() if names]
+    wrong = [f"{heading}: {', '.join(names)}" for heading, names in lines.items() if names]
     if wrong:
-        raise check.refuse(
+        raise check.value_error(
             "\n    ".join([f"{path} holds another tree than `like`:", *wrong]),
             "give as `like` what was saved, or leave it out for a dict of all arrays by name",
         )
 
 
 @contextlib.contextmanager
-def _saving(directory: files.StrPath, step: int) -> Generator[None]:
+def _explain_save_errors(directory: files.StrPath, step: int) -> Generator[None]:
     try:
         yield
     except (FileExistsError, NotADirectoryError) as error:
-        raise check.refuse(
+        raise check.value_error(
             f"{error.filename} is no directory, so that step {step} cannot be saved",
             "give a directory; it need not exist yet",
         ) from error
     except OSError as error:
-        raise check.refuse(
+        raise check.value_error(
             f"step {step} cannot be saved in {os.fspath(directory)}: {error.strerror}",
             "make room there or give another directory; the checkpoints in it are as they were",
         ) from error
 
 
 @contextlib.contextmanager
-def _reading(directory: files.StrPath, entry: Entry) -> Generator[None]:
+def _explain_read_errors(directory: files.StrPath, entry: Entry) -> Generator[None]:
     try:
         yield
     except (ForeignError, OSError) as error:
-        others = [each for each in entries(directory) if each.step != entry.step]
+        other_entries = [
+            other_entry
+            for other_entry in list_checkpoints(directory)
+            if other_entry.step != entry.step
+        ]
         wrong = error.strerror if isinstance(error, OSError) else error
-        raise check.refuse(
+        raise check.value_error(
             f"{os.path.join(directory, entry.name)} {wrong}",
-            f"restore another step: {listed(others)}" if others else "save it anew",
+            f"restore another step: {describe_steps(other_entries)}"
+            if other_entries
+            else "save it anew",
         ) from error

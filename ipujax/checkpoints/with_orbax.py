@@ -1,4 +1,4 @@
-"""Checkpoints as a folder each, whose arrays orbax writes and reads; for who has it installed.
+"""Writes and reads checkpoints as folders whose arrays orbax holds, if it is installed.
 
 Orbax knows them by their number among the leaves. It takes no empty arrays.
 """
@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointImportError
 from ipujax.host import files, json_text
@@ -30,44 +30,44 @@ _MOST_LAYOUT = 2**20  # bytes of what is said of one array
 
 
 def is_installed() -> bool:
-    """Whether orbax can write checkpoints."""
+    """Returns whether orbax is installed."""
     try:
-        _orbax()
+        _import_orbax()
     except ImportError:
         return False
     return True
 
 
 def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> None:
-    """Writes a checkpoint whole, or nothing.
+    """Writes a checkpoint atomically: completely or not at all.
 
     Raises:
       OSError: a folder that cannot be written.
     """
-    with files.new_folder(path) as folder:
-        files.write_text(os.path.join(folder, _CONTENTS), to_text(contents))
+    with files.create_complete_folder(path) as folder:
+        files.write_text(os.path.join(folder, _CONTENTS), encode_contents(contents))
         filled = {str(n): array for n, array in enumerate(arrays) if array.size}
         if not filled:
             return
         # Orbax keeps no checksums of files that are not compressed.
-        sums = json.dumps({name: zlib.crc32(_bytes_of(array)) for name, array in filled.items()})
+        sums = json.dumps({name: zlib.crc32(_array_bytes(array)) for name, array in filled.items()})
         files.write_text(os.path.join(folder, _SUMS), sums)
         try:
-            with _checkpointer(_orbax()) as checkpointer:
+            with _open_checkpointer(_import_orbax()) as checkpointer:
                 checkpointer.save(os.path.join(folder, _ARRAYS), filled)
         except Exception as error:
             raise OSError(errno.EIO, f"orbax says: {error}", path) from error
 
 
 def read_contents(path: files.StrPath) -> Contents:
-    """What a folder says of itself.
+    """Reads the description of a checkpoint from a folder.
 
     Raises:
-      ForeignError: no checkpoint of ours.
+      ForeignError: no checkpoint of ipujax.
       OSError: a folder that cannot be read.
     """
     try:
-        return from_text(files.read_bytes(os.path.join(path, _CONTENTS), _MOST))
+        return decode_contents(files.read_bytes(os.path.join(path, _CONTENTS), _MOST))
     except FileNotFoundError:
         raise ForeignError(f"is no checkpoint of ipujax: it has no {_CONTENTS}") from None
     except files.UnfitFileError as error:
@@ -77,7 +77,7 @@ def read_contents(path: files.StrPath) -> Contents:
 def read_arrays(
     path: files.StrPath, contents: Contents, names: Container[str]
 ) -> dict[str, np.ndarray]:
-    """The arrays of these names.
+    """Reads the arrays of these names.
 
     Raises:
       ForeignError: what orbax cannot read.
@@ -89,13 +89,13 @@ def read_arrays(
     if filled:
         for n, array in filled.items():
             _check_layout(path, chosen[n], n, array.shape)
-        arrays |= _read(path, filled)
-        _check(path, chosen, {n: arrays[n] for n in filled})
+        arrays |= _read_with_orbax(path, filled)
+        _check_sums(path, chosen, {n: arrays[n] for n in filled})
     return {leaf.name: arrays[n] for n, leaf in chosen.items()}
 
 
 def _check_layout(path: files.StrPath, leaf: Leaf, number: str, shape: tuple[int, ...]) -> None:
-    """Refuses an array whose file claims another shape, or pieces larger than the array.
+    """Raises an error if an array's file claims another shape or chunks larger than the array.
 
     Tensorstore takes the memory that a file asks for, and ends the process if there is none.
 
@@ -104,27 +104,27 @@ def _check_layout(path: files.StrPath, leaf: Leaf, number: str, shape: tuple[int
     """
     name = os.path.join(path, _ARRAYS, number, ".zarray")
     try:
-        layout = json_text.parse(files.read_bytes(name, _MOST_LAYOUT))
+        layout = json_text.parse_bounded_json(files.read_bytes(name, _MOST_LAYOUT))
     except FileNotFoundError:  # of another driver of orbax's
         return
     except ValueError as error:
         raise ForeignError(f"is damaged: the layout of `{leaf.name}`: {error}") from error
-    sizes, pieces = (_sizes_of(layout, key) for key in ("shape", "chunks"))
+    sizes, pieces = (_layout_sizes(layout, key) for key in ("shape", "chunks"))
     if sizes != shape or pieces is None or math.prod(pieces) > max(math.prod(shape), 1):
         raise ForeignError(f"is damaged: the layout of `{leaf.name}` is not that of its array")
 
 
-def _sizes_of(layout: Any, key: str) -> tuple[int, ...] | None:
-    """The sizes under a key of a layout; None if there are none."""
+def _layout_sizes(layout: Any, key: str) -> tuple[int, ...] | None:
+    """Returns the sizes under a key of an array's layout; None if there are none."""
     sizes: Any = layout.get(key) if isinstance(layout, dict) else None  # pyright: ignore[reportUnknownMemberType]
     is_right = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)  # pyright: ignore[reportUnknownVariableType]
     return tuple(sizes) if is_right else None
 
 
-def _check(
+def _check_sums(
     path: files.StrPath, leaves: Mapping[str, Leaf], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Refuses arrays that are not those that were written; older checkpoints have no sums.
+    """Raises an error if arrays differ from those written; older checkpoints have no sums.
 
     Raises:
       ForeignError: such arrays.
@@ -134,45 +134,47 @@ def _check(
         if (array.dtype.name, array.shape) != (leaf.raw_dtype, leaf.raw_shape):
             raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
     try:
-        sums = json_text.parse(files.read_bytes(os.path.join(path, _SUMS), _MOST))
+        sums = json_text.parse_bounded_json(files.read_bytes(os.path.join(path, _SUMS), _MOST))
     except FileNotFoundError:
         return
     except ValueError as error:
         raise ForeignError(f"is damaged: its {_SUMS}: {error}") from error
     for n, array in arrays.items():
-        if not isinstance(sums, dict) or sums.get(n) != zlib.crc32(_bytes_of(array)):  # pyright: ignore[reportUnknownMemberType]
+        if not isinstance(sums, dict) or sums.get(n) != zlib.crc32(_array_bytes(array)):  # pyright: ignore[reportUnknownMemberType]
             raise ForeignError(f"is damaged: the numbers of `{leaves[n].name}` are others")
 
 
-def _bytes_of(array: np.ndarray) -> memoryview:
+def _array_bytes(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _read(path: files.StrPath, like: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _read_with_orbax(
+    path: files.StrPath, empty_arrays: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     try:
-        orbax = _orbax()
+        orbax = _import_orbax()
     except ImportError as error:
         raise CheckpointImportError(
             f"{os.fspath(path)} was written by orbax, which is not installed here",
             fix="install it: pip install ipujax[checkpoint]",
         ) from error
-    kinds = dict.fromkeys(like, orbax.RestoreArgs(restore_type=np.ndarray))
-    wanted = orbax.args.PyTreeRestore(like, restore_args=kinds, partial_restore=True)
+    kinds = dict.fromkeys(empty_arrays, orbax.RestoreArgs(restore_type=np.ndarray))
+    restore_args = orbax.args.PyTreeRestore(empty_arrays, restore_args=kinds, partial_restore=True)
     try:
-        with _checkpointer(orbax) as checkpointer:
-            return checkpointer.restore(os.path.join(path, _ARRAYS), args=wanted)
+        with _open_checkpointer(orbax) as checkpointer:
+            return checkpointer.restore(os.path.join(path, _ARRAYS), args=restore_args)
     except Exception as error:
         raise ForeignError(f"cannot be read by orbax: {error}") from error
 
 
 @contextlib.contextmanager
-def _checkpointer(orbax: Any) -> Generator[Any]:
+def _open_checkpointer(orbax: Any) -> Generator[Any]:
     log = logging.getLogger("absl")
     log.addFilter(_is_not_chatter)
     try:
         # Numbers of a training hardly get smaller, and compressing them takes ten times as long;
         # a file for each array is written and read in half the time of a database of pieces.
-        alone = _alone(orbax)
+        alone = _single_process_options(orbax)
         handler = orbax.PyTreeCheckpointHandler(
             use_compression=False, use_ocdbt=False, multiprocessing_options=alone
         )
@@ -182,18 +184,20 @@ def _checkpointer(orbax: Any) -> Generator[Any]:
         log.removeFilter(_is_not_chatter)
 
 
-def _alone(orbax: Any) -> Any:
-    """Has orbax wait for no other process: whoever reads a checkpoint does so alone."""
-    here = jax.process_index()
+def _single_process_options(orbax: Any) -> Any:
+    """Returns options with which orbax waits for no other process."""
+    process_index = jax.process_index()
     return orbax.options.MultiprocessingOptions(
-        primary_host=here, active_processes={here}, barrier_sync_key_prefix=f"of_{here}"
+        primary_host=process_index,
+        active_processes={process_index},
+        barrier_sync_key_prefix=f"of_{process_index}",
     )
 
 
 def _is_not_chatter(record: logging.LogRecord) -> bool:
-    """Orbax tells twenty lines of each checkpoint; what goes wrong it raises."""
+    """Returns whether a log record is no information of orbax, which logs a lot."""
     return record.levelno > logging.WARNING or "orbax" not in record.pathname
 
 
-def _orbax() -> Any:
+def _import_orbax() -> Any:
     return importlib.import_module("orbax.checkpoint")

@@ -1,1 +1,1 @@
-"""Checks of what users pass: what is wrong is raised with the user's line, and how to mend it."""
+"""Checks of users' arguments: an error names the user's line and how to mend it."""

@@ -1,4 +1,4 @@
-"""What annotations say that a value must be; in doubt, a value fits."""
+"""Checks values against type annotations; accepts a value where the annotation is unclear."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ _LONGEST = 60
 _KINDS_OF_ARRAYS = ("Array", "ndarray", "Tensor")
 
 
-def misfit(value: Any, annotation: Any, function: Callable[..., Any]) -> str | None:
-    """What the value must be by the annotation of a function; None if it may be that."""
-    wanted = read(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
-    return None if fits(value, wanted) else said(wanted)
+def describe_annotation_mismatch(
+    value: Any, annotation: Any, function: Callable[..., Any]
+) -> str | None:
+    """Describes what a value must be by an annotation of a function; None if it fits."""
+    expected = resolve_annotation(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
+    return None if value_fits(value, expected) else describe_annotation(expected)
 
 
-def spread(
-    signature: inspect.Signature, given: Mapping[str, Any]
+def iterate_arguments(
+    signature: inspect.Signature, bound_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[inspect.Parameter, Any]]:
-    """Parameters and what was given for them; one of many values several times."""
-    for name, value in given.items():
+    """Yields each parameter with its value; variadic parameters once for every value."""
+    for name, value in bound_arguments.items():
         parameter = signature.parameters[name]
         if name in ("self", "cls"):
             continue
         if parameter.kind is parameter.VAR_POSITIONAL:
-            yield from ((parameter, each) for each in value)
+            yield from ((parameter, item) for item in value)
         elif parameter.kind is parameter.VAR_KEYWORD:
             yield from ((parameter.replace(name=key), each) for key, each in value.items())
         else:
@@ -40,15 +42,15 @@ def spread(
 
 
 def is_deleted(value: Any) -> bool:
-    """Whether a value is an array of JAX whose memory was given away."""
+    """Returns whether a value is a JAX array whose memory was donated."""
     try:
         return bool(value.is_deleted())
     except Exception:  # it has no such method, or one of its own
         return False
 
 
-def shown(value: Any) -> str:
-    """A value as Python shows it; a deleted array, or what cannot be shown, by its type."""
+def safe_repr(value: Any) -> str:
+    """Returns the repr of a value; a deleted array, or one without a repr, by its type."""
     if is_deleted(value):
         return f"a deleted array of {value.dtype}{list(value.shape)}"
     try:
@@ -57,9 +59,13 @@ def shown(value: Any) -> str:
         return f"an object of type {type(value).__name__}"
 
 
-def listed(given: Mapping[str, Any]) -> str:
-    """Arguments and their values, short."""
-    pairs = ((name, shown(value)) for name, value in given.items() if name not in ("self", "cls"))
+def describe_arguments(bound_arguments: Mapping[str, Any]) -> str:
+    """Describes arguments and their values in short form."""
+    pairs = (
+        (name, safe_repr(value))
+        for name, value in bound_arguments.items()
+        if name not in ("self", "cls")
+    )
     short = reprlib.Repr()
     short.maxother = _LONGEST
     return ", ".join(
@@ -68,37 +74,47 @@ def listed(given: Mapping[str, Any]) -> str:
     )
 
 
-def fits(value: Any, wanted: Any) -> bool:
-    """Whether a value may be what an annotation says."""
-    origin = typing.get_origin(wanted)
+def value_fits(value: Any, annotation: Any) -> bool:
+    """Returns whether a value may be of the type that an annotation names."""
+    origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        return any(fits(value, each) for each in typing.get_args(wanted))
+        return any(value_fits(value, option) for option in typing.get_args(annotation))
     if origin is typing.Literal:
-        return any(value is each or _same(value, each) for each in typing.get_args(wanted))
+        return any(
+            value is each or _equals_with_type(value, each) for each in typing.get_args(annotation)
+        )
     if origin is typing.Annotated:
-        return fits(value, typing.get_args(wanted)[0])
-    if wanted is None or wanted is type(None):
+        return value_fits(value, typing.get_args(annotation)[0])
+    if annotation is None or annotation is type(None):
         return value is None
-    kind = wanted if origin is None else origin
+    kind = annotation if origin is None else origin
     if not isinstance(kind, type) or kind is object:
         return True
-    return _is_a(value, kind) and _holds(value, kind, typing.get_args(wanted))
+    return _is_a(value, kind) and _entries_fit(value, kind, typing.get_args(annotation))
 
 
-def said(wanted: Any) -> str:
-    """An annotation in words."""
-    origin = typing.get_origin(wanted)
+def describe_annotation(annotation: Any) -> str:
+    """Returns an annotation in words."""
+    origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        words = [said(each) for each in typing.get_args(wanted)]
+        words = [describe_annotation(option) for option in typing.get_args(annotation)]
         return " or ".join(dict.fromkeys(words))
     if origin is typing.Literal:
-        return "one of " + ", ".join(map(repr, typing.get_args(wanted)))
-    if wanted is None or wanted is type(None):
+        return "one of " + ", ".join(map(repr, typing.get_args(annotation)))
+    if annotation is None or annotation is type(None):
         return "None"
-    kind = wanted if origin is None else origin
-    of = [each for each in typing.get_args(wanted) if isinstance(each, type) and each is not object]
+    kind = annotation if origin is None else origin
+    element_types = [
+        each
+        for each in typing.get_args(annotation)
+        if isinstance(each, type) and each is not object
+    ]
     if kind in _WORDS:
-        plural = f" of {of[0].__name__}" if len(of) == 1 and kind in _SERIES else ""
+        plural = (
+            f" of {element_types[0].__name__}"
+            if len(element_types) == 1 and kind in _SERIES
+            else ""
+        )
         return _WORDS[kind] + plural
     name = getattr(kind, "__name__", str(kind))
     return f"a{'n' * (name[:1] in 'AEIO')} {name}"
@@ -132,34 +148,48 @@ _SERIES: tuple[Any, ...] = (
 )
 
 
-def _is_a(value: Any, kind: type) -> bool:
-    if kind is bool:
+def _is_a(value: Any, expected_type: type) -> bool:
+    if expected_type is bool:
         return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
-    if kind is int:
+    if expected_type is int:
         return _is_index(value)
-    if kind in (float, complex):
+    if expected_type in (float, complex):
         return not isinstance(value, (str, bytes)) and _is_number(value)
-    if kind in (list, tuple, collections.abc.Sequence):
-        return not isinstance(value, (str, bytes, Mapping)) and _has(value, "__len__", "__iter__")
-    if kind.__name__ in _KINDS_OF_ARRAYS:
+    if expected_type in (list, tuple, collections.abc.Sequence):
+        return not isinstance(value, (str, bytes, Mapping)) and _has_methods(
+            value, "__len__", "__iter__"
+        )
+    if expected_type.__name__ in _KINDS_OF_ARRAYS:
         return not isinstance(value, (str, bytes)) and value is not None
-    if kind in _WORDS or issubclass(kind, enum.Enum) or kind.__module__.startswith("ipujax"):
-        return isinstance(value, kind)
+    if (
+        expected_type in _WORDS
+        or issubclass(expected_type, enum.Enum)
+        or expected_type.__module__.startswith("ipujax")
+    ):
+        return isinstance(value, expected_type)
     return True
 
 
-def _holds(value: Any, kind: type, of: tuple[Any, ...]) -> bool:
-    """Whether the entries of a list, tuple or dict fit; what else there is may be used up."""
-    if kind is tuple and isinstance(value, tuple) and of and of[-1] is not Ellipsis:
+def _entries_fit(value: Any, kind: type, entry_types: tuple[Any, ...]) -> bool:
+    """Returns whether the entries of a list, tuple or dict fit; other iterables are not read."""
+    if (
+        kind is tuple
+        and isinstance(value, tuple)
+        and entry_types
+        and entry_types[-1] is not Ellipsis
+    ):
         entries: tuple[Any, ...] = value
-        return len(entries) == len(of) and all(map(fits, entries, of))
-    if not of:
+        return len(entries) == len(entry_types) and all(map(value_fits, entries, entry_types))
+    if not entry_types:
         return True
     if isinstance(value, (list, tuple)) and kind in _SERIES:
-        return all(fits(each, of[0]) for each in typing.cast("list[Any]", value))
-    if isinstance(value, dict) and len(of) == 2:
+        return all(value_fits(entry, entry_types[0]) for entry in typing.cast("list[Any]", value))
+    if isinstance(value, dict) and len(entry_types) == 2:
         pairs = typing.cast("dict[Any, Any]", value).items()
-        return all(fits(key, of[0]) and fits(each, of[1]) for key, each in pairs)
+        return all(
+            value_fits(key, entry_types[0]) and value_fits(each, entry_types[1])
+            for key, each in pairs
+        )
     return True
 
 
@@ -167,12 +197,12 @@ def _is_index(value: Any) -> bool:
     try:
         operator.index(value)
     except Exception:  # a deleted array, or a value that is not known yet
-        return _has(value, "aval") and not _has(value, "is_deleted")
+        return _has_methods(value, "aval") and not _has_methods(value, "is_deleted")
     return True
 
 
 def _is_number(value: Any) -> bool:
-    if _has(value, "aval"):
+    if _has_methods(value, "aval"):
         return True
     try:
         float(value)
@@ -181,16 +211,16 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _has(value: Any, *methods: str) -> bool:
+def _has_methods(value: Any, *methods: str) -> bool:
     return all(hasattr(type(value), name) for name in methods)
 
 
-def _same(value: Any, wanted: Any) -> bool:
-    return type(value) is type(wanted) and value == wanted
+def _equals_with_type(value: Any, literal: Any) -> bool:
+    return type(value) is type(literal) and value == literal
 
 
-def read(annotation: Any, names: dict[str, Any]) -> Any:
-    """The type that an annotation names; Any where it names nothing that is there at run time."""
+def resolve_annotation(annotation: Any, names: dict[str, Any]) -> Any:
+    """Returns the type that an annotation names; Any if it cannot be resolved at run time."""
     if annotation is inspect.Parameter.empty:
         return Any
     if not isinstance(annotation, str):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ipujax.checks import guards
-from ipujax.checks.annotations import shown
+from ipujax.checks.annotations import safe_repr
 from ipujax.errors import IPUError
 
 HALF_OR_SINGLE = ("float16", "float32")
@@ -28,127 +28,131 @@ _GIVE_AN_INT = (
 
 @dc.dataclass(frozen=True)
 class Checks:
-    """Checks that raise the errors of one part of the package.
+    """Checks of arguments that raise the error classes of one part of the package.
 
-    `what` names an argument for messages, as in "the axis of all_to_all". Each check gives the
-    value in the form that the caller goes on with.
+    `argument` names an argument in messages, as in "the axis of all_to_all". Each check returns the
+    value in the form in which the caller uses it.
 
     Attributes:
       wrong_type: raised for a value of a type that an argument does not take.
-      wrong_value: raised for one that cannot be, though its type could.
+      wrong_value: raised for an impossible value of the right type.
     """
 
     wrong_type: type[IPUError]
     wrong_value: type[IPUError]
 
-    def refuse(self, what: str, fix: str | None = None) -> IPUError:
-        """The error for an impossible value, with the user's line."""
-        return self.wrong_value(what, where=_user_line(), fix=fix)
+    def value_error(self, message: str, fix: str | None = None) -> IPUError:
+        """Builds the error for an impossible value, with the user's line."""
+        return self.wrong_value(message, where=_user_line(), fix=fix)
 
-    def refuse_type(self, what: str, fix: str | None = None) -> IPUError:
-        """The error for a value of the wrong type, with the user's line."""
-        return self.wrong_type(what, where=_user_line(), fix=fix)
+    def type_error(self, message: str, fix: str | None = None) -> IPUError:
+        """Builds the error for a value of the wrong type, with the user's line."""
+        return self.wrong_type(message, where=_user_line(), fix=fix)
 
-    def other_than(self, wanted: str, value: Any, what: str, fix: str | None = None) -> IPUError:
-        """The error for a value that is not what an argument takes."""
+    def wrong_type_error(
+        self, expected: str, value: Any, argument: str, fix: str | None = None
+    ) -> IPUError:
+        """Builds the error for a value that is not of the type that an argument takes."""
         kind = type(value).__name__
-        wrong = f"{what} is {shown(value)}, of type {kind}, but must be {wanted}"
-        return self.refuse_type(wrong, fix or f"give {wanted}")
+        wrong = f"{argument} is {safe_repr(value)}, of type {kind}, but must be {expected}"
+        return self.type_error(wrong, fix or f"give {expected}")
 
-    def integer(self, value: Any, what: str, at_least: int | None = None) -> int:
-        """An integer that is known while tracing; a bool, or a member of an enum, is none."""
+    def require_integer(self, value: Any, argument: str, at_least: int | None = None) -> int:
+        """Returns an integer that is known while tracing; refuses bools and enum members."""
         try:
             number = None if _is_no_number(value) else operator.index(value)
         except TypeError:
             number = None
         if number is None:
-            raise self.other_than("an integer", value, what, _GIVE_AN_INT)
+            raise self.wrong_type_error("an integer", value, argument, _GIVE_AN_INT)
         if at_least is not None and number < at_least:
-            wrong = f"{what} is {number}, but must be at least {at_least}"
-            raise self.refuse(wrong, f"give at least {at_least}")
+            wrong = f"{argument} is {number}, but must be at least {at_least}"
+            raise self.value_error(wrong, f"give at least {at_least}")
         return number
 
-    def number(self, value: Any, what: str, fix: str) -> float:
-        """A number that is known while tracing; a bool is none."""
+    def require_number(self, value: Any, argument: str, fix: str) -> float:
+        """Returns a number that is known while tracing as a float; refuses bools."""
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise self.other_than("a number known while tracing", value, what, fix)
+            raise self.wrong_type_error("a number known while tracing", value, argument, fix)
         return float(value)
 
-    def flag(self, value: Any, what: str) -> bool:
-        """True or False, known while tracing."""
+    def require_flag(self, value: Any, argument: str) -> bool:
+        """Returns True or False, which must be known while tracing."""
         if not isinstance(value, (bool, np.bool_)):
-            raise self.other_than("a bool", value, what, "give True or False")
+            raise self.wrong_type_error("a bool", value, argument, "give True or False")
         return bool(value)
 
-    def optional_flag(self, value: Any, what: str) -> bool | None:
-        """True, False or None."""
+    def require_optional_flag(self, value: Any, argument: str) -> bool | None:
+        """Returns True, False or None."""
         if value is not None and not isinstance(value, (bool, np.bool_)):
-            raise self.other_than("True, False or None", value, what)
+            raise self.wrong_type_error("True, False or None", value, argument)
         return value if value is None else bool(value)
 
-    def text(self, value: Any, what: str, *, optional: bool = False) -> Any:
-        """A string; None too, where that is an answer."""
-        return self.instance(value, str, what, "a string", optional=optional)
+    def require_text(self, value: Any, argument: str, *, optional: bool = False) -> Any:
+        """Returns a string, or None if `optional`."""
+        return self.require_instance(value, str, argument, "a string", optional=optional)
 
-    def function(
-        self, value: Any, what: str, fix: str | None = None, *, optional: bool = False
+    def require_function(
+        self, value: Any, argument: str, fix: str | None = None, *, optional: bool = False
     ) -> Any:
-        """Something that can be called."""
+        """Returns a callable, or None if `optional`."""
         if not callable(value) and not (optional and value is None):
-            raise self.other_than("a function" + " or None" * optional, value, what, fix)
+            raise self.wrong_type_error("a function" + " or None" * optional, value, argument, fix)
         return value
 
-    def instance(
-        self, value: Any, kind: Any, what: str, wanted: str = "", *, optional: bool = False
+    def require_instance(
+        self, value: Any, kind: Any, argument: str, expected: str = "", *, optional: bool = False
     ) -> Any:
-        """An instance of a class, or of one of several, which `wanted` then names."""
+        """Returns an instance of a class, or of one of several, which `expected` then names."""
         if not isinstance(value, kind) and not (optional and value is None):
-            name = wanted or f"a{'n' * (kind.__name__[0] in 'AEIO')} {kind.__name__}"
-            raise self.other_than(name + " or None" * optional, value, what)
+            name = expected or f"a{'n' * (kind.__name__[0] in 'AEIO')} {kind.__name__}"
+            raise self.wrong_type_error(name + " or None" * optional, value, argument)
         return value
 
-    def sequence(self, value: Any, what: str, of: str = "") -> list[Any]:
-        """The entries of a list or tuple; `of` says what they are."""
+    def require_sequence(self, value: Any, argument: str, entry_kind: str = "") -> list[Any]:
+        """Returns the entries of a list or tuple; `entry_kind` names them in the message."""
         if not isinstance(value, (list, tuple)):
-            raise self.other_than(f"a list or tuple{of and f' of {of}'}", value, what)
+            raise self.wrong_type_error(
+                f"a list or tuple{entry_kind and f' of {entry_kind}'}", value, argument
+            )
         return list(value)  # pyright: ignore[reportUnknownArgumentType]
 
-    def path(self, value: Any, what: str) -> Any:
-        """The path of a file."""
-        return self.instance(value, (str, os.PathLike), what, "a path")
+    def require_path(self, value: Any, argument: str) -> Any:
+        """Returns the path of a file."""
+        return self.require_instance(value, (str, os.PathLike), argument, "a path")
 
-    def iterable(self, value: Any, what: str, of: str) -> Any:
-        """Something that can be iterated over; a string counts as one that holds none of `of`."""
+    def require_iterable(self, value: Any, argument: str, entry_kind: str) -> Any:
+        """Returns an iterable; refuses strings."""
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
-            raise self.other_than(f"an iterable of {of}", value, what)
+            raise self.wrong_type_error(f"an iterable of {entry_kind}", value, argument)
         return value
 
-    def entries(self, value: Iterable[Any], what: str, most: int = 10_000) -> list[Any]:
-        """The entries of an iterable that may be endless."""
+    def list_bounded(self, value: Iterable[Any], argument: str, most: int = 10_000) -> list[Any]:
+        """Returns the entries of an iterable, of which there may be at most `most`."""
         entries = list(itertools.islice(value, most + 1))
         if len(entries) > most:
-            raise self.refuse(
-                f"{what} has more than {most:,} entries", "give a list of those meant"
+            raise self.value_error(
+                f"{argument} has more than {most:,} entries", "give a list of those meant"
             )
         return entries
 
-    def one_of(self, value: Any, choices: Iterable[str], what: str) -> Any:
-        """One of several names."""
+    def require_one_of(self, value: Any, choices: Iterable[str], argument: str) -> Any:
+        """Returns one of several names."""
         if not isinstance(value, str) or value not in choices:
             listed = ", ".join(map(repr, choices))
-            raise self.refuse(f"{what} is {shown(value)}", f"use one of {listed}")
+            raise self.value_error(f"{argument} is {safe_repr(value)}", f"use one of {listed}")
         return value
 
     def guard(self, thing: guards.Guarded) -> guards.Guarded:
-        """A decorator: a function, or a class whose public methods, answer wrong arguments so.
+        """Decorates a function or a class so that its bad arguments raise clear errors.
 
         Whatever these break, unless code of the user's raised it, becomes an error of these checks.
         """
         return guards.guard(thing, self)
 
 
-def dtype_of(value: Any) -> np.dtype[Any] | None:
-    """The dtype that a value names; None if it names none, as None does (NumPy's float64)."""
+def parse_dtype(value: Any) -> np.dtype[Any] | None:
+    """Returns the dtype that a value names; None if it names none (NumPy takes None as float64)."""
     try:
         return None if value is None else np.dtype(value)
     except TypeError:
@@ -156,21 +160,21 @@ def dtype_of(value: Any) -> np.dtype[Any] | None:
 
 
 def is_series(value: object) -> bool:
-    """Whether a value stands for several: a list or tuple, but no named one."""
+    """Returns whether a value is a list or tuple, but no named tuple."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
 
 
 def as_list(values: Any) -> list[Any]:
-    """Several values, one alone, or None for none, as a list."""
+    """Returns one value, several values, or None for none, as a list."""
     if values is None:
         return []
     return list(values) if is_series(values) else [values]
 
 
-def misfit(
+def find_signature_mismatch(
     function: Callable[..., object], args: Iterable[object], kwargs: Mapping[str, object]
 ) -> tuple[inspect.Signature, TypeError] | None:
-    """What a function takes, and why not these; None if it takes them, or does not say."""
+    """Returns a function's signature and why these arguments do not fit; None if they fit."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # builtins may hide their signature

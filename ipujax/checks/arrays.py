@@ -1,4 +1,4 @@
-"""Checks of what operators compute with: arrays, their dtypes and shapes, while tracing."""
+"""Checks of the arrays that operators compute with, their dtypes and shapes, while tracing."""
 
 from __future__ import annotations
 
@@ -21,88 +21,92 @@ from lowering import jaxpr
 class ArrayChecks(Checks):
     """Checks of arguments and of arrays."""
 
-    def array(self, x: Any, what: str, dtype: Any = None) -> jax.Array:
-        """An operand as an array, of the dtype if one is given."""
+    def require_array(self, x: Any, argument: str, dtype: Any = None) -> jax.Array:
+        """Returns an operand as an array, cast to `dtype` if one is given."""
         try:
             return jnp.asarray(x, dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise self.refuse_type(
-                f"{what} cannot be an array: {error}",
+            raise self.type_error(
+                f"{argument} cannot be an array: {error}",
                 "give an array, a number, or a list of numbers",
             ) from None
 
-    def leaves(self, args: Any, what: str) -> None:
-        """Refuses what is no array or number in the arguments (any pytree) of a user's function."""
+    def require_array_leaves(self, args: Any, argument: str) -> None:
+        """Raises an error if a leaf of a user function's arguments is no array or number."""
         for leaf in jax.tree.leaves(args):
             try:
                 jax.typeof(leaf)
             except TypeError:
-                raise self.refuse_type(
-                    f"{what} was given {leaf!r}, of type {type(leaf).__name__}",
+                raise self.type_error(
+                    f"{argument} was given {leaf!r}, of type {type(leaf).__name__}",
                     "give arrays and numbers only; bind anything else with functools.partial",
                 ) from None
 
-    def by_position(self, args: object, kwargs: Mapping[str, object], what: str) -> None:
-        """Refuses keyword arguments of a user's function, and arguments that are no arrays."""
+    def require_positional_arrays(
+        self, args: object, kwargs: Mapping[str, object], argument: str
+    ) -> None:
+        """Raises an error for keyword arguments, or arguments that are no arrays."""
         if kwargs:
-            raise self.refuse_type(
-                f"{what} was given keyword arguments ({', '.join(kwargs)})",
+            raise self.type_error(
+                f"{argument} was given keyword arguments ({', '.join(kwargs)})",
                 "give all arguments by position",
             )
-        self.leaves(args, what)
+        self.require_array_leaves(args, argument)
 
-    def some_array(self, results: Any, what: str) -> Any:
-        """The results of a user's function, with at least one array."""
+    def require_some_array(self, results: Any, argument: str) -> Any:
+        """Returns the results of a user's function, which must hold at least one array."""
         if not jax.tree.leaves(results):
-            raise self.refuse(
-                f"{what} returned {results!r}, without an array", "return at least one array"
+            raise self.value_error(
+                f"{argument} returned {results!r}, without an array", "return at least one array"
             )
         return results
 
-    def floats(self, x: Any, what: str) -> jax.Array:
-        """An operand that must hold floats, as an array."""
-        values = self.array(x, what)
+    def require_floats(self, x: Any, argument: str) -> jax.Array:
+        """Returns an operand as an array, which must hold floats."""
+        values = self.require_array(x, argument)
         if not jnp.issubdtype(values.dtype, jnp.floating):
-            raise self.refuse(
-                f"{what} is {values.dtype}, but must be floats", "cast it to jnp.float32 first"
+            raise self.value_error(
+                f"{argument} is {values.dtype}, but must be floats", "cast it to jnp.float32 first"
             )
         return values
 
-    def integers(self, value: Any, dims: tuple[int | str, ...], what: str) -> jax.Array:
-        """An int32 array of integers, in the plural, of a shape as `shape` takes it."""
-        values = self.array(value, what)
+    def require_integers(self, value: Any, dims: tuple[int | str, ...], argument: str) -> jax.Array:
+        """Returns integers as an int32 array of the shape `dims`."""
+        values = self.require_array(value, argument)
         if not jnp.issubdtype(values.dtype, jnp.integer):
-            raise self.refuse_type(f"{what} are {values.dtype}", "give integers, such as jnp.int32")
-        self.shape(values, dims, what)
+            raise self.type_error(
+                f"{argument} are {values.dtype}", "give integers, such as jnp.int32"
+            )
+        self.require_shape(values, dims, argument)
         return values.astype(jnp.int32)
 
-    def shape(self, values: jax.Array, dims: tuple[int | str, ...], what: str) -> None:
-        """Refuses an array whose shape is not `dims`; a name in it stands for any extent."""
+    def require_shape(self, values: jax.Array, dims: tuple[int | str, ...], argument: str) -> None:
+        """Raises an error if an array's shape is not `dims`; a name in it stands for any size."""
         same_rank = values.ndim == len(dims)
         if same_rank and all(
             isinstance(want, str) or want == have
             for want, have in zip(dims, values.shape, strict=True)
         ):
             return
-        wanted = ", ".join(map(str, dims))
-        raise self.refuse(
-            f"{what} have shape {list(values.shape)}", f"give them the shape [{wanted}]"
+        expected_shape = ", ".join(map(str, dims))
+        raise self.value_error(
+            f"{argument} have shape {list(values.shape)}", f"give them the shape [{expected_shape}]"
         )
 
-    def inside(self, given: Any, stop: int, what: str) -> None:
-        """Refuses integers that are known while tracing and not from 0 to `stop` - 1."""
-        values = known(given)
+    def require_in_range(self, integers: Any, stop: int, argument: str) -> None:
+        """Raises an error if integers that are known while tracing are not in 0..`stop` - 1."""
+        values = concrete_values(integers)
         if values is None:
             return
         outside = values[(values < 0) | (values >= stop)]
         if outside.size:
-            raise self.refuse(
-                f"{what} contain {outside.flat[0]}", f"give integers from 0 to {stop - 1}"
+            raise self.value_error(
+                f"{argument} contain {outside.flat[0]}", f"give integers from 0 to {stop - 1}"
             )
 
-    def scope(self, name: str | None) -> contextlib.AbstractContextManager[Any]:
-        """The named scope of an operator's optional name."""
-        self.text(name, "the name of an operator", optional=True)
+    def operator_scope(self, name: str | None) -> contextlib.AbstractContextManager[Any]:
+        """Returns the named scope of an operator with an optional name."""
+        self.require_text(name, "the name of an operator", optional=True)
         return jax.named_scope(name) if name else contextlib.nullcontext()
 
 
@@ -110,6 +114,6 @@ check = ArrayChecks(ConfigTypeError, OperatorError)
 """The checks of operators."""
 
 
-def known(x: Any) -> np.ndarray[Any, Any] | None:
-    """The values of an operand, if they are known while tracing."""
+def concrete_values(x: Any) -> np.ndarray[Any, Any] | None:
+    """Returns the values of an operand if they are known while tracing, else None."""
     return None if any(map(jaxpr.is_tracer, jax.tree.leaves(x))) else np.asarray(x)

@@ -1,4 +1,4 @@
-"""Attributes that refuse values of other kinds than theirs, when they are set."""
+"""A class decorator whose attributes refuse values of the wrong type when they are set."""
 
 from __future__ import annotations
 
@@ -19,54 +19,61 @@ if TYPE_CHECKING:
 Owner = TypeVar("Owner")
 
 
-def checked(value: Any, wanted: Any, what: str, check: Checks) -> Any:
-    """A value for an attribute, as one of the type that is wanted.
+def check_attribute_value(value: Any, expected_type: Any, attribute: str, check: Checks) -> Any:
+    """Returns a value for an attribute, converted to the type that is expected.
 
     Raises:
       IPUError: it is of another type, a number below zero where things are counted, or no number.
     """
-    if wanted is bool and type(value) is int and value in (0, 1):
+    if expected_type is bool and type(value) is int and value in (0, 1):
         return bool(value)  # as the original's options took them
-    if not annotations.fits(value, wanted) or (wanted in (int, float) and _is_no_number(value)):
-        raise check.other_than(annotations.said(wanted), value, what)
-    if wanted is int and value < 0:
-        raise check.refuse(f"{what} is {value}", "give 0 or more")
-    if wanted is float and math.isnan(value):
-        raise check.refuse(f"{what} is not a number", "give a number")
+    if not annotations.value_fits(value, expected_type) or (
+        expected_type in (int, float) and _is_no_number(value)
+    ):
+        raise check.wrong_type_error(
+            annotations.describe_annotation(expected_type), value, attribute
+        )
+    if expected_type is int and value < 0:
+        raise check.value_error(f"{attribute} is {value}", "give 0 or more")
+    if expected_type is float and math.isnan(value):
+        raise check.value_error(f"{attribute} is not a number", "give a number")
     return value
 
 
-def kind_of(default: Any) -> Any:
-    """The type of attributes that have such a default; others of the same use count as it."""
-    for kind, wanted in _ALIKE.items():
+def attribute_type(default: Any) -> Any:
+    """Returns the type of an attribute with such a default, widened to types with the same use."""
+    for kind, widened_type in _ALIKE.items():
         if isinstance(default, kind):
-            return wanted
+            return widened_type
     return type(default)
 
 
 def check_attributes(check: Checks) -> Callable[[type[Owner]], type[Owner]]:
-    """A decorator of classes whose attributes have to be what their annotations say."""
+    """Builds a class decorator that checks attributes by their annotations."""
 
-    def decorate(owner: type[Owner]) -> type[Owner]:
+    def add_attribute_checks(owner: type[Owner]) -> type[Owner]:
         names = vars(sys.modules[owner.__module__])
-        kinds = {name: annotations.read(said, names) for name, said in _annotated(owner)}
+        kinds = {
+            name: annotations.resolve_annotation(annotation, names)
+            for name, annotation in _list_annotations(owner)
+        }
 
-        def set_checked(self: Any, name: str, value: Any) -> None:
+        def check_and_set(self: Any, name: str, value: Any) -> None:
             if name in kinds:
-                value = checked(value, kinds[name], f"{owner.__name__}.{name}", check)
+                value = check_attribute_value(value, kinds[name], f"{owner.__name__}.{name}", check)
             object.__setattr__(self, name, value)
 
-        owner.__setattr__ = set_checked
+        owner.__setattr__ = check_and_set
         return owner
 
-    return decorate
+    return add_attribute_checks
 
 
 def _is_no_number(value: Any) -> bool:
     return isinstance(value, enum.Enum) or type(value).__name__ in ("bool", "bool_")
 
 
-def _annotated(owner: type) -> list[tuple[str, Any]]:
+def _list_annotations(owner: type) -> list[tuple[str, Any]]:
     return [*inspect.get_annotations(owner).items()]
 
 

@@ -1,4 +1,4 @@
-"""Has what users call answer wrong arguments with errors of ours, whatever they break first.
+"""Guards public functions: Python errors from bad arguments become errors that name the argument.
 
 A guarded function, or public method of a guarded class, runs as it is written. Where it fails with
 one of Python's own errors, below which no code of the user's runs, its arguments are held against
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Guarded = TypeVar("Guarded")
 
-_PYTHONS_OWN = (
+_BUILTIN_ERRORS = (
     TypeError,
     ValueError,
     AttributeError,
@@ -43,17 +43,17 @@ _PYTHONS_OWN = (
     NameError,
     RuntimeError,
 )
-_KEEPING: dict[type[Exception], type[IPUError]] = {
+_ERROR_FOR_BUILTIN: dict[type[Exception], type[IPUError]] = {
     IndexError: OutOfBoundsError,
     KeyError: UnknownKeyError,
     NotImplementedError: ConfigNotImplementedError,
     RuntimeError: FailedPreconditionError,
 }
-"""Errors of ours that are errors of these kinds, too, as handlers expect."""
+"""Errors of ipujax that are also errors of these kinds, as handlers expect."""
 _SPECIAL = ("__init__", "__call__", "__getitem__")
 _PACKAGES = ("ipujax", "lowering")
 _CALLED = (*_PACKAGES, "jax", "jaxlib", "ml_dtypes", "numpy", "onnx", "opt_einsum", "scipy")
-"""Packages whose errors say what was wrong with what ours gave them."""
+"""Packages whose errors explain what was wrong with the arguments that ipujax passed to them."""
 _OURS = (*_CALLED, "keras", "optax", "optree", "torch")
 """These, and those whose errors may be of a model, an optimizer or data that the user made."""
 _BOUNDARY = "reraise_with_filtered_traceback"
@@ -61,7 +61,7 @@ _IS_GUARDED = "_ipujax_is_guarded"
 
 
 def guard(thing: Guarded, check: Checks) -> Guarded:
-    """A function that answers as this module says, or a class whose public methods do.
+    """Returns a function, or a class with public methods, whose bad arguments raise clear errors.
 
     A class stays the same object: its methods are replaced, and those of its bases that are ours.
     """
@@ -71,7 +71,7 @@ def guard(thing: Guarded, check: Checks) -> Guarded:
                 _guard_methods(base, check)
         return cast(Guarded, thing)
     function = cast(Callable[..., Any], thing)
-    return cast(Guarded, _guarded(function, function.__name__, check))
+    return cast(Guarded, _guard_function(function, function.__name__, check))
 
 
 def _guard_methods(owner: type, check: Checks) -> None:
@@ -81,62 +81,68 @@ def _guard_methods(owner: type, check: Checks) -> None:
         if name.startswith("_") and name not in _SPECIAL:
             continue
         called = owner.__name__ if name == "__init__" else f"{owner.__name__}.{name}"
-        if (answering := _guarded_member(member, called, check)) is not member:
+        if (answering := _guard_member(member, called, check)) is not member:
             setattr(owner, name, answering)
     setattr(owner, _IS_GUARDED, True)
 
 
-def _guarded_member(member: Any, name: str, check: Checks) -> Any:
+def _guard_member(member: Any, name: str, check: Checks) -> Any:
     if isinstance(member, types.FunctionType):
-        return _guarded(member, name, check)
+        return _guard_function(member, name, check)
     if isinstance(member, (staticmethod, classmethod)):
-        inner = cast(Any, member).__func__
-        if isinstance(inner, types.FunctionType):
-            return cast(Any, type(member))(_guarded(inner, name, check))
+        wrapped_function = cast(Any, member).__func__
+        if isinstance(wrapped_function, types.FunctionType):
+            return cast(Any, type(member))(_guard_function(wrapped_function, name, check))
     if isinstance(member, property) and member.fset is not None:
-        return member.setter(_guarded(member.fset, name, check))
+        return member.setter(_guard_function(member.fset, name, check))
     return member
 
 
-def _guarded(function: Callable[..., Any], name: str, check: Checks) -> Callable[..., Any]:
+def _guard_function(function: Callable[..., Any], name: str, check: Checks) -> Callable[..., Any]:
     if getattr(function, _IS_GUARDED, None) is function:
         return function
     if function.__code__.co_name == _BOUNDARY:  # JAX's stays the outermost: it hides our frames
         from ipujax.checks import lines  # late: it needs JAX
 
         inside = cast(Any, function).__wrapped__
-        bounded = lines.api_boundary(_guarded(inside, name, check))
+        bounded = lines.api_boundary(_guard_function(inside, name, check))
         setattr(bounded, _IS_GUARDED, bounded)
         return bounded
 
     @functools.wraps(function)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def call_with_checks(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except IPUError:
             raise
-        except _PYTHONS_OWN as error:
+        except _BUILTIN_ERRORS as error:
             if _is_of_others(error, _OURS) or _is_called_by_us():
                 raise
-            if (refusal := _wrong_argument(function, name, args, kwargs, check)) is not None:
+            if (refusal := _wrong_argument_error(function, name, args, kwargs, check)) is not None:
                 raise refusal from None
-            listed = annotations.listed(inspect.signature(function).bind(*args, **kwargs).arguments)
+            listed = annotations.describe_arguments(
+                inspect.signature(function).bind(*args, **kwargs).arguments
+            )
             if not listed or _is_of_others(error, _CALLED):
                 raise
-            raise _broken(function, f"{name} cannot take {listed}", error, check) from error
+            raise _call_failure_error(
+                function, f"{name} cannot take {listed}", error, check
+            ) from error
         except OSError as error:
             if error.filename is None or _is_of_others(error, _CALLED) or _is_called_by_us():
                 raise
-            raise _refused_path(name, error, check) from error
+            raise _path_error(name, error, check) from error
 
-    setattr(guarded, _IS_GUARDED, guarded)  # what copies its attributes is not guarded
+    setattr(
+        call_with_checks, _IS_GUARDED, call_with_checks
+    )  # what copies its attributes is not guarded
     if function.__name__ == "__init__":  # Keras reads constructors' parameters past `__wrapped__`
-        guarded.__signature__ = inspect.signature(function)  # pyright: ignore[reportAttributeAccessIssue]
-    return guarded
+        call_with_checks.__signature__ = inspect.signature(function)  # pyright: ignore[reportAttributeAccessIssue]
+    return call_with_checks
 
 
 def calling_frame(above: int) -> types.FrameType | None:
-    """The frame so many calls above the function that asks, those of guards not counted."""
+    """Returns the frame `above` calls above the caller, not counting frames of guards."""
     frame = inspect.currentframe()
     for _ in range(above + 1):
         frame = frame and frame.f_back
@@ -146,102 +152,110 @@ def calling_frame(above: int) -> types.FrameType | None:
 
 
 def _is_of_guards(code: types.CodeType) -> bool:
-    return code.co_name == _BOUNDARY or (code.co_name == "guarded" and code.co_filename == __file__)
+    return code.co_name == _BOUNDARY or (
+        code.co_name == "call_with_checks" and code.co_filename == __file__
+    )
 
 
 def _is_called_by_us() -> bool:
-    """Whether code of ours called what is guarded, and may have something of its own to say."""
+    """Returns whether code of ipujax called the guarded function."""
     frame = calling_frame(1)
-    return frame is not None and _is_in(frame.f_code.co_filename, _PACKAGES)
+    return frame is not None and _is_file_of(frame.f_code.co_filename, _PACKAGES)
 
 
 def _is_of_others(error: Exception, packages: tuple[str, ...]) -> bool:
-    """Whether other code than Python's and that of packages ran when this was raised."""
+    """Returns whether code of other packages ran when an error was raised."""
     if type(error).__module__.partition(".")[0] not in (*_PACKAGES, *sys.stdlib_module_names):
         return True
     trace = error.__traceback__
     while trace is not None:
-        if not _is_in(trace.tb_frame.f_code.co_filename, (*packages, "")):
+        if not _is_file_of(trace.tb_frame.f_code.co_filename, (*packages, "")):
             return True
         trace = trace.tb_next
     return False
 
 
 @functools.cache
-def _is_in(file: str, packages: tuple[str, ...]) -> bool:
-    """Whether a file is of one of the packages; `""` is Python itself."""
+def _is_file_of(file: str, packages: tuple[str, ...]) -> bool:
+    """Returns whether a file belongs to one of the packages; `""` is Python itself."""
     if file.startswith("<"):  # what Python and dataclasses make themselves
         return "" in packages
     parents = Path(file).parents
-    return any(folder in parents for name in packages for folder in _folders_of(name)) and (
+    return any(folder in parents for name in packages for folder in _package_folders(name)) and (
         "site-packages" not in file or any(name and name in Path(file).parts for name in packages)
     )
 
 
 @functools.cache
-def _folders_of(package: str) -> tuple[Path, ...]:
+def _package_folders(package: str) -> tuple[Path, ...]:
     if not package:
         return tuple(Path(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib"))
     try:
-        found = find_spec(package)
+        spec = find_spec(package)
     except (ImportError, ValueError):
         return ()
-    return () if found is None or found.origin is None else (Path(found.origin).parent,)
+    return () if spec is None or spec.origin is None else (Path(spec.origin).parent,)
 
 
-def _wrong_argument(
+def _wrong_argument_error(
     function: Callable[..., Any],
     name: str,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     check: Checks,
 ) -> IPUError | None:
-    """The error for the first argument that signature and annotations say is wrong."""
+    """Builds the error for the first argument that contradicts the signature or annotations."""
     signature = inspect.signature(function)
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        bound_arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as mismatch:
-        return check.refuse_type(f"{name}: {mismatch}", f"call it as {name}{_shown(signature)}")
-    for parameter, value in annotations.spread(signature, given):
-        what = f"{parameter.name} of {name}"
+        return check.type_error(
+            f"{name}: {mismatch}", f"call it as {name}{_signature_text(signature)}"
+        )
+    for parameter, value in annotations.iterate_arguments(signature, bound_arguments):
+        argument = f"{parameter.name} of {name}"
         if annotations.is_deleted(value):
-            return check.refuse(
-                f"{what} is an array that has been deleted",
+            return check.value_error(
+                f"{argument} is an array that has been deleted",
                 "give an array that is still there: donated arguments are deleted by the call",
             )
-        wanted = annotations.misfit(value, parameter.annotation, function)
-        if wanted is not None:
-            return check.other_than(wanted, value, what)
+        expected = annotations.describe_annotation_mismatch(value, parameter.annotation, function)
+        if expected is not None:
+            return check.wrong_type_error(expected, value, argument)
     return None
 
 
-def _broken(function: Callable[..., Any], what: str, error: Exception, check: Checks) -> IPUError:
-    """The error for arguments that annotations allow, and that broke something all the same."""
-    refuse = check.refuse if isinstance(error, (ValueError, ArithmeticError)) else check.refuse_type
+def _call_failure_error(
+    function: Callable[..., Any], description: str, error: Exception, check: Checks
+) -> IPUError:
+    """Builds the error for arguments that match the annotations but made the function fail."""
+    refuse = (
+        check.value_error if isinstance(error, (ValueError, ArithmeticError)) else check.type_error
+    )
     refusal = refuse(
-        f"{what}: {error}",
-        f"call it as {function.__name__}{_shown(inspect.signature(function))}; the error above "
+        f"{description}: {error}",
+        f"call it as {function.__name__}{_signature_text(inspect.signature(function))}; the error above "
         "says what they broke",
     )
-    for builtin, kind in _KEEPING.items():
+    for builtin, kind in _ERROR_FOR_BUILTIN.items():
         if isinstance(error, builtin) and not isinstance(refusal, builtin):
             return kind(refusal.what, where=refusal.where, fix=refusal.fix)
     return refusal
 
 
-def _refused_path(name: str, error: OSError, check: Checks) -> IPUError:
-    """An error of a file or folder as one of ours, which is the same kind of error of Python's."""
+def _path_error(name: str, error: OSError, check: Checks) -> IPUError:
+    """Builds an error for a file or folder that is also the same kind of Python error."""
     kind = MissingPathError if isinstance(error, FileNotFoundError) else PathError
-    said = check.refuse(
+    base_error = check.value_error(
         f"{name}: {error.filename!r}: {error.strerror}",
         "name a file that is there, or can be written, on a disk that is not full",
     )
-    refusal = kind(said.what, where=said.where, fix=said.fix)
-    refusal.errno, refusal.strerror, refusal.filename = error.errno, said.what, error.filename
+    refusal = kind(base_error.what, where=base_error.where, fix=base_error.fix)
+    refusal.errno, refusal.strerror, refusal.filename = error.errno, base_error.what, error.filename
     return refusal
 
 
-def _shown(signature: inspect.Signature) -> str:
-    """The parameters, as a call writes them."""
+def _signature_text(signature: inspect.Signature) -> str:
+    """Returns the parameters of a function as a call writes them."""
     parameters = [p for p in signature.parameters.values() if p.name not in ("self", "cls")]
     return f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})"

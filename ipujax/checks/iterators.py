@@ -1,7 +1,7 @@
-"""Python's iterators where a device loops: what `next` gives there is one element for ever.
+"""Detects Python iterators in traced functions, where `next` would give one element forever.
 
 A loop's body, or a pipeline's stage, is traced once. An element that it takes from an iterator of
-Python's meanwhile is a constant of the program. So iterators that such a function can reach are
+Python then becomes a constant of the program. So iterators that such a function can reach are
 watched while it is traced, and taking numbers or arrays from one is an error.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from ipujax.checks.lines import current_user_line
 from ipujax.errors import ConfigTypeError, LoopTypeError
-from lowering import is_number, jaxpr
+from lowering import is_numeric_dtype, jaxpr
 
 _DEPTH = 4  # functions, objects and containers that are looked into, one in the other
 _MOST_ITEMS = 64  # of one container: a long one is data, or weights
@@ -34,26 +34,26 @@ _FIX = (
 
 
 @dc.dataclass
-class _Place:
-    """Where an iterator is held, and how something else is put there."""
+class _HeldIterator:
+    """An iterator, and the function that replaces it in what holds it."""
 
     iterator: Iterator[Any]
     put: Callable[[Any], None]
 
 
 class WatchedIterator:
-    """An iterator that a traced function can reach, in the place of the iterator itself.
+    """A stand-in for an iterator that a traced function can reach; refuses to give data.
 
-    Whatever is no data (layers, names, traced values) is given on: a function may well be built of
+    Elements that are no data (layers, names, traced values) are passed on: a function may use
     that while it is traced.
 
     Args:
       iterator: the user's.
-      what: the function that is traced, for messages.
+      function_name: the function that is traced, for messages.
     """
 
-    def __init__(self, iterator: Iterator[Any], what: str):
-        self._iterator, self._what = iterator, what
+    def __init__(self, iterator: Iterator[Any], function_name: str):
+        self._iterator, self._what = iterator, function_name
         self._thread = threading.get_ident()  # another one may read an infeed's data meanwhile
 
     def __iter__(self) -> WatchedIterator:
@@ -82,7 +82,7 @@ class WatchedIterator:
 
 
 @contextlib.contextmanager
-def watch_iterators(function: Any, what: str) -> Generator[None]:
+def watch_iterators(function: Any, function_name: str) -> Generator[None]:
     """Watches the iterators that a function can reach, as long as the block traces it.
 
     These are in its closure, its defaults, the globals that it names, and in the functions,
@@ -90,19 +90,19 @@ def watch_iterators(function: Any, what: str) -> Generator[None]:
 
     Args:
       function: the user's.
-      what: it is, for messages.
+      function_name: what it is, for messages.
 
     Raises:
       LoopTypeError: (a `TypeError`, in the block) the function takes data from one.
     """
-    places = list(_find_places(function, _DEPTH, set()))
+    held_iterators = list(_find_iterators(function, _DEPTH, set()))
     try:
-        for place in places:
-            place.put(WatchedIterator(place.iterator, what))
+        for held_iterator in held_iterators:
+            held_iterator.put(WatchedIterator(held_iterator.iterator, function_name))
         yield
     finally:
-        for place in places:
-            place.put(place.iterator)
+        for held_iterator in held_iterators:
+            held_iterator.put(held_iterator.iterator)
 
 
 def refuse_iterators(args: Any, kwargs: Any, name: str) -> None:
@@ -126,29 +126,36 @@ def refuse_iterators(args: Any, kwargs: Any, name: str) -> None:
 # --- where iterators are --------------------------------------------------------------------------
 
 
-def _find_places(holder: Any, depth: int, seen: set[int]) -> Iterator[_Place]:
-    if depth == 0 or id(holder) in seen or len(seen) > _MOST_HOLDERS:
+def _find_iterators(holder: Any, depth: int, visited_ids: set[int]) -> Iterator[_HeldIterator]:
+    if depth == 0 or id(holder) in visited_ids or len(visited_ids) > _MOST_HOLDERS:
         return
-    seen.add(id(holder))
-    for value, put in _slots_of(holder):
+    visited_ids.add(id(holder))
+    for value, put in _list_references(holder):
         if _is_iterator(value):
-            yield _Place(value, put)
+            yield _HeldIterator(value, put)
         elif value is not None:
-            yield from _find_places(value, depth - 1, seen)
+            yield from _find_iterators(value, depth - 1, visited_ids)
 
 
 _Slots = Iterable[tuple[Any, Callable[[Any], None]]]
 
 
-def _slots_of(holder: Any) -> _Slots:
-    """What something holds, each with what puts something else there."""
+def _list_references(holder: Any) -> _Slots:
+    """Returns the objects that a holder refers to, each with a function that replaces it."""
     if isinstance(holder, types.FunctionType):
-        return _slots_of_function(holder) if _is_users(holder) else ()
+        return _list_function_references(holder) if _is_users(holder) else ()
     if isinstance(holder, types.MethodType):
-        return [(holder.__func__, _keep), (holder.__self__, _keep)]
+        return [(holder.__func__, _leave_unchanged), (holder.__self__, _leave_unchanged)]
     if isinstance(holder, functools.partial):
-        whole = cast(functools.partial[Any], holder)
-        return [(each, _keep) for each in (whole.func, *whole.args, *whole.keywords.values())]
+        partial_function = cast(functools.partial[Any], holder)
+        return [
+            (referenced, _leave_unchanged)
+            for referenced in (
+                partial_function.func,
+                *partial_function.args,
+                *partial_function.keywords.values(),
+            )
+        ]
     if isinstance(holder, (list, dict)):
         items = cast(list[Any] | dict[Any, Any], holder)
         if len(items) > _MOST_ITEMS:
@@ -156,45 +163,45 @@ def _slots_of(holder: Any) -> _Slots:
         pairs = list(items.items()) if isinstance(items, dict) else list(enumerate(items))
         return [(value, functools.partial(items.__setitem__, key)) for key, value in pairs]
     if isinstance(holder, (tuple, jax.Array, np.ndarray, types.ModuleType, type)):
-        return [(each, _keep) for each in holder] if type(holder) is tuple else ()
+        return [(each, _leave_unchanged) for each in holder] if type(holder) is tuple else ()
     state = getattr(holder, "__dict__", None)
     if type(state) is not dict or type(holder).__module__.partition(".")[0] in _PASSED_OVER:
         return ()
     members = cast(dict[str, Any], state)
     slots = [(value, functools.partial(members.__setitem__, n)) for n, value in members.items()]
     called = vars(type(holder)).get("__call__")
-    return [(called, _keep), *slots] if isinstance(called, types.FunctionType) else slots
+    return [(called, _leave_unchanged), *slots] if isinstance(called, types.FunctionType) else slots
 
 
-def _slots_of_function(function: types.FunctionType) -> _Slots:
+def _list_function_references(function: types.FunctionType) -> _Slots:
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # one that is empty yet
             yield cell.cell_contents, functools.partial(setattr, cell, "cell_contents")
     members = function.__globals__
-    for name in _names_in(function.__code__):
+    for name in _global_names(function.__code__):
         if name in members:
             yield members[name], functools.partial(members.__setitem__, name)
     for index, value in enumerate(function.__defaults__ or ()):
-        yield value, functools.partial(_put_default, function, index)
+        yield value, functools.partial(_replace_default, function, index)
     named = function.__kwdefaults__ or {}
     for name, value in list(named.items()):
         yield value, functools.partial(named.__setitem__, name)
 
 
-def _put_default(function: types.FunctionType, index: int, value: Any) -> None:
+def _replace_default(function: types.FunctionType, index: int, value: Any) -> None:
     defaults = list(function.__defaults__ or ())
     defaults[index] = value
     function.__defaults__ = tuple(defaults)
 
 
-def _keep(_: Any) -> None:
-    """Of what cannot be replaced where it is."""
+def _leave_unchanged(_: Any) -> None:
+    """Does nothing: for references that cannot be replaced."""
 
 
-def _names_in(code: types.CodeType) -> set[str]:
-    """The names that a function reads, and the functions that are written in it."""
-    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return set(code.co_names).union(*map(_names_in, inner))
+def _global_names(code: types.CodeType) -> set[str]:
+    """Returns the global names that a function and the functions inside it read."""
+    nested_codes = (nested for nested in code.co_consts if isinstance(nested, types.CodeType))
+    return set(code.co_names).union(*map(_global_names, nested_codes))
 
 
 def _is_users(function: types.FunctionType) -> bool:
@@ -209,7 +216,7 @@ def _is_iterator(value: Any) -> bool:
 
 
 def _is_data(value: Any) -> bool:
-    """Whether something that an iterator gave has numbers that a program would hold for ever."""
+    """Returns whether an iterator's element holds numbers, which a program would keep forever."""
     leaves = jax.tree.leaves(value)
     return not any(map(jaxpr.is_tracer, leaves)) and any(map(_is_datum, leaves))
 
@@ -221,22 +228,24 @@ def _is_datum(leaf: Any) -> bool:
         return True
     dtype = getattr(leaf, "dtype", None)
     if isinstance(leaf, (np.ndarray, np.generic, jax.Array)):
-        return is_number(dtype)  # a key for random numbers is none
+        return is_numeric_dtype(dtype)  # a key for random numbers is none
     return dtype is not None and hasattr(leaf, "__array__")  # PyTorch's, TensorFlow's
 
 
 def _holds_traced(value: Any, depth: int) -> bool:
-    """Whether an iterator may give, or compute from, values that are being traced."""
+    """Returns whether an iterator may give, or compute from, values that are being traced."""
     if jaxpr.is_tracer(value) or depth == 0:
         return True
     if isinstance(value, (types.GeneratorType, types.FunctionType)):
-        return any(_holds_traced(each, depth - 1) for each in _values_inside(value))
+        return any(_holds_traced(value_inside, depth - 1) for value_inside in _values_inside(value))
     if _is_iterator(value):
         try:
-            inner = value.__reduce__()[1] if "__dict__" not in dir(value) else vars(value).values()
+            values_inside = (
+                value.__reduce__()[1] if "__dict__" not in dir(value) else vars(value).values()
+            )
         except TypeError:  # one that cannot be copied says nothing of what it holds
             return True
-        return any(_holds_traced(each, depth - 1) for each in inner)
+        return any(_holds_traced(each, depth - 1) for each in values_inside)
     leaves = jax.tree.leaves(value, is_leaf=_is_iterator)
     return any(
         _holds_traced(each, depth - 1) if _is_iterator(each) else jaxpr.is_tracer(each)
@@ -245,8 +254,12 @@ def _holds_traced(value: Any, depth: int) -> bool:
 
 
 def _values_inside(value: Any) -> list[Any]:
-    """The local variables of a generator, or what a function closes over."""
+    """Returns the local variables of a generator, or what a function closes over."""
     if isinstance(value, types.GeneratorType):
         frame = value.gi_frame
         return [] if frame is None else list(frame.f_locals.values())
-    return [each for each, _ in _slots_of_function(value)] if _is_users(value) else []
+    return (
+        [referenced for referenced, _ in _list_function_references(value)]
+        if _is_users(value)
+        else []
+    )

@@ -1,4 +1,4 @@
-"""The user's line: errors and reports name it, and never a line of ours; the demo is a user."""
+"""The user's source line for errors and reports; hides ipujax's own frames, but for the demo."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 from lowering import jaxpr
 
 _PACKAGE = Path(__file__).parents[1]
-jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", but=f"{_PACKAGE / 'demo'}{os.sep}")
+jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", shown_folder=f"{_PACKAGE / 'demo'}{os.sep}")
 # JAX_TRACEBACK_FILTERING=off shows them all the same.
 for _folder in (_PACKAGE, Path(jaxpr.__file__).parent):
     jaxpr.leave_out_of_tracebacks(f"{_folder}{os.sep}")
 
 
 @functools.cache
-def hide_lines_of(package: Path) -> None:
-    """Takes a package's lines, too, for none of the user's; for one that calls what users write."""
+def hide_package_lines(package: Path) -> None:
+    """Counts a package's source lines as not the user's, for packages that call user code."""
     jaxpr.hide_frames_of(f"{package}{os.sep}")
 
 

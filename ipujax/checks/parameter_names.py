@@ -7,12 +7,16 @@ from collections.abc import Callable, Sequence
 
 
 def parameter_names(fn: Callable[..., object], positions: Sequence[int]) -> tuple[str, ...]:
-    """What a function calls its arguments at these positions."""
+    """Returns the parameter names of the arguments at some positions of a function."""
     try:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # builtins may hide their signature
         return ()
-    own = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
-    count = len(own)
-    return tuple(own[i] if i < count else f"{rest}[{i - count}]" for i in positions)
+    positional_names = [
+        p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    variadic_name = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    count = len(positional_names)
+    return tuple(
+        positional_names[i] if i < count else f"{variadic_name}[{i - count}]" for i in positions
+    )

@@ -1,4 +1,4 @@
-"""Structures of pytrees as they are written in Python, for messages."""
+"""Prints pytree structures as Python literals, for messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _Word(str):
         return str(self)
 
 
-def shown(structure: Any, leaves: Iterable[str] | None = None) -> str:
-    """A structure with a text for each leaf, or a star: `{'w': *, 'layers': [*, *]}`."""
+def structure_text(structure: Any, leaves: Iterable[str] | None = None) -> str:
+    """Returns a structure with a text for each leaf, or a star: `{'w': *, 'layers': [*, *]}`."""
     words = ["*"] * structure.num_leaves if leaves is None else leaves
     try:
         return repr(jax.tree.unflatten(structure, [_Word(word) for word in words]))

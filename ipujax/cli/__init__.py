@@ -1,4 +1,4 @@
-"""Command line tools: `ipujax`, and the gc-info, gc-inventory and gc-monitor that it has too.
+"""The command line tools: `ipujax`, gc-info, gc-inventory and gc-monitor.
 
-None of them loads JAX, and only those that show reports load NumPy, so that they answer at once.
+None of them loads JAX, and only those that show reports load NumPy, so that they start quickly.
 """

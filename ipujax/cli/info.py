@@ -1,4 +1,4 @@
-"""gc-info: lists the devices of the virtual machine, and tells about one of them."""
+"""gc-info: lists the devices of the virtual machine, and shows the attributes of one of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 
 from ipujax.cli import style
-from ipujax.cli.inventory import describe, tile_clock_speed
-from ipujax.cli.pipe import ends_with_its_reader
-from ipujax.system.attachments import attached_processes
+from ipujax.cli.inventory import list_device_attributes, tile_clock_speed
+from ipujax.cli.pipe import handle_output_errors
+from ipujax.system.attachments import list_attached_processes
 from ipujax.system.chips import MACHINE
-from ipujax.system.device_ids import DEVICES, ListedDevice, format_listing
+from ipujax.system.device_ids import DEVICES, ListedDevice, format_device_listing
 
 _EXAMPLES = (
     ("-l", "all devices"),
@@ -22,19 +22,21 @@ _ANSWERS: Mapping[str, Callable[[ListedDevice], str | int]] = {
     "tile_clock_speed": lambda _: tile_clock_speed(),
     "ipu_count": lambda device: len(device.ipus),
 }
-"""By option, what it tells of a device."""
+"""By option: the function that returns the attribute of a device to print."""
 
 
-@ends_with_its_reader
+@handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
-    """Prints what was asked for; returns the exit code.
+    """Prints the devices or attributes that the arguments ask for; returns the exit code.
 
     Exit codes: 0; 2 if the arguments are wrong, such as an id that no device has.
     """
-    parser = _parser(prog)
+    parser = _build_info_parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.list_devices:
-        return style.show(_listing(), [format_listing()], as_json=arguments.json)
+        return style.print_output(
+            _list_devices_as_json(), [format_device_listing()], as_json=arguments.json
+        )
     if not arguments.device_info and not any(getattr(arguments, name) for name in _ANSWERS):
         parser.print_help()
         return 0
@@ -48,36 +50,42 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
         )
     device = DEVICES[device_id]
     if arguments.device_info:
-        attributes = describe(device, attached_processes())
-        lines = style.fields("Device Info:", attributes)
-        return style.show(attributes, lines, as_json=arguments.json)
-    answers = {name: find(device) for name, find in _ANSWERS.items() if getattr(arguments, name)}
-    return style.show(answers, answers.values(), as_json=arguments.json)
+        attributes = list_device_attributes(device, list_attached_processes())
+        lines = style.format_fields("Device Info:", attributes)
+        return style.print_output(attributes, lines, as_json=arguments.json)
+    attributes_asked_for = {
+        name: read_attribute(device)
+        for name, read_attribute in _ANSWERS.items()
+        if getattr(arguments, name)
+    }
+    return style.print_output(
+        attributes_asked_for, attributes_asked_for.values(), as_json=arguments.json
+    )
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = style.parser(prog, "Shows the devices of the virtual machine.", _EXAMPLES)
-    add = parser.add_argument
-    add("-l", "--list-devices", action="store_true", help="list all devices")
-    add("-d", "--device-id", type=int, metavar="ID", help="the device to tell about")
+def _build_info_parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.build_parser(prog, "Shows the devices of the virtual machine.", _EXAMPLES)
+    add_argument = parser.add_argument
+    add_argument("-l", "--list-devices", action="store_true", help="list all devices")
+    add_argument("-d", "--device-id", type=int, metavar="ID", help="the device to tell about")
     # Two switches in the original, whose -I shows more; a virtual device has no more to show.
-    add("-i", "-I", "--device-info", action="store_true", help="tell all about the device")
-    add("--ipu-arch", action="store_true", help="tell the architecture of its IPUs")
-    add("--tile-clock-speed", action="store_true", help="tell the clock of its tiles")
-    add("--ipu-count", action="store_true", help="tell how many IPUs it has")
-    add("--json", action="store_true", help="print JSON instead of text")
+    add_argument("-i", "-I", "--device-info", action="store_true", help="tell all about the device")
+    add_argument("--ipu-arch", action="store_true", help="tell the architecture of its IPUs")
+    add_argument("--tile-clock-speed", action="store_true", help="tell the clock of its tiles")
+    add_argument("--ipu-count", action="store_true", help="tell how many IPUs it has")
+    add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 
 
-def _listing() -> dict[str, list[dict[str, object]]]:
+def _list_devices_as_json() -> dict[str, list[dict[str, object]]]:
     return {
         "devices": [
             {
                 "id": device.id,
                 "type": "PCIe" if len(device.ipus) == 1 else "Multi IPU",
                 "ipus": [
-                    {"pcie_id": ipu.index, "dnc_id": dnc, "pci_domain": ipu.pci_domain}
-                    for dnc, ipu in enumerate(device.ipus)
+                    {"pcie_id": ipu.index, "dnc_id": dnc_id, "pci_domain": ipu.pci_domain}
+                    for dnc_id, ipu in enumerate(device.ipus)
                 ],
             }
             for device in DEVICES

@@ -1,4 +1,4 @@
-"""ipujax: one command for all that the command line can show."""
+"""ipujax: the command that runs all others, `ipujax run`, `ipujax report` and so on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from ipujax.cli import style
-from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.cli.pipe import handle_output_errors
 
 _COMMANDS = {
     "run": "starts a program as several processes (ipurun)",
@@ -26,28 +26,28 @@ _EXAMPLES = (
 )
 
 
-@ends_with_its_reader
+@handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "ipujax") -> int:
     """Runs a command; returns its exit code.
 
     Exit codes: 0; 1 if something cannot be read or written; 2 if the arguments are wrong.
     """
-    parser = _parser(prog)
+    parser = _build_command_parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
         return 0
     module = importlib.import_module(f"ipujax.cli.{arguments.command}")
-    run: Callable[..., int] = module.main
-    return run(arguments.arguments, prog=f"{prog} {arguments.command}")
+    run_command: Callable[..., int] = module.main
+    return run_command(arguments.arguments, prog=f"{prog} {arguments.command}")
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = style.parser(prog, "Graphcore's IPU programming model on JAX.", _EXAMPLES)
-    listed = "\n".join(style.listed(list(_COMMANDS.items())))
+def _build_command_parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.build_parser(prog, "Graphcore's IPU programming model on JAX.", _EXAMPLES)
+    command_list = "\n".join(style.align_two_columns(list(_COMMANDS.items())))
     parser.usage = f"{prog} [-h] [--version] COMMAND ..."
     parser.description = (
-        f"{parser.description}\n\ncommands (`ipujax COMMAND --help` says more):\n{listed}"
+        f"{parser.description}\n\ncommands (`ipujax COMMAND --help` says more):\n{command_list}"
     )
     parser.add_argument(
         "command", choices=_COMMANDS, nargs="?", metavar="COMMAND", help=argparse.SUPPRESS

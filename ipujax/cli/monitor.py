@@ -1,4 +1,4 @@
-"""gc-monitor: the machine's IPUs, and which processes are attached to them."""
+"""gc-monitor: shows the machine's IPUs, and the processes that are attached to them."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from collections.abc import Sequence
 
 from ipujax.cli import style
 from ipujax.cli.inventory import tile_clock_speed
-from ipujax.cli.pipe import ends_with_its_reader
-from ipujax.host.tables import Row, boxed
-from ipujax.system.attachments import AttachedProcess, attached_processes
+from ipujax.cli.pipe import handle_output_errors
+from ipujax.host.tables import Row, format_boxed_table
+from ipujax.system.attachments import AttachedProcess, list_attached_processes
 from ipujax.system.chips import MACHINE
 from ipujax.system.device_ids import DEVICES, IPUS
 from ipujax.version import __version__
 
-_NONE = "N/A"  # what a virtual IPU has no sensor for
+_NONE = "N/A"  # shown where a virtual IPU has no sensor
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")
 _PROCESSES = ("PID", "Command", "Time", "User", "ID", "Clock", "Temp", "Temp", "Power")
 _EXAMPLES = (("", "two tables"), ("--json", "the same for other programs"))
 _PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
 
 
-@ends_with_its_reader
+@handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
-    """Prints the two tables; returns the exit code."""
-    what = "Shows the virtual IPUs and the processes of this user that are attached."
-    parser = style.parser(prog, what, _EXAMPLES)
+    """Prints the tables of IPUs and of processes; returns the exit code."""
+    description = "Shows the virtual IPUs and the processes of this user that are attached."
+    parser = style.build_parser(prog, description, _EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     arguments = parser.parse_args(argv)
-    processes = attached_processes()
+    processes = list_attached_processes()
     lines = [
-        style.title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"),
-        *boxed(_IPUS, _ipu_rows()),
-        *boxed(_PROCESSES, _process_rows(processes), _PARTS),
+        style.format_title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"),
+        *format_boxed_table(_IPUS, _list_ipu_rows()),
+        *format_boxed_table(_PROCESSES, _list_process_rows(processes), _PARTS),
     ]
     if not processes:
         lines.append("No process of this user is attached.")
-    return style.show(_as_json(processes), lines, as_json=arguments.json)
+    return style.print_output(_build_monitor_json(processes), lines, as_json=arguments.json)
 
 
-def _ipu_rows() -> list[list[Row]]:
-    """One row for each IPU, with a group for each four that are linked."""
-    fours = [device.ipus for device in DEVICES if len(device.ipus) == 4]
-    fours.sort(key=lambda four: min(ipu.index for ipu in four))
+def _list_ipu_rows() -> list[list[Row]]:
+    """Returns one row for each IPU, with a group for each four that are linked."""
+    four_ipu_groups = [device.ipus for device in DEVICES if len(device.ipus) == 4]
+    four_ipu_groups.sort(key=lambda group: min(ipu.index for ipu in group))
     server = f"ipujax {__version__}"
     kind = f"virtual {MACHINE.version}"
     return [
@@ -51,23 +51,30 @@ def _ipu_rows() -> list[list[Row]]:
             ("simulated", _NONE, _NONE, kind, server, str(ipu.index), ipu.pci_domain, "DNC", _NONE)
             for ipu in sorted(four, key=lambda ipu: ipu.index)
         ]
-        for four in fours
+        for four in four_ipu_groups
     ]
 
 
-def _process_rows(processes: Sequence[AttachedProcess]) -> list[list[Row]]:
-    """One row for each IPU that a process is attached to, with a group for each device."""
+def _list_process_rows(processes: Sequence[AttachedProcess]) -> list[list[Row]]:
+    """Returns one row for each IPU that a process is attached to, with a group for each device."""
     groups: list[list[Row]] = []
     for process in processes:
-        who = (str(process.pid), process.command, age(time.time() - process.since), process.user)
-        sensors = (tile_clock_speed(), _NONE, _NONE, _NONE)
+        process_cells = (
+            str(process.pid),
+            process.command,
+            format_age(time.time() - process.since),
+            process.user,
+        )
+        sensor_cells = (tile_clock_speed(), _NONE, _NONE, _NONE)
         for attachment in process.attachments:
-            groups.append([(*who, str(ipu), *sensors) for ipu in sorted(attachment.ipus)])
+            groups.append(
+                [(*process_cells, str(ipu), *sensor_cells) for ipu in sorted(attachment.ipus)]
+            )
     return groups
 
 
-def age(seconds: float) -> str:
-    """A time span in its two largest units: `42s`, `9m4s`, `1h3m`, `2d0h`."""
+def format_age(seconds: float) -> str:
+    """Formats a time span in its two largest units: `42s`, `9m4s`, `1h3m`, `2d0h`."""
     minutes, second = divmod(max(0, int(seconds)), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
@@ -78,7 +85,7 @@ def age(seconds: float) -> str:
     return f"{minutes}m{second}s" if minutes else f"{second}s"
 
 
-def _as_json(processes: Sequence[AttachedProcess]) -> dict[str, object]:
+def _build_monitor_json(processes: Sequence[AttachedProcess]) -> dict[str, object]:
     return {
         "ipus": [dataclasses.asdict(ipu) for ipu in IPUS],
         "target": f"VirtualIPU (model of {MACHINE.version})",

@@ -1,4 +1,4 @@
-"""Output that goes nowhere: readers that stop early, full disks, terminals of few letters."""
+"""Handles output that cannot be written: closed pipes, full disks, terminals without Unicode."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from typing import Protocol
 from ipujax.cli import style
 
 
-class Main(Protocol):
-    """A command: takes its arguments and the name by which it was called, gives the exit code."""
+class CommandMain(Protocol):
+    """A command's main function: takes arguments and the command's name, returns the exit code."""
 
     def __call__(self, argv: Sequence[str] | None = None, prog: str = ...) -> int:
-        """Runs it."""
+        """Runs the command."""
         ...
 
 
-def ends_with_its_reader(main: Callable[[Sequence[str] | None, str], int]) -> Main:
-    """A `main` that ends quietly when whoever reads its output has gone.
+def handle_output_errors(main: Callable[[Sequence[str] | None, str], int]) -> CommandMain:
+    """Wraps a `main` so that it ends quietly when the reader of its output has gone.
 
-    Output that cannot be written, as the disk is full, is an error in a line. Letters that the
-    output's encoding does not have are written as escapes.
+    If output cannot be written, as on a full disk, it prints an error of one line. Characters that
+    the output's encoding lacks are written as escapes.
     """
-    own_name: str = inspect.signature(main).parameters["prog"].default
+    default_prog: str = inspect.signature(main).parameters["prog"].default
 
     @functools.wraps(main)
-    def quiet(argv: Sequence[str] | None = None, prog: str = own_name) -> int:
+    def run_main(argv: Sequence[str] | None = None, prog: str = default_prog) -> int:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # a test's or a notebook's may be another
                 stream.reconfigure(errors="backslashreplace")
@@ -41,17 +41,19 @@ def ends_with_its_reader(main: Callable[[Sequence[str] | None, str], int]) -> Ma
                 if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
                     sys.stdout.flush()  # also of help, after which `argparse` exits
         except BrokenPipeError:
-            _give_up_output()
+            _discard_stdout()
             return 1
         except OSError as error:
-            if error.filename is not None:  # of a file; what is printed has no name
+            if error.filename is not None:  # an error of a file; those of printing have no name
                 raise
-            _give_up_output()
-            return style.fail(prog, f"the output cannot be written: {error.strerror or error}")
+            _discard_stdout()
+            return style.print_error(
+                prog, f"the output cannot be written: {error.strerror or error}"
+            )
 
-    return quiet
+    return run_main
 
 
-def _give_up_output() -> None:
-    """Python flushes once more when it ends; that must not fail either."""
+def _discard_stdout() -> None:
+    """Redirects stdout to the null device, so that Python's last flush cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

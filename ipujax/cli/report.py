@@ -1,4 +1,4 @@
-"""ipujax report: what the machine model says of a program, from the files that it left."""
+"""ipujax report: shows, compares and serves reports from their files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipujax.cli import style
-from ipujax.cli.pipe import ends_with_its_reader
+from ipujax.cli.pipe import handle_output_errors
 from ipujax.errors import IPUError, ReportError
 from ipujax.host import files
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ipujax.report.report import Report
 
 PORT = 8474
-"""Where reports are served if nobody says."""
+"""The default port to serve reports at."""
 
 _EXAMPLES = (
     ("report.json", "a page of text"),
@@ -43,54 +43,58 @@ _GOES_WITH = {
 }
 
 
-class _Failed(IPUError):
-    """Something that cannot be read or written; the message is for the user."""
+class _CommandError(IPUError):
+    """An error of reading, writing or serving; the message is for the user."""
 
 
-@ends_with_its_reader
+@handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "ipujax report") -> int:
     """Shows a report, compares two or serves many; returns the exit code.
 
     Exit codes: 0; 1 if a report cannot be read or written, or the port is taken; 2 if the arguments
     are wrong.
     """
-    parser = _parser(prog)
+    parser = _build_report_parser(prog)
     arguments = parser.parse_args(argv)
-    _check(parser, arguments)
+    _check_report_arguments(parser, arguments)
     try:
         if arguments.serve is not None:
-            return _serve(arguments.serve or [Path()], arguments.port)
+            return _serve_reports(arguments.serve or [Path()], arguments.port)
         if arguments.diff is not None:
-            return _diff(arguments)
-        return _show(arguments)
-    except _Failed as error:
-        return style.fail(prog, str(error))
+            return _compare_reports(arguments)
+        return _show_report(arguments)
+    except _CommandError as error:
+        return style.print_error(prog, str(error))
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    what = "Shows what the machine model says of a program."
-    parser = style.parser(prog, what, _EXAMPLES)
-    add = parser.add_argument
-    add("file", nargs="?", metavar="FILE", help="what report.to_json(path) wrote; - is stdin")
-    add("--diff", nargs=2, metavar=("A", "B"), help="compare two reports")
-    add(
+def _build_report_parser(prog: str) -> argparse.ArgumentParser:
+    description = "Shows what the machine model says of a program."
+    parser = style.build_parser(prog, description, _EXAMPLES)
+    add_argument = parser.add_argument
+    add_argument("file", nargs="?", metavar="FILE", help="file of report.to_json(path); - is stdin")
+    add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare two reports")
+    add_argument(
         "--serve",
         nargs="*",
         type=Path,
         metavar="PATH",
         help="serve reports, and those in directories, to a browser on this machine",
     )
-    add("--open", action="store_true", help="show the page in a browser")
-    add("--html", metavar="OUT", help="write a page for a browser; - is stdout")
-    add("--perfetto", metavar="OUT", help="write what each IPU does when, for ui.perfetto.dev")
-    add("--json", action="store_true", help="print the report's document")
-    add("--label", metavar="TEXT", help="say in FILE what to call this run; an empty text, nothing")
-    add("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
+    add_argument("--open", action="store_true", help="show the page in a browser")
+    add_argument("--html", metavar="OUT", help="write a page for a browser; - is stdout")
+    add_argument(
+        "--perfetto", metavar="OUT", help="write a trace of each IPU's steps, for ui.perfetto.dev"
+    )
+    add_argument("--json", action="store_true", help="print the report's document")
+    add_argument(
+        "--label", metavar="TEXT", help="write a label of this run into FILE; '' removes it"
+    )
+    add_argument("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
     return parser
 
 
-def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
-    """Whether the arguments go together."""
+def _check_report_arguments(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """Checks that the arguments go together; exits with an error if they do not."""
     if arguments.serve is not None and arguments.file is not None:  # `FILE --serve`
         arguments.serve.insert(0, Path(arguments.file))
         arguments.file = None
@@ -109,124 +113,128 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         parser.error("--label writes into the file that it is about; give its name")
     if arguments.html == "-" and arguments.json:
         parser.error("only one of --html - and --json can go to stdout")
-    read = [arguments.file, *(arguments.diff or ())]
+    input_files = [arguments.file, *(arguments.diff or ())]
     for option in ("html", "perfetto"):
-        out = getattr(arguments, option)
-        if out is not None and any(_same(out, path) for path in read):
-            parser.error(f"--{option} {out} would overwrite the report that is read")
+        output_file = getattr(arguments, option)
+        if output_file is not None and any(
+            _are_same_file(output_file, path) for path in input_files
+        ):
+            parser.error(f"--{option} {output_file} would overwrite the report that is read")
     if arguments.diff == ["-", "-"]:
         parser.error("only one of the two reports can come from stdin")
 
 
-def _same(out: str, path: str | None) -> bool:
-    """Whether two names are of one file that is there."""
-    if path is None or "-" in (out, path):
+def _are_same_file(output_file: str, path: str | None) -> bool:
+    """Returns whether two names are of one existing file."""
+    if path is None or "-" in (output_file, path):
         return False
     try:
-        return Path(out).samefile(path)
+        return Path(output_file).samefile(path)
     except OSError:
         return False
 
 
-def _show(arguments: argparse.Namespace) -> int:
-    report = _load(arguments.file)
+def _show_report(arguments: argparse.Namespace) -> int:
+    report = _load_report_argument(arguments.file)
     if arguments.label is not None:
-        report = _labelled(report, Path(arguments.file), arguments.label)
+        report = _write_label(report, Path(arguments.file), arguments.label)
     if arguments.html is not None:
-        _page([report], None, arguments.html)
+        _write_page([report], None, arguments.html)
     if arguments.perfetto is not None:
-        _written(arguments.perfetto, report.to_perfetto)
+        _write_output_file(arguments.perfetto, report.to_perfetto)
     if arguments.json:
         print(json.dumps(report.to_dict(), separators=(",", ":"), allow_nan=False))
     elif not any((arguments.html, arguments.perfetto, arguments.open, arguments.label is not None)):
         print(report)
     if arguments.open:
-        _open(report, arguments.html)
+        _open_in_browser(report, arguments.html)
     return 0
 
 
-def _open(report: Report, page: str | None) -> None:
-    """Shows a page that was written, or else one that is written to a folder for such things.
+def _open_in_browser(report: Report, page_path: str | None) -> None:
+    """Opens a written page in the browser, writing it to a temporary folder if need be.
 
     Raises:
-      _Failed: there is no browser; the page stays.
+      _CommandError: there is no browser; the page stays.
     """
-    if page in (None, "-"):
-        page = str(Path(tempfile.mkdtemp(prefix="ipujax-")) / "report.html")
-        _page([report], None, page)
-    if not webbrowser.open(Path(page or "").resolve().as_uri()):
-        raise _Failed(f"no browser can be opened here; the page is {page}")
+    if page_path in (None, "-"):
+        page_path = str(Path(tempfile.mkdtemp(prefix="ipujax-")) / "report.html")
+        _write_page([report], None, page_path)
+    if not webbrowser.open(Path(page_path or "").resolve().as_uri()):
+        raise _CommandError(f"no browser can be opened here; the page is {page_path}")
 
 
-def _page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
+def _write_page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
     """Writes the page of one or two reports to a file, or to stdout for `-`."""
     from ipujax.report.presentation import html
 
-    page = html.page([report.to_dict() for report in reports], labels)
+    page_html = html.render_html_page([report.to_dict() for report in reports], labels)
     if path == "-":
-        print(page)
+        print(page_html)
         return
-    _written(path, lambda file: files.write_text(file, page))
+    _write_output_file(path, lambda file: files.write_text(file, page_html))
 
 
-def _diff(arguments: argparse.Namespace) -> int:
-    from ipujax.report.presentation.difference import difference
+def _compare_reports(arguments: argparse.Namespace) -> int:
+    from ipujax.report.presentation.difference import describe_report_difference
 
-    reports = [_load(path) for path in arguments.diff]
-    files = _short(["stdin" if path == "-" else path for path in arguments.diff])
+    reports = [_load_report_argument(path) for path in arguments.diff]
+    files = _shorten_paths(["stdin" if path == "-" else path for path in arguments.diff])
     labels = [report.label or file for report, file in zip(reports, files, strict=True)]
     labels = labels if len(set(labels)) == len(labels) else files
     if arguments.html is None:
-        print(difference(reports[0], reports[1], labels))
+        print(describe_report_difference(reports[0], reports[1], labels))
     else:
-        _page(reports, labels, arguments.html)
+        _write_page(reports, labels, arguments.html)
     return 0
 
 
-def _short(paths: Sequence[str]) -> list[str]:
-    """The names of files, with what is above them only where that tells them apart."""
+def _shorten_paths(paths: Sequence[str]) -> list[str]:
+    """Returns the names of files, or their whole paths where names alone are equal."""
     names = [Path(path).name for path in paths]
     return names if len(set(names)) == len(names) else list(paths)
 
 
-def _labelled(report: Report, path: Path, label: str) -> Report:
-    """Writes a report again with a label; its file stays as old as it was.
+def _write_label(report: Report, path: Path, label: str) -> Report:
+    """Writes a report again with a label; keeps its file's times, and returns the new report.
 
     Raises:
-      _Failed: a file that cannot be written.
+      _CommandError: a file that cannot be written.
     """
     times, report = path.stat(), dc.replace(report, label=label.strip())
-    _written(str(path), report.to_json)
+    _write_output_file(str(path), report.to_json)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     return report
 
 
-def _serve(paths: Sequence[Path], port: int | None) -> int:
+def _serve_reports(paths: Sequence[Path], port: int | None) -> int:
     from ipujax.cli.serving import Library, Server
 
     for path in paths:
         if not path.exists():
-            raise _Failed(f"{path}: there is no such file or directory")
+            raise _CommandError(f"{path}: there is no such file or directory")
         if not path.is_dir() and not path.is_file():
-            raise _Failed(f"{path}: neither a regular file nor a directory")
+            raise _CommandError(f"{path}: neither a regular file nor a directory")
     port = PORT if port is None else port
     try:
         server = Server(Library(paths), port)
     except OSError as error:
-        free = "use --port with another number, or --port 0 for any that is free"
-        raise _Failed(f"cannot serve at port {port}: {error.strerror}", fix=free) from error
+        port_advice = "use --port with another number, or --port 0 for any that is free"
+        raise _CommandError(
+            f"cannot serve at port {port}: {error.strerror}", fix=port_advice
+        ) from error
     with server:
-        print(style.title("ipujax report", f"{server.url} (Ctrl-C ends it)"), flush=True)
+        print(style.format_title("ipujax report", f"{server.url} (Ctrl-C ends it)"), flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
     return 0
 
 
-def _load(path: str) -> Report:
-    """The report of a file, or that comes from stdin.
+def _load_report_argument(path: str) -> Report:
+    """Returns the report of a file, or of stdin for `-`.
 
     Raises:
-      _Failed: there is none.
+      _CommandError: there is no readable report.
     """
     from ipujax import report
     from ipujax.report.presentation import document, file
@@ -234,24 +242,24 @@ def _load(path: str) -> Report:
     try:
         if path != "-":
             return report.load(path)
-        data = file.parse_json(sys.stdin.buffer.read(file.MOST_BYTES + 1), "stdin")
-        return report.Report(**document.read(data, "stdin"))
+        data = file.parse_report_json(sys.stdin.buffer.read(file.MOST_BYTES + 1), "stdin")
+        return report.Report(**document.read_report_document(data, "stdin"))
     except ReportError as error:
-        raise _Failed(str(error)) from error
+        raise _CommandError(str(error)) from error
     except OSError as error:
-        raise _Failed(f"{path} cannot be read: {error.strerror or error}") from error
+        raise _CommandError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _written(path: str, write: Callable[[Path], object]) -> None:
-    """Writes a file, and says so.
+def _write_output_file(path: str, write_to_path: Callable[[Path], object]) -> None:
+    """Writes a file, and reports that on stderr.
 
     Raises:
-      _Failed: a file that cannot be written.
+      _CommandError: a file that cannot be written.
     """
     try:
-        write(Path(path))
+        write_to_path(Path(path))
     except OSError as error:
-        raise _Failed(f"{path} cannot be written: {error.strerror or error}") from error
+        raise _CommandError(f"{path} cannot be written: {error.strerror or error}") from error
     print(f"wrote {path}", file=sys.stderr)
 
 

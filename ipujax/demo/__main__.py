@@ -25,7 +25,7 @@ REPORT = Path("build", "demo", "report.html")
 
 
 def initial_parameters() -> dict[str, Any]:
-    """Two dense layers; the first will live on IPU 0, the second on IPU 1."""
+    """Returns the parameters of two dense layers: the first for IPU 0, the second for IPU 1."""
     first, second = jax.random.split(jax.random.key(0))
     return {
         "w0": jax.random.normal(first, (64, HIDDEN)) / 8,
@@ -35,8 +35,8 @@ def initial_parameters() -> dict[str, Any]:
     }
 
 
-def logits_of(parameters: dict[str, Any], images: Any) -> Any:
-    """The classifier; gradients run on the same IPUs as what they belong to."""
+def compute_logits(parameters: dict[str, Any], images: Any) -> Any:
+    """Computes the classifier's logits; gradients run on the same IPUs."""
     with ipu.scopes.ipu_shard(0):
         flat = images.reshape(images.shape[0], -1)
         hidden = jax.nn.relu(flat @ parameters["w0"] + parameters["b0"])
@@ -44,15 +44,15 @@ def logits_of(parameters: dict[str, Any], images: Any) -> Any:
         return hidden @ parameters["w1"] + parameters["b1"]
 
 
-def loss_of(parameters: dict[str, Any], images: Any, labels: Any) -> Any:
-    """Mean cross-entropy of a batch."""
-    logits = logits_of(parameters, images)
+def digits_loss(parameters: dict[str, Any], images: Any, labels: Any) -> Any:
+    """Computes the mean cross-entropy of a batch."""
+    logits = compute_logits(parameters, images)
     with ipu.scopes.ipu_shard(1):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
-def batches(images: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
-    """Shuffled batches without end."""
+def generate_batches(images: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields shuffled batches without end."""
     rng = np.random.default_rng(0)
     while True:
         order = rng.permutation(len(labels))
@@ -62,19 +62,19 @@ def batches(images: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def main() -> float:
-    """Trains, shows what happens, and returns the accuracy on digits that were not trained on."""
+    """Trains the classifier, prints what runs where, and returns the test accuracy."""
     config = ipu.config.IPUConfig()
     config.auto_select_ipus = 2
     config.configure_ipu_system()
 
     train_images, train_labels, test_images, test_labels = load_digits()
-    data = batches(train_images, train_labels)
+    data = generate_batches(train_images, train_labels)
     alone = ReplicaReduction.NONE  # two IPUs hold one replica: there is nothing to average
-    training = Training(loss_of, optax.adam(1e-3), replica_reduction=alone, name="train")
+    training = Training(digits_loss, optax.adam(1e-3), replica_reduction=alone, name="train")
 
     @ipu.compile
-    def predict(parameters: Any, images: Any) -> Any:
-        return jnp.argmax(logits_of(parameters, images), axis=1)
+    def predict_classes(parameters: Any, images: Any) -> Any:
+        return jnp.argmax(compute_logits(parameters, images), axis=1)
 
     print(f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH};")
     print(f"a layer of {HIDDEN} neurons is on IPU 0, one of 10 and the loss are on IPU 1")
@@ -83,7 +83,7 @@ def main() -> float:
     print(who_runs_what(executable.lowered.program))
     parameters = training.fit(state, data, STEPS, [Progress()]).variables
 
-    correct = np.asarray(predict(parameters, test_images)) == test_labels
+    correct = np.asarray(predict_classes(parameters, test_images)) == test_labels
     accuracy = float(correct.mean())
     print(f"test accuracy: {accuracy:.1%} of {len(correct)} digits that were not trained on")
 

@@ -15,7 +15,7 @@ Labels = NDArray[np.int32]
 
 
 def load_digits() -> tuple[Images, Labels, Images, Labels]:
-    """Gives the digits as (train images, train labels, test images, test labels).
+    """Loads the digits as (train images, train labels, test images, test labels).
 
     Images are float32 `[1437, 8, 8]` and `[360, 8, 8]` with values from 0 to 1, labels int32 from
     0 to 9. The file keeps each writer's digits together and its last writers are harder than the

@@ -1,4 +1,4 @@
-"""A table of a training Program: which IPU runs which operations, and what moves between them."""
+"""Prints a table of a training Program: the operations of each IPU, and the copies between them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _INDENT = 18  # of what a part runs
 
 
 class _Kinds:
-    """Kinds of operations: how many of each, and how much they read."""
+    """A count of operations by kind, with the number of elements that they read."""
 
     def __init__(self) -> None:
         self.count: collections.Counter[str] = collections.Counter()
         self.read: collections.Counter[str] = collections.Counter()
 
-    def add(self, name: str, size: int = 0) -> None:
+    def count_operation(self, name: str, size: int = 0) -> None:
         self.count[name] += 1
         self.read[name] += size
 
     def __str__(self) -> str:
-        """The kinds that read most, first; the smaller ones are counted."""
+        """Returns the kinds as text, largest readers first; the smaller ones are only counted."""
         names = [name for name, _ in self.read.most_common()]
-        shown = [f"{n} x{self.count[n]}" if self.count[n] > 1 else n for n in names[:_SHOWN]]
-        rest = len(names) - len(shown)
-        words = shown + [f"{rest} more kinds"] * bool(rest) or ["-"]
+        listed_kinds = [f"{n} x{self.count[n]}" if self.count[n] > 1 else n for n in names[:_SHOWN]]
+        num_unlisted = len(names) - len(listed_kinds)
+        words = listed_kinds + [f"{num_unlisted} more kinds"] * bool(num_unlisted) or ["-"]
         lines = textwrap.wrap(
             ", ".join(word.replace(" ", "~") for word in words),  # each stays on a line
             max(shutil.get_terminal_size((100, 24)).columns - _INDENT, 1),
@@ -41,23 +41,27 @@ class _Kinds:
 
 
 def who_runs_what(program: ir.Program) -> str:
-    """The operations of each IPU by their part in a training step, and the copies between IPUs."""
+    """Lists the operations of each IPU by part of a training step, and the copies between IPUs."""
     work: dict[int, dict[str, _Kinds]] = collections.defaultdict(
         lambda: collections.defaultdict(_Kinds)
     )
     moved: collections.Counter[tuple[int, int]] = collections.Counter()
-    for node in ir.walk(program.body):
+    for node in ir.walk_nodes(program.body):
         match node:
             case ir.Execute():
                 for eqn in node.kernel.jaxpr.jaxpr.eqns:
                     size = sum(math.prod(shape_of(atom.aval)) for atom in eqn.invars)
-                    work[node.ipu][_part(jaxpr.name_stack(eqn))].add(eqn.primitive.name, size)
+                    work[node.ipu][_training_part(jaxpr.name_stack(eqn))].count_operation(
+                        eqn.primitive.name, size
+                    )
             case ir.Copy() if HOST not in (node.source, node.target):
-                moved[node.source, node.target] += sum(_bytes(program, v) for v in node.values)
+                moved[node.source, node.target] += sum(
+                    _value_bytes(program, v) for v in node.values
+                )
             case ir.StreamIn():
-                work[node.ipu]["queues"].add(f"takes from {node.queue.name}")
+                work[node.ipu]["queues"].count_operation(f"takes from {node.queue.name}")
             case ir.StreamOut():
-                work[node.ipu]["queues"].add(f"sends to {node.queue.name}")
+                work[node.ipu]["queues"].count_operation(f"sends to {node.queue.name}")
             case _:
                 continue
     lines = [f"{program.name}: which IPU runs what"]
@@ -68,12 +72,12 @@ def who_runs_what(program: ir.Program) -> str:
     return "\n".join(lines)
 
 
-def _part(stack: str) -> str:
-    if marks.read(stack).backward:
+def _training_part(stack: str) -> str:
+    if marks.read_marks(stack).backward:
         return "backward"
     return "forward" if "jvp(" in stack else "update"  # what was not differentiated
 
 
-def _bytes(program: ir.Program, value: int) -> int:
+def _value_bytes(program: ir.Program, value: int) -> int:
     aval = program.avals[value]
     return math.prod(aval.shape) * aval.dtype.itemsize

@@ -1,1 +1,1 @@
-"""Programs of several processes: how they are started, what each knows of itself, how they meet."""
+"""Programs of several processes: how they start, find each other and communicate."""

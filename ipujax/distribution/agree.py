@@ -1,4 +1,4 @@
-"""Whether all processes are about to run the same program."""
+"""Checks that all processes are about to run the same program."""
 
 from __future__ import annotations
 
@@ -17,42 +17,46 @@ _SHOWN_LINES = 6
 _SAME = "start all instances with the same files, arguments and configuration"
 
 
-def check_agreement(name: str, text: str, kind: str = "program", fix: str = _SAME) -> None:
-    """Refuses a program, or the like, that other processes do not have as it is here.
+def check_agreement(name: str, text: str, noun: str = "program", fix: str = _SAME) -> None:
+    """Raises unless the program, or another text, is the same in all processes.
 
-    All processes have to ask, each with its own; all of them raise.
+    All processes have to call it, each with its own text; all of them raise.
 
     Args:
-      name: of the program.
-      text: the program.
-      kind: what it is.
-      fix: what to do where they differ.
+      name: the program's name.
+      text: the program's text.
+      noun: the word for the text in errors.
+      fix: the fix in the error where they differ.
 
     Raises:
-      DistributionError: (a `ValueError`) it says what differs.
+      DistributionError: (a `ValueError`) texts that differ; the message shows how.
     """
     connect_processes()
-    digests = of_all(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8))
-    others = [n for n, digest in enumerate(digests) if (digest != digests[0]).any()]
-    if not others:
+    digests = gather_from_processes(np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8))
+    differing_instances = [
+        instance for instance, digest in enumerate(digests) if (digest != digests[0]).any()
+    ]
+    if not differing_instances:
         return
-    texts = [bytes(row).rstrip(b"\0").decode() for row in of_all(_padded(text))]
-    first, other = (texts[n].splitlines() for n in (0, others[0]))
-    difference = difflib.unified_diff(first, other, n=0, lineterm="")
-    shown = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
+    texts = [
+        bytes(row).rstrip(b"\0").decode() for row in gather_from_processes(_pad_to_longest(text))
+    ]
+    first_lines, other_lines = (texts[n].splitlines() for n in (0, differing_instances[0]))
+    difference = difflib.unified_diff(first_lines, other_lines, n=0, lineterm="")
+    changed_lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
     raise DistributionError(
-        f"`{name}` of instance {others[0]} is another {kind} than that of instance 0, whose lines "
-        "begin with -:\n" + "\n".join(islice(shown, _SHOWN_LINES)),
+        f"`{name}` of instance {differing_instances[0]} is another {noun} than that of instance 0, whose lines "
+        "begin with -:\n" + "\n".join(islice(changed_lines, _SHOWN_LINES)),
         fix=fix,
     )
 
 
-def of_all(array: Any) -> np.ndarray[Any, Any]:
-    """What all processes have, `[processes, ...]`; all of them have to ask."""
+def gather_from_processes(array: Any) -> np.ndarray[Any, Any]:
+    """Returns the arrays of all processes, `[processes, ...]`; all of them have to call it."""
     return np.asarray(multihost_utils.process_allgather(array))
 
 
-def _padded(text: str) -> np.ndarray[Any, Any]:
+def _pad_to_longest(text: str) -> np.ndarray[Any, Any]:
     data = np.frombuffer(text.encode(), np.uint8)
-    longest = int(of_all(np.int32(len(data))).max())
+    longest = int(gather_from_processes(np.int32(len(data))).max())
     return np.pad(data, (0, longest - len(data)))

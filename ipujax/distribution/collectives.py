@@ -1,7 +1,7 @@
-"""Sums, gathers and broadcasts of host values over the processes of a program.
+"""Sums, gathers and broadcasts host values over the processes of a program.
 
 All processes have to call them, in the same order, with arrays of the same shapes and dtypes. What
-they give is on the host, NumPy arrays; with one process, what was given. Processes to which the
+they return are NumPy arrays on the host; with one process, the arguments. Processes to which the
 IPUs of a replica are dealt have the same values, and count as one in sums and gathers.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ipujax.distribution.join import instance_count
-from ipujax.distribution.meeting import connect, connect_processes
+from ipujax.distribution.join import count_replica_groups
+from ipujax.distribution.meeting import connect_meshes, connect_processes
 from ipujax.driver import tracing
 from ipujax.errors import DistributionError
 from lowering import jaxpr
@@ -25,52 +25,61 @@ Tree = Any
 _PROCESSES = "processes"
 
 
-def summed(tree: Tree) -> Tree:
-    """The sum over all processes, leaf by leaf."""
-    if instance_count() == 1:
+def sum_over_processes(tree: Tree) -> Tree:
+    """Returns the sum over all processes, leaf by leaf."""
+    if count_replica_groups() == 1:
         return jax.tree.map(np.asarray, tree)
     mesh = Mesh(np.array(_first_devices()), (_PROCESSES,))
-    connect([mesh])
+    connect_meshes([mesh])
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
     spec = PartitionSpec(_PROCESSES)
-    whole = multihost_utils.host_local_array_to_global_array(rows, mesh, spec)
-    totals = jax.jit(_over_processes, out_shardings=NamedSharding(mesh, PartitionSpec()))(whole)
+    global_tree = multihost_utils.host_local_array_to_global_array(rows, mesh, spec)
+    totals = jax.jit(_sum_first_axis, out_shardings=NamedSharding(mesh, PartitionSpec()))(
+        global_tree
+    )
     return jax.tree.map(lambda leaf: np.asarray(leaf.addressable_data(0)), totals)
 
 
-def averaged(tree: Tree) -> Tree:
-    """The mean over all processes, leaf by leaf; of integers, in the float type of JAX's."""
-    return jax.tree.map(lambda total: total / _like(total, instance_count()), summed(tree))
+def average_over_processes(tree: Tree) -> Tree:
+    """Returns the mean over all processes, leaf by leaf; of integers, in JAX's float type."""
+    return jax.tree.map(
+        lambda total: total / _count_as_dtype_of(total, count_replica_groups()),
+        sum_over_processes(tree),
+    )
 
 
-def gathered(array: Any) -> np.ndarray[Any, Any]:
-    """The arrays of all processes, one after the other along the first axis.
+def concatenate_over_processes(array: Any) -> np.ndarray[Any, Any]:
+    """Concatenates the arrays of all processes along the first axis.
 
     Args:
       array: `[any, ...]`; the first axis may differ from process to process.
     """
-    own = np.asarray(array)
-    if instance_count() == 1:
-        return own
+    local_array = np.asarray(array)
+    if count_replica_groups() == 1:
+        return local_array
     connect_processes()
-    # JAX would make 64 bits 32.
-    sent = own if own.dtype.itemsize < 8 else np.ascontiguousarray(own).view(np.uint8)
-    lengths = multihost_utils.process_allgather(np.int32(len(sent)))
-    padding = [(0, int(lengths.max()) - len(sent)), *[(0, 0)] * (own.ndim - 1)]
-    rows = multihost_utils.process_allgather(np.pad(sent, padding))
+    # JAX would convert numbers of 64 bits to 32 bits.
+    sent_array = (
+        local_array
+        if local_array.dtype.itemsize < 8
+        else np.ascontiguousarray(local_array).view(np.uint8)
+    )
+    lengths = multihost_utils.process_allgather(np.int32(len(sent_array)))
+    padding = [(0, int(lengths.max()) - len(sent_array)), *[(0, 0)] * (local_array.ndim - 1)]
+    rows = multihost_utils.process_allgather(np.pad(sent_array, padding))
     parts = [row[:length] for row, length in zip(rows, lengths, strict=True)]
-    return np.concatenate(parts).view(own.dtype)
+    return np.concatenate(parts).view(local_array.dtype)
 
 
-def sent_by(root: int, tree: Tree) -> Tree:
-    """What one process has, on all of them."""
+def broadcast_from_process(root: int, tree: Tree) -> Tree:
+    """Returns the tree of one process, on all of them."""
     if jax.process_count() > 1:
         connect_processes()
     return multihost_utils.broadcast_one_to_all(tree, is_source=jax.process_index() == root)
 
 
-def is_traced(tree: Tree, what: str) -> bool:
-    """Whether values are those of a program that is being traced.
+def check_is_traced(tree: Tree, function_name: str) -> bool:
+    """Returns whether values are those of a program that is being traced.
 
     Raises:
       DistributionError: (a `ValueError`) they are traced for something else than `ipu.compile`,
@@ -78,27 +87,27 @@ def is_traced(tree: Tree, what: str) -> bool:
     """
     if not any(map(jaxpr.is_tracer, jax.tree.leaves(tree))):
         return False
-    if tracing.current() is None and instance_count() > 1:
+    if tracing.current_frame() is None and count_replica_groups() > 1:
         raise DistributionError(
-            f"{what} was called inside jax.jit, or another transformation of JAX, where it would "
+            f"{function_name} was called inside jax.jit, or another transformation of JAX, where it would "
             "not reach the other processes",
             fix="call it inside a function for ipu.compile, or with arrays outside of both",
         )
     return True
 
 
-def _over_processes(tree: Tree) -> Tree:
+def _sum_first_axis(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: jnp.sum(leaf, 0, leaf.dtype), tree)
 
 
 def _first_devices() -> list[Any]:
-    """One device of each process, in their order."""
-    first: dict[int, Any] = {}
+    """Returns one device of each process, in their order."""
+    device_of_process: dict[int, Any] = {}
     for device in jax.devices():
-        first.setdefault(device.process_index, device)
-    return [device for _, device in sorted(first.items())]
+        device_of_process.setdefault(device.process_index, device)
+    return [device for _, device in sorted(device_of_process.items())]
 
 
-def _like(total: np.ndarray[Any, Any], number: int) -> Any:
+def _count_as_dtype_of(total: np.ndarray[Any, Any], number: int) -> Any:
     is_inexact = jnp.issubdtype(total.dtype, jnp.inexact)
     return np.asarray(number, total.dtype if is_inexact else jnp.result_type(float))

@@ -1,4 +1,4 @@
-"""Errors as data, for other processes: nothing that is read runs code, or imports any.
+"""Encodes errors as data for other processes: decoding runs no code and imports nothing.
 
 An error is the name of its class, its arguments and its attributes: texts, numbers, arrays, and
 tuples, lists and dicts of them. A class is one of Python's own, or one that the reading process has
@@ -22,86 +22,90 @@ from ipujax.errors import DistributionError
 Json = Any
 
 MOST_BYTES = 2**28
-"""Of an error, with the loop variables that it may hold."""
+"""The most bytes of an encoded error, with the loop variables that it may hold."""
 
 
 class NoDataError(Exception):
-    """Something that cannot be written as data, or data that says nothing that is known here."""
+    """A value that cannot be encoded as data, or data that cannot be decoded here."""
 
 
-def encode_error(error: BaseException, here: int) -> bytes:
-    """An error as bytes; one of a class that others cannot know becomes a `DistributionError`.
+def encode_error(error: BaseException, process: int) -> bytes:
+    """Encodes an error as bytes; one of an unknown class becomes a `DistributionError`.
 
     Args:
-      error: what ended the run of this process.
-      here: the number of this process.
+      error: the error that ended the run of this process.
+      process: the number of this process.
     """
     if isinstance(error, Exception):
         try:
             data = json.dumps(_encode_exception(error)).encode()
             decode_error(data)
-        except Exception:  # whatever the user's class does when it is looked at
+        except Exception:  # whatever the user's class raises when it is encoded
             pass
         else:
             if len(data) < MOST_BYTES:
                 return data
-    text = f"instance {here} ended its run by {type(error).__name__}: {error}"
+    text = f"instance {process} ended its run by {type(error).__name__}: {error}"
     return json.dumps(_encode_exception(DistributionError(text))).encode()
 
 
 def decode_error(data: bytes) -> Exception:
-    """The error of another process, for this one.
+    """Decodes the error of another process.
 
     Raises:
       NoDataError: the bytes hold none.
     """
     try:
-        found = json.loads(data)
-        kind = _class_of(found["class"], Exception)
-        arguments = [_decode(each) for each in found["arguments"]]
-        state = {str(name): _decode(value) for name, value in found["state"].items()}
+        record = json.loads(data)
+        error_type = _find_imported_class(record["class"], Exception)
+        arguments = [_decode_from_json(argument) for argument in record["arguments"]]
+        state = {str(name): _decode_from_json(value) for name, value in record["state"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NoDataError(f"no error: {error}") from error
-    return _build_exception(kind, arguments, state)
+    return _build_exception(error_type, arguments, state)
 
 
 def _encode_exception(error: Exception) -> Json:
-    _, given, *more = cast(Sequence[Any], error.__reduce__())
-    whole = more[0] if more else vars(error)
+    _, reduced_arguments, *reduced_state = cast(Sequence[Any], error.__reduce__())
+    attributes = reduced_state[0] if reduced_state else vars(error)
     is_builtin = type(error).__module__ == builtins.__name__
-    # Python's own say more by it: an `OSError` its file.
-    arguments = given if is_builtin else error.args
+    # Python's own errors hold more there: an `OSError` its file.
+    arguments = reduced_arguments if is_builtin else error.args
     state: dict[str, Json] = {}
-    for name, value in cast(dict[str, Any], whole or {}).items():
+    for name, value in cast(dict[str, Any], attributes or {}).items():
         try:
-            state[name] = _encode(value)
+            state[name] = _encode_as_json(value)
         except NoDataError:
             state[name] = None
     return {
-        "class": _name_of(type(error)),
-        "arguments": [_encode_argument(each) for each in arguments],
+        "class": _name_parts_of_class(type(error)),
+        "arguments": [_encode_argument(argument) for argument in arguments],
         "state": state,
     }
 
 
 def _encode_argument(value: Any) -> Json:
     try:
-        return _encode(value)
+        return _encode_as_json(value)
     except NoDataError:
         return str(value)
 
 
 def _build_exception(
-    kind: type[Exception], arguments: Sequence[Any], state: dict[str, Any]
+    error_type: type[Exception], arguments: Sequence[Any], state: dict[str, Any]
 ) -> Exception:
-    if kind.__module__ == builtins.__name__:
+    if error_type.__module__ == builtins.__name__:
         try:
-            error = kind(*arguments)
-        except TypeError as wrong:
-            raise NoDataError(f"arguments of {kind.__name__}: {wrong}") from wrong
+            error = error_type(*arguments)
+        except TypeError as problem:
+            raise NoDataError(f"arguments of {error_type.__name__}: {problem}") from problem
     else:
-        base: Any = next(each for each in kind.__mro__ if each.__module__ == builtins.__name__)
-        error: Exception = base.__new__(kind)
+        base: Any = next(
+            base_type
+            for base_type in error_type.__mro__
+            if base_type.__module__ == builtins.__name__
+        )
+        error: Exception = base.__new__(error_type)
         error.args = tuple(arguments)
     error.__dict__.update(state)
     return error
@@ -110,27 +114,29 @@ def _build_exception(
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _encode(value: Any) -> Json:
-    """A value as JSON: plain ones as they are, others as an object with the name of their kind."""
+def _encode_as_json(value: Any) -> Json:
+    """Encodes a value as JSON: plain ones as they are, others as an object with their kind."""
     if value is None or isinstance(value, str) or type(value) in (bool, int, float):
         return value
     if isinstance(value, bytes):
-        return {"bytes": _text_of(value)}
+        return {"bytes": _encode_base64(value)}
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         return _encode_array(value)
     if isinstance(value, tuple):
-        members = [_encode(each) for each in cast(tuple[Any, ...], value)]
-        named = hasattr(type(cast(Any, value)), "_fields")
-        return {"tuple": members} | ({"class": _name_of(type(value))} if named else {})
+        members = [_encode_as_json(element) for element in cast(tuple[Any, ...], value)]
+        is_named_tuple = hasattr(type(cast(Any, value)), "_fields")
+        return {"tuple": members} | (
+            {"class": _name_parts_of_class(type(value))} if is_named_tuple else {}
+        )
     if type(value) is list:
-        return {"list": [_encode(each) for each in cast(list[Any], value)]}
+        return {"list": [_encode_as_json(each) for each in cast(list[Any], value)]}
     if type(value) is dict:
         pairs = cast(dict[Any, Any], value).items()
-        return {"dict": [[_encode(name), _encode(each)] for name, each in pairs]}
+        return {"dict": [[_encode_as_json(name), _encode_as_json(each)] for name, each in pairs]}
     raise NoDataError(f"a {type(value).__name__} is no data")
 
 
-def _decode(data: Json) -> Any:
+def _decode_from_json(data: Json) -> Any:
     match data:
         case {"bytes": text}:
             return base64.b64decode(text, validate=True)
@@ -138,13 +144,13 @@ def _decode(data: Json) -> Any:
             buffer = base64.b64decode(text, validate=True)
             return np.frombuffer(buffer, np.dtype(name)).reshape(shape).copy()
         case {"tuple": members, "class": name}:
-            return tuple.__new__(_class_of(name, tuple), map(_decode, members))
+            return tuple.__new__(_find_imported_class(name, tuple), map(_decode_from_json, members))
         case {"tuple": members}:
-            return tuple(map(_decode, members))
+            return tuple(map(_decode_from_json, members))
         case {"list": members}:
-            return list(map(_decode, members))
+            return list(map(_decode_from_json, members))
         case {"dict": pairs}:
-            return {_decode(name): _decode(each) for name, each in pairs}
+            return {_decode_from_json(name): _decode_from_json(element) for name, element in pairs}
         case None | str() | bool() | int() | float():
             return data
         case _:
@@ -154,35 +160,35 @@ def _decode(data: Json) -> Any:
 def _encode_array(value: Any) -> Json:
     try:
         array = np.asarray(value)
-    except Exception as wrong:  # one that was donated, or a typed key
-        raise NoDataError(f"an array without numbers: {wrong}") from wrong
+    except Exception as problem:  # one that was donated, or a typed key
+        raise NoDataError(f"an array without numbers: {problem}") from problem
     if array.dtype.hasobject:
         raise NoDataError("an array of objects is no data")
     return {
-        "array": _text_of(array.tobytes()),
+        "array": _encode_base64(array.tobytes()),
         "dtype": array.dtype.name,
         "shape": list(array.shape),
     }
 
 
-def _text_of(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _name_of(kind: type) -> list[str]:
-    return [kind.__module__, *kind.__qualname__.split(".")]
+def _name_parts_of_class(class_: type) -> list[str]:
+    return [class_.__module__, *class_.__qualname__.split(".")]
 
 
-def _class_of(name: Sequence[str], base: type) -> Any:
-    """A class by its module and names in it, where that is imported; nothing is.
+def _find_imported_class(name: Sequence[str], base: type) -> Any:
+    """Finds an imported class by its module and the names in it, without importing anything.
 
     Raises:
-      NoDataError: there is none of these names, or one that is not derived from `base`.
+      NoDataError: there is no such class, or it is not derived from `base`.
     """
     module, *parts = name
-    found: Any = sys.modules.get(module)
+    member: Any = sys.modules.get(module)
     for part in parts:
-        found = vars(found).get(part) if hasattr(found, "__dict__") else None
-    if not isinstance(found, type) or not issubclass(found, base):
+        member = vars(member).get(part) if hasattr(member, "__dict__") else None
+    if not isinstance(member, type) or not issubclass(member, base):
         raise NoDataError(f"{'.'.join(name)} is no class of {base.__name__} that is known here")
-    return found
+    return member

@@ -1,7 +1,7 @@
-"""Arrays that one process of a program has, as all of its processes see them.
+"""Arrays that one process of a program holds, as global arrays that all of its processes see.
 
 They are JAX's own global arrays, on a device of their process: everywhere they have a shape and a
-dtype, and what `jax.jit` computes with them is computed where they are. Their sharding tells them
+dtype, and `jax.jit` computes with them on that device. Their sharding distinguishes them
 from arrays that every process has, also in the process that holds them.
 """
 
@@ -17,70 +17,70 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from ipujax.distribution.wire import wire
-from lowering import is_number
+from ipujax.distribution.wire import get_wire
+from lowering import is_numeric_dtype
 
 _AXIS = "ipujax_holder"
 _numbers = itertools.count()
 
 
-def holder(leaf: object) -> int | None:
-    """The process that alone has an array; None if it is like any other."""
-    home = getattr(leaf, "sharding", None)
-    if isinstance(home, NamedSharding) and home.mesh.axis_names == (_AXIS,):
-        device: Any = next(iter(home.device_set))
+def process_holding(leaf: object) -> int | None:
+    """Returns the process that alone holds an array; None for other arrays."""
+    sharding = getattr(leaf, "sharding", None)
+    if isinstance(sharding, NamedSharding) and sharding.mesh.axis_names == (_AXIS,):
+        device: Any = next(iter(sharding.device_set))
         return device.process_index
     return None
 
 
-def may_be_held(aval: Any) -> bool:
-    """Whether an array may be one process's own: keys, and weak types, are everybody's."""
-    return aval.size > 0 and not aval.weak_type and is_number(aval.dtype)
+def can_be_held_by_one_process(aval: Any) -> bool:
+    """Returns whether one process alone may hold an array: not keys or weak types."""
+    return aval.size > 0 and not aval.weak_type and is_numeric_dtype(aval.dtype)
 
 
-def held(process: int, aval: Any, own: jax.Array | None) -> jax.Array:
-    """An array that a process has.
+def make_held_array(process: int, aval: Any, local_array: jax.Array | None) -> jax.Array:
+    """Returns the global array that one process holds.
 
     Args:
-      process: which.
+      process: the number of the process.
       aval: its shape and dtype.
-      own: the array, on this process's first device, if this is the process.
+      local_array: the array, on this process's first device, if this is that process.
     """
-    shards = [] if own is None else [own]
+    shards = [] if local_array is None else [local_array]
     return jax.make_array_from_single_device_arrays(
-        aval.shape, _home(process), shards, dtype=aval.dtype
+        aval.shape, _sharding_of_holder(process), shards, dtype=aval.dtype
     )
 
 
-def brought_together(leaves: Sequence[Any], holders: Sequence[int | None] = ()) -> list[Any]:
-    """Gives all processes what one of them has. All have to ask, in the same order.
+def share_held_arrays(leaves: Sequence[Any], holders: Sequence[int | None] = ()) -> list[Any]:
+    """Gives all processes the arrays that one of them holds. All have to call it, in order.
 
     Args:
-      leaves: of any kind, alike in all processes.
-      holders: of each the process with which it may stay.
+      leaves: leaves of any kind, alike in all processes.
+      holders: for each leaf, the process that may go on holding it.
     """
-    together = list(leaves)
-    for place, (leaf, stays) in enumerate(zip_longest(leaves, holders)):
-        process = holder(leaf)
-        if process not in (None, stays):
-            together[place] = _everywhere(leaf, process, next(_numbers))
-    return together
+    shared_leaves = list(leaves)
+    for position, (leaf, allowed_holder) in enumerate(zip_longest(leaves, holders)):
+        process = process_holding(leaf)
+        if process not in (None, allowed_holder):
+            shared_leaves[position] = _send_to_all_processes(leaf, process, next(_numbers))
+    return shared_leaves
 
 
-def _everywhere(array: jax.Array, process: int, number: int) -> jax.Array:
-    here = jax.process_index()
-    if process == here:
-        own = array.addressable_data(0)
-        for other in range(jax.process_count()):
-            if other != here:
-                wire().offer(("together", number, other), [own])
-        return own
+def _send_to_all_processes(array: jax.Array, process: int, number: int) -> jax.Array:
+    this_process = jax.process_index()
+    if process == this_process:
+        local_array = array.addressable_data(0)
+        for other_process in range(jax.process_count()):
+            if other_process != this_process:
+                get_wire().offer_arrays(("together", number, other_process), [local_array])
+        return local_array
     device = SingleDeviceSharding(jax.local_devices()[0])
     struct = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=device)
-    return wire().ask(process, ("together", number, here), [struct])[0]
+    return get_wire().request_arrays(process, ("together", number, this_process), [struct])[0]
 
 
 @functools.cache
-def _home(process: int) -> NamedSharding:
+def _sharding_of_holder(process: int) -> NamedSharding:
     device = next(d for d in jax.devices() if d.process_index == process)
     return NamedSharding(Mesh(np.array([device]), (_AXIS,)), PartitionSpec())

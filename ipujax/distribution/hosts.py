@@ -1,4 +1,4 @@
-"""Other machines: how a command is run there, by ssh, and whether it can be."""
+"""Runs commands on other machines by ssh, and checks whether instances can run there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ipujax.version import __version__
 
 _SSH = (
     *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),
-    *("-o", "ControlMaster=no"),  # none that stays in the background and keeps the output open
-    *("-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"),  # one that is gone is noticed
+    *("-o", "ControlMaster=no"),  # no process in the background that keeps the output open
+    *("-o", "ServerAliveInterval=2", "-o", "ServerAliveCountMax=3"),  # notices lost connections
 )
 _NAMES = ("LD_LIBRARY_PATH", "KERAS_BACKEND", "OMP_NUM_THREADS", "PATH")
 _BEGINNINGS = (
@@ -30,17 +30,17 @@ _BEGINNINGS = (
     "TF_",
     "XLA_",
 )
-"""Of the environment, what other machines are told. The rest is theirs."""
+"""The beginnings of the names of variables that other machines get from this environment."""
 
 _TRIES_SECONDS = 30.0
 
 
 class HostError(Exception):
-    """A machine on which no instance can run."""
+    """An error of a machine on which no instance can run."""
 
 
-def forwarded(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that go to other machines."""
+def select_forwarded_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the variables of the environment that go to other machines."""
     return {
         name: value
         for name, value in environment.items()
@@ -48,19 +48,21 @@ def forwarded(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     }
 
 
-def on_host(host: str, command: Sequence[str]) -> list[str]:
-    """What runs a command on another machine, in the folder that is the current one here.
+def build_ssh_command(host: str, command: Sequence[str]) -> list[str]:
+    """Returns the command that runs another one by ssh, in the folder that is current here.
 
-    It reads the environment of the command from its standard input, `greeting_of`: what stands in
-    arguments, others on both machines can read.
+    It reads the environment of the command from its standard input, `format_greeting`, as others on
+    both machines can read arguments.
     """
-    read = 'IFS= read -r variables && eval "$variables"'
-    there = f"{read} && cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
-    return [*_SSH, host, f"exec sh -c {shlex.quote(there)}"]
+    read_variables = 'IFS= read -r variables && eval "$variables"'
+    remote_script = (
+        f"{read_variables} && cd {shlex.quote(os.getcwd())} && exec {shlex.join(command)}"
+    )
+    return [*_SSH, host, f"exec sh -c {shlex.quote(remote_script)}"]
 
 
-def greeting_of(environment: Mapping[str, str]) -> str:
-    """The line by which `on_host` is told variables; one that a line cannot hold is left out."""
+def format_greeting(environment: Mapping[str, str]) -> str:
+    """Formats variables as the line that `build_ssh_command` reads, without multi-line ones."""
     pairs = [
         f"{name}={shlex.quote(value)}"
         for name, value in environment.items()
@@ -69,49 +71,51 @@ def greeting_of(environment: Mapping[str, str]) -> str:
     return " ".join(["export", *pairs]) if pairs else ":"
 
 
-def probed(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Findings]:
-    """What each machine says of itself, all asked at once.
+def probe_hosts(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Findings]:
+    """Probes all machines at once, and returns the findings of each.
 
     Raises:
       HostError: one that cannot be reached, that lacks the folder, this Python or ipujax, or has
         another version of it.
     """
     command = [sys.executable, "-m", "ipujax.distribution.probe"]
-    greeting = greeting_of(environment)
-    asked = {host: _start(on_host(host, command), greeting) for host in hosts}
+    greeting = format_greeting(environment)
+    process_of_host = {
+        host: _start_remote_command(build_ssh_command(host, command), greeting) for host in hosts
+    }
     try:
-        return {host: _answer(host, process) for host, process in asked.items()}
+        return {host: _read_findings(host, process) for host, process in process_of_host.items()}
     finally:
-        for process in asked.values():
+        for process in process_of_host.values():
             process.kill()
             process.wait()
 
 
-def _start(command: Sequence[str], greeting: str) -> subprocess.Popen[str]:
+def _start_remote_command(command: Sequence[str], greeting: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     except FileNotFoundError as error:
         raise HostError(f"{command[0]} is not installed on this machine") from error
     if process.stdin is not None:
-        with contextlib.suppress(BrokenPipeError):  # its exit status says why
+        with contextlib.suppress(BrokenPipeError):  # its exit status shows the reason
             process.stdin.write(f"{greeting}\n")
             process.stdin.close()
         process.stdin = None  # `communicate` would flush it
     return process
 
 
-def _answer(host: str, process: subprocess.Popen[str]) -> Findings:
+def _read_findings(host: str, process: subprocess.Popen[str]) -> Findings:
     try:
-        told, complaint = process.communicate(timeout=_TRIES_SECONDS)
+        output, error_output = process.communicate(timeout=_TRIES_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise HostError(f"{host} does not answer within {_TRIES_SECONDS:g} seconds") from error
     if process.returncode:
-        raise HostError(f"{host} cannot take part: {complaint.strip() or 'ssh failed'}")
+        raise HostError(f"{host} cannot take part: {error_output.strip() or 'ssh failed'}")
     try:
-        findings = Findings(**json.loads(told.splitlines()[-1]))  # a shell may greet before
+        findings = Findings(**json.loads(output.splitlines()[-1]))  # a shell may greet before
     except (ValueError, TypeError, IndexError) as error:
-        raise HostError(f"{host} answers with something else: {told!r}") from error
+        raise HostError(f"{host} answers with something else: {output!r}") from error
     if findings.version != __version__:
         raise HostError(
             f"{host} has ipujax {findings.version}, and this machine has {__version__}: "

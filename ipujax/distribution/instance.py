@@ -1,4 +1,4 @@
-"""What a process knows of itself among those that run a program together."""
+"""The instance that a process is: its number, the others' count, and the replicas of all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _VARIABLES = {
     "coordinator": "IPUJAX_COORDINATOR",
     "spread": "IPUJAX_SPREAD",
 }
-"""Variables of the environment by fields."""
+"""The environment variable of each field of `Instance`."""
 SPREADS = ("replicas", "ipus")
-"""What is dealt to the processes: whole replicas, or the IPUs of each."""
+"""The units that are divided among the processes: whole replicas, or the IPUs of each."""
 
 
 @dc.dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Instance:
     """A process among those that run a program together.
 
     Attributes:
-      index: which it is, from 0.
-      count: how many there are.
-      replicas: of all of them together.
+      index: the number of the process, from 0.
+      count: the number of processes.
+      replicas: the replicas of all processes together.
       ipus_per_replica: virtual IPUs of a replica.
-      coordinator: address and port where they meet.
-      spread: what is dealt to the processes, one of `SPREADS`.
+      coordinator: the address and port at which they connect.
+      spread: the units that are divided among the processes, one of `SPREADS`.
     """
 
     index: int = 0
@@ -43,52 +43,58 @@ class Instance:
 
     @property
     def local_replicas(self) -> int:
-        """Those that run in this process, or have IPUs there."""
-        return self.replicas // self.shares_of_replicas
+        """The number of replicas that run in this process, or have IPUs there."""
+        return self.replicas // self.num_replica_groups
 
     @property
-    def shares_of_replicas(self) -> int:
-        """To how many processes the replicas are dealt; one, where each has a part of them all."""
+    def num_replica_groups(self) -> int:
+        """The number of groups of replicas; one, if each process has a part of all replicas."""
         return self.count if self.spread == "replicas" else 1
 
     @property
-    def share_of_replicas(self) -> int:
-        """Which of the shares of replicas this process has."""
+    def replica_group_index(self) -> int:
+        """The index of this process's group of replicas."""
         return self.index if self.spread == "replicas" else 0
 
-    def describe(self) -> str:
-        """What of the program runs in this process."""
+    def describe_local_replicas(self) -> str:
+        """Describes the replicas or IPUs of this process."""
         if self.spread == "ipus":
-            total, shares = self.ipus_per_replica, range(self.ipus_per_replica)
-            own = [ipu for ipu in shares if ipu * self.count // total == self.index]
-            of = f"of {_count(self.replicas, 'replica')} of {_count(total, 'IPU')}"
-            return f"{_range('IPU', own[0], own[-1])} {of}" if own else f"no IPU {of}"
+            total, ipus = self.ipus_per_replica, range(self.ipus_per_replica)
+            local_ipus = [ipu for ipu in ipus if ipu * self.count // total == self.index]
+            suffix = (
+                f"of {_format_count(self.replicas, 'replica')} of {_format_count(total, 'IPU')}"
+            )
+            return (
+                f"{_format_index_range('IPU', local_ipus[0], local_ipus[-1])} {suffix}"
+                if local_ipus
+                else f"no IPU {suffix}"
+            )
         first = self.index * self.local_replicas
         last = first + self.local_replicas - 1
-        return f"{_range('replica', first, last)} of {_count(self.ipus_per_replica, 'IPU')}"
+        return f"{_format_index_range('replica', first, last)} of {_format_count(self.ipus_per_replica, 'IPU')}"
 
-    def environment(self) -> dict[str, str]:
-        """Variables by which the process is told all this."""
+    def environment_variables(self) -> dict[str, str]:
+        """Returns the environment variables that describe the instance."""
         return {name: str(getattr(self, field)) for field, name in _VARIABLES.items()}
 
 
 ALONE = Instance()
-"""A process without others."""
+"""The instance of a process without others."""
 
 
-def _count(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number > 1)}"
 
 
-def _range(noun: str, first: int, last: int) -> str:
+def _format_index_range(noun: str, first: int, last: int) -> str:
     return f"{noun} {first}" if first == last else f"{noun}s {first} to {last}"
 
 
-def spread_of(environment: Mapping[str, str]) -> str:
-    """What is dealt to the processes.
+def read_spread(environment: Mapping[str, str]) -> str:
+    """Reads the units that are divided among the processes from the environment.
 
     Raises:
-      DistributionError: (a `ValueError`) something else.
+      DistributionError: (a `ValueError`) another value.
     """
     spread = environment.get(_VARIABLES["spread"], "replicas")
     if spread not in SPREADS:
@@ -99,19 +105,19 @@ def spread_of(environment: Mapping[str, str]) -> str:
     return spread
 
 
-def told(environment: Mapping[str, str] = os.environ) -> Instance | None:
-    """What a launcher has told this process; None if no launcher has started it.
+def read_launched_instance(environment: Mapping[str, str] = os.environ) -> Instance | None:
+    """Reads the instance that a launcher has put into the environment; None without one.
 
     Raises:
       DistributionError: (a `ValueError`) variables that are missing or are no numbers.
     """
-    given = {field: environment.get(name) for field, name in _VARIABLES.items()}
-    given["spread"] = spread_of(environment)
-    if given["coordinator"] is None:
+    text_of_field = {field: environment.get(name) for field, name in _VARIABLES.items()}
+    text_of_field["spread"] = read_spread(environment)
+    if text_of_field["coordinator"] is None:
         return None
     values: dict[str, int | str] = {}
     for field in dc.fields(Instance):
-        text = given[field.name]
+        text = text_of_field[field.name]
         is_number = isinstance(field.default, int)
         if text is None or (is_number and not text.isdecimal()):
             raise DistributionError(

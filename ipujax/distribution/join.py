@@ -1,4 +1,4 @@
-"""How the processes of a program meet."""
+"""Connects the processes of a program to each other."""
 
 from __future__ import annotations
 
@@ -7,125 +7,128 @@ import threading
 
 import jax
 
-from ipujax.distribution.instance import ALONE, Instance, spread_of, told
-from ipujax.distribution.leave import leave_at_once_on_failure
+from ipujax.distribution.instance import ALONE, Instance, read_launched_instance, read_spread
+from ipujax.distribution.leave import install_exit_on_failure
 from ipujax.errors import DistributionError
 from ipujax.system.tf_config import workers_of_cluster
 
 _HEARTBEAT_SECONDS = 8
-"""After so long without a sign of life JAX ends the peers of a process, where nobody else does."""
+"""The time without a heartbeat after which JAX ends the peers of a process, without a launcher."""
 
-_LAUNCHED_HEARTBEAT_SECONDS = 100  # `ipurun` sees at once who ends; one that is slow has time
-_SHUTDOWN_SECONDS = 24 * 3600  # one that has done its part waits for those that compute
+_LAUNCHED_HEARTBEAT_SECONDS = 100  # `ipurun` sees ends at once
+_SHUTDOWN_SECONDS = 24 * 3600  # a process that has done its part waits for the others
 
 _lock = threading.Lock()
 _joined: list[Instance] = []
 
 
-def instance() -> Instance | None:
-    """This process among those that run the program together; None if there are no others.
+def get_joined_instance() -> Instance | None:
+    """Returns the instance that this process has joined as; None if there are no others.
 
-    Whoever has called `jax.distributed.initialize` has met the others, too.
+    A process that has called `jax.distributed.initialize` has joined, too.
     """
     if _joined:
         return _joined[0]
     if jax.distributed.is_initialized() and jax.process_count() > 1:
         count = jax.process_count()
-        spread = spread_of(os.environ)
+        spread = read_spread(os.environ)
         replicas = count * jax.local_device_count() if spread == "replicas" else 1
         return Instance(jax.process_index(), count, replicas, spread=spread)
     return None
 
 
-def here() -> Instance:
-    """This process, among others or alone."""
-    return instance() or ALONE
+def current_instance() -> Instance:
+    """Returns the instance that this process is, among others or alone."""
+    return get_joined_instance() or ALONE
 
 
-def instance_count() -> int:
-    """To how many processes the replicas are dealt."""
-    return here().shares_of_replicas
+def count_replica_groups() -> int:
+    """Returns the number of groups of replicas, one for each process unless it shares replicas."""
+    return current_instance().num_replica_groups
 
 
-def join() -> Instance | None:
-    """Has this process meet the others, once; gives what `instance` does.
+def join_instances() -> Instance | None:
+    """Connects this process to the others, once; returns what `get_joined_instance` does.
 
-    What has told it of them is `ipurun`, or else Slurm, MPI or Kubernetes, whose variables JAX
-    knows.
+    It reads the variables of `ipurun`, or else those of Slurm, MPI or Kubernetes, which JAX knows.
 
     Raises:
       DistributionError: (a `ValueError`) variables of `ipurun` that are missing or wrong, or JAX
         has computed something already.
     """
     with _lock:
-        if instance() is None:
-            _meet(told())
-        return instance()
+        if get_joined_instance() is None:
+            _connect_instance(read_launched_instance())
+        return get_joined_instance()
 
 
-def join_cluster() -> Instance | None:
-    """As `join`; where nothing else has told this process of others, `TF_CONFIG` does.
+def join_tensorflow_cluster() -> Instance | None:
+    """Connects like `join_instances`, by `TF_CONFIG` if nothing else describes the processes.
 
-    The chief's address there is where the workers meet.
+    The workers connect at the chief's address.
 
     Raises:
       DistributionError: (a `ValueError`) JAX has computed something already, or the others do not
         come.
-      ConfigError: (a `ValueError`) what `TF_CONFIG` holds does not fit.
+      ConfigError: (a `ValueError`) `TF_CONFIG` is inconsistent.
     """
     with _lock:
-        cluster = workers_of_cluster() if instance() is None and told() is None else None
+        cluster = (
+            workers_of_cluster()
+            if get_joined_instance() is None and read_launched_instance() is None
+            else None
+        )
         if cluster is not None and len(cluster[0]) > 1:
             addresses, index = cluster
             is_here = addresses[0].startswith(("127.", "localhost:"))
-            _initialize(
+            _initialize_jax_distributed(
                 _HEARTBEAT_SECONDS,
                 coordinator_address=addresses[0],
                 num_processes=len(addresses),
                 process_id=index,
                 coordinator_bind_address=addresses[0] if is_here else None,
             )
-            leave_at_once_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
-        return instance()
+            install_exit_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
+        return get_joined_instance()
 
 
-def _meet(given: Instance | None) -> None:
-    if given is None:
-        _meet_as_jax_knows()
+def _connect_instance(instance: Instance | None) -> None:
+    if instance is None:
+        _connect_by_scheduler()
         return
-    if given.count > 1:
-        is_dealt = given.spread == "replicas"
-        jax.config.update("jax_num_cpu_devices", given.local_replicas if is_dealt else 1)
-        is_here = given.coordinator.startswith("127.")  # then nobody else is to reach it
-        _initialize(
+    if instance.count > 1:
+        divides_replicas = instance.spread == "replicas"
+        jax.config.update("jax_num_cpu_devices", instance.local_replicas if divides_replicas else 1)
+        is_here = instance.coordinator.startswith("127.")  # then other machines must not reach it
+        _initialize_jax_distributed(
             _LAUNCHED_HEARTBEAT_SECONDS,
-            coordinator_address=given.coordinator,
-            num_processes=given.count,
-            process_id=given.index,
-            coordinator_bind_address=given.coordinator if is_here else None,
+            coordinator_address=instance.coordinator,
+            num_processes=instance.count,
+            process_id=instance.index,
+            coordinator_bind_address=instance.coordinator if is_here else None,
         )
-        leave_at_once_on_failure(verdict_seconds=0)
-    _joined.append(given)
+        install_exit_on_failure(verdict_seconds=0)
+    _joined.append(instance)
 
 
-def _meet_as_jax_knows() -> None:
-    """Under a scheduler that JAX knows; alone, where there is none."""
+def _connect_by_scheduler() -> None:
+    """Connects under a scheduler that JAX knows; does nothing where there is none."""
     try:
-        _initialize(_HEARTBEAT_SECONDS)
-    except ValueError:  # JAX asks for the coordinator: nobody has told it of one
+        _initialize_jax_distributed(_HEARTBEAT_SECONDS)
+    except ValueError:  # JAX asks for the coordinator, as there is none
         return
-    leave_at_once_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
+    install_exit_on_failure(verdict_seconds=_HEARTBEAT_SECONDS + 2)
 
 
-def _initialize(heartbeat: int, **known: object) -> None:
+def _initialize_jax_distributed(heartbeat: int, **options: object) -> None:
     if "JAX_ENABLE_PREEMPTION_SERVICE" not in os.environ:
-        # It would keep SIGTERM to itself, and processes would not end by it.
+        # The service would intercept SIGTERM, which would no longer end processes.
         jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
             heartbeat_timeout_seconds=heartbeat,
             shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
-            **known,  # pyright: ignore[reportArgumentType]
+            **options,  # pyright: ignore[reportArgumentType]
         )
     except RuntimeError as error:
         is_late = not isinstance(error, jax.errors.JaxRuntimeError)

@@ -1,4 +1,4 @@
-"""ipurun: one program as several processes, here or on several machines."""
+"""ipurun: runs one program as several processes, here or on several machines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from collections.abc import Mapping, Sequence
 
 from ipujax.cli import style
 from ipujax.distribution import descendants
-from ipujax.distribution.hosts import HostError, forwarded, greeting_of, on_host, probed
+from ipujax.distribution.hosts import (
+    HostError,
+    build_ssh_command,
+    format_greeting,
+    probe_hosts,
+    select_forwarded_variables,
+)
 from ipujax.distribution.instance import SPREADS, Instance
-from ipujax.distribution.messages import KEY_VARIABLE, make_key
-from ipujax.distribution.probe import free_port
+from ipujax.distribution.messages import KEY_VARIABLE, make_program_key
+from ipujax.distribution.probe import find_free_port
 from ipujax.distribution.supervise import Ending, Instances, Interrupted
 
 _LOOPBACK = "127.0.0.1"
@@ -27,174 +33,204 @@ _EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     """Starts the instances, and waits for them; returns the exit status of the first that fails."""
-    parser = _parser(prog)
+    parser = _build_launch_parser(prog)
     options = parser.parse_args(argv)
     hosts: list[str] = options.host
     count = options.num_instances or max(len(hosts), 1)
     replicas = options.num_replicas or (count if options.spread == "replicas" else 1)
-    _check(parser, options, count, replicas)
-    descendants.adopt()
+    _check_launch_options(parser, options, count, replicas)
+    descendants.adopt_orphans()
     try:
-        meeting = _coordinator(prog, hosts, dict(options.x))
+        meeting = _choose_coordinator(prog, hosts, dict(options.x))
     except HostError as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return 1
     ipus = options.ipus_per_replica or (count if options.spread == "ipus" else 1)
-    told = (count, replicas, ipus, meeting, options.spread)
-    instances = [Instance(index, *told) for index in range(count)]
-    places = [hosts[i * len(hosts) // count] if hosts else "" for i in range(count)]
+    shared_fields = (count, replicas, ipus, meeting, options.spread)
+    instances = [Instance(index, *shared_fields) for index in range(count)]
+    host_of_instance = [hosts[i * len(hosts) // count] if hosts else "" for i in range(count)]
     if options.print_topology:
-        print("\n".join(_topology(prog, instances, places)), flush=True)
-    commands = [_command(i, p, options) for i, p in zip(instances, places, strict=True)]
+        print("\n".join(_describe_topology(prog, instances, host_of_instance)), flush=True)
+    commands = [
+        _build_instance_command(i, host, options)
+        for i, host in zip(instances, host_of_instance, strict=True)
+    ]
     if options.verbose:
         for command in commands:
             print(f"{prog}: {shlex.join(command)}", file=sys.stderr)
     try:
-        with Instances(commands, _greetings(places, options), _shower(options)) as running:
-            ending = running.wait()
+        with Instances(
+            commands, _build_greetings(host_of_instance, options), _make_output_printer(options)
+        ) as running:
+            ending = running.wait_for_first_failure()
     except Interrupted as interrupted:
         print(f"{prog}: ended by {interrupted}", file=sys.stderr)
         return 128 + interrupted.number
     if ending is None:
         return 0
-    print(_told(prog, ending, places[ending.index]), file=sys.stderr)
+    print(_describe_ending(prog, ending, host_of_instance[ending.index]), file=sys.stderr)
     return ending.status
 
 
-def _parser(prog: str) -> argparse.ArgumentParser:
-    parser = style.parser(prog, "Runs a program as several processes (PopRun).", _EXAMPLES)
-    add = parser.add_argument
-    add("--num-instances", type=_positive, metavar="N", help="processes; as many as hosts, or 1")
-    add("--num-replicas", type=_positive, metavar="N", help="of all processes; one for each")
-    add("--ipus-per-replica", type=_positive, metavar="N", help="virtual IPUs; one for each share")
-    add("--spread", choices=SPREADS, default="replicas", help="what is dealt to the processes")
-    add(
+def _build_launch_parser(prog: str) -> argparse.ArgumentParser:
+    parser = style.build_parser(prog, "Runs a program as several processes (PopRun).", _EXAMPLES)
+    add_argument = parser.add_argument
+    add_argument(
+        "--num-instances",
+        type=_parse_positive_int,
+        metavar="N",
+        help="processes (default: one a host)",
+    )
+    add_argument(
+        "--num-replicas",
+        type=_parse_positive_int,
+        metavar="N",
+        help="in all (default: one a process)",
+    )
+    add_argument(
+        "--ipus-per-replica",
+        type=_parse_positive_int,
+        metavar="N",
+        help="virtual IPUs of one replica",
+    )
+    add_argument(
+        "--spread", choices=SPREADS, default="replicas", help="divide replicas or their IPUs"
+    )
+    add_argument(
         *("-H", "--host"),
-        type=_names,
+        type=_parse_host_names,
         default=[],
         metavar="HOST,...",
-        help="machines, by ssh; each takes as many processes",
+        help="machines, by ssh, with equally many processes each",
     )
-    add(
+    add_argument(
         "-x",
-        type=_variable,
+        type=_parse_variable,
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a variable of the environment that all processes get",
+        help="set an environment variable in all processes",
     )
-    add("--executable-cache-path", metavar="DIR", help="where compiled programs are kept")
-    add("--only-output-from-instance", type=int, metavar="N", help="shows the output of one alone")
-    add("--tag-output", action="store_true", help="begins each line with its process")
-    add("--print-topology", action="store_true", help="shows what runs where")
-    add("-v", "--verbose", action="store_true", help="shows the commands")
-    add("program", metavar="PROGRAM", help="what is run")
-    add("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    add_argument("--executable-cache-path", metavar="DIR", help="cache compiled programs in DIR")
+    add_argument(
+        "--only-output-from-instance", type=int, metavar="N", help="show the output of one only"
+    )
+    add_argument("--tag-output", action="store_true", help="begin each line with its process")
+    add_argument("--print-topology", action="store_true", help="show the replicas of each process")
+    add_argument("-v", "--verbose", action="store_true", help="show the commands")
+    add_argument("program", metavar="PROGRAM", help="program to run")
+    add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return parser
 
 
-def _positive(text: str) -> int:
+def _parse_positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
     return int(text)
 
 
-def _names(text: str) -> list[str]:
+def _parse_host_names(text: str) -> list[str]:
     names = text.split(",")
     if not all(names) or any(name.startswith("-") for name in names):
         raise argparse.ArgumentTypeError(f"{text!r} are no names of machines")
     return names
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     name, is_given, value = text.partition("=")
     if not is_given and name not in os.environ:
         raise argparse.ArgumentTypeError(f"{name!r} is not set here: give NAME=VALUE")
     return name, value if is_given else os.environ[name]
 
 
-def _check(
+def _check_launch_options(
     parser: argparse.ArgumentParser, options: argparse.Namespace, count: int, replicas: int
 ) -> None:
-    shown = options.only_output_from_instance
+    visible_instance = options.only_output_from_instance
     if options.spread == "replicas" and replicas % count:
         parser.error(f"{replicas} replicas cannot be dealt to {count} instances evenly")
-    if shown is not None and not 0 <= shown < count:
-        parser.error(f"there is no instance {shown}: they are 0 to {count - 1}")
+    if visible_instance is not None and not 0 <= visible_instance < count:
+        parser.error(f"there is no instance {visible_instance}: they are 0 to {count - 1}")
 
 
-def _coordinator(prog: str, hosts: Sequence[str], variables: Mapping[str, str]) -> str:
-    """Where the instances meet: a port that is free now, on the machine of the first.
+def _choose_coordinator(prog: str, hosts: Sequence[str], variables: Mapping[str, str]) -> str:
+    """Returns the address at which instances connect: a free port on the first's machine.
 
     Raises:
       HostError: a machine on which no instance can run.
     """
     if not hosts:
-        return f"{_LOOPBACK}:{free_port()}"
-    found = probed(hosts, {**forwarded(), **variables})
-    for host, findings in found.items():
-        if findings.is_hidden and len(found) > 1:
+        return f"{_LOOPBACK}:{find_free_port()}"
+    findings_of_host = probe_hosts(hosts, {**select_forwarded_variables(), **variables})
+    for host, findings in findings_of_host.items():
+        if findings.is_hidden and len(findings_of_host) > 1:
             print(
                 f"{prog}: {host} calls itself {findings.name}, which leads to its loopback device: "
                 "computing on CPUs, it is not reached by others until /etc/hosts there, or DNS, "
                 "has it lead to the machine's address",
                 file=sys.stderr,
             )
-    return f"{hosts[0].rpartition('@')[2]}:{found[hosts[0]].port}"
+    return f"{hosts[0].rpartition('@')[2]}:{findings_of_host[hosts[0]].port}"
 
 
-def _command(instance: Instance, host: str, options: argparse.Namespace) -> list[str]:
-    """What starts an instance; it holds nothing that others may not read."""
+def _build_instance_command(
+    instance: Instance, host: str, options: argparse.Namespace
+) -> list[str]:
+    """Returns the command that starts an instance, without secrets."""
     follower = [
         sys.executable,
         "-m",
         "ipujax.distribution.follow",
-        *(f"{name}={value}" for name, value in instance.environment().items()),
+        *(f"{name}={value}" for name, value in instance.environment_variables().items()),
         "--",
         options.program,
         *options.arguments,
     ]
-    return on_host(host, follower) if host else follower
+    return build_ssh_command(host, follower) if host else follower
 
 
-def _greetings(places: Sequence[str], options: argparse.Namespace) -> list[str]:
-    """What each instance is told by its standard input: the variables of its environment."""
-    variables: dict[str, str] = {**dict(options.x), KEY_VARIABLE: make_key()}
+def _build_greetings(host_of_instance: Sequence[str], options: argparse.Namespace) -> list[str]:
+    """Returns the standard input of each instance, which holds its environment variables."""
+    variables: dict[str, str] = {**dict(options.x), KEY_VARIABLE: make_program_key()}
     if options.executable_cache_path:
-        others = variables.get(_FLAGS, os.environ.get(_FLAGS, ""))
+        other_flags = variables.get(_FLAGS, os.environ.get(_FLAGS, ""))
         flag = f"--executable_cache_path={shlex.quote(options.executable_cache_path)}"
-        variables[_FLAGS] = f"{others} {flag}".strip()
-    whole = json.dumps(variables)
-    # A shell elsewhere takes a line, for Python to start with, and the follower the next one.
-    elsewhere = f"{greeting_of({**forwarded(), **variables})}\n{whole}"
-    return [elsewhere if place else whole for place in places]
+        variables[_FLAGS] = f"{other_flags} {flag}".strip()
+    variables_json = json.dumps(variables)
+    # A remote shell reads one line, to start Python, and the follower reads the next one.
+    remote_greeting = (
+        f"{format_greeting({**select_forwarded_variables(), **variables})}\n{variables_json}"
+    )
+    return [remote_greeting if host else variables_json for host in host_of_instance]
 
 
-def _topology(prog: str, instances: Sequence[Instance], places: Sequence[str]) -> list[str]:
+def _describe_topology(
+    prog: str, instances: Sequence[Instance], host_of_instance: Sequence[str]
+) -> list[str]:
     count = len(instances)
-    lines = [style.title(prog, f"{count} instance{'s' * (count > 1)}")]
-    for instance, place in zip(instances, places, strict=True):
-        what = instance.describe()
-        lines.append(f"  instance {instance.index} on {place or 'this machine'}: {what}")
+    lines = [style.format_title(prog, f"{count} instance{'s' * (count > 1)}")]
+    for instance, host in zip(instances, host_of_instance, strict=True):
+        replicas = instance.describe_local_replicas()
+        lines.append(f"  instance {instance.index} on {host or 'this machine'}: {replicas}")
     return lines
 
 
-def _shower(options: argparse.Namespace):
-    only = options.only_output_from_instance
+def _make_output_printer(options: argparse.Namespace):
+    visible_instance = options.only_output_from_instance
 
-    def show(index: int, stream: str, line: bytes) -> None:
-        if only is not None and index != only:
+    def print_instance_line(index: int, stream: str, line: bytes) -> None:
+        if visible_instance is not None and index != visible_instance:
             return
         out = sys.stdout.buffer if stream == "stdout" else sys.stderr.buffer
         out.write(f"[{index}] ".encode() * options.tag_output + line)
         out.flush()
 
-    return show
+    return print_instance_line
 
 
-def _told(prog: str, ending: Ending, host: str) -> str:
-    place = f" on {host}" if host else ""
-    lines = [f"{prog}: instance {ending.index}{place} ended with exit status {ending.status}"]
+def _describe_ending(prog: str, ending: Ending, host: str) -> str:
+    location = f" on {host}" if host else ""
+    lines = [f"{prog}: instance {ending.index}{location} ended with exit status {ending.status}"]
     if ending.last_lines:
         lines[0] += "; its last lines:"
     return "\n".join([*lines, *(f"  {line}" for line in ending.last_lines)])

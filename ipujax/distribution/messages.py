@@ -1,7 +1,7 @@
-"""Messages between the processes of a program: bytes that only those who have its key can send.
+"""Seals messages between the processes of a program with the program's key.
 
 `ipurun` makes a key for each program, and hands it to its instances by their standard input. Where
-a scheduler has started the processes, the first one makes it and JAX tells the others.
+a scheduler has started the processes, the first one makes it and sends it to the others by JAX.
 """
 
 from __future__ import annotations
@@ -16,52 +16,52 @@ KEY_VARIABLE = "IPUJAX_KEY"
 
 _KEY_BYTES = 32
 SEAL_BYTES = hashlib.sha256().digest_size
-"""By which a sealed message is longer than what it says."""
+"""The bytes that a seal adds to the content of a message."""
 
 
 class ForgedMessageError(Exception):
-    """A message whose sender does not have the program's key, or that was for somebody else."""
+    """An error of a message whose sender lacks the program's key, or meant another receiver."""
 
 
-def make_key() -> str:
-    """A new key, as `KEY_VARIABLE` holds it."""
+def make_program_key() -> str:
+    """Returns a new key, as `KEY_VARIABLE` holds it."""
     return secrets.token_hex(_KEY_BYTES)
 
 
-def read_key() -> bytes | None:
-    """The key that a launcher has handed to this process; None if none has."""
-    handed = os.environ.get(KEY_VARIABLE)
-    return hashlib.sha256(handed.encode()).digest() if handed else None
+def read_program_key() -> bytes | None:
+    """Returns the key that a launcher has given to this process; None without one."""
+    key_text = os.environ.get(KEY_VARIABLE)
+    return hashlib.sha256(key_text.encode()).digest() if key_text else None
 
 
-def seal(key: bytes, address: tuple[object, ...], content: bytes) -> bytes:
-    """A message: its content behind a proof that the sender has the key.
+def seal_message(key: bytes, address: tuple[object, ...], content: bytes) -> bytes:
+    """Returns a message: its content behind a proof that the sender has the key.
 
     Args:
-      key: the program's.
-      address: what the message is, from whom, and for whom: it is good for nothing else.
-      content: what it says.
+      key: the program's key.
+      address: the kind, sender and receiver of the message; it is valid for these only.
+      content: the content of the message.
     """
-    return _proof(key, address, content) + content
+    return _compute_proof(key, address, content) + content
 
 
-def open_sealed(key: bytes, address: tuple[object, ...], message: bytes) -> bytes:
-    """What a message says, once it is known who has sent it.
+def open_sealed_message(key: bytes, address: tuple[object, ...], message: bytes) -> bytes:
+    """Returns the content of a message, after checking its seal.
 
     Raises:
       ForgedMessageError: its sender does not have the key.
     """
     proof, content = message[:SEAL_BYTES], message[SEAL_BYTES:]
-    if not hmac.compare_digest(proof, _proof(key, address, content)):
+    if not hmac.compare_digest(proof, _compute_proof(key, address, content)):
         raise ForgedMessageError
     return content
 
 
-def number_of(key: bytes, address: tuple[object, ...]) -> int:
-    """The number under which something is offered: whoever has no key cannot ask for it."""
+def compute_offer_number(key: bytes, address: tuple[object, ...]) -> int:
+    """Returns the number of an offer, which cannot be computed without the key."""
     digest = hashlib.blake2b(repr(address).encode(), digest_size=7, key=key)
     return int.from_bytes(digest.digest())
 
 
-def _proof(key: bytes, address: tuple[object, ...], content: bytes) -> bytes:
+def _compute_proof(key: bytes, address: tuple[object, ...], content: bytes) -> bytes:
     return hmac.digest(key, repr(address).encode() + b"\0" + content, "sha256")

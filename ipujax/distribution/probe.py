@@ -1,4 +1,4 @@
-"""Asks a machine whether instances can run there: `python -m ipujax.distribution.probe`."""
+"""Probes a machine for running instances: `python -m ipujax.distribution.probe`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ipujax.version import __version__
 
 @dc.dataclass(frozen=True)
 class Findings:
-    """What a machine says of itself.
+    """The version, name and a free port of a machine.
 
     Attributes:
-      version: of its ipujax.
-      port: one that is free now.
-      name: its own.
+      version: the version of its ipujax.
+      port: a port that is free now.
+      name: its host name.
       is_hidden: whether this name leads to its loopback device, where others do not reach it.
     """
 
@@ -27,14 +27,14 @@ class Findings:
     is_hidden: bool
 
 
-def probe() -> Findings:
-    """Asks this machine."""
+def probe_machine() -> Findings:
+    """Returns the findings of this machine."""
     name = socket.gethostname()
-    return Findings(__version__, free_port(), name, _is_loopback(name))
+    return Findings(__version__, find_free_port(), name, _is_loopback(name))
 
 
-def free_port() -> int:
-    """A port that nobody listens at now."""
+def find_free_port() -> int:
+    """Returns a port that no process listens at now."""
     with socket.socket() as trial:
         trial.bind(("", 0))
         return trial.getsockname()[1]
@@ -48,4 +48,4 @@ def _is_loopback(name: str) -> bool:
 
 
 if __name__ == "__main__":
-    print(json.dumps(dc.asdict(probe())))
+    print(json.dumps(dc.asdict(probe_machine())))

@@ -1,4 +1,4 @@
-"""What the strategies for several workers have in common; a worker is a process."""
+"""The base of the strategies for several workers; a worker is a process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ipujax.checks.arrays import ArrayChecks
 from ipujax.config import IPUConfig
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.distribution import collectives, summation
-from ipujax.distribution.join import here, instance_count
+from ipujax.distribution.join import count_replica_groups, current_instance
 from ipujax.distribution.summation import Summation
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.errors import DistributionError, DistributionTypeError
-from ipujax.host.elements import iterate
+from ipujax.host.elements import iterate_dataset
 from ipujax.ipu_strategy import IPUStrategy
 
 Tree = Any
@@ -28,25 +28,25 @@ check = ArrayChecks(DistributionTypeError, DistributionError)
 
 
 class ReduceOp(enum.Enum):
-    """How the values of workers become one."""
+    """The operation that combines the values of workers."""
 
     SUM = "SUM"
     MEAN = "MEAN"
 
 
-def worker() -> int:
-    """Which worker this process is, from 0; that one is the chief."""
-    return here().share_of_replicas
+def worker_index() -> int:
+    """Returns the index of this process's worker, from 0; worker 0 is the chief."""
+    return current_instance().replica_group_index
 
 
 @dc.dataclass(frozen=True)
 class Extended:
-    """What a worker does in its strategy (fact distributed.mw_basic).
+    """The role of a worker in its strategy (fact distributed.mw_basic).
 
     Attributes:
-      worker: which of the workers it is, from 0; that one is the chief.
-      experimental_between_graph: each worker has a program of its own: always.
-      experimental_should_init: each has its own variables to begin with: always.
+      worker: the index of the worker, from 0; worker 0 is the chief.
+      experimental_between_graph: whether each worker has a program of its own: always.
+      experimental_should_init: whether each worker initializes its own variables: always.
     """
 
     worker: int
@@ -55,25 +55,25 @@ class Extended:
 
     @property
     def should_checkpoint(self) -> bool:
-        """Whether it writes checkpoints."""
+        """Returns whether the worker writes checkpoints."""
         return self.worker == 0
 
     @property
     def should_save_summary(self) -> bool:
-        """Whether it writes summaries."""
+        """Returns whether the worker writes summaries."""
         return self.worker == 0
 
 
 @dc.dataclass(frozen=True)
 class DealtDataset:
-    """The elements that are dealt to one of several workers, in turn.
+    """The elements of a data set that one of several workers gets, in turn.
 
     A last round that does not reach all workers is left out.
 
     Attributes:
       dataset: an iterable, or a callable that gives one.
-      worker: whose they are.
-      workers: how many there are.
+      worker: the index of the worker.
+      workers: the number of workers.
     """
 
     dataset: Any
@@ -81,9 +81,11 @@ class DealtDataset:
     workers: int
 
     def __iter__(self) -> Iterator[Any]:
-        elements = iterate(self.dataset)
-        while len(dealt := list(itertools.islice(elements, self.workers))) == self.workers:
-            yield dealt[self.worker]
+        elements = iterate_dataset(self.dataset)
+        while (
+            len(round_of_elements := list(itertools.islice(elements, self.workers))) == self.workers
+        ):
+            yield round_of_elements[self.worker]
 
 
 class WorkerStrategy:
@@ -91,7 +93,7 @@ class WorkerStrategy:
 
     Args:
       ipu_device: a logical device of this process.
-      summation: what pipelines, and estimators that are given the strategy, add up gradients over;
+      summation: the set over which pipelines, and estimators with the strategy, add up gradients;
         None where each worker keeps its own.
 
     Raises:
@@ -100,29 +102,29 @@ class WorkerStrategy:
     """
 
     def __init__(self, ipu_device: str, summation: Summation | None):
-        check.text(ipu_device, "ipu_device")
+        check.require_text(ipu_device, "ipu_device")
         self._local = IPUStrategy(ipu_device, summation is not None)
         self.summation = summation
 
     @property
     def num_replicas_in_sync(self) -> int:
-        """How many workers there are."""
-        return instance_count()
+        """The number of workers."""
+        return count_replica_groups()
 
     @property
     def extended(self) -> Extended:
-        """What this worker does."""
-        return Extended(worker())
+        """The role of this worker."""
+        return Extended(worker_index())
 
     @contextlib.contextmanager
     def scope(self) -> Generator[Any]:
-        """The scope in which models of Keras and pipelines are trained by all workers together.
+        """Opens the scope in which all workers together train Keras models and pipelines.
 
         A pipeline that is traced here takes the chief's variables, and adds up the gradients of
         all workers once per weight update; Keras averages them. What calls optax itself adds up
         by itself: `horovod.allreduce`.
         """
-        with self._local.scope(), summation.entered(self.summation):
+        with self._local.scope(), summation.enter_summation(self.summation):
             yield self
 
     def experimental_run_v2(
@@ -136,14 +138,14 @@ class WorkerStrategy:
         Args:
           fn: any function that `ipu.compile` takes.
           args: this worker's arguments.
-          kwargs: the same by name.
+          kwargs: this worker's arguments by name.
 
         Returns:
-          What this worker has of it.
+          The result of this worker.
         """
-        check.function(fn, "fn of experimental_run_v2")
-        positional = check.sequence(args, "args of experimental_run_v2")
-        check.instance(kwargs, Mapping, "kwargs of experimental_run_v2", optional=True)
+        check.require_function(fn, "fn of experimental_run_v2")
+        positional = check.require_sequence(args, "args of experimental_run_v2")
+        check.require_instance(kwargs, Mapping, "kwargs of experimental_run_v2", optional=True)
         with self.scope():
             if isinstance(fn, CompiledFunction):
                 return fn(*positional, **dict(kwargs or {}))
@@ -152,7 +154,7 @@ class WorkerStrategy:
     run = experimental_run_v2
 
     def reduce(self, reduce_op: ReduceOp | str, value: Tree, axis: int | None = None) -> Tree:
-        """What all workers have, as one: on the host, or in a program that is being traced.
+        """Combines the values of all workers: on the host, or in a program that is being traced.
 
         Args:
           reduce_op: "SUM", "MEAN", or a `ReduceOp`.
@@ -166,50 +168,57 @@ class WorkerStrategy:
           DistributionError: (a `ValueError`) another operation.
           DistributionTypeError: (a `TypeError`) values that are no arrays.
         """
-        op = self._operation(reduce_op)
-        check.leaves(value, "reduce of a strategy")
+        op = self._parse_reduce_op(reduce_op)
+        check.require_array_leaves(value, "reduce of a strategy")
         if axis is not None:
-            check.integer(axis, "axis of reduce")
-            along = jnp.sum if op is ReduceOp.SUM else jnp.mean
-            value = jax.tree.map(lambda leaf: along(leaf, axis), value)
+            check.require_integer(axis, "axis of reduce")
+            reduce_axis = jnp.sum if op is ReduceOp.SUM else jnp.mean
+            value = jax.tree.map(lambda leaf: reduce_axis(leaf, axis), value)
         self._check_reduced(op, value)
-        if collectives.is_traced(value, "reduce of a strategy"):
-            how = cross_replica_mean if op is ReduceOp.MEAN else self._summed_in_programs
-            return jax.tree.map(how, value)
-        whole = collectives.averaged if op is ReduceOp.MEAN else collectives.summed
-        return jax.tree.map(jnp.asarray, whole(value))
+        if collectives.check_is_traced(value, "reduce of a strategy"):
+            reduce_in_program = cross_replica_mean if op is ReduceOp.MEAN else self._sum_in_program
+            return jax.tree.map(reduce_in_program, value)
+        reduce_on_host = (
+            collectives.average_over_processes
+            if op is ReduceOp.MEAN
+            else collectives.sum_over_processes
+        )
+        return jax.tree.map(jnp.asarray, reduce_on_host(value))
 
     def experimental_distribute_dataset(self, dataset: Any) -> DealtDataset:
-        """This worker's elements of a data set that all workers have: dealt one by one, in turn.
+        """Returns this worker's elements of a data set that all workers have: every n-th one.
 
         Args:
           dataset: an iterable of elements, or a callable that gives one.
         """
-        return DealtDataset(dataset, worker(), instance_count())
+        return DealtDataset(dataset, worker_index(), count_replica_groups())
 
     def update_ipu_config(self, config: IPUConfig) -> IPUConfig:
-        """Tells a configuration how many processes there are, and which this is.
+        """Sets the number of processes, and the index of this one, in a configuration.
 
         Args:
-          config: changed, and given back (fact distributed.multi_replica_config).
+          config: changed, and returned (fact distributed.multi_replica_config).
         """
-        check.instance(config, IPUConfig, "config of update_ipu_config")
+        check.require_instance(config, IPUConfig, "config of update_ipu_config")
         distribution = config.experimental.multi_replica_distribution
-        distribution.process_count, distribution.process_index = here().count, here().index
+        distribution.process_count, distribution.process_index = (
+            current_instance().count,
+            current_instance().index,
+        )
         return config
 
     def update_config_proto(self, config_proto: Any) -> Any:
-        """Gives a session's configuration back as it is: JAX has no sessions."""
+        """Returns a session's configuration unchanged, as JAX has no sessions."""
         return config_proto
 
-    def _operation(self, op: Any) -> ReduceOp:
+    def _parse_reduce_op(self, op: Any) -> ReduceOp:
         if isinstance(op, ReduceOp):
             return op
         name = op.upper() if isinstance(op, str) else op
-        return ReduceOp[check.one_of(name, ReduceOp.__members__, "reduce_op")]
+        return ReduceOp[check.require_one_of(name, ReduceOp.__members__, "reduce_op")]
 
     def _check_reduced(self, op: ReduceOp, value: Tree) -> None:
-        """Refuses what this strategy does not reduce."""
+        """Raises if this strategy does not reduce such values."""
 
-    def _summed_in_programs(self, x: Any) -> Any:
-        return x if self.summation is None else self.summation.of(x)
+    def _sum_in_program(self, x: Any) -> Any:
+        return x if self.summation is None else self.summation.sum_across_replicas(x)

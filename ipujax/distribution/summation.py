@@ -1,4 +1,4 @@
-"""What gradients are added up over in the scope of a strategy, where we apply the optimizer."""
+"""The summation of gradients over workers or replicas, in the scope of a strategy."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.cross_replica_ops import cross_replica_sum
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.join import count_replica_groups
 from ipujax.driver import tracing
-from ipujax.operators.collectives import divided
+from ipujax.operators.collectives import divide_total
 from ipujax.replication_ops import replication_index
 from lowering import ops
 
 
 class Summation(enum.Enum):
-    """Over what a program of several workers adds something up.
+    """The set over which a program of several workers adds up values.
 
     A worker is a process, with replicas of its own.
 
-    WORKERS: each worker gives the mean of its replicas.
-    REPLICAS: those of all workers.
+    WORKERS: over workers, each of which contributes the mean of its replicas.
+    REPLICAS: over the replicas of all workers.
     """
 
     WORKERS = "workers"
     REPLICAS = "replicas"
 
-    def of(self, x: Any) -> jax.Array:
-        """The sum of what the replicas of the program being traced have, like `x`."""
+    def sum_across_replicas(self, x: Any) -> jax.Array:
+        """Returns the sum of `x` over the replicas or workers of the traced program."""
         total = cross_replica_sum(x)
         if self is Summation.REPLICAS:
             return total
-        return divided(total, _replicas_of_a_worker())
+        return divide_total(total, _count_replicas_per_worker())
 
 
-def of_first_replica(root: int, x: Any) -> jax.Array:
-    """What the first replica of a worker has, on all replicas of the program being traced."""
+def broadcast_from_first_replica(root: int, x: Any) -> jax.Array:
+    """Returns a worker's first replica's value, on all replicas of the traced program."""
     array = jnp.asarray(x)
     numbers = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
-    is_root = replication_index() == root * _replicas_of_a_worker()
+    is_root = replication_index() == root * _count_replicas_per_worker()
     return cross_replica_sum(jnp.where(is_root, numbers, 0)).astype(array.dtype)
 
 
-def of_chief(x: Any) -> jax.Array:
-    """What the chief's first replica has; alone, a worker keeps what it has."""
-    return jnp.asarray(x) if _workers() == 1 else of_first_replica(0, x)
+def broadcast_from_chief(x: Any) -> jax.Array:
+    """Returns the value of the chief's first replica; with one worker, the value itself."""
+    return jnp.asarray(x) if _count_workers() == 1 else broadcast_from_first_replica(0, x)
 
 
-class _Open(threading.local):
+class _SummationScopes(threading.local):
     def __init__(self) -> None:
         self.scopes: list[Summation | None] = []
 
 
-_open = _Open()
+_open = _SummationScopes()
 
 
-def current() -> Summation | None:
-    """That of the innermost scope of this thread; None outside, and where gradients stay local."""
+def get_current_summation() -> Summation | None:
+    """Returns the innermost scope's summation in this thread; None where gradients stay local."""
     return _open.scopes[-1] if _open.scopes else None
 
 
 @contextlib.contextmanager
-def entered(summation: Summation | None) -> Generator[None]:
-    """A scope in which pipelines add up their gradients so."""
+def enter_summation(summation: Summation | None) -> Generator[None]:
+    """Opens a scope in which pipelines add up their gradients over the given set."""
     _open.scopes.append(summation)
     try:
         yield
@@ -75,11 +75,11 @@ def entered(summation: Summation | None) -> Generator[None]:
         _open.scopes.pop()
 
 
-def _replicas_of_a_worker() -> jax.Array:
-    return ops.replica_count() // _workers()
+def _count_replicas_per_worker() -> jax.Array:
+    return ops.replica_count() // _count_workers()
 
 
-def _workers() -> int:
-    """How many run the program that is being traced."""
-    frame = tracing.current()
-    return instance_count() if frame is None else frame.instances
+def _count_workers() -> int:
+    """Returns the number of workers that run the program that is being traced."""
+    frame = tracing.current_frame()
+    return count_replica_groups() if frame is None else frame.instances

@@ -1,7 +1,7 @@
-"""Values on their way between processes, carried by `jax.experimental.transfer`.
+"""Transfers arrays between processes by `jax.experimental.transfer`.
 
-Whoever has a value offers it under a number; whoever needs it asks its owner for that number, in
-either order. Nothing waits here. The numbers follow from the program's key: nobody else knows them.
+A process offers arrays under a number, and another one asks it for that number, in either order.
+Nothing waits here. The numbers follow from the program's key, so that others do not know them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils, transfer
 
-from ipujax.distribution.join import here
-from ipujax.distribution.messages import make_key, number_of, read_key
+from ipujax.distribution.join import current_instance
+from ipujax.distribution.messages import compute_offer_number, make_program_key, read_program_key
 
 _LONGEST_ADDRESS = 256
 _SOCKETS = 4
@@ -23,15 +23,15 @@ _LOOPBACK = "127.0.0.1"
 
 
 class Wire:
-    """The connections of this process with the others.
+    """The connections of this process to the others.
 
     Attributes:
-      key: the program's, which all of its processes have.
+      key: the program's key, which all of its processes have.
     """
 
     def __init__(self) -> None:
-        self.key = read_key() or _agree_on_key()
-        address = _own_address()
+        self.key = read_program_key() or _agree_on_key()
+        address = _local_address()
         client = jax.local_devices()[0].client
         self._server = transfer.start_transfer_server(
             client, f"{address}:0", [f"{address}:0"] * _SOCKETS
@@ -42,42 +42,48 @@ class Wire:
             self._server.connect(bytes(row).decode().strip()) for row in np.asarray(rows)
         ]
 
-    def offer(self, key: tuple[object, ...], arrays: Sequence[jax.Array]) -> None:
-        """Has arrays of one device ready for whoever asks for their key, once."""
-        if some := [array for array in arrays if array.size]:
-            self._server.await_pull(number_of(self.key, key), some)
+    def offer_arrays(self, key: tuple[object, ...], arrays: Sequence[jax.Array]) -> None:
+        """Offers arrays of one device to the process that asks for their key, once."""
+        if nonempty_arrays := [array for array in arrays if array.size]:
+            self._server.await_pull(compute_offer_number(self.key, key), nonempty_arrays)
 
-    def ask(
+    def request_arrays(
         self, process: int, key: tuple[object, ...], structs: Sequence[jax.ShapeDtypeStruct]
     ) -> list[jax.Array]:
-        """What a process offers, as arrays that are ready when it has come.
+        """Requests the arrays that a process offers; they become ready when they have come.
 
-        One without elements does not travel: it would never come.
+        Arrays without elements are made here: transfers of them would never end.
         """
-        some = [struct for struct in structs if struct.size]
-        come = iter(self._connections[process].pull(number_of(self.key, key), some))
-        return [next(come) if struct.size else _empty(struct) for struct in structs]
+        nonempty_structs = [struct for struct in structs if struct.size]
+        pulled_arrays = iter(
+            self._connections[process].pull(compute_offer_number(self.key, key), nonempty_structs)
+        )
+        return [
+            next(pulled_arrays) if struct.size else _make_empty_array(struct) for struct in structs
+        ]
 
 
 @functools.cache
-def wire() -> Wire:
-    """The wire of this process; all processes have to ask for theirs before one is used."""
+def get_wire() -> Wire:
+    """Returns the wire of this process; all processes have to call it before one is used."""
     return Wire()
 
 
 def _agree_on_key() -> bytes:
-    """The key that the first process makes, and JAX tells the others; all have to ask together."""
-    own = np.frombuffer(bytes.fromhex(make_key()), np.uint8)
-    return bytes(np.asarray(multihost_utils.process_allgather(own)).reshape(-1, len(own))[0])
+    """Returns the key that the first process makes; all have to call it together."""
+    local_key = np.frombuffer(bytes.fromhex(make_program_key()), np.uint8)
+    return bytes(
+        np.asarray(multihost_utils.process_allgather(local_key)).reshape(-1, len(local_key))[0]
+    )
 
 
-def _empty(struct: jax.ShapeDtypeStruct) -> jax.Array:
+def _make_empty_array(struct: jax.ShapeDtypeStruct) -> jax.Array:
     return jax.device_put(np.empty(struct.shape, struct.dtype), struct.sharding)
 
 
-def _own_address() -> str:
-    """Where other processes find this one: as near as the place where they have met."""
-    meeting, _, port = here().coordinator.rpartition(":")
+def _local_address() -> str:
+    """Returns the address at which other processes reach this one."""
+    meeting, _, port = current_instance().coordinator.rpartition(":")
     if meeting == _LOOPBACK:
         return _LOOPBACK
     if not meeting:

@@ -1,1 +1,1 @@
-"""From the user's function to something that runs: traced, lowered, compiled, called."""
+"""The path from a user's function to a compiled program: trace, lower, compile, call."""

@@ -12,37 +12,37 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
-from ipujax.checks.structures import shown
-from ipujax.distribution.holding import holder
+from ipujax.checks.structures import structure_text
+from ipujax.distribution.holding import process_holding
 from ipujax.distribution.instance import ALONE, Instance
-from ipujax.distribution.join import here
+from ipujax.distribution.join import current_instance
 from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
 from lowering import Ref, is_float0, is_ref, jaxpr, shape_of
 
-Given = tuple[tuple[object, ...], dict[str, object]]
+CallArguments = tuple[tuple[object, ...], dict[str, object]]
 """The arguments of a call: by position, and by keyword."""
 
 
 class Tree(Protocol):
-    """The structure of a pytree: JAX's own class, which has no types."""
+    """The structure of a pytree: the interface of JAX's class, which has no type annotations."""
 
     @property
     def num_leaves(self) -> int:
-        """How many there are."""
+        """The number of leaves."""
         ...
 
     def children(self) -> Sequence[Tree]:
-        """The structures inside."""
+        """Returns the structures of the children of the root."""
         ...
 
     def node_data(self) -> Any:
-        """The class of a node, and what that keeps of one: of a dict, its keys."""
+        """Returns the class of the root and its metadata: for a dict, its keys."""
         ...
 
 
 @dc.dataclass(frozen=True)
 class Chosen:
-    """Some of a function's arguments, as `jax.jit` chooses them.
+    """Some of a function's arguments, selected by position and by name as in `jax.jit`.
 
     Attributes:
       numbers: by position; negative ones count from the last argument.
@@ -52,47 +52,52 @@ class Chosen:
     numbers: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
 
-    def positions(self, count: int) -> set[int]:
-        """Which of so many arguments by position are chosen."""
+    def find_positions(self, count: int) -> set[int]:
+        """Returns which of `count` positional arguments are selected."""
         return {number % count for number in self.numbers if -count <= number < count}
 
 
 @dc.dataclass(frozen=True)
 class Static(Chosen):
-    """Which arguments are compile-time constants."""
+    """The arguments of a function that are compile-time constants."""
 
-    def split(
+    def split_arguments(
         self, args: tuple[object, ...], kwargs: dict[str, object]
-    ) -> tuple[tuple[tuple[object, ...], tuple[tuple[str, object], ...]], Given]:
-        """The static arguments, those by position and those by name, and the others."""
+    ) -> tuple[tuple[tuple[object, ...], tuple[tuple[str, object], ...]], CallArguments]:
+        """Returns the static arguments, by position and by name, and the dynamic arguments."""
         if not self.numbers and not self.names:
             return ((), ()), (args, kwargs)
-        static = self.positions(len(args))
+        static = self.find_positions(len(args))
         chosen = tuple(arg for i, arg in enumerate(args) if i in static)
         named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
-        rest = tuple(arg for i, arg in enumerate(args) if i not in static)
-        return (chosen, named), (rest, {k: v for k, v in kwargs.items() if k not in self.names})
+        dynamic_args = tuple(arg for i, arg in enumerate(args) if i not in static)
+        return (chosen, named), (
+            dynamic_args,
+            {k: v for k, v in kwargs.items() if k not in self.names},
+        )
 
-    def joined(self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: Given) -> Given:
-        """All arguments, with others in the place of the dynamic ones."""
-        static, rest = self.positions(len(args)), iter(dynamic[0])
-        positional = tuple(arg if i in static else next(rest) for i, arg in enumerate(args))
+    def merge_arguments(
+        self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: CallArguments
+    ) -> CallArguments:
+        """Returns all arguments of a call, with its dynamic ones replaced by `dynamic_positions`."""
+        static, dynamic_args = self.find_positions(len(args)), iter(dynamic[0])
+        positional = tuple(arg if i in static else next(dynamic_args) for i, arg in enumerate(args))
         return positional, {**kwargs, **dynamic[1]}
 
-    def dynamic(self, count: int) -> tuple[int, ...]:
-        """Those of so many positions that are not static."""
-        static = self.positions(count)
+    def dynamic_positions(self, count: int) -> tuple[int, ...]:
+        """Returns which of `count` positional arguments are not static."""
+        static = self.find_positions(count)
         return tuple(i for i in range(count) if i not in static)
 
-    def key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
-        """Equal for static arguments for which `jax.jit` would use what it compiled once.
+    def hash_key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
+        """Returns a key that is equal for static arguments that share one `jax.jit` compilation.
 
-        Those have equal types as well: `True`, 1 and 1.0 are three.
+        Equal keys mean equal types too: `True`, 1 and 1.0 have three keys.
 
         Raises:
-          ConfigError: (a `ValueError`) a static argument that has no hash.
+           ConfigError: (a `ValueError`) a static argument that has no hash.
         """
-        by_position, by_name = self.split(args, kwargs)[0]
+        by_position, by_name = self.split_arguments(args, kwargs)[0]
         for value in (*by_position, *(value for _, value in by_name)):
             try:
                 hash(value)
@@ -109,7 +114,7 @@ class Static(Chosen):
 
 @dc.dataclass(frozen=True, eq=False)
 class Settings:
-    """What `ipu.compile` was told about a function.
+    """The arguments of `ipu.compile` for one function.
 
     Without `replicas`, the device decides; `alone`, no other process runs it; without `gather`,
     what one process has stays there. Reports call the first of the flat arguments by `names`.
@@ -126,18 +131,18 @@ class Settings:
     names: tuple[str, ...] = ()
 
     @property
-    def among(self) -> Instance:
+    def instance(self) -> Instance:
         """This process, among those that run the program together."""
-        return ALONE if self.alone else here()
+        return ALONE if self.alone else current_instance()
 
     @property
     def has_parts(self) -> bool:
-        """Whether other processes have IPUs of the same replicas."""
-        return self.among.count > 1 and self.among.spread == "ipus"
+        """True if the IPUs of one replica are spread over several processes."""
+        return self.instance.count > 1 and self.instance.spread == "ipus"
 
-    def holders(self, leaves: Iterable[object]) -> tuple[int | None, ...]:
-        """Of each flat argument the process that alone has it, if one has."""
-        return tuple(map(holder, leaves)) if self.has_parts else ()
+    def find_holders(self, leaves: Iterable[object]) -> tuple[int | None, ...]:
+        """Returns for each flat argument the one process that holds it, or None."""
+        return tuple(map(process_holding, leaves)) if self.has_parts else ()
 
 
 @dc.dataclass(frozen=True)
@@ -152,8 +157,8 @@ class Refs:
     positions: tuple[int, ...]
     closed_over: tuple[Ref, ...]
 
-    def among(self, inputs: Sequence[object]) -> list[Ref]:
-        """All Refs of one call, in the order of the results.
+    def find_refs(self, inputs: Sequence[object]) -> list[Ref]:
+        """Returns all Refs of one call, in the order of the results.
 
         Raises:
           ConfigTypeError: (a `TypeError`) arguments that were Refs are not, or the other way round.
@@ -179,7 +184,7 @@ class Refs:
 
 @dc.dataclass(frozen=True)
 class Tangents:
-    """The arguments and results of float0, as gradients of integers are; a program has booleans.
+    """The flat arguments and results of dtype float0, which a program takes as booleans.
 
     Attributes:
       arguments: the number and the shape of each flat argument that is one.
@@ -190,24 +195,24 @@ class Tangents:
     results: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @classmethod
-    def of(cls, closed: jaxpr.ClosedJaxpr) -> Tangents:
-        """Those of a function of flat arguments."""
+    def find_float0(cls, closed: jaxpr.ClosedJaxpr) -> Tangents:
+        """Finds the float0 arguments and results of a function of flat arguments."""
         arguments, results = (
             tuple((n, shape_of(aval)) for n, aval in enumerate(avals) if is_float0(aval))
             for avals in (closed.in_avals, closed.out_avals)
         )
         return cls(arguments, results)
 
-    def taken(self, flat: list[object]) -> list[object]:
-        """Flat arguments as the program takes them."""
+    def replace_float0_arguments(self, flat: list[object]) -> list[object]:
+        """Replaces float0 arguments by the boolean zeros that the program takes."""
         for number, _ in self.arguments:
             leaf = flat[number]
             if is_float0(leaf):  # of others the program says what it wants
                 flat[number] = np.zeros(shape_of(leaf), np.bool_)
         return flat
 
-    def given(self, flat: Sequence[object]) -> list[object]:
-        """Flat results as the user gets them."""
+    def restore_float0_results(self, flat: Sequence[object]) -> list[object]:
+        """Replaces the program's boolean results by the float0 arrays that the user gets."""
         results = list(flat)
         for number, shape in self.results:
             results[number] = np.zeros(shape, jax.dtypes.float0)
@@ -216,19 +221,19 @@ class Tangents:
 
 @dc.dataclass(frozen=True)
 class Signature:
-    """How arguments and results of a user's function become flat ones, for one kind of arguments.
+    """The mapping of a user's arguments and results to flat ones, for one kind of call.
 
     Attributes:
-      name: of the program.
+      name: the name of the program.
       static: which arguments are compile-time constants.
-      positions: of the user's other arguments, but for keywords.
-      in_tree: structure of the others, `(args, kwargs)`.
-      out_tree: structure of the result.
+      positions: the positions of the user's dynamic arguments, without keywords.
+      in_tree: the structure of the dynamic arguments, `(args, kwargs)`.
+      out_tree: the structure of the result.
       donated: which flat arguments are donated.
       refs: which flat arguments are Refs, those that the function closes over included.
-      holders: of each flat argument the process that alone has it; nothing where all have all.
-      parameters: what the user's function calls the arguments at `positions`; () if unknown.
-      names: what the first of the flat arguments are called in the place of that.
+      holders: for each flat argument the only process that holds it, or None; () if all hold all.
+      parameters: the parameter names of the arguments at `find_positions`; () if unknown.
+      names: names given to the first flat arguments instead of those.
       tangents: which flat arguments and results are of float0.
     """
 
@@ -244,84 +249,88 @@ class Signature:
     names: tuple[str, ...] = ()
     tangents: Tangents = dc.field(default_factory=Tangents)
 
-    def flatten(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object]:
-        """The flat dynamic arguments of a call; the Refs that the function closes over come last.
+    def flatten_arguments(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> list[object]:
+        """Returns the flat dynamic arguments of a call, then the Refs closed over.
 
         Raises:
           ExecutableArgumentError: (a `TypeError` and `ValueError`) their structure is another one.
         """
-        leaves, structure = tree_flatten(self.static.split(args, kwargs)[1])
+        leaves, structure = tree_flatten(self.static.split_arguments(args, kwargs)[1])
         if structure != self.in_tree:
             raise ExecutableArgumentError(
-                f"`{self.name}` was lowered for arguments of structure {shown(self.in_tree)}, "
-                f"and called with {shown(structure)}: {_difference(self.in_tree, structure)}"
+                f"`{self.name}` was lowered for arguments of structure {structure_text(self.in_tree)}, "
+                f"and called with {structure_text(structure)}: {_describe_tree_difference(self.in_tree, structure)}"
             )
         flat: list[object] = [*leaves, *self.refs.closed_over]
-        return self.tangents.taken(flat) if self.tangents.arguments else flat
+        return self.tangents.replace_float0_arguments(flat) if self.tangents.arguments else flat
 
-    def unflatten(self, flat: Sequence[object]) -> object:
-        """The function's result, which the first of some flat values are."""
+    def unflatten_results(self, flat: Sequence[object]) -> object:
+        """Builds the function's result from the first of the program's flat results."""
         if self.tangents.results:
-            flat = self.tangents.given(flat)
+            flat = self.tangents.restore_float0_results(flat)
         return tree_unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
 
     def argument_names(self) -> Iterator[str]:
-        """What a user calls each flat argument: `args[0]['w']`, `kwargs['x']`."""
+        """Yields the path of each flat argument: `args[0]['w']`, `kwargs['x']`."""
         by_position, by_name = self.in_tree.children()
         for position, tree in zip(self.positions, by_position.children(), strict=True):
-            yield from (f"args[{position}]{path}" for path in _paths(tree))
-        yield from (f"kwargs{path}" for path in _paths(by_name))
+            yield from (f"args[{position}]{path}" for path in _leaf_paths(tree))
+        yield from (f"kwargs{path}" for path in _leaf_paths(by_name))
 
     def user_names(self) -> Iterator[str]:
-        """What the user calls each flat argument: `params['w']`, `x`, or as it was named."""
+        """Yields the user's name for each flat argument: `params['w']`, `x`, or a given name."""
         yield from self.names
         yield from itertools.islice(self._parameter_paths(), len(self.names), None)
 
     def _parameter_paths(self) -> Iterator[str]:
-        """What the user's function calls each flat argument."""
+        """Yields the path of each flat argument from the function's parameter names."""
         by_position, _ = self.in_tree.children()
         parameters = self.parameters or [f"args[{position}]" for position in self.positions]
         for name, tree in zip(parameters, by_position.children(), strict=True):
-            yield from (f"{name}{path}" for path in _paths(tree))
-        for name, tree in _keywords(self.in_tree).items():
-            yield from (f"{name}{path}" for path in _paths(tree))
+            yield from (f"{name}{path}" for path in _leaf_paths(tree))
+        for name, tree in _keyword_trees(self.in_tree).items():
+            yield from (f"{name}{path}" for path in _leaf_paths(tree))
 
     def result_names(self) -> Iterator[str]:
-        """What a user calls each flat result: `results`, `results[1]`."""
-        return (f"results{path}" for path in _paths(self.out_tree))
+        """Yields the path of each flat result: `results`, `results[1]`."""
+        return (f"results{path}" for path in _leaf_paths(self.out_tree))
 
 
-def _difference(expected: Tree, given: Tree) -> str:
-    """Where the structures of two calls' arguments first differ."""
-    positions, other_positions = (tree.children()[0].children() for tree in (expected, given))
+def _describe_tree_difference(expected: Tree, actual: Tree) -> str:
+    """Describes the first difference between two structures of call arguments."""
+    positions, other_positions = (tree.children()[0].children() for tree in (expected, actual))
     if len(positions) != len(other_positions):
         return f"{len(positions)} arguments by position expected, {len(other_positions)} given"
-    for number, (own, other) in enumerate(zip(positions, other_positions, strict=True)):
-        if own != other:
-            return f"argument {number} is {shown(other)}, expected {shown(own)}"
-    named, other_named = (_keywords(tree) for tree in (expected, given))
+    for number, (expected_tree, actual_tree) in enumerate(
+        zip(positions, other_positions, strict=True)
+    ):
+        if expected_tree != actual_tree:
+            return f"argument {number} is {structure_text(actual_tree)}, expected {structure_text(expected_tree)}"
+    named, other_named = (_keyword_trees(tree) for tree in (expected, actual))
     if named.keys() != other_named.keys():
         return f"keywords {sorted(named)} expected, {sorted(other_named)} given"
     name = next(name for name in named if named[name] != other_named[name])
-    other, own = shown(other_named[name]), shown(named[name])
-    return f"argument `{name}` is {other}, expected {own}"
+    actual_tree, expected_tree = structure_text(other_named[name]), structure_text(named[name])
+    return f"argument `{name}` is {actual_tree}, expected {expected_tree}"
 
 
-def _keywords(tree: Tree) -> dict[str, Tree]:
-    """The structure of each argument by keyword."""
+def _keyword_trees(tree: Tree) -> dict[str, Tree]:
+    """Returns the structure of each keyword argument by its name."""
     by_name = tree.children()[1]
     _, names = by_name.node_data()
     return dict(zip(names, by_name.children(), strict=True))
 
 
-def _paths(tree: Tree) -> list[str]:
-    """Of the leaves, as Python would look them up."""
+def _leaf_paths(tree: Tree) -> list[str]:
+    """Returns the path of every leaf of a pytree in Python's indexing syntax."""
     leaves = jax.tree.unflatten(tree, range(tree.num_leaves))
     return [keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(leaves)]
 
 
-def struct(leaf: object) -> jax.ShapeDtypeStruct | Ref:
-    """An argument's shape and dtype, weak types kept; a Ref stays what it is."""
+def shape_struct(leaf: object) -> jax.ShapeDtypeStruct | Ref:
+    """Returns an argument's shape, dtype and weak type; a Ref is returned as it is."""
     if is_ref(leaf):
         return leaf
     aval = leaf if isinstance(leaf, jaxpr.ShapedArray) else jax.typeof(leaf)

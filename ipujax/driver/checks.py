@@ -1,4 +1,4 @@
-"""The checks of what programs are asked for, on their way to the device."""
+"""The argument checks of `ipu.compile` and of compiled programs."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigError, ConfigTypeError

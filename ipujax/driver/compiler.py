@@ -1,4 +1,4 @@
-"""`ipu.compile`: traced, lowered and compiled in the style of `jax.stages`."""
+"""`ipu.compile`: traces, lowers and compiles a function in the style of `jax.stages`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypedDict, Unpack, overload
 from ipujax.checks.arrays import check
 from ipujax.checks.iterators import refuse_iterators
 from ipujax.distribution.summation import Summation
-from ipujax.distribution.summation import current as current_summation
+from ipujax.distribution.summation import get_current_summation as current_summation
 from ipujax.driver.arguments import Settings, Static
 from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
 from ipujax.driver.dispatch import Calls
@@ -22,7 +22,7 @@ from ipujax.engine.choose import check_engine
 from ipujax.errors import IPUError, MissingAttributeError
 from ipujax.scopes import current_device
 from ipujax.system.devices import SYSTEM
-from lowering import jaxpr, lists
+from lowering import jaxpr, list_in_dir
 
 
 class _Options(TypedDict, total=False):
@@ -77,7 +77,7 @@ def compile(
       donate_argnames: names of such arguments.
       name: the program's name; the function's own by default.
       replicas: how many copies of the program run; by default as many as the device has room for.
-      alone: whether, where there are other processes (`ipurun`), this one runs it without them; by
+      alone: run the program in this process only, even if `ipurun` started several; by
         default all run it together, each with so many replicas.
       gather: whether, where each process runs some IPUs (`ipurun --spread ipus`), all are given
         what a call returns; otherwise a result stays in the process that has it, for later calls
@@ -101,40 +101,40 @@ def compile(
         `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
         is an error.
     """
-    check.text(device, "the device of ipu.compile")
-    check.text(name, "the name of ipu.compile", optional=True)
+    check.require_text(device, "the device of ipu.compile")
+    check.require_text(name, "the name of ipu.compile", optional=True)
     check_engine(engine)
     if replicas is not None:
-        check.integer(replicas, "the replicas of ipu.compile", at_least=1)
-    check.flag(alone, "alone of ipu.compile")
-    check.flag(gather, "gather of ipu.compile")
+        check.require_integer(replicas, "the replicas of ipu.compile", at_least=1)
+    check.require_flag(alone, "alone of ipu.compile")
+    check.require_flag(gather, "gather of ipu.compile")
     static = read_choice(static_argnums, static_argnames, "static")
     donated = read_choice(donate_argnums, donate_argnames, "donate")
 
-    def compiled(fn: Callable[..., object]) -> CompiledFunction:
-        check.function(fn, "fn of ipu.compile")
+    def wrap_function(fn: Callable[..., object]) -> CompiledFunction:
+        check.require_function(fn, "fn of ipu.compile")
         # The very object: nobody passed a device.
-        home = (current_device() or device) if device is DEFAULT_DEVICE else device
-        constant = complete_choice(fn, static, "static")
-        given_away = complete_choice(fn, donated, "donate")
-        check_apart(constant, given_away)
+        device_name = (current_device() or device) if device is DEFAULT_DEVICE else device
+        static_arguments = complete_choice(fn, static, "static")
+        donated_arguments = complete_choice(fn, donated, "donate")
+        check_apart(static_arguments, donated_arguments)
         settings = Settings(
-            device=home,
+            device=device_name,
             engine=engine,
-            static=Static(constant.numbers, constant.names),
-            donated=given_away,
-            name=name or _name_of(fn),
+            static=Static(static_arguments.numbers, static_arguments.names),
+            donated=donated_arguments,
+            name=name or _function_name(fn),
             replicas=replicas,
             alone=alone,
             gather=gather,
         )
         return CompiledFunction(fn, settings)
 
-    return compiled if fn is None else compiled(fn)
+    return wrap_function if fn is None else wrap_function(fn)
 
 
-# What programs have, and how one comes there from a function.
-_OF_PROGRAMS = {
+# Attributes that programs have and functions do not, and how to get a program.
+_PROGRAM_ATTRIBUTE_FIXES = {
     "report": "lower it for arguments first: .lower(*args).report()",
     "as_text": "lower it for arguments first: .lower(*args).as_text()",
     "save": "compile it for arguments first: .lower(*args).compile().save(path)",
@@ -151,18 +151,18 @@ class _BoundFunction:
         return self._function(self._instance, *args, **kwargs)
 
     def trace(self, *args: object, **kwargs: object) -> Traced:
-        """As `CompiledFunction.trace`, without the instance."""
+        """Traces the method for these arguments, as `CompiledFunction.trace` does."""
         return self._function.trace(self._instance, *args, **kwargs)
 
     def lower(self, *args: object, **kwargs: object) -> Lowered:
-        """As `CompiledFunction.lower`, without the instance."""
+        """Lowers the method for these arguments, as `CompiledFunction.lower` does."""
         return self._function.lower(self._instance, *args, **kwargs)
 
 
 @check.guard
-@lists("lower", "trace")
+@list_in_dir("lower", "trace")
 class CompiledFunction:
-    """What `ipu.compile` returns."""
+    """A function that is compiled for virtual IPUs at its first call for each signature."""
 
     def __init__(self, fn: Callable[..., object], settings: Settings):
         functools.update_wrapper(self, fn, updated=())
@@ -174,12 +174,12 @@ class CompiledFunction:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
         if not jaxpr.trace_state_clean():
             return self._fn(*args, **kwargs)
-        scope = current_summation()  # which pipelines in the function obey
+        scope = current_summation()  # pipelines in the function read it
         calls = self._calls.get(scope)
         if calls is None or calls.generation != SYSTEM.generation:
             calls = self._calls[scope] = Calls(self._fn, self.lower, self._settings)
         try:
-            return calls.run(args, kwargs)
+            return calls.dispatch_call(args, kwargs)
         except (TypeError, DeprecationWarning) as error:
             self._refuse_iterators(error, args, kwargs)
             raise
@@ -195,33 +195,34 @@ class CompiledFunction:
 
     def __reduce__(self) -> Any:
         name = getattr(self, "__qualname__", "")
-        found: Any = sys.modules.get(self.__module__)
+        target: Any = sys.modules.get(self.__module__)
         for part in name.split("."):
-            found = getattr(found, part, None)
+            target = getattr(target, part, None)
         # What decorates a function is found under its name, as the function would be.
-        return name if found is self else (CompiledFunction, (self._fn, self._settings))
+        return name if target is self else (CompiledFunction, (self._fn, self._settings))
 
     def __get__(
         self, instance: object, owner: type | None = None
     ) -> CompiledFunction | _BoundFunction:
-        """A compiled method is bound like any other."""
+        """Binds a compiled method to its instance."""
         return self if instance is None else _BoundFunction(self, instance)
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Says where that is which programs have and functions have not."""
+        """Raises an `AttributeError` that says how to get this attribute from a lowered program."""
         missing = MissingAttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}", fix=_OF_PROGRAMS.get(name)
+            f"{type(self).__name__!r} object has no attribute {name!r}",
+            fix=_PROGRAM_ATTRIBUTE_FIXES.get(name),
         )
         missing.name, missing.obj = name, self  # for Python, which suggests a name that is like it
         raise missing
 
-    def calling_arguments(self, names: Sequence[str]) -> CompiledFunction:
-        """The same function, of whose flat arguments reports call the first ones so."""
+    def with_argument_names(self, names: Sequence[str]) -> CompiledFunction:
+        """Returns the same function with report names for its first flat arguments."""
         return CompiledFunction(self._fn, dc.replace(self._settings, names=tuple(names)))
 
     @property
     def program_name(self) -> str:
-        """What programs of this function are called."""
+        """The name of the programs of this function."""
         return self._settings.name
 
     @jaxpr.api_boundary
@@ -239,7 +240,7 @@ class CompiledFunction:
             raise
 
     def _refuse_iterators(self, error: Exception, args: object, kwargs: object) -> None:
-        """Says of an iterator among the arguments, which JAX does not take, what to do instead."""
+        """Raises an error with advice if an argument is an iterator, which JAX does not accept."""
         if not isinstance(error, IPUError):
             refuse_iterators(args, kwargs, self._settings.name)
 
@@ -253,8 +254,8 @@ class CompiledFunction:
         return self.trace(*args, **kwargs).lower()
 
 
-def _name_of(fn: Callable[..., object]) -> str:
-    """The name of what is called in the end; `functools.partial` has none of its own."""
+def _function_name(fn: Callable[..., object]) -> str:
+    """Returns the name of a function, or of the function inside a `functools.partial`."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", type(fn).__name__)

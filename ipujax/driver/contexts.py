@@ -1,4 +1,4 @@
-"""What of JAX's configuration programs are compiled and run under."""
+"""The parts of JAX's configuration under which programs are compiled and run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from lowering import jaxpr
 
 
 def read_compile_context() -> Hashable:
-    """Equal where the same function, for the same arguments, is compiled to the same program."""
-    return jaxpr.trace_context(), jaxpr.number_checks()
+    """Returns a key of the JAX configuration that the compiled program depends on."""
+    return jaxpr.trace_context(), jaxpr.nan_and_inf_checks()
 
 
 def convert_argument(leaf: Any) -> Any:
-    """An argument as this thread takes it, before a program with wider ones does."""
+    """Converts an argument to a JAX array under this thread's dtype settings."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)

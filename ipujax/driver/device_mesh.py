@@ -1,4 +1,4 @@
-"""Refuses compiled functions under a mesh of JAX devices that is set for all code."""
+"""Refuses to run compiled functions under a mesh of JAX devices set with `jax.set_mesh`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ipujax.errors import DeviceMeshError
 
 
 def refuse_mesh(name: str) -> None:
-    """Raises where `jax.set_mesh` has spread all that is compiled over several devices.
+    """Raises an error if `jax.set_mesh` has set a mesh of several JAX devices.
 
     Args:
-      name: of the program.
+      name: the name of the program.
 
     Raises:
-      DeviceMeshError: there.
+      DeviceMeshError: such a mesh is set.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not mesh.empty and mesh.size > 1:

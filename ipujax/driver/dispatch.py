@@ -1,4 +1,4 @@
-"""The ways of a call: through `jax.jit` while it can be, and else to an `Executable`."""
+"""Dispatches calls of compiled functions: through `jax.jit` or to an `Executable`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
 from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.options import is_logging_cycles
-from ipujax.driver.running import settled
+from ipujax.driver.running import wait_if_timed
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine.one_kernel import run_kernel
 from ipujax.system.devices import SYSTEM
@@ -21,7 +21,7 @@ from lowering import is_ref, jaxpr, keep_wide_values
 _NO_JIT = "jax_disable_jit"
 
 
-class _HostDriven(Exception):
+class _HostDrivenProgram(Exception):
     """The program being traced is not a single kernel; there is no other way out of a trace.
 
     Attributes:
@@ -44,7 +44,7 @@ class Calls:
     Args:
       fn: the function.
       lower: lowers it for arguments.
-      settings: what `ipu.compile` was told.
+      settings: the arguments of `ipu.compile`.
     """
 
     def __init__(
@@ -58,34 +58,34 @@ class Calls:
         # With an executable cache, what is compiled must be known program by program; what one
         # process alone has, argument by argument.
         is_whole = settings.engine != "replay" and not settings.has_parts
-        if is_whole and not executable_cache.activate():
+        if is_whole and not executable_cache.activate_cache():
             self._jitted = jax.jit(
-                self._inline,
+                self._lower_and_fuse,
                 static_argnums=settings.static.numbers,
                 static_argnames=settings.static.names,
                 donate_argnums=settings.donated.numbers,
                 donate_argnames=settings.donated.names or None,
             )
 
-    def run(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """Runs the function for some arguments; compiles it first if they are of a new kind."""
+    def dispatch_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Runs the function for some arguments; compiles it first for a new signature."""
         lowered, jitted = None, self._jitted
         if jaxpr.is_debugging():
             if getattr(jax.config, _NO_JIT):
                 return self._run_unjitted(args, kwargs)
-            jitted = None  # JAX would have an error without a line
+            jitted = None  # JAX's error would not name a line
         try:
             if jitted is not None:
                 if not events.ACTIVE:
                     return jitted(*args, **kwargs)
                 if not events.recording():
-                    return self._timed(jitted, args, kwargs)
-        except _HostDriven as signal:
+                    return self._run_timed(jitted, args, kwargs)
+        except _HostDrivenProgram as signal:
             self._jitted, lowered = None, signal.lowered
         except ValueError:
-            self._settings.static.key(args, kwargs)  # has words of its own
+            self._settings.static.hash_key(args, kwargs)  # raises a clearer error
             raise
-        key = self._key(args, kwargs)  # here, errors have no cause in the signal
+        key = self._signature_key(args, kwargs)  # after the `except`: no context for errors
         executable = self._executables.get(key)
         if executable is None:
             executable = (lowered or self._lower(*args, **kwargs)).compile()
@@ -93,11 +93,11 @@ class Calls:
         return executable(*args, **kwargs)
 
     def _run_unjitted(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        """Under `jax.disable_jit`: as the plain function, if that computes the same.
+        """Runs the plain function under `jax.disable_jit`, if that computes the same.
 
-        Replicas that differ, queues and what else only programs have are run as ever.
+        Programs with replicas that differ, queues and the like run compiled as usual.
         """
-        key = self._key(args, kwargs)
+        key = self._signature_key(args, kwargs)
         with jax.disable_jit(False):
             if key not in self._is_plain:
                 try:
@@ -105,49 +105,51 @@ class Calls:
                 except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
                     self._is_plain[key] = True  # looks at values, which only the plain one can
             if not self._is_plain[key]:
-                return self.run(args, kwargs)
+                return self.dispatch_call(args, kwargs)
         return self._fn(*args, **kwargs)
 
-    def _timed(
+    def _run_timed(
         self, jitted: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
     ) -> object:
         with events.span("execute", self._settings.name) as span:
             try:
-                return settled(jitted(*args, **kwargs))
-            except _HostDriven:
+                return wait_if_timed(jitted(*args, **kwargs))
+            except _HostDrivenProgram:
                 span.told = False  # nothing has been executed
                 raise
 
-    def _inline(self, *args: object, **kwargs: object) -> object:
-        """The function that `jax.jit` traces for each signature: lowered and fused on the way."""
+    def _lower_and_fuse(self, *args: object, **kwargs: object) -> object:
+        """Lowers and fuses the function for a signature, while `jax.jit` traces it."""
         if any(map(is_ref, jax.tree.leaves((args, kwargs)))):
-            raise _HostDriven(None)
+            raise _HostDrivenProgram(None)
         lowered = self._lower(*args, **kwargs)
         if not _is_plain(lowered):
-            raise _HostDriven(lowered)
-        engine_options.obey(lowered, lowered.device.config.compilation_poplar_options)
+            raise _HostDrivenProgram(lowered)
+        engine_options.apply_engine_options(
+            lowered, lowered.device.config.compilation_poplar_options
+        )
         with events.span("load", self._settings.name):
             SYSTEM.attach(lowered.device)
-        flat = lowered.signature.flatten(args, kwargs)
+        flat = lowered.signature.flatten_arguments(args, kwargs)
         execution = lowered.execution
         with keep_wide_values(wide=lowered.traced.is_wide):
-            results = run_kernel(execution.read, execution.placement, flat)
-        return lowered.signature.unflatten(results)
+            results = run_kernel(execution.engine_program, execution.placement, flat)
+        return lowered.signature.unflatten_results(results)
 
-    def _key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
+    def _signature_key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
         static = self._settings.static
-        leaves, structure = jax.tree.flatten(static.split(args, kwargs)[1])
+        leaves, structure = jax.tree.flatten(static.split_arguments(args, kwargs)[1])
         return (
-            static.key(args, kwargs),
+            static.hash_key(args, kwargs),
             structure,
             tuple(map(jax.typeof, leaves)),
-            self._settings.holders(leaves),
+            self._settings.find_holders(leaves),
             read_compile_context(),
         )
 
 
 def _is_plain(lowered: Lowered) -> bool:
-    """Whether a run takes and gives what the user's function does, and nothing happens besides."""
+    """Returns whether the user's function computes the same as a run of its program."""
     return (
         not lowered.program.draws  # from a seed, another one in each run
         and not lowered.signature.refs.closed_over

@@ -1,4 +1,4 @@
-"""What flags, log levels and the engine's options ask for before a program is compiled."""
+"""Applies flags, log levels and engine options before a program is compiled."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 
 from ipujax.errors import OutOfMemoryError
 from ipujax.report import auto_report, program_log
-from ipujax.system.poplar_options import engine_options, may_run_out_of_memory
+from ipujax.system.poplar_options import allows_out_of_memory, read_engine_options
 
 
-def obey(program: auto_report.Reportable, compilation: Mapping[str, object]) -> None:
-    """Writes and logs what is asked for about the program, and checks its memory.
+def apply_engine_options(
+    program: auto_report.Reportable, compilation: Mapping[str, object]
+) -> None:
+    """Writes the logs and reports that the options ask for, and checks the program's memory.
 
     Args:
       program: on its way to being compiled.
@@ -22,15 +24,15 @@ def obey(program: auto_report.Reportable, compilation: Mapping[str, object]) -> 
       OSError: a folder for tile mappings that cannot be written to.
     """
     program_log.write_tensor_map(program)
-    program_log.log(program)
-    options = engine_options(compilation)
-    auto_report.write(program, options)
-    if may_run_out_of_memory(options):
+    program_log.log_program(program)
+    options = read_engine_options(compilation)
+    auto_report.write_auto_report(program, options)
+    if allows_out_of_memory(options):
         return
     report = program.report()
     if not report.memory.fits:
         # Late: it needs the machine model, which most runs do not.
-        from ipujax.report.presentation.text import out_of_memory
+        from ipujax.report.presentation.text import describe_lack_of_memory
 
-        text = f"{out_of_memory(report)}\n  in:    `{report.name}`"
+        text = f"{describe_lack_of_memory(report)}\n  in:    `{report.name}`"
         raise OutOfMemoryError(text, report=report)

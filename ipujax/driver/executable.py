@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ipujax import events
 from ipujax.distribution.agree import check_agreement
-from ipujax.distribution.meeting import connect
+from ipujax.distribution.meeting import connect_meshes
 from ipujax.driver import executable_cache
 from ipujax.driver.checks import check
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
-from ipujax.driver.running import Ready
-from ipujax.engine.compilation import cost_analysis, memory_analysis
+from ipujax.driver.running import ReadyProgram
+from ipujax.engine.compilation import list_memory_analyses, sum_cost_analyses
 from ipujax.events import IpuTraceEventType
 from ipujax.host_trace import HostTrace
 from ipujax.system.log import get_logger
-from ipujax.system.options import floating_point_effective
-from lowering import ir, jaxpr, keep_wide_values, lists
+from ipujax.system.options import resolve_floating_point_behaviour
+from lowering import ir, jaxpr, keep_wide_values, list_in_dir
 
 if TYPE_CHECKING:
     from ipujax.driver.stages import Lowered
@@ -27,44 +27,46 @@ if TYPE_CHECKING:
 
 
 @check.guard
-@lists(
+@list_in_dir(
     "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
 )
 class Executable(BoundToProcess):
     """A compiled program: call it with arguments of the signature that it was lowered for.
 
     Attributes:
-      lowered: what was compiled.
-      engine: that runs it.
+      lowered: the lowered program that was compiled.
+      engine: the name of the engine that runs it.
     """
 
     def __init__(self, lowered: Lowered):
         self.lowered = lowered
         program, execution = lowered.executed_program, lowered.execution
-        if lowered.traced.settings.among.count > 1:
-            check_agreement(program.name, executable_cache.whole_text(program))
-        executable_cache.activate()
-        entry = executable_cache.entry(lowered.fingerprint)
+        if lowered.traced.settings.instance.count > 1:
+            check_agreement(program.name, executable_cache.complete_text(program))
+        executable_cache.activate_cache()
+        entry = executable_cache.cache_entry(lowered.compute_program_hash)
         cached = executable_cache.is_stored(entry)
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
         kind = "load" if cached else "compile"
-        with events.span(kind, program.name), executable_cache.watched() as lacked:
+        with events.span(kind, program.name), executable_cache.watch_cache_misses() as has_missed:
             self.engine = execution.engine
             with keep_wide_values(wide=lowered.traced.is_wide):
-                self._machine = execution.compiled(lowered.signature.donated, lowered.apart)
-            if cached and lacked():
+                self._machine = execution.compile_machine(
+                    lowered.signature.donated, lowered.process_held_values
+                )
+            if cached and has_missed():
                 events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
                 cached = False
         if lowered.options.instances > 1:
-            connect(execution.placement.meshes())
+            connect_meshes(execution.placement.replica_meshes())
         signature, host_code = lowered.signature, execution.host_code
-        traps = any(floating_point_effective(lowered.device.config)[:3])
-        self._ready = Ready(
+        traps = any(resolve_floating_point_behaviour(lowered.device.config)[:3])
+        self._ready = ReadyProgram(
             program, signature, lowered.device, self._machine, host_code, raises_faults=traps
         )
         if not cached:
-            executable_cache.store(entry, program.name)
+            executable_cache.mark_as_compiled(entry, program.name)
             text = self.as_text() if events.recording() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
         logs_cycles = is_logging_cycles(lowered.device)
@@ -85,12 +87,12 @@ class Executable(BoundToProcess):
         return self._machine.program
 
     def as_text(self) -> str:
-        """The text of the Program that runs."""
+        """Returns the text of the Program that runs."""
         return ir.to_text(self.program)
 
     @jaxpr.api_boundary
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
-        """As `Lowered.report`; needs no run."""
+        """Returns the report of `Lowered.report`; needs no run."""
         return self.lowered.report(target, host)
 
     @jaxpr.api_boundary
@@ -124,15 +126,15 @@ class Executable(BoundToProcess):
           MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
           OSError: a file that cannot be written.
         """
-        from ipujax.saved.write import save  # most runs write nothing
+        from ipujax.saved.write import save_executable  # most runs write nothing
 
         with keep_wide_values(wide=self.lowered.traced.is_wide):
-            save(self, path)
+            save_executable(self, path)
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
-        return cost_analysis(self._machine.compiled_kernels())
+        """Returns XLA's cost estimates (`flops`, `bytes accessed`), summed over the kernels."""
+        return sum_cost_analyses(self._machine.list_compiled_kernels())
 
     def memory_analysis(self) -> list[object]:
-        """XLA's memory statistics, one entry per kernel."""
-        return memory_analysis(self._machine.compiled_kernels())
+        """Returns XLA's memory statistics, one entry per kernel."""
+        return list_memory_analyses(self._machine.list_compiled_kernels())

@@ -1,4 +1,4 @@
-"""The device of a traced function, and what the compiler is told of it."""
+"""The logical device of a traced function, and the compiler options that it implies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ipujax.driver.arguments import Settings
 from ipujax.errors import ConfigError, DeviceError
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
-from ipujax.system.flags import poplar_flags
+from ipujax.system.flags import read_poplar_flags
 from ipujax.system.log import get_logger
-from ipujax.system.options import floating_point_effective, floating_point_was_assigned
-from ipujax.system.poplar_options import PARTIALS, planner_options
+from ipujax.system.options import floating_point_was_assigned, resolve_floating_point_behaviour
+from ipujax.system.poplar_options import PARTIALS, check_planner_options
 from lowering import Options, ir, jaxpr
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
@@ -26,8 +26,8 @@ class _Default(str):
 DEFAULT_DEVICE = _Default("/device:IPU:0")
 
 
-def device_of(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
-    """The logical device that a function was compiled for.
+def find_device(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
+    """Finds the logical device that a function was compiled for.
 
     Raises:
       DeviceError: if it is not an IPU, or there is no such one.
@@ -42,16 +42,16 @@ def device_of(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
     )
 
 
-def options_for(settings: Settings, device: LogicalDevice) -> Options:
-    """What the compiler is told of a program and its device."""
-    inv, div0, oflo, esr, nanoo = floating_point_effective(device.config)
-    nans, infinities = jaxpr.number_checks()
+def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options:
+    """Builds the compiler options from the settings of a function and its device."""
+    inv, div0, oflo, esr, nanoo = resolve_floating_point_behaviour(device.config)
+    nans, infinities = jaxpr.nan_and_inf_checks()
     io_tiles, norms = device.config.io_tiles, device.config.norms
     optimizations = device.config.optimizations
     return Options(
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
-        instances=settings.among.shares_of_replicas,
+        instances=settings.instance.num_replica_groups,
         name=settings.name,
         catch_invalid=inv or nans,
         catch_division=div0 or infinities,
@@ -60,12 +60,12 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
         float16_limits=floating_point_was_assigned(device.config),
         nan_on_overflow=nanoo,
         stochastic_rounding=esr,
-        partials=_partials(device),
+        partials=_partials_types(device),
         allow_recompute=device.config.allow_recompute,
         stable_statistics=norms.use_stable_statistics,
         batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
-        has_remote=_has_remote(device),
+        has_remote=_system_has_remote_memory(device),
         minimum_remote_bytes=optimizations.minimum_remote_tensor_size,
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
@@ -75,31 +75,38 @@ def options_for(settings: Settings, device: LogicalDevice) -> Options:
     )
 
 
-def _partials(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
-    """The types of partial results that the configuration asks for, by primitive."""
+def _partials_types(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
+    """Returns the configured types of partial results, by primitive."""
     config = device.config
-    given = (
+    option_sources = (
         ("dot_general", "matmuls", config.matmuls),
         ("conv_general_dilated", "convolutions", config.convolutions),
     )
-    asked = (
-        (name, planner_options(node.poplar_options, f"{where}.poplar_options").get(PARTIALS))
-        for name, where, node in given
+    requested_types = (
+        (
+            name,
+            check_planner_options(node.poplar_options, f"{option_path}.poplar_options").get(
+                PARTIALS
+            ),
+        )
+        for name, option_path, node in option_sources
     )
-    return tuple((name, _DTYPES.get(text, text)) for name, text in asked if text is not None)
+    return tuple(
+        (name, _DTYPES.get(text, text)) for name, text in requested_types if text is not None
+    )
 
 
-def check_storage(program: ir.Program, device: LogicalDevice) -> None:
-    """Looks whether what a program keeps in remote memory can be kept there.
+def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
+    """Raises an error if a program uses remote memory and the system has none.
 
     Raises:
       ConfigError: (a `ValueError`) a program with remote buffers for a system that has none, as
         `device_connection.enable_remote_buffers` says; with ALWAYS it is the one attached to.
     """
     connection = device.config.device_connection
-    if _has_remote(device):
+    if _system_has_remote_memory(device):
         return
-    stores = (node for node in ir.walk(program.body) if isinstance(node, ir.Store))
+    stores = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Store))
     if any(node.storage.remote for node in stores):
         raise ConfigError(
             f"program `{program.name}` keeps values in remote memory, and the system that it is "
@@ -111,40 +118,43 @@ def check_storage(program: ir.Program, device: LogicalDevice) -> None:
         )
 
 
-def _has_remote(device: LogicalDevice) -> bool:
-    """Whether the system that a device's programs are compiled for has remote memory."""
+def _system_has_remote_memory(device: LogicalDevice) -> bool:
+    """Returns whether the system that a device's programs are compiled for has remote memory."""
     connection = device.config.device_connection
     return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers
 
 
 def is_logging_cycles(device: LogicalDevice) -> bool:
-    """Whether `--log_cycle_count` asks for the cycles of this device's runs."""
-    return poplar_flags().log_cycle_count == device.ordinal
+    """Returns whether `--log_cycle_count` asks for the cycles of this device's runs."""
+    return read_poplar_flags().log_cycle_count == device.ordinal
 
 
-def check_queues(program: ir.Program, device: LogicalDevice, replicas: int) -> None:
-    """Tells the program's queues of its device and of its replicas in this process.
+def prepare_queues(program: ir.Program, device: LogicalDevice, replicas: int) -> None:
+    """Sets up a program's queues for its device and its replicas in this process.
 
     Raises:
       FeedError: a queue that is another device's.
     """
-    for queue in (*ir.queues(program, ir.StreamIn), *ir.queues(program, ir.StreamOut)):
+    for queue in (
+        *ir.queues_of_program(program, ir.StreamIn),
+        *ir.queues_of_program(program, ir.StreamOut),
+    ):
         queue.check_device(device.ordinal)
-    for queue in ir.queues(program, ir.StreamIn):
+    for queue in ir.queues_of_program(program, ir.StreamIn):
         queue.fetches_ahead = device.config.optimizations.prefetch_data_streams
-    for queue in ir.queues(program, ir.StreamOut):
+    for queue in ir.queues_of_program(program, ir.StreamOut):
         queue.expect(replicas)
 
 
 @functools.lru_cache(maxsize=256)
-def tell_replicas(
+def log_replica_count(
     settings: Settings, generation: int, device: LogicalDevice, ipus: int, replicas: int
 ) -> None:
-    """Logs, once for a function and a configuration, how many replicas nobody has asked for."""
+    """Logs the number of replicas if no one set it; once per function and configuration."""
     del generation  # tells configurations apart
-    here = " in this process" if settings.among.shares_of_replicas > 1 else ""
+    process_note = " in this process" if settings.instance.num_replica_groups > 1 else ""
     get_logger().info(
-        f"Program `{settings.name}` runs as {replicas} replicas{here}, each with elements of its "
+        f"Program `{settings.name}` runs as {replicas} replicas{process_note}, each with elements of its "
         f"own from infeeds, since it uses {ipus} IPU{'s' * (ipus > 1)} and {device.name} has "
         f"{device.num_ipus}"
     )

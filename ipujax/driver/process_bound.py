@@ -1,4 +1,4 @@
-"""Objects that hold what only the process that made them has, such as compiled code."""
+"""The base class of objects that cannot leave their process, such as compiled code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ipujax.errors import ConfigTypeError
 
 
 class BoundToProcess:
-    """Never changes, so that it is its own copy; it cannot be pickled."""
+    """An immutable object that is its own copy and cannot be pickled."""
 
     def __copy__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""A function on its way to the device: `Traced`, `Lowered`, `Executable`, as in `jax.stages`."""
+"""The stages of compilation, as in `jax.stages`: `Traced`, `Lowered`, `Executable`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.checks import check
 from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.options import (
-    check_queues,
-    check_storage,
-    device_of,
-    options_for,
-    tell_replicas,
+    build_compiler_options,
+    check_remote_memory,
+    find_device,
+    log_replica_count,
+    prepare_queues,
 )
-from ipujax.driver.picture import picture
+from ipujax.driver.picture import draw_program
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.execution import Execution
 from ipujax.engine.placement import Placement
 from ipujax.engine.transfers import Apart
 from ipujax.host.queues import Queue
-from ipujax.host_trace import HostTrace, checked
+from ipujax.host_trace import HostTrace, require_host_trace
 from ipujax.system.devices import SYSTEM, LogicalDevice
 from lowering import (
     Options,
     has_wide_values,
     ir,
     jaxpr,
-    lists,
+    list_in_dir,
     lower,
     ops,
     replicas_may_differ,
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
     from ipujax.targets import Target
 
 
-def _named_float0(
+def _restore_float0_avals(
     avals: Sequence[jaxpr.Aval], tangents: Sequence[tuple[int, tuple[int, ...]]]
 ) -> list[jaxpr.Aval]:
-    """Avals of flat arrays, with float0 where a program has booleans for it."""
+    """Returns the avals of flat arrays with float0 where the program has booleans."""
     shapes = dict(tangents)
     float0 = jax.dtypes.float0
     return [
@@ -59,13 +59,13 @@ def _named_float0(
 
 
 @check.guard
-@lists("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
+@list_in_dir("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
 class Traced(BoundToProcess):
     """A function traced for one signature; its device has no part in it yet.
 
     Attributes:
-      settings: what `ipu.compile` was told about the function.
+      settings: the arguments of `ipu.compile`.
       jaxpr: the function of flat arguments; the Refs that it closes over are its last ones.
       signature: how arguments and results become flat.
     """
@@ -79,32 +79,32 @@ class Traced(BoundToProcess):
 
     @functools.cached_property
     def is_wide(self) -> bool:
-        """Whether it has values of 64 bits that JAX would make of 32 now."""
+        """True if it has 64-bit values that JAX would now turn into 32-bit ones."""
         return has_wide_values(self.jaxpr)
 
     @property
     def name(self) -> str:
-        """What the program will be called."""
+        """The name that the program will have."""
         return self.settings.name
 
     @property
     def line(self) -> str:
         """`file:line (function)` where the user's function begins, or ''."""
-        name, _, place = self.jaxpr.jaxpr.debug_info.func_src_info.partition(" at ")
-        return f"{place} ({name})" if place else ""
+        name, _, source_line = self.jaxpr.jaxpr.debug_info.func_src_info.partition(" at ")
+        return f"{source_line} ({name})" if source_line else ""
 
     @property
     def in_avals(self) -> object:
         """Shapes and dtypes of the arguments, `(args, kwargs)` without the static ones."""
         tree = self.signature.in_tree
-        avals = _named_float0(self.jaxpr.in_avals, self.signature.tangents.arguments)
+        avals = _restore_float0_avals(self.jaxpr.in_avals, self.signature.tangents.arguments)
         return jax.tree.unflatten(tree, avals[: tree.num_leaves])
 
     @property
     def out_avals(self) -> object:
         """Shapes and dtypes of the result."""
         tree = self.signature.out_tree
-        avals = _named_float0(self.jaxpr.out_avals, self.signature.tangents.results)
+        avals = _restore_float0_avals(self.jaxpr.out_avals, self.signature.tangents.results)
         return jax.tree.unflatten(tree, avals[: tree.num_leaves])
 
     @property
@@ -121,30 +121,30 @@ class Traced(BoundToProcess):
           DeviceError: a device that is no IPU, or not there.
         """
         with events.span("lower", self.name):
-            device = device_of(self.settings.device, self.jaxpr)
-            options = options_for(self.settings, device)
+            device = find_device(self.settings.device, self.jaxpr)
+            options = build_compiler_options(self.settings, device)
             watch = Watch()
-            program = lower(watch.over(self.jaxpr), options)
+            program = lower(watch.watch_callbacks(self.jaxpr), options)
             replicas = program.replicas // options.instances
-            check_queues(program, device, replicas)
-            check_storage(program, device)
+            prepare_queues(program, device, replicas)
+            check_remote_memory(program, device)
         if replicas > 1 and self.settings.replicas is None:
-            tell_replicas(self.settings, SYSTEM.generation, device, program.ipus, replicas)
+            log_replica_count(self.settings, SYSTEM.generation, device, program.ipus, replicas)
         return Lowered(self, device, options, program, watch)
 
 
 @check.guard
-@lists("as_text", "compile", "device", "program", "replicas", "report", "traced")
+@list_in_dir("as_text", "compile", "device", "program", "replicas", "report", "traced")
 @dc.dataclass(frozen=True, eq=False)
 class Lowered(BoundToProcess):
     """A function lowered for one signature: the Program, ready to be read or compiled.
 
     Attributes:
-      traced: what was lowered.
+      traced: the traced function that was lowered.
       device: the logical device.
-      options: what the compiler was told.
+      options: the options of the compiler.
       program: the Program for all IPUs of the device.
-      watch: on the callbacks of the program.
+      watch: records what the program's callbacks raise.
     """
 
     traced: Traced
@@ -157,14 +157,14 @@ class Lowered(BoundToProcess):
         return f"<Lowered {self.program!r} for {self.device.name}>"
 
     def _repr_html_(self) -> str:
-        """A drawing, for notebooks."""
-        return picture(self.program)
+        """Returns a drawing for notebooks."""
+        return draw_program(self.program)
 
     def __str__(self) -> str:
         return self.as_text().rstrip("\n")
 
     def as_text(self, *, origins: bool = False) -> str:
-        """The Program, one step per line; stable for equal programs.
+        """Returns the Program as text, one step per line; equal programs have equal texts.
 
         Args:
           origins: end each step with the user's `file:line`.
@@ -173,39 +173,41 @@ class Lowered(BoundToProcess):
 
     @property
     def replicas(self) -> int:
-        """Those that run in this process."""
+        """The number of replicas that run in this process."""
         return self.program.replicas // self.options.instances
 
     @property
     def signature(self) -> Signature:
-        """How arguments and results become flat."""
+        """The mapping of arguments and results to flat ones."""
         return self.traced.signature
 
     @functools.cached_property
     def has_equal_replicas(self) -> bool:
-        """Whether all replicas do the same: how many there are changes no number."""
+        """True if all replicas compute the same, so that their number changes no result."""
         if self.program.draws or self.options.instances > 1:
             return False
         return not replicas_may_differ(self.traced.jaxpr, self.options.batch_norm_group)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the user's function, called as it is, does the same."""
+        """True if calling the user's function directly gives the same results."""
         return self.has_equal_replicas and not self.program.faults
 
     @functools.cached_property
     def executed_program(self) -> ir.Program:
-        """The Program that runs: of one replica, where all would do the same."""
+        """The Program that runs: that of one replica if all replicas compute the same."""
         if self.program.replicas == 1 or not self.has_equal_replicas:
             return self.program
         options = dc.replace(self.options, replicas=1, on_pass=None)
-        return lower(self.watch.over(self.traced.jaxpr), options)
+        return lower(self.watch.watch_callbacks(self.traced.jaxpr), options)
 
     @functools.cached_property
     def execution(self) -> Execution:
-        """How the program runs."""
+        """The engine and the JAX devices that run the program."""
         settings, first = self.traced.settings, self.device.first
-        return Execution(self.executed_program, settings.engine, first, self.watch, settings.among)
+        return Execution(
+            self.executed_program, settings.engine, first, self.watch, settings.instance
+        )
 
     @property
     def placement(self) -> Placement:
@@ -213,17 +215,17 @@ class Lowered(BoundToProcess):
         return self.execution.placement
 
     @property
-    def apart(self) -> Apart:
-        """What of the arguments and results one process alone has."""
+    def process_held_values(self) -> Apart:
+        """The arguments and results that only one process holds."""
         settings, signature = self.traced.settings, self.signature
-        held = {n: holder for n, holder in enumerate(signature.holders) if holder is not None}
+        holder_of = {n: holder for n, holder in enumerate(signature.holders) if holder is not None}
         stay = settings.has_parts and not settings.gather
-        return Apart(held, signature.out_tree.num_leaves if stay else 0)
+        return Apart(holder_of, signature.out_tree.num_leaves if stay else 0)
 
-    def fingerprint(self) -> str:
-        """A text that tells what is compiled from everything else that could be."""
+    def compute_program_hash(self) -> str:
+        """Returns a hash of everything that compilation depends on."""
         engine, config = self.execution.engine, self.device.config
-        return executable_cache.fingerprint(self.executed_program, engine, config)
+        return executable_cache.compute_fingerprint(self.executed_program, engine, config)
 
     @jaxpr.api_boundary
     def compile(self) -> Executable:
@@ -238,12 +240,12 @@ class Lowered(BoundToProcess):
             say that this is an error.
           ConfigError: (a `ValueError`) engine options that ipujax knows, with wrong values.
         """
-        engine_options.obey(self, self.device.config.compilation_poplar_options)
+        engine_options.apply_engine_options(self, self.device.config.compilation_poplar_options)
         return Executable(self)
 
     @jaxpr.api_boundary
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
-        """What the program would cost on a chip; modelled when first asked for.
+        """Returns the modelled cost of the program on a chip; modelled at the first call.
 
         Args:
           target: a chip or its name; that of `IPUConfig.ipu_model` by default.
@@ -253,16 +255,16 @@ class Lowered(BoundToProcess):
           TargetError: (a `ValueError`) a target that does not exist.
           ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
-        from ipujax.report.make import chip_of
+        from ipujax.report.make import choose_chip
 
-        report = self._report_on(chip_of(self.device.config, target))
-        return report if host is None else dc.replace(report, host=checked(host))
+        report = self._report_on(choose_chip(self.device.config, target))
+        return report if host is None else dc.replace(report, host=require_host_trace(host))
 
     @functools.cached_property
-    def modelled(self) -> ir.Program:
-        """The Program that reports are about, without what the machine does by itself.
+    def modelled_program(self) -> ir.Program:
+        """The Program that reports describe, without the emulation of the machine's numerics.
 
-        Only CPUs and GPUs need number formats and faults to compute as it does.
+        Number formats and faults are emulated on CPUs and GPUs only, to compute as an IPU does.
         """
         if not self.program.emulates:
             return self.program
@@ -278,17 +280,17 @@ class Lowered(BoundToProcess):
         from ipujax.report.advice.change import Source  # most runs need no model
         from ipujax.report.make import make_report
 
-        inputs, signature = [*map(int, self.modelled.inputs)], self.signature
-        places = dict(zip(inputs, signature.argument_names(), strict=False))
+        inputs, signature = [*map(int, self.modelled_program.inputs)], self.signature
+        argument_paths = dict(zip(inputs, signature.argument_names(), strict=False))
         names = dict(zip(inputs, signature.user_names(), strict=False))
         results, device = tuple(signature.result_names()), self.device
         source = Source(self.traced.jaxpr, self._modelled_options)
         return functools.cache(
             lambda chip: make_report(
-                self.modelled,
+                self.modelled_program,
                 device.config,
                 chip,
-                places,
+                argument_paths,
                 device.ladder,
                 names,
                 results,

@@ -1,4 +1,4 @@
-"""What is known while `ipu.compile` traces a user's function: a stack of frames per thread."""
+"""The state while `ipu.compile` traces a user's function: a stack of frames per thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Frame:
       instances: how many processes will run it together.
 
     Attributes:
-      instances: as given.
+      instances: how many processes will run the function together.
       enqueues: each outfeed with the user's line that enqueued to it.
       loops: the trip counts of the repeating loops around what is traced now, the innermost last;
         None for one that is known at run time only.
@@ -33,37 +33,37 @@ class Frame:
         self.scopes = contextlib.ExitStack()
 
     def enqueues_to(self, queue: Queue) -> bool:
-        """Whether the function has enqueued to this queue so far."""
-        return any(queue is other for other, _ in self.enqueues)
+        """Returns whether the function has enqueued to this queue so far."""
+        return any(queue is enqueued_queue for enqueued_queue, _ in self.enqueues)
 
 
-def current() -> Frame | None:
-    """The innermost function being traced in this thread, if any."""
+def current_frame() -> Frame | None:
+    """Returns the innermost function being traced in this thread, or None."""
     frames = getattr(_local, "frames", None)
     return frames[-1] if frames else None
 
 
 def note_enqueue(queue: Queue, line: str) -> None:
     """Remembers that the function being traced enqueues to a queue."""
-    frame = current()
+    frame = current_frame()
     if frame is not None:
         frame.enqueues.append((queue, line))
 
 
 @contextlib.contextmanager
-def loop(count: int | None) -> Generator[None]:
-    """What is traced inside is the body of a loop: `count` times, None if unknown."""
-    around = current() or Frame()  # or nobody asks
-    around.loops.append(count)
+def trace_loop_body(count: int | None) -> Generator[None]:
+    """Marks what is traced in this block as the body of a loop of `count` iterations, or None."""
+    enclosing_frame = current_frame() or Frame()  # outside a trace, nobody reads it
+    enclosing_frame.loops.append(count)
     try:
         yield
     finally:
-        around.loops.pop()
+        enclosing_frame.loops.pop()
 
 
 @contextlib.contextmanager
-def frame(instances: int) -> Generator[Frame]:
-    """The frame of one trace."""
+def open_frame(instances: int) -> Generator[Frame]:
+    """Opens the frame of one trace and closes it with its scopes."""
     if not hasattr(_local, "frames"):
         _local.frames = []
     new = Frame(instances)

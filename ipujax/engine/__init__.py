@@ -1,1 +1,1 @@
-"""The readers of a Program that run it: kernels on JAX devices, queues on the host."""
+"""The engines that run a Program: kernels on JAX devices, queues on the host."""

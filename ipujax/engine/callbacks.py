@@ -1,7 +1,7 @@
-"""What the user's Python raised while a program called it.
+"""The errors that a user's Python callbacks raise while a program calls them.
 
-XLA keeps nothing of an exception but its text. So each callback of a program is called through a
-`_Watched`, which remembers what it raised.
+XLA keeps only the text of an exception. So each callback of a program is called through a
+`_WatchedCallback`, which remembers what it raised.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 class Watch:
-    """The callbacks of one program.
+    """The callbacks of one program, and the exceptions that they raised in the current run.
 
     Attributes:
       is_needed: whether it has any.
@@ -29,45 +29,54 @@ class Watch:
         self.is_needed = False
         self._raised: list[tuple[BaseException, str]] = []
 
-    def over(self, closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
-        """A jaxpr whose callbacks are watched."""
+    def watch_callbacks(self, closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
+        """Returns a jaxpr whose callbacks report their exceptions to this watch."""
         self.is_needed = calls_back(closed.jaxpr)
-        return exchange_callbacks(closed, lambda function, line: _Watched(self, function, line))
+        return exchange_callbacks(
+            closed, lambda function, line: _WatchedCallback(self, function, line)
+        )
 
-    def begin(self) -> None:
-        """The program starts."""
+    def clear_errors(self) -> None:
+        """Forgets the exceptions of earlier runs, before a run starts."""
         self._raised.clear()
 
-    def note(self, error: BaseException, line: str) -> None:
-        """A callback raised, called at a line of the user's."""
+    def record_error(self, error: BaseException, line: str) -> None:
+        """Records the exception of a callback and the user's line that called it."""
         self._raised.append((error, line))
 
-    def failure(self, program: str, wrong: Exception) -> BaseException | None:
-        """What to raise for what XLA raised, with its cause; None if no callback is the reason.
+    def explain_xla_error(self, program: str, xla_error: Exception) -> BaseException | None:
+        """Returns the error to raise for an XLA error; None if no callback is its reason.
 
         Args:
           program: its name.
-          wrong: XLA's error.
+          xla_error: XLA's error.
         """
         if self._raised:
             error, line = self._raised[0]
             self._raised.clear()
             if not isinstance(error, Exception):
                 return error  # an interrupt
-            where = _innermost(traceback.extract_tb(error.__traceback__))
+            location = _innermost_user_frame(traceback.extract_tb(error.__traceback__))
             called = f", called at {line}" if line else ""
-            return _ours(program, f"{type(error).__name__}: {error}", where + called, error)
-        if not self.is_needed or "CpuCallback" not in str(wrong):
+            return _callback_error(
+                program, f"{type(error).__name__}: {error}", location + called, error
+            )
+        if not self.is_needed or "CpuCallback" not in str(xla_error):
             return None
         frames = [
-            traceback.FrameSummary(f, int(n), name) for f, n, name in _FRAME.findall(str(wrong))
+            traceback.FrameSummary(f, int(n), name) for f, n, name in _FRAME.findall(str(xla_error))
         ]
-        return _ours(program, str(wrong).rstrip().rpartition("\n")[2], _innermost(frames), wrong)
+        return _callback_error(
+            program,
+            str(xla_error).rstrip().rpartition("\n")[2],
+            _innermost_user_frame(frames),
+            xla_error,
+        )
 
 
 @dc.dataclass(frozen=True)
-class _Watched:
-    """A callback that tells its watch what it raises."""
+class _WatchedCallback:
+    """A callback that reports its exceptions to a watch."""
 
     watch: Watch
     function: Any
@@ -77,21 +86,25 @@ class _Watched:
         try:
             return self.function(*operands)
         except BaseException as error:
-            self.watch.note(error, self.line)
+            self.watch.record_error(error, self.line)
             raise
 
 
-def _innermost(frames: Sequence[traceback.FrameSummary]) -> str:
-    """The user's innermost frame; the innermost of all, if none is his."""
+def _innermost_user_frame(frames: Sequence[traceback.FrameSummary]) -> str:
+    """Returns the user's innermost frame as text, or the innermost of all frames."""
     users = [frame for frame in frames if jaxpr.is_user_file(frame.filename)]
     frame = (users or list(frames))[-1:]
-    return "".join(f"{each.filename}:{each.lineno} ({each.name})" for each in frame)
+    return "".join(
+        f"{user_frame.filename}:{user_frame.lineno} ({user_frame.name})" for user_frame in frame
+    )
 
 
-def _ours(program: str, what: str, where: str, cause: BaseException) -> CallbackError:
+def _callback_error(
+    program: str, description: str, location: str, cause: BaseException
+) -> CallbackError:
     error = CallbackError(
-        f"`{program}`: Python code that it calls on the host raised {what}",
-        where=where,
+        f"`{program}`: Python code that it calls on the host raised {description}",
+        where=location,
         fix="mend that code; the program can be called again",
     )
     error.__cause__ = cause

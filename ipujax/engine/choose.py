@@ -1,4 +1,4 @@
-"""Picks the faster reader for the devices and the program at hand."""
+"""Chooses the faster engine for a program and its devices."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import jax
 
-from ipujax.engine.lanes import cores_of
+from ipujax.engine.lanes import count_lane_cores
 from ipujax.engine.placement import Placement
 from ipujax.errors import ConfigError
-from lowering import count_operations, ir, merging_pays, schedules, size_in_bytes
+from lowering import count_operations, ir, is_merging_faster, schedules, size_in_bytes
 
 # Tasks of so many operations take some ms: their kernels cost nothing to dispatch, and what XLA
 # does on one core in one of them goes on beside another.
@@ -26,7 +26,7 @@ _ACCELERATOR_OPERATIONS_PER_SECOND = 5e13
 
 
 def check_engine(engine: str) -> str:
-    """The engine's name, if there is such an engine.
+    """Returns the engine's name, or raises an error if there is no such engine.
 
     Raises:
       ConfigError: otherwise.
@@ -37,13 +37,13 @@ def check_engine(engine: str) -> str:
 
 
 def choose_engine(engine: str, program: ir.Program, placement: Placement) -> str:
-    """`fused` or `replay`, whichever is faster if the user leaves it to us.
+    """Returns `fused` or `replay`: the user's choice, or for `auto` the faster one.
 
     One device gains nothing from separate kernels, but for pipelines of heavy tasks, which several
     cores run side by side. With several devices, `replay` wins where the work that can overlap is
     longer than the extra dispatches take.
     """
-    if placement.processes and placement.ipus > 1:
+    if placement.process_of_ipu and placement.ipus > 1:
         if engine == "fused":
             raise ConfigError(
                 "engine='fused' runs a program on one device, and the IPUs of this one are spread "
@@ -53,21 +53,21 @@ def choose_engine(engine: str, program: ir.Program, placement: Placement) -> str
     if engine != "auto":
         return engine
     if placement.uses_one_device or placement.ipus == 1:
-        return "replay" if _lanes_pay(program, placement) else "fused"
-    saved, kernels = _overlapped_seconds(program)
-    for node in _pipelines(program.body):
-        more, dispatched = _overlapped_in(node)
-        saved, kernels = saved + more, kernels + dispatched
+        return "replay" if _is_faster_in_threads(program, placement) else "fused"
+    saved, kernels = _loop_free_overlap(program)
+    for node in _list_pipelines(program.body):
+        pipeline_seconds, pipeline_kernels = _pipeline_overlap(node)
+        saved, kernels = saved + pipeline_seconds, kernels + pipeline_kernels
     return "replay" if saved > 2 * DISPATCH_SECONDS * kernels else "fused"
 
 
 def spreading_pays(program: ir.Program) -> bool:
-    """Whether replicas that have devices of their own are faster than side by side on one.
+    """Returns whether replicas run faster on devices of their own than on a single one.
 
-    There, they are an axis of arrays, and each operation is one for all of them. CPU devices are
+    On one device the replicas are an array axis, with one operation for all. CPU devices are
     the same cores, and a kernel on several ones has to be dealt out and met at.
     """
-    kernels = [n.kernel for n in ir.walk(program.body) if isinstance(n, ir.Execute)]
+    kernels = [n.kernel for n in ir.walk_nodes(program.body) if isinstance(n, ir.Execute)]
     operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
     if jax.default_backend() == "cpu":
         return operations >= HEAVY_OPERATIONS
@@ -75,53 +75,55 @@ def spreading_pays(program: ir.Program) -> bool:
     return saved > 2 * DISPATCH_SECONDS * program.replicas * len(kernels)
 
 
-def _lanes_pay(program: ir.Program, placement: Placement) -> bool:
-    """Whether the stages of all pipelines are better replayed by several threads."""
-    nodes = _pipelines(program.body)
-    several = cores_of(placement) > 1 and placement.replicas == 1
+def _is_faster_in_threads(program: ir.Program, placement: Placement) -> bool:
+    """Returns whether the stages of all pipelines run faster when several threads replay them."""
+    nodes = _list_pipelines(program.body)
+    several = count_lane_cores(placement) > 1 and placement.replicas == 1
     return several and bool(nodes) and all(_is_heavy(program, node) for node in nodes)
 
 
 def _is_heavy(program: ir.Program, node: ir.Pipeline) -> bool:
-    kernels = [n.kernel for n in ir.walk(node.body) if isinstance(n, ir.Execute)]
+    kernels = [n.kernel for n in ir.walk_nodes(node.body) if isinstance(n, ir.Execute)]
     tasks = sum(isinstance(step, ir.Task) for step in node.body.steps)
     operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
     size = sum(size_in_bytes(program.avals[c.initial]) for c in node.carry)
-    if operations < HEAVY_OPERATIONS * max(tasks, 1) or merging_pays(operations, size):
+    if operations < HEAVY_OPERATIONS * max(tasks, 1) or is_merging_faster(operations, size):
         return False
-    overlapped, _ = _overlapped_in(node)
-    return overlapped > 0.25 * node.schedule.micro_batches * sum(map(_seconds, kernels))
+    overlapped, _ = _pipeline_overlap(node)
+    return overlapped > 0.25 * node.schedule.micro_batches * sum(
+        map(_estimate_kernel_seconds, kernels)
+    )
 
 
-def _pipelines(body: ir.Sequence) -> list[ir.Pipeline]:
-    return [node for node in ir.walk(body) if isinstance(node, ir.Pipeline)]
+def _list_pipelines(body: ir.Sequence) -> list[ir.Pipeline]:
+    return [node for node in ir.walk_nodes(body) if isinstance(node, ir.Pipeline)]
 
 
-def _seconds(kernel: ir.Kernel) -> float:
+def _estimate_kernel_seconds(kernel: ir.Kernel) -> float:
     rate = OPERATIONS_PER_SECOND.get(jax.default_backend(), _ACCELERATOR_OPERATIONS_PER_SECOND)
     return count_operations(kernel.jaxpr.jaxpr) / rate
 
 
-def _overlapped_in(node: ir.Pipeline) -> tuple[float, int]:
-    """Time that the tasks of a pipeline run side by side, and how many kernels that takes."""
+def _pipeline_overlap(node: ir.Pipeline) -> tuple[float, int]:
+    """Returns the seconds of overlap between a pipeline's tasks, and its number of kernels."""
     schedule = node.schedule
     seconds = {phase: [0.0] * schedule.stages for phase in schedules.Phase}
     kernels = 0
     for task in node.body.steps:
         if isinstance(task, ir.Task):
-            steps = [n.kernel for n in ir.walk(task.body) if isinstance(n, ir.Execute)]
+            steps = [n.kernel for n in ir.walk_nodes(task.body) if isinstance(n, ir.Execute)]
             phase = schedules.Phase(task.spec.kind.value)
-            seconds[phase][task.spec.stage] = sum(map(_seconds, steps))
+            seconds[phase][task.spec.stage] = sum(map(_estimate_kernel_seconds, steps))
             kernels += len(steps)
     total = schedule.micro_batches * sum(map(sum, seconds.values()))
     makespan = schedules.simulate(schedule, seconds).makespan
     return total - makespan, schedule.micro_batches * kernels
 
 
-def _overlapped_seconds(program: ir.Program) -> tuple[float, int]:
-    """Time that kernels of different IPUs could run side by side, and how many kernels there are.
+def _loop_free_overlap(program: ir.Program) -> tuple[float, int]:
+    """Returns the seconds that kernels of different IPUs could overlap, and how many there are.
 
-    Over one pass of the program, pipelines left aside.
+    Counts one pass of the program, without its pipelines.
     """
     kernels = 0
     total = 0.0
@@ -130,7 +132,7 @@ def _overlapped_seconds(program: ir.Program) -> tuple[float, int]:
     for node in _outside_pipelines(program.body):
         if isinstance(node, ir.Execute):
             kernels += 1
-            seconds = _seconds(node.kernel)
+            seconds = _estimate_kernel_seconds(node.kernel)
             ready = max((finish.get(value, 0.0) for value in node.reads), default=0.0)
             end = max(ready, free[node.ipu]) + seconds
             free[node.ipu] = end
@@ -143,5 +145,5 @@ def _outside_pipelines(body: ir.Sequence) -> Iterator[ir.Node]:
     for node in body.steps:
         if not isinstance(node, ir.Pipeline):
             yield node
-            for inner in ir.bodies(node):
-                yield from _outside_pipelines(inner.sequence)
+            for nested_body in ir.bodies_of_node(node):
+                yield from _outside_pipelines(nested_body.sequence)

@@ -1,6 +1,6 @@
-"""Everything of a program that XLA compiles: listed while the program is made ready, then compiled.
+"""Collects every function that a program has XLA compile, and compiles them together.
 
-Whatever a run does to arrays is one of these functions or a transfer, which needs no compiling;
+A run only calls these functions and transfers, which need no compiling;
 so no call of a program compiles, not the first one either.
 """
 
@@ -16,18 +16,18 @@ import numpy as np
 
 from ipujax.engine.lanes import host_cores
 from ipujax.host.session import Leaf
-from lowering import has_sub_byte_elements, is_number, size_of
+from lowering import has_sub_byte_elements, is_numeric_dtype, size_of
 
 Struct = jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct]
-"""What XLA is told of an operand: of an array, or of a list of them."""
+"""The shape, dtype and sharding of an operand, or of each array of a list."""
 
 
 class Compiled:
-    """A function that XLA compiles before it is called.
+    """A function that XLA compiles before its first call.
 
     Args:
       jitted: the function.
-      structs: what it is called with, on the devices that it runs on.
+      structs: the shapes, dtypes and shardings of its operands.
       waits: whether a call ends with the computation.
     """
 
@@ -42,7 +42,7 @@ class Compiled:
 
     def __call__(self, *operands: Any) -> list[jax.Array]:
         """Runs it on arrays of JAX's, committed to its devices or to none."""
-        executable = self._executable or self.compile()
+        executable = self._executable or self.compile_function()
         results = (self._jitted if self._is_called_by_jit else executable)(*operands)
         if self._empty:
             results = self._with_shards(results)
@@ -58,41 +58,41 @@ class Compiled:
         return self._with_shards(results) if self._empty else results
 
     def _with_shards(self, results: Sequence[jax.Array]) -> list[jax.Array]:
-        """The results, with others in the place of those of several devices without elements.
+        """Replaces empty results on several devices, which XLA does not shard as JAX expects.
 
-        XLA gives each device the whole of such an array, whatever JAX says of it.
+        XLA replicates such an array on each device, whatever sharding JAX reports.
         """
         arrays = list(results)
         for number in self._empty:
             result = arrays[number]
             # NumPy's need no compiling, but NumPy knows no keys.
-            zeros: Any = np.zeros if is_number(result.dtype) else jnp.zeros
+            zeros: Any = np.zeros if is_numeric_dtype(result.dtype) else jnp.zeros
             arrays[number] = jax.device_put(zeros(result.shape, result.dtype), result.sharding)
         return arrays
 
-    def lower(self) -> jax.stages.Lowered:
-        """Traces it, unless that has been done."""
+    def lower_function(self) -> jax.stages.Lowered:
+        """Traces and lowers the function, unless that has been done."""
         if self._lowered is None:
             self._lowered = self._jitted.lower(*self._structs)
         return self._lowered
 
-    def compile(self) -> jax.stages.Compiled:
-        """Compiles it, unless that has been done."""
+    def compile_function(self) -> jax.stages.Compiled:
+        """Compiles the function, unless that has been done."""
         if self._executable is None:
-            lowered = self.lower()
+            lowered = self.lower_function()
             self._executable = lowered.compile()
             results = jax.tree.leaves(lowered.out_info)
-            homes = jax.tree.leaves(self._executable.output_shardings)
+            shardings = jax.tree.leaves(self._executable.output_shardings)
             self._empty = [
                 number
-                for number, (result, home) in enumerate(zip(results, homes, strict=True))
-                if not size_of(result) and home.num_devices > 1
+                for number, (result, sharding) in enumerate(zip(results, shardings, strict=True))
+                if not size_of(result) and sharding.num_devices > 1
             ]
         return self._executable
 
 
 class Compilation:
-    """The functions of one program.
+    """All functions of one program that XLA compiles.
 
     Args:
       waits: whether their calls end with the computation, as collectives of several processes need
@@ -103,22 +103,22 @@ class Compilation:
         self._waits = waits
         self._functions: list[Compiled] = []
 
-    def add(
+    def add_function(
         self, function: Callable[..., Any], structs: Sequence[Struct], **options: Any
     ) -> Compiled:
-        """A function that will be ready when the program is.
+        """Adds a function that will be compiled when `compile_all` is called.
 
         Args:
-          function: of flat arrays.
+          function: a function of flat arrays.
           structs: the arrays that it is called with, see `Placement.struct`.
-          options: of `jax.jit`.
+          options: options of `jax.jit`.
         """
-        added = Compiled(jax.jit(function, **options), structs, self._waits)
-        self._functions.append(added)
-        return added
+        compiled_function = Compiled(jax.jit(function, **options), structs, self._waits)
+        self._functions.append(compiled_function)
+        return compiled_function
 
-    def finish(self) -> None:
-        """Compiles all of them: XLA, in threads, while Python lowers the next ones.
+    def compile_all(self) -> None:
+        """Compiles all functions: XLA works in threads while Python lowers the next ones.
 
         XLA does not use all cores for a single one.
         """
@@ -126,23 +126,23 @@ class Compilation:
         try:
             compiled: list[Future[jax.stages.Compiled]] = []
             for function in self._functions:
-                function.lower()
-                compiled.append(pool.submit(function.compile))
+                function.lower_function()
+                compiled.append(pool.submit(function.compile_function))
             for future in compiled:
                 future.result()
         finally:
-            pool.shutdown(cancel_futures=True)  # after a failure, what nobody needs any more
+            pool.shutdown(cancel_futures=True)  # after a failure, drop the rest
 
 
-def cost_analysis(kernels: Sequence[Compiled]) -> dict[str, float]:
-    """XLA's cost estimates, summed over some functions."""
+def sum_cost_analyses(kernels: Sequence[Compiled]) -> dict[str, float]:
+    """Sums XLA's cost estimates over some functions."""
     total: dict[str, float] = {}
     for kernel in kernels:
-        for key, value in (kernel.compile().cost_analysis() or {}).items():
+        for key, value in (kernel.compile_function().cost_analysis() or {}).items():
             total[key] = total.get(key, 0.0) + float(value)
     return total
 
 
-def memory_analysis(kernels: Sequence[Compiled]) -> list[object]:
-    """XLA's memory statistics of each function."""
-    return [kernel.compile().memory_analysis() for kernel in kernels]
+def list_memory_analyses(kernels: Sequence[Compiled]) -> list[object]:
+    """Returns XLA's memory statistics of each function."""
+    return [kernel.compile_function().memory_analysis() for kernel in kernels]

@@ -1,7 +1,7 @@
-"""What a program runs on the host that may fail there: tables, callbacks, compiled functions.
+"""The host code of a program that may fail: embedding tables, callbacks, custom operations.
 
-XLA says neither which operation failed nor where it is. So these programs are waited for, and what
-XLA raises becomes an error of ours, with XLA's as its cause.
+XLA does not say which operation failed or where. So these programs are waited for, and what
+XLA raises becomes an error of ipujax, with XLA's error as its cause.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 import jax
 
 from ipujax.engine.callbacks import Watch
-from ipujax.operators.custom.error import failure
+from ipujax.operators.custom.error import custom_op_error
 from lowering import ir, jaxpr, ops
 
 
 @dc.dataclass(frozen=True)
 class HostCode:
-    """What one program runs on the host.
+    """The tables, callbacks and custom operations that one program runs on the host.
 
     Attributes:
       program: its name.
-      tables: those of the host embeddings that it uses.
+      tables: the tables of the host embeddings that it uses.
       custom: its custom operations.
-      watch: on its callbacks.
+      watch: records what its callbacks raise.
     """
 
     program: str
@@ -34,22 +34,22 @@ class HostCode:
     watch: Watch
 
     @classmethod
-    def of(cls, program: ir.Program, watch: Watch) -> HostCode:
-        """Looks through a program."""
-        nodes = [n for n in ir.walk(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
+    def collect_host_code(cls, program: ir.Program, watch: Watch) -> HostCode:
+        """Collects the host code of a program."""
+        nodes = [n for n in ir.walk_nodes(program.body) if isinstance(n, (ir.Execute, ir.HostCall))]
         bodies = [node.kernel.jaxpr.jaxpr for node in nodes]
         tables = dict.fromkeys(t for body in bodies for t in ops.tables_of(body))
         custom = tuple(op for body in bodies for op in ops.user_ops_of(body))
         return cls(program.name, tuple(tables), custom, watch)
 
     def __bool__(self) -> bool:
-        """Whether there is any."""
+        """Returns whether the program runs any host code that may fail."""
         return bool(self.tables or self.custom) or self.watch.is_needed
 
-    def run(
+    def run_and_explain(
         self, machine: Callable[[list[Any]], list[jax.Array]], flat: list[Any]
     ) -> list[jax.Array]:
-        """The program's results.
+        """Runs the program, and turns XLA's errors in its host code into errors with a cause.
 
         Args:
           machine: runs the program.
@@ -65,26 +65,28 @@ class HostCode:
             return machine(flat)
         for table in self.tables:
             table.check_registered()
-        self.watch.begin()
+        self.watch.clear_errors()
         try:
             results = jax.block_until_ready(machine(flat))
             if self.watch.is_needed:
                 jax.effects_barrier()  # nothing else waits for those without results
             return results
-        except jax.errors.JaxRuntimeError as wrong:
+        except jax.errors.JaxRuntimeError as xla_error:
             jaxpr.forget_effects()
-            ours = self._explained(wrong)
+            ours = self._explain_error(xla_error)
             if ours is None:
                 raise
-            raise ours from ours.__cause__ or wrong
+            raise ours from ours.__cause__ or xla_error
 
-    def _explained(self, wrong: Exception) -> BaseException | None:
+    def _explain_error(self, xla_error: Exception) -> BaseException | None:
         for table in self.tables:
             # XLA has nothing but the text of what the table raised.
-            if table.failure is not None and str(table.failure) in str(wrong):
+            if table.failure is not None and str(table.failure) in str(xla_error):
                 ours, table.failure = table.failure, None
                 return ours.with_traceback(None)
-        raised = self.watch.failure(self.program, wrong)
+        raised = self.watch.explain_xla_error(self.program, xla_error)
         if raised is not None or not self.custom:
             return raised
-        return failure(f"`{self.program}`, which calls custom operations,", wrong, self.custom)
+        return custom_op_error(
+            f"`{self.program}`, which calls custom operations,", xla_error, self.custom
+        )

@@ -28,13 +28,13 @@ INTERRUPT_SECONDS = 1.0
 
 
 def host_cores() -> int:
-    """The cores of the host that this process may use."""
+    """Returns the number of host cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-def cores_of(placement: Placement) -> int:
-    """The cores that lanes may share: the host's, where one CPU device stands for all IPUs."""
+def count_lane_cores(placement: Placement) -> int:
+    """Returns how many cores lanes may share: the host's, if one CPU device runs all IPUs."""
     if jax.default_backend() != "cpu" or not placement.uses_one_device:
         return 1
     return host_cores()
@@ -52,30 +52,31 @@ def run_lanes(lanes: Sequence[Iterable[Step]], do: Callable[[Step], None]) -> bo
     """
     run = _Lanes(do)
     workers: list[Worker] = []
-    others: list[Future[None]] = []
+    futures: list[Future[None]] = []
     try:
         workers += (Worker("ipujax-lane") for _ in lanes[1:])
-        contexts = [worker.submit(jaxpr.trace_context) for worker in workers]
+        contexts = [worker.submit_task(jaxpr.trace_context) for worker in workers]
         if any(context.result() != jaxpr.trace_context() for context in contexts):
             return False
-        others = [
-            worker.submit(run.lane, steps) for worker, steps in zip(workers, lanes[1:], strict=True)
+        futures = [
+            worker.submit_task(run.run_lane, steps)
+            for worker, steps in zip(workers, lanes[1:], strict=True)
         ]
-        run.lane(lanes[0])
-        for other in others:
-            other.result()
+        run.run_lane(lanes[0])
+        for future in futures:
+            future.result()
     except BaseException as error:
-        run.fail(error)
-        wait(others, timeout=None if isinstance(error, Exception) else INTERRUPT_SECONDS)
+        run.end_lanes(error)
+        wait(futures, timeout=None if isinstance(error, Exception) else INTERRUPT_SECONDS)
         raise
     finally:
         for worker in workers:
-            worker.stop()
+            worker.stop_after_tasks()
     return True
 
 
 class _Lanes:
-    """What the lanes know of one another: how far each micro-batch is, and the first failure."""
+    """The shared state of the lanes: the progress of each micro-batch, and the first failure."""
 
     def __init__(self, do: Callable[[Step], None]):
         self.do = do
@@ -83,7 +84,7 @@ class _Lanes:
         self.turn = threading.Condition()
         self.failure: BaseException | None = None
 
-    def lane(self, steps: Iterable[Step]) -> None:
+    def run_lane(self, steps: Iterable[Step]) -> None:
         """Runs one lane's steps, each once its micro-batch is there.
 
         Raises:
@@ -99,7 +100,7 @@ class _Lanes:
             try:
                 self.do(step)
             except BaseException as error:
-                self.fail(error)
+                self.end_lanes(error)
                 raise
             with self.turn:
                 self.done[number] += 1
@@ -107,8 +108,8 @@ class _Lanes:
                     del self.done[number]
                 self.turn.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Ends all lanes, each after the step that it is at."""
+    def end_lanes(self, error: BaseException) -> None:
+        """Ends all lanes after their current steps."""
         with self.turn:
             self.failure = self.failure or error
             self.turn.notify_all()

@@ -1,4 +1,4 @@
-"""What XLA compiles for a streamed loop: its chunks."""
+"""The kernels of a streamed loop that XLA compiles: its chunks of iterations."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Index = jax.Array | int
 FEW = 16
 
 
-def capacities(loop: StreamedLoop) -> Sequence[int]:
-    """Iterations that the buffers of a loop's chunks hold, the fewest first.
+def choose_capacities(loop: StreamedLoop) -> Sequence[int]:
+    """Returns how many iterations the buffers of a loop's chunks hold, smallest first.
 
     As many as the loop has, a power of two so that equal kernels are found again by XLA's cache;
-    few and many where nobody knows.
+    a small and a large one if the count is unknown.
     """
     count = loop.node.count
     if not loop.ins or count == 0:
@@ -51,70 +51,81 @@ class LoopKernel:
     compiled: Compiled
     bring: Callable[..., Sequence[jax.Array]]
 
-    def __call__(self, count: int, held: Arrays, elements: Sequence[np.ndarray]) -> list[jax.Array]:
-        """Runs it.
+    def __call__(
+        self, count: int, resident: Arrays, elements: Sequence[np.ndarray]
+    ) -> list[jax.Array]:
+        """Runs a chunk of iterations.
 
         Args:
           count: iterations.
-          held: loop variables and constants.
+          resident: loop variables and constants, which are on the devices.
           elements: of the infeeds, NumPy's arrays.
         """
-        iterations, *brought = self.bring(np.int32(count), *elements)
-        return self.compiled(iterations, *held, *brought)
+        iterations, *moved = self.bring(np.int32(count), *elements)
+        return self.compiled(iterations, *resident, *moved)
 
-    def direct(self, count: int, held: Arrays, elements: Sequence[np.ndarray]) -> list[jax.Array]:
-        """The same in a fraction of the time, if nothing is committed to a device."""
-        return self.compiled.from_numpy(np.int32(count), *held, *elements)
+    def run_uncommitted(
+        self, count: int, resident: Arrays, elements: Sequence[np.ndarray]
+    ) -> list[jax.Array]:
+        """Runs a chunk through jit's fast path, for arguments that are committed to no device."""
+        return self.compiled.from_numpy(np.int32(count), *resident, *elements)
 
 
-def of_chunks(loop: StreamedLoop, capacity: int) -> LoopKernel:
-    """At most so many iterations, whose loop variables are donated."""
+def build_chunk_kernel(loop: StreamedLoop, capacity: int) -> LoopKernel:
+    """Builds the kernel of at most `capacity` iterations, whose loop variables are donated."""
     placement, machine = loop.placement, loop.machine
     avals = machine.program.avals
     leaves = [(step, avals[value]) for step, value in loop.taken]
-    held = [
-        machine.struct(value, loop.ipu)
+    resident_structs = [
+        machine.value_struct(value, loop.ipu)
         for value in (*(c.initial for c in loop.node.carry), *loop.consts)
     ]
-    count = placement.struct(np.int32(1), loop.ipu, None)
-    elements = [placement.struct(_rows(step, a, capacity), loop.ipu, 1) for step, a in leaves]
-    in_axes: list[Axis] = [None, *[0] * len(held), *[1] * len(leaves)]
+    count = placement.array_struct(np.int32(1), loop.ipu, None)
+    elements = [
+        placement.array_struct(_chunk_leaf_aval(step, a, capacity), loop.ipu, 1)
+        for step, a in leaves
+    ]
+    in_axes: list[Axis] = [None, *[0] * len(resident_structs), *[1] * len(leaves)]
     out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[1] * len(loop.sent)]
-    whole = placement.replicated(partial(loop.chunk, capacity), loop.ipu, in_axes, out_axes)
+    replicated_chunk = placement.replicate_function(
+        partial(loop.compute_chunk, capacity), loop.ipu, in_axes, out_axes
+    )
     donated = tuple(range(1, 1 + len(loop.node.carry)))
     return LoopKernel(
-        machine.compilation.add(
-            whole,
-            [count, *held, *elements],
+        machine.compilation.add_function(
+            replicated_chunk,
+            [count, *resident_structs, *elements],
             donate_argnums=donated,
-            out_shardings=placement.result_homes(loop.ipu, out_axes),
+            out_shardings=placement.result_shardings(loop.ipu, out_axes),
         ),
-        machine.bringing([count, *elements], loop.ipu),
+        machine.build_host_to_ipu([count, *elements], loop.ipu),
     )
 
 
-def _rows(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int) -> jaxpr.Aval:
-    """One replica's leaf of an infeed: of as many iterations as a chunk may have."""
+def _chunk_leaf_aval(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int) -> jaxpr.Aval:
+    """Returns the aval of one replica's infeed leaf for as many iterations as a chunk holds."""
     shape = aval.shape if step.count is None else aval.shape[1:]
     return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
 
 
-def element(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
-    """An iteration's element, or its `count` stacked ones."""
+def take_element(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
+    """Takes the element of one iteration, or its `count` stacked elements."""
     if count is None:
         return lax.dynamic_index_in_dim(leaf, index, keepdims=False)
     return lax.dynamic_slice_in_dim(leaf, index * count, count)
 
 
 def row_shape(step: ir.StreamOut, aval: jaxpr.Aval) -> tuple[int, ...]:
-    """The shape of one of the elements that an iteration sends."""
+    """Returns the shape of one of the elements that an iteration sends."""
     shape = shape_of(aval)
     return shape if step.count is None else shape[1:]
 
 
-def with_row(step: ir.StreamOut, whole: jax.Array, row: jax.Array, index: Index) -> jax.Array:
-    """The buffer with what an iteration sends; with its last element, if the buffer has one."""
+def write_sent_row(
+    step: ir.StreamOut, buffer: jax.Array, row: jax.Array, index: Index
+) -> jax.Array:
+    """Writes what an iteration sends into a buffer; a one-row buffer keeps the last element."""
     rows = row[None] if step.count is None else row
-    if whole.shape[0] == 1:
+    if buffer.shape[0] == 1:
         return rows[-1:]
-    return lax.dynamic_update_slice_in_dim(whole, rows, index * rows.shape[0], 0)
+    return lax.dynamic_update_slice_in_dim(buffer, rows, index * rows.shape[0], 0)

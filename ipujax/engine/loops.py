@@ -1,4 +1,4 @@
-"""Streams a loop with queues, in chunks inside XLA.
+"""Runs a loop with queues in chunks of iterations inside XLA, streaming its elements.
 
 A chunk is `kernel(carry, buffers[K], k)` with k known at run time, so one compilation serves all
 chunks. The first chunks are small, so that results of a short loop are seen while it runs; later
@@ -20,8 +20,15 @@ import numpy as np
 from jax import lax
 
 from ipujax.engine import loop_kernels
-from ipujax.engine.loop_kernels import Arrays, Index, LoopKernel, element, row_shape, with_row
-from ipujax.engine.storage import load
+from ipujax.engine.loop_kernels import (
+    Arrays,
+    Index,
+    LoopKernel,
+    row_shape,
+    take_element,
+    write_sent_row,
+)
+from ipujax.engine.storage import load_stored_value
 from ipujax.errors import OutOfRangeError
 from ipujax.host.session import Session
 from lowering import ir, jaxpr, size_in_bytes
@@ -44,7 +51,7 @@ State = tuple[list[jax.Array], list[jax.Array]]
 
 
 def is_streamable(node: ir.Repeat) -> bool:
-    """Whether a loop's body is, on one IPU: take elements, run one kernel, send results."""
+    """Returns whether a loop only takes elements, runs one kernel and sends results, on one IPU."""
     steps = [s for s in node.body.steps if isinstance(s, (ir.Execute, ir.StreamIn, ir.StreamOut))]
     if len(steps) < len(node.body.steps) or node.slices or node.stacks:
         return False
@@ -53,13 +60,13 @@ def is_streamable(node: ir.Repeat) -> bool:
 
 
 class StreamedLoop:
-    """One loop of a program, as a step of the machine that runs it.
+    """One loop of a program as a step of the machine that runs it.
 
     Args:
       machine: runs the program.
       node: the loop; `is_streamable`.
       trips: reads the trip count.
-      capacities: iterations that the buffers of a chunk hold; found out by default.
+      capacities: iterations that the buffers of a chunk hold; computed by default.
     """
 
     def __init__(
@@ -79,26 +86,27 @@ class StreamedLoop:
         self.kernels = [step for step in steps if isinstance(step, ir.Execute)]
         users = (*node.carry, *self.ins, *self.outs, *self.kernels)
         self.ipu = next((user.ipu for user in users), ir.IpuId(0))
-        inside = {*(c.entering for c in node.carry), *ir.writes(node.body)}
-        used = (*ir.reads(node.body), *(c.leaving for c in node.carry))
+        inside = {*(c.entering for c in node.carry), *ir.values_written(node.body)}
+        used = (*ir.values_read(node.body), *(c.leaving for c in node.carry))
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
         self.fitting = 0  # iterations of a chunk, by the last measurement
-        self.lent = [c for c in node.carry if not self.is_ours(c)]
-        self.copies = machine.copying([c.initial for c in self.lent], self.ipu)
-        self.capacities = capacities or loop_kernels.capacities(self)
+        self.lent = [c for c in node.carry if not self.may_overwrite(c)]
+        self.copies = machine.build_copier([c.initial for c in self.lent], self.ipu)
+        self.capacities = capacities or loop_kernels.choose_capacities(self)
         self.chunk_kernels = {
-            capacity: loop_kernels.of_chunks(self, capacity) for capacity in self.capacities
+            capacity: loop_kernels.build_chunk_kernel(self, capacity)
+            for capacity in self.capacities
         }
         self.single: StreamedLoop | None = None
         if node.single is not None:
-            each = self.ins[0].count or 1
-            rows = [capacity * each for capacity in self.capacities]
+            elements_per_iteration = self.ins[0].count or 1
+            rows = [capacity * elements_per_iteration for capacity in self.capacities]
             self.single = StreamedLoop(machine, node.single, trips, rows)
 
     # --- what one iteration does ----------------------------------------------------------------
 
-    def iteration(self, carry: Arrays, consts: Arrays, elements: Arrays) -> State:
-        """The loop variables after one iteration, and what it sends."""
+    def compute_iteration(self, carry: Arrays, consts: Arrays, elements: Arrays) -> State:
+        """Computes one iteration: its loop variables, and the values that it sends."""
         values = dict(zip(self.consts, consts, strict=True))
         values.update(zip((c.entering for c in self.node.carry), carry, strict=True))
         values.update(zip((value for _, value in self.taken), elements, strict=True))
@@ -109,49 +117,58 @@ class StreamedLoop:
         leaving = [values[c.leaving] for c in self.node.carry]
         return leaving, [values[value] for _, value in self.sent]
 
-    def chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
-        """`count` iterations; elements and results have a leading axis of the chunk's capacity.
+    def compute_chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
+        """Computes `count` iterations on buffers with a leading axis of the chunk's capacity.
 
         Gives `count` back as well: ready when the chunk is, and never donated.
         """
-        carry, consts, buffers = self.split(flat)
+        carry, consts, buffers = self.split_operands(flat)
         avals = [(step, self.machine.program.avals[value]) for step, value in self.sent]
         sent = [
-            jnp.zeros((self.kept(step, capacity), *row_shape(step, aval)), aval.dtype)
+            jnp.zeros(
+                (self.count_results_to_send(step, capacity), *row_shape(step, aval)), aval.dtype
+            )
             for step, aval in avals
         ]
 
-        def body(index: jax.Array, state: State) -> State:
+        def compute_and_write(index: jax.Array, state: State) -> State:
             carry, sent = state
-            carry, results = self.iteration(carry, consts, self.rows(buffers, index))
+            carry, results = self.compute_iteration(
+                carry, consts, self.take_elements(buffers, index)
+            )
             rows = zip(self.sent, sent, results, strict=True)
-            return carry, [with_row(step, whole, row, index) for (step, _), whole, row in rows]
+            return carry, [
+                write_sent_row(step, buffer, row, index) for (step, _), buffer, row in rows
+            ]
 
-        carry, sent = lax.fori_loop(0, count, body, (list(carry), sent))
+        carry, sent = lax.fori_loop(0, count, compute_and_write, (list(carry), sent))
         return [count, *carry, *sent]
 
-    def rows(self, buffers: Arrays, index: Index) -> list[jax.Array]:
-        """What one iteration takes of each buffer."""
+    def take_elements(self, buffers: Arrays, index: Index) -> list[jax.Array]:
+        """Takes the elements of one iteration from the buffers."""
         leaves = zip(self.taken, buffers, strict=True)
-        return [element(leaf, index, step.count) for (step, _), leaf in leaves]
+        return [take_element(leaf, index, step.count) for (step, _), leaf in leaves]
 
     @property
     def capacity(self) -> int:
-        """Iterations of one chunk at most, for loops of any length."""
-        each = max([step.count or 1 for step in self.ins], default=1)
-        depths = [(step.queue.prefetch_depth or CHUNK_ELEMENTS) // each for step in self.ins]
+        """The largest number of iterations in one chunk, for loops of any length."""
+        elements_per_iteration = max([step.count or 1 for step in self.ins], default=1)
+        depths = [
+            (step.queue.prefetch_depth or CHUNK_ELEMENTS) // elements_per_iteration
+            for step in self.ins
+        ]
         avals = self.machine.program.avals
         sizes = [size_in_bytes(avals[value]) for _, value in (*self.taken, *self.sent)]
         size = max(sizes, default=0)
         fitting = CHUNK_BYTES // (max(size, 1) * self.placement.replicas)
         return max(1, min(CHUNK_ELEMENTS, fitting, *depths))
 
-    def kept(self, step: ir.StreamOut, capacity: int) -> int:
-        """Results of a chunk that its outfeed wants: all of them, or the last."""
+    def count_results_to_send(self, step: ir.StreamOut, capacity: int) -> int:
+        """Returns how many results of a chunk its outfeed wants: all of them, or the last."""
         return 1 if step.queue.keeps_last else capacity * (step.count or 1)
 
-    def split(self, flat: Arrays) -> tuple[Arrays, Arrays, Arrays]:
-        """Loop variables, constants, and the leaves of infeeds, among flat operands."""
+    def split_operands(self, flat: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        """Splits flat operands into loop variables, constants and infeed leaves."""
         first = len(self.node.carry)
         second = first + len(self.consts)
         return flat[:first], flat[first:second], flat[second:]
@@ -162,34 +179,36 @@ class StreamedLoop:
         """Runs the whole loop."""
         run = _Run(self, values, session)
         try:
-            run.finish()
+            run.run_all_iterations()
         finally:
             for feeder in run.feeders:
-                feeder.close()
+                feeder.return_unused_elements()
         for c, value in zip(self.node.carry, run.carry, strict=True):
             values[c.final, c.ipu] = value
 
-    def constants(self, values: Values) -> list[jax.Array]:
-        """What the loop reads but does not change."""
-        return [load(values[value, self.ipu]) for value in self.consts]
+    def load_constants(self, values: Values) -> list[jax.Array]:
+        """Loads the values that the loop reads and does not change."""
+        return [load_stored_value(values[value, self.ipu]) for value in self.consts]
 
-    def is_ours(self, c: ir.Carry) -> bool:
-        """Whether nobody else has an initial value's buffer, as what was put away may."""
+    def may_overwrite(self, c: ir.Carry) -> bool:
+        """Returns whether the loop may overwrite the buffer of an initial value."""
         return c.initial in self.spare and c.initial not in self.machine.stored
 
-    def own(self, values: Values) -> list[jax.Array]:
-        """The initial values, to be donated from iteration to iteration; the caller's stay his."""
+    def take_initial_carry(self, values: Values) -> list[jax.Array]:
+        """Returns initial values that may be donated; those of the caller are copied."""
         carry: dict[int, jax.Array] = {}
         for c in self.node.carry:
-            place = c.initial, c.ipu
-            carry[c.initial] = load(values.pop(place) if c.initial in self.spare else values[place])
+            value_key = c.initial, c.ipu
+            carry[c.initial] = load_stored_value(
+                values.pop(value_key) if c.initial in self.spare else values[value_key]
+            )
         copies = self.copies(*(carry[c.initial] for c in self.lent))
-        owned = dict(zip((c.entering for c in self.lent), copies, strict=True))
-        return [owned.get(c.entering, carry[c.initial]) for c in self.node.carry]
+        copy_of = dict(zip((c.entering for c in self.lent), copies, strict=True))
+        return [copy_of.get(c.entering, carry[c.initial]) for c in self.node.carry]
 
 
 class _Run:
-    """One execution of a streamed loop: how far it is, and how large its chunks are now.
+    """One run of a streamed loop: its progress and its current chunk size.
 
     Attributes:
       feeders: what reads each infeed.
@@ -200,13 +219,15 @@ class _Run:
     def __init__(self, loop: StreamedLoop, values: Values, session: Session):
         self.loop, self.session = loop, session
         self.count = int(loop.trips(values))
-        self.carry = loop.own(values)
-        self.feeders = [session.feeder_of_loop(s.queue, s.count or 1) for s in loop.ins]
+        self.carry = loop.take_initial_carry(values)
+        self.feeders = [session.make_loop_feeder(s.queue, s.count or 1) for s in loop.ins]
         loops = [loop] if loop.single is None else [loop, loop.single]
-        self.consts = {each: each.constants(values) for each in loops}
+        self.consts = {
+            streamed_loop: streamed_loop.load_constants(values) for streamed_loop in loops
+        }
         # What the user has committed to a device was compiled otherwise by jit.
-        held = itertools.chain(self.carry, *self.consts.values())
-        self.direct = loop.placement.is_default and not any(x.committed for x in held)
+        resident = itertools.chain(self.carry, *self.consts.values())
+        self.direct = loop.placement.is_default and not any(x.committed for x in resident)
         fitting = [capacity for capacity in loop.capacities if capacity >= self.count]
         self.capacity = fitting[0] if fitting else loop.capacities[-1]
         # A short loop that is run again needs no small chunks to find out how long it takes.
@@ -221,91 +242,95 @@ class _Run:
         self.running: collections.deque[jax.Array] = collections.deque()
         self.clock = time.perf_counter()
 
-    def finish(self) -> None:
+    def run_all_iterations(self) -> None:
         """Runs all iterations."""
-        self.request()
+        self.request_chunk()
         while self.done < self.count:
             # A chunk may run in several pieces, as its elements come.
             if len(self.planned) < max(1, self.ahead):
-                self.request()
-            waited = [feeder.wait() // feeder.each for feeder in self.feeders]
+                self.request_chunk()
+            waited = [feeder.wait_for_iterations() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
-                self.dispatch(ready)
+                self.dispatch_chunk(ready)
             else:
-                self.one_by_one()
+                self.run_by_elements()
                 ready = 1
             self.done += ready
             self.planned[0] -= ready
             if not self.planned[0]:
                 self.planned.popleft()
-            self.session.interrupts.check()
-            self.adapt(ready)
+            self.session.interrupts.handle_delayed_interrupt()
+            self.adapt_chunk_size(ready)
 
-    def one_by_one(self) -> None:
-        """An iteration whose elements have not come all at once: through what is there, in turn."""
+    def run_by_elements(self) -> None:
+        """Runs one iteration element by element, as its elements arrive one at a time."""
         single, (feeder, *_) = self.loop.single, self.feeders
-        taken = 0
-        while taken < feeder.each:
-            waited = [f.wait() for f in self.feeders]
-            ready = min(feeder.each - taken, *waited)
+        num_taken = 0
+        while num_taken < feeder.each:
+            waited = [f.wait_for_iterations() for f in self.feeders]
+            ready = min(feeder.each - num_taken, *waited)
             if not ready or single is None:
-                self.stop(waited, taken)
-            leaves = [leaf for f in self.feeders for leaf in f.leaves(ready)]
+                self.raise_end_of_data(waited, num_taken)
+            leaves = [leaf for f in self.feeders for leaf in f.take_iterations(ready)]
             kernel = single.chunk_kernels[self.capacity * feeder.each]
-            self.launch(single, kernel, ready, leaves)
-            taken += ready
+            self.launch_chunk(single, kernel, ready, leaves)
+            num_taken += ready
 
-    def request(self) -> None:
-        """Has the next chunk's elements fetched."""
+    def request_chunk(self) -> None:
+        """Requests the elements of the next chunk from the feeders."""
         size = min(self.size, self.capacity, self.count - self.requested)
         if size > 0:
             self.requested += size
             self.planned.append(size)
             for feeder in self.feeders:
-                feeder.request(size * feeder.each, self.capacity * feeder.each)
+                feeder.request_elements(size * feeder.each, self.capacity * feeder.each)
 
-    def dispatch(self, ready: int) -> None:
-        """Sends off the next iterations, one chunk."""
-        leaves = [leaf for f in self.feeders for leaf in f.leaves(ready * f.each)]
-        self.launch(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
+    def dispatch_chunk(self, ready: int) -> None:
+        """Dispatches the next `ready` iterations as one chunk."""
+        leaves = [leaf for f in self.feeders for leaf in f.take_iterations(ready * f.each)]
+        self.launch_chunk(self.loop, self.loop.chunk_kernels[self.capacity], ready, leaves)
 
-    def launch(
+    def launch_chunk(
         self, loop: StreamedLoop, kernel: LoopKernel, count: int, elements: list[np.ndarray]
     ) -> None:
         """Dispatches a kernel for a chunk of `count` iterations."""
-        run = kernel.direct if self.direct else kernel
+        run = kernel.run_uncommitted if self.direct else kernel
         token, *results = run(count, (*self.carry, *self.consts[loop]), elements)
         self.running.append(token)
         self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
         for step in loop.outs:
             leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            leaves = [self.loop.placement.parted(leaf) for leaf in leaves]
-            self.session.collector(step.queue).send(step.structure, leaves, loop.kept(step, count))
+            leaves = [self.loop.placement.local_part(leaf) for leaf in leaves]
+            self.session.collector(step.queue).send_results(
+                step.structure, leaves, loop.count_results_to_send(step, count)
+            )
         for feeder in self.feeders:
-            feeder.completed()
+            feeder.forget_takings()
 
-    def adapt(self, ready: int) -> None:
-        """Waits for an earlier chunk, and sizes the next for about `CHUNK_SECONDS`."""
+    def adapt_chunk_size(self, ready: int) -> None:
+        """Waits for an earlier chunk, and sizes the next one for about `CHUNK_SECONDS`."""
         while len(self.running) > self.ahead:
             self.running.popleft().block_until_ready()
         if not self.ahead:
-            self.session.flush()
+            self.session.deliver_all_results()
             return
-        now = time.perf_counter()
-        elapsed, self.clock = now - self.clock, now
+        current_time = time.perf_counter()
+        elapsed, self.clock = current_time - self.clock, current_time
         fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
         if self.loop.placement.spans_processes:
             fitting = self.capacity  # all have to take the same chunks, whatever their clocks say
         self.loop.fitting = fitting
         self.size = max(1, min(fitting, GROWTH * self.size, self.capacity))
 
-    def stop(self, waited: list[int], taken: int) -> NoReturn:
-        """Raises what a data set that stopped short, `taken` elements into an iteration, says."""
+    def raise_end_of_data(self, waited: list[int], num_taken: int) -> NoReturn:
+        """Raises the error of a data set that ended `num_taken` elements into an iteration."""
         feeder = self.feeders[waited.index(0)]
-        error = feeder.exhausted(feeder.each, taken)  # one iteration's, to be the whole loop's
+        error = feeder.make_exhausted_error_of_iteration(
+            feeder.each, num_taken
+        )  # one iteration's, to be the whole loop's
         structure = self.loop.node.loop
         if isinstance(error, OutOfRangeError) and structure is not None:
             carried = jax.tree.unflatten(structure, self.carry[: structure.num_leaves])
-            error = self.session.of_the_loop(error, self.count, self.done, carried)
+            error = self.session.convert_to_loop_error(error, self.count, self.done, carried)
         raise error

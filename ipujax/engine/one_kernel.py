@@ -1,4 +1,4 @@
-"""Programs of a single kernel are plain JAX functions, which `jax.jit` can take whole."""
+"""Runs programs of a single kernel as plain JAX functions, which `jax.jit` can trace."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.placement import Device, Placement, struct_of
+from ipujax.engine.placement import Device, Placement, make_shape_struct
 from lowering import ir, jaxpr
 
 
@@ -20,11 +20,15 @@ def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -
         if isinstance(node, ir.Execute):
             closed = node.kernel.jaxpr
 
-            def kernel(*operands: jax.Array, closed: jaxpr.ClosedJaxpr = closed) -> list[jax.Array]:
+            def run_only_kernel(
+                *operands: jax.Array, closed: jaxpr.ClosedJaxpr = closed
+            ) -> list[jax.Array]:
                 return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
             shared = [None] * len(node.reads)
-            function = placement.replicated(kernel, 0, shared, [0] * len(node.writes))
+            function = placement.replicate_function(
+                run_only_kernel, 0, shared, [0] * len(node.writes)
+            )
             results = function(*[values[value] for value in node.reads])
             if placement.replicas > 1:
                 results = [result[0] for result in results]
@@ -33,11 +37,11 @@ def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -
 
 
 class OneKernel:
-    """A program of a single kernel on JAX's first device, ready once `compilation` is finished.
+    """A program of a single kernel on JAX's first device; call it after compiling.
 
     Args:
       program: fused.
-      placement: of its only IPU.
+      placement: the device of its only IPU.
       donated: which flat arguments may be overwritten.
     """
 
@@ -45,9 +49,9 @@ class OneKernel:
         self.program = program
         self.compilation = Compilation()
         avals = [program.avals[value] for value in program.inputs]
-        self._kernel = self.compilation.add(
+        self._kernel = self.compilation.add_function(
             lambda *flat: run_kernel(program, placement, flat),
-            [struct_of(aval.shape, aval, None) for aval in avals],
+            [make_shape_struct(aval.shape, aval, None) for aval in avals],
             donate_argnums=donated,
         )
 
@@ -60,15 +64,15 @@ class OneKernel:
         try:
             return self._kernel(*flat)
         except ValueError:  # JAX's own compiled functions insist on their device
-            home = jax.local_devices()[0]
-            if not any(_is_elsewhere(x, home) for x in flat):
+            device = jax.local_devices()[0]
+            if not any(_is_elsewhere(x, device) for x in flat):
                 raise
-        return self._kernel(*jax.device_put(flat, home))
+        return self._kernel(*jax.device_put(flat, device))
 
-    def compiled_kernels(self) -> list[Compiled]:
-        """The kernel."""
+    def list_compiled_kernels(self) -> list[Compiled]:
+        """Returns the program's only kernel."""
         return [self._kernel]
 
 
-def _is_elsewhere(value: object, home: Device) -> bool:
-    return isinstance(value, jax.Array) and value.committed and value.devices() != {home}
+def _is_elsewhere(value: object, device: Device) -> bool:
+    return isinstance(value, jax.Array) and value.committed and value.devices() != {device}

@@ -1,7 +1,7 @@
 """Replays a pipeline: the tasks of all micro-batches, in the order of its schedule.
 
 Every micro-batch has its own values, which its tasks drop as soon as none of its later tasks reads
-them; what is left between tasks is what the schedule's FIFOs hold. Kernels are only dispatched
+them; the values kept between tasks are those in the schedule's FIFOs. Kernels are only dispatched
 here, so those of independent tasks overlap as far as the devices let them.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, cores_of, run_lanes
+from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, count_lane_cores, run_lanes
 from ipujax.engine.transfers import Receiving
 from ipujax.errors import OutOfRangeError
 from ipujax.host.session import Session
@@ -24,7 +24,7 @@ from lowering import count_operations, ir, pipelines, schedules
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine, Values
 
-Phase = tuple[int, pipelines.Kind]
+Phase = tuple[int, pipelines.TaskRole]
 
 
 class PipelinedLoop:
@@ -32,31 +32,32 @@ class PipelinedLoop:
 
     def __init__(self, machine: Machine, node: ir.Pipeline):
         self.node, self.schedule = node, node.schedule
-        bodies = _tasks(node.body)
-        needs = ir.Needs()
+        bodies = _split_into_tasks(node.body)
+        needs = ir.PlacesOfReads()
         read = {phase: needs(body) for phase, body in bodies.items()}
-        born = {phase: frozenset(ir.births(body)) for phase, body in bodies.items()}
+        born = {phase: frozenset(ir.places_of_writes(body)) for phase, body in bodies.items()}
         self.inside = frozenset[ir.Place]().union(*born.values())
         entering = {(c.entering, c.ipu) for c in node.carry}
         self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - self.inside - entering)
         self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
         self.touched = {phase: read[phase] | born[phase] for phase in bodies}
-        self.lanes = self._lanes(machine)
+        self.lanes = self._assign_lanes(machine)
         # What comes from the host, as a literal does, is not the pipeline's to overwrite.
         lent: defaultdict[ir.IpuId, list[ir.Carry]] = defaultdict(list)
         for c in node.carry:
             if machine.is_hosted(c.initial):
                 lent[c.ipu].append(c)
         self.lent = [
-            (carry, machine.copying([c.initial for c in carry], ipu)) for ipu, carry in lent.items()
+            (carry, machine.build_copier([c.initial for c in carry], ipu))
+            for ipu, carry in lent.items()
         ]
-        taken = (step for step in ir.walk(node.body) if isinstance(step, ir.StreamIn))
-        self.infeeds = tuple(dict.fromkeys(step.queue for step in taken))
+        stream_ins = (step for step in ir.walk_nodes(node.body) if isinstance(step, ir.StreamIn))
+        self.infeeds = tuple(dict.fromkeys(step.queue for step in stream_ins))
         steps = (step for task in self.tasks.values() for step in task.steps)
         self.receiving = [step for step in steps if isinstance(step, Receiving)]
 
-    def _lanes(self, machine: Machine) -> list[frozenset[int]]:
-        """The stages by the thread that dispatches their tasks.
+    def _assign_lanes(self, machine: Machine) -> list[frozenset[int]]:
+        """Returns the stages that each thread dispatches.
 
         XLA's CPU client runs what one thread dispatches to a device in order; so that stages on
         one device overlap, each lane has a thread of its own, if tasks are worth waking it.
@@ -64,7 +65,7 @@ class PipelinedLoop:
         operations = [task.operations for task in self.tasks.values()]
         mean = sum(operations) / max(len(operations), 1)
         ipus = sorted({ipu for stage in self.schedule.ipus for ipu in stage})
-        count = min(MAXIMUM_LANES, cores_of(machine.placement), len(ipus))
+        count = min(MAXIMUM_LANES, count_lane_cores(machine.placement), len(ipus))
         if count < 2 or mean < LANE_OPERATIONS:
             return [frozenset(range(self.schedule.stages))]
         lanes: list[set[int]] = [set() for _ in range(count)]
@@ -72,60 +73,60 @@ class PipelinedLoop:
             lanes[ipus.index(ipu) * count // len(ipus)].add(stage)
         return [frozenset(stages) for stages in lanes if stages]
 
-    def steps(self, stages: Collection[int]) -> Iterator[Step]:
-        """The tasks of some stages as they come, with what no later task of theirs touches.
+    def schedule_steps(self, stages: Collection[int]) -> Iterator[Step]:
+        """Yields the tasks of some stages in order, with the values that are dead after each.
 
         One by one: a pipeline may have more of them than there is room for.
         """
 
         @functools.cache
-        def passed(
-            before: frozenset[Phase], phase: Phase
+        def find_dead_values(
+            finished: frozenset[Phase], phase: Phase
         ) -> tuple[frozenset[Phase], tuple[ir.Place, ...]]:
-            """What has run after a task, and what is dead then."""
-            ran = before | {phase}
-            left = (self.touched[p] for p in self.tasks if p not in ran)
-            alive = frozenset[ir.Place]().union(*left)
+            """Returns the phases that have run after a task, and the values that are dead then."""
+            ran = finished | {phase}
+            later_touched = (self.touched[p] for p in self.tasks if p not in ran)
+            alive = frozenset[ir.Place]().union(*later_touched)
             dead = (p for p in self.touched[phase] if p in self.inside and p not in alive)
             return ran, tuple(dead)
 
         ran: dict[int, frozenset[Phase]] = {}
         for tick in self.schedule.ticks:
             for task in tick:
-                phase = (task.stage, pipelines.Kind(task.phase.value))
+                phase = (task.stage, pipelines.TaskRole(task.phase.value))
                 if phase not in self.tasks:
                     continue
-                before = ran.pop(task.micro_batch, frozenset[Phase]())
-                after, dead = passed(before, phase)
-                is_last = len(after) == len(self.tasks)
+                finished_phases = ran.pop(task.micro_batch, frozenset[Phase]())
+                phases_after, dead = find_dead_values(finished_phases, phase)
+                is_last = len(phases_after) == len(self.tasks)
                 if not is_last:
-                    ran[task.micro_batch] = after
+                    ran[task.micro_batch] = phases_after
                 if task.stage in stages:
-                    yield Step(task, len(before), is_last, self.tasks[phase], dead)
+                    yield Step(task, len(finished_phases), is_last, self.tasks[phase], dead)
 
     def __call__(self, values: Values, session: Session) -> None:
         """Runs all micro-batches."""
         for queue in self.infeeds:
-            session.expect(queue, self.schedule.micro_batches)
+            session.expect_elements(queue, self.schedule.micro_batches)
         for step in self.receiving:
-            step.expect(session, self.schedule.micro_batches)
+            step.expect_messages(session, self.schedule.micro_batches)
         run = _Run(self, values, session)
-        lanes = [self.steps(stages) for stages in self.lanes]
-        with session.interrupts.handled_at_once():
-            has_run = len(lanes) > 1 and run_lanes(lanes, run.do)
+        lanes = [self.schedule_steps(stages) for stages in self.lanes]
+        with session.interrupts.handle_interrupts_immediately():
+            has_run = len(lanes) > 1 and run_lanes(lanes, run.run_task)
         if not has_run:
-            for step in self.steps(range(self.schedule.stages)):
-                run.do(step)
+            for step in self.schedule_steps(range(self.schedule.stages)):
+                run.run_task(step)
         for c, buffer in zip(self.node.carry, run.buffers, strict=True):
             values[c.final, c.ipu] = buffer
 
 
 class _Run:
-    """One execution of a pipelined loop.
+    """One run of a pipelined loop.
 
     Attributes:
       buffers: the loop variables.
-      under_way: the values of each micro-batch that has some.
+      under_way: the values of each micro-batch that is under way.
     """
 
     def __init__(self, loop: PipelinedLoop, values: Values, session: Session):
@@ -136,11 +137,11 @@ class _Run:
             copies.update(zip((c.entering for c in lent), arrays, strict=True))
         carry = loop.node.carry
         self.buffers = [copies.get(c.entering, values.get((c.initial, c.ipu))) for c in carry]
-        self.shared = {place: values[place] for place in loop.outside}
+        self.shared = {value_key: values[value_key] for value_key in loop.outside}
         self.under_way: dict[int, Values] = {}
 
-    def do(self, step: Step) -> None:
-        """Runs a task, and drops what its micro-batch does not need any more."""
+    def run_task(self, step: Step) -> None:
+        """Runs a task, and drops the values that its micro-batch no longer needs."""
         number = step.task.micro_batch
         values = self.under_way.get(number)
         if values is None:
@@ -149,16 +150,16 @@ class _Run:
         try:
             step.runner(values, self.buffers, self.session, is_last)
         except OutOfRangeError as error:
-            raise self.exhausted(error, number) from None
-        for place in step.dead:
-            values.pop(place, None)
+            raise self.end_of_data_error(error, number) from None
+        for value_key in step.dead:
+            values.pop(value_key, None)
         if len(values) == len(self.shared):
             del self.under_way[number]
             for queue in self.loop.infeeds:
-                self.session.feeder(queue).completed(1)
+                self.session.single_element_feeder(queue).forget_takings(1)
 
-    def exhausted(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
-        """The error of one micro-batch as that of all of them."""
+    def end_of_data_error(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
+        """Builds the error of all micro-batches from that of one micro-batch."""
         return OutOfRangeError(
             str(error),
             requested=self.loop.schedule.micro_batches * error.requested,
@@ -175,8 +176,8 @@ class Step:
       task: stage, phase and micro-batch.
       rank: how many tasks of its micro-batch stand before it.
       is_last: whether none stands behind it.
-      runner: what the task does.
-      dead: what its micro-batch does not need any more.
+      runner: the compiled steps of the task.
+      dead: the values that its micro-batch no longer needs.
     """
 
     task: schedules.Task
@@ -187,19 +188,19 @@ class Step:
 
 
 class _Task:
-    """What a task does for any micro-batch.
+    """The compiled steps of one task, for any micro-batch.
 
     Attributes:
       steps: the copies in front of it, and its own.
-      adds: places at which it finds a buffer and leaves it, and the buffer's number.
-      leaves: places whose value in the last micro-batch outlives the pipeline.
-      operations: of one micro-batch, roughly.
+      adds: the values through which it reads and writes a buffer, and the buffer's number.
+      leaves: values whose last micro-batch outlives the pipeline, with their numbers.
+      operations: the approximate number of operations of one micro-batch.
     """
 
     def __init__(
         self, machine: Machine, body: ir.Sequence, loop: ir.Pipeline, read: Collection[ir.Place]
     ):
-        born = set(ir.births(body))
+        born = set(ir.places_of_writes(body))
         self.adds: list[tuple[ir.Place, ir.Place, int]] = []
         self.leaves: list[tuple[ir.Place, int]] = []
         for number, c in enumerate(loop.carry):
@@ -208,30 +209,30 @@ class _Task:
                 self.adds.append((entering, leaving, number))
             elif leaving in born:
                 self.leaves.append((leaving, number))
-        nodes = ir.opened(body.steps)
+        nodes = ir.inline_tasks(body.steps)
         kernels = (node.kernel for node in nodes if isinstance(node, ir.Execute))
         self.operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
-        donated = frozenset(place for place, _, _ in self.adds)
-        self.steps = [machine.step(node, donated) for node in nodes]
+        donated = frozenset(value_key for value_key, _, _ in self.adds)
+        self.steps = [machine.build_step(node, donated) for node in nodes]
 
     def __call__(
         self, values: Values, buffers: list[jax.Array | None], session: Session, is_last: bool
     ) -> None:
         """Runs the task on the values of a micro-batch."""
-        for place, _, number in self.adds:
-            values[place] = buffers[number]
+        for value_key, _, number in self.adds:
+            values[value_key] = buffers[number]
         for step in self.steps:
             step(values, session)
-        for before, after, number in self.adds:
-            del values[before]
-            buffers[number] = values.pop(after)
+        for entering_key, leaving_key, number in self.adds:
+            del values[entering_key]
+            buffers[number] = values.pop(leaving_key)
         if is_last:
-            for place, number in self.leaves:
-                buffers[number] = values[place]
+            for value_key, number in self.leaves:
+                buffers[number] = values[value_key]
 
 
-def _tasks(body: ir.Sequence) -> dict[Phase, ir.Sequence]:
-    """The steps of each task, the copies in front of it among them."""
+def _split_into_tasks(body: ir.Sequence) -> dict[Phase, ir.Sequence]:
+    """Splits a pipeline's body into its tasks, each with the copies in front of it."""
     tasks: dict[Phase, ir.Sequence] = {}
     waiting: list[ir.Node] = []
     for node in body.steps:

@@ -1,4 +1,4 @@
-"""Where a program's IPUs are: real JAX devices, and how replicas share them.
+"""The assignment of a program's IPUs to JAX devices, and how replicas share them.
 
 Arrays of a replicated program carry a leading axis of replicas. The replicas run on as many JAX
 devices as there are, when each IPU's replicas find devices of their own; otherwise they are a
@@ -27,12 +27,12 @@ from lowering import jaxpr, ops
 
 Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None
-"""Where an operand carries its replicas; None for what all replicas share."""
+"""The axis of an operand's replicas; None for a value that all replicas share."""
 
 
 @dc.dataclass(frozen=True)
 class PerReplica:
-    """A value on the host that each replica of this process has its own of, `[replicas, ...]`."""
+    """A value on the host that differs between this process's replicas, `[replicas, ...]`."""
 
     array: jax.Array | np.ndarray
 
@@ -46,7 +46,7 @@ class Placement:
       ipus: IPUs of one replica.
       replicas: copies of the graph.
       spread: whether replicas have devices of their own.
-      among: this process, among those that run the program. Where the IPUs of a replica are dealt
+      instance: this process, among those that run the program. If the IPUs of a replica are split
         to them, `devices` are of this process, for all IPUs: what it knows of others' is there.
     """
 
@@ -54,60 +54,62 @@ class Placement:
     ipus: int
     replicas: int
     spread: bool
-    among: Instance = ALONE
+    instance: Instance = ALONE
 
     def sharding(self, ipu: int, axis: Axis = 0) -> jax.sharding.Sharding:
-        """Where values of an IPU live, given the axis of their replicas."""
+        """Returns the sharding of an IPU's values, given the axis of their replicas."""
         if not self.spread:
             return SingleDeviceSharding(self.devices[ipu])
-        return NamedSharding(self.mesh(ipu), _spec(axis))
+        return NamedSharding(self.replica_mesh(ipu), _replica_spec(axis))
 
-    def mesh(self, ipu: int) -> Mesh:
-        """The devices of one IPU's replicas."""
+    def replica_mesh(self, ipu: int) -> Mesh:
+        """Returns the mesh of the devices of one IPU's replicas."""
         return Mesh(np.array(self.devices[ipu :: self.ipus]), (ops.REPLICAS,))
 
-    def meshes(self) -> list[Mesh]:
-        """The devices that collectives of replicas join: of each IPU's replicas."""
-        return [self.mesh(ipu) for ipu in range(self.ipus)]
+    def replica_meshes(self) -> list[Mesh]:
+        """Returns for each IPU the mesh of devices that collectives of its replicas join."""
+        return [self.replica_mesh(ipu) for ipu in range(self.ipus)]
 
     @functools.cached_property
-    def own(self) -> tuple[int, ...]:
-        """The replicas of this process."""
-        homes = self.devices[:: self.ipus]
-        return tuple(r for r, home in enumerate(homes) if home.process_index == _here())
+    def replicas_of_process(self) -> tuple[int, ...]:
+        """The replicas that run in this process."""
+        first_devices = self.devices[:: self.ipus]
+        return tuple(
+            r for r, device in enumerate(first_devices) if device.process_index == _process_index()
+        )
 
     @property
-    def processes(self) -> tuple[int, ...]:
-        """Which process runs each IPU of a replica; empty where each has whole replicas."""
-        if self.among.spread == "replicas" or self.among.count == 1:
+    def process_of_ipu(self) -> tuple[int, ...]:
+        """The process that runs each IPU of a replica; empty if processes run whole replicas."""
+        if self.instance.spread == "replicas" or self.instance.count == 1:
             return ()
-        return tuple(ipu * self.among.count // self.ipus for ipu in range(self.ipus))
+        return tuple(ipu * self.instance.count // self.ipus for ipu in range(self.ipus))
 
     @property
     def spans_processes(self) -> bool:
-        """Whether other processes have replicas, too."""
-        return len(self.own) < self.replicas
+        """True if other processes run some of the replicas."""
+        return len(self.replicas_of_process) < self.replicas
 
     def first_device(self, ipu: int) -> Device:
-        """That of an IPU of this process's first replica."""
-        return self.devices[self.own[0] * self.ipus + ipu]
+        """Returns the device of an IPU in this process's first replica."""
+        return self.devices[self.replicas_of_process[0] * self.ipus + ipu]
 
     @property
     def uses_one_device(self) -> bool:
-        """Whether the whole program runs on a single JAX device."""
+        """True if the whole program runs on a single JAX device."""
         return len(set(self.devices)) == 1 or (self.replicas > 1 and not self.spread)
 
     @functools.cached_property
     def is_default(self) -> bool:
-        """Whether everything runs, once, where JAX would run it of itself.
+        """True if the program has one replica and runs on JAX's default device.
 
         Arrays are then not committed to the device, unless they came so: jit compiles anew for a
         change of that.
         """
         return self.replicas == 1 and set(self.devices) == {jax.local_devices()[0]}
 
-    def struct(self, aval: jaxpr.Aval, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
-        """What XLA is told of an IPU's array, whose replicas are along `axis` (None: all share it).
+    def array_struct(self, aval: jaxpr.Aval, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
+        """Returns the shape, dtype and sharding of an IPU's array, with its axis of replicas.
 
         Args:
           aval: shape and dtype for one replica.
@@ -117,91 +119,95 @@ class Placement:
         shape = list(aval.shape)
         if axis is not None and self.replicas > 1:
             shape.insert(axis, self.replicas)
-        home = None if self.is_default else self.sharding(ipu, axis)
-        return struct_of(shape, aval, home)
+        sharding = None if self.is_default else self.sharding(ipu, axis)
+        return make_shape_struct(shape, aval, sharding)
 
-    def result_homes(self, ipu: int, axes: Sequence[Axis]) -> list[jax.sharding.Sharding] | None:
-        """What jit is told of where the results of `replicated` are, by the axes of their replicas.
+    def result_shardings(
+        self, ipu: int, axes: Sequence[Axis]
+    ) -> list[jax.sharding.Sharding] | None:
+        """Returns the shardings of the results of a replicated function, for jit.
 
         XLA says of arrays without elements that they are everywhere, and JAX believes it.
 
         Returns:
-          None where JAX knows it by itself: where replicas share their devices.
+          None where JAX needs no shardings: where replicas share their devices.
         """
         if not self.spread or self.replicas == 1:
             return None
         return [self.sharding(ipu, axis) for axis in axes]
 
-    def of_first_ipu(self) -> Placement:
-        """The same replicas, with everything on the devices of IPU 0."""
+    def on_first_ipu(self) -> Placement:
+        """Returns the same replicas with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
 
     def to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
-        """Brings a host array to an IPU's devices: what each replica has, or one for all."""
+        """Moves a host array to an IPU's devices: per replica, or one for all."""
         with events.span("load", f"ipu {ipu}"):
             if self.spans_processes:
                 is_own = isinstance(array, PerReplica)
-                home = self.sharding(ipu, 0 if is_own else None)
-                return self.joined(array.array if is_own else array, home)
+                sharding = self.sharding(ipu, 0 if is_own else None)
+                return self.join_shards(array.array if is_own else array, sharding)
             if isinstance(array, PerReplica):
                 return jax.device_put(array.array, self.sharding(ipu))
             if self.is_default and not getattr(array, "committed", False):
                 return array
-            return _committed(array, self.sharding(ipu, None))
+            return _move_if_elsewhere(array, self.sharding(ipu, None))
 
-    def joined(self, array: jax.Array | np.ndarray, home: jax.sharding.Sharding) -> jax.Array:
-        """What this process has of an array, on its devices, as a part of the whole.
+    def join_shards(
+        self, array: jax.Array | np.ndarray, sharding: jax.sharding.Sharding
+    ) -> jax.Array:
+        """Builds a global array from this process's part of it.
 
         Args:
-          array: of its replicas, or one for all of them.
-          home: where the whole is.
+          array: the rows of its replicas, or one array for all of them.
+          sharding: that of the global array.
         """
-        axis, devices = _axis(home), _devices_here(home)
+        axis, devices = _replica_axis(sharding), _local_devices(sharding)
         if axis is None:
             shape, parts = array.shape, [array] * len(devices)
         else:
             lead = array.shape[:axis]
             shape = (*lead, self.replicas, *array.shape[axis + 1 :])
-            before = (slice(None),) * axis
-            parts = [array[(*before, slice(n, n + 1))] for n in range(len(devices))]
+            leading_slices = (slice(None),) * axis
+            parts = [array[(*leading_slices, slice(n, n + 1))] for n in range(len(devices))]
         shards = list(map(jax.device_put, parts, devices))
-        return jax.make_array_from_single_device_arrays(shape, home, shards)
+        return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
-    def parted(self, array: jax.Array) -> jax.Array:
-        """Of an array of all replicas, those of this process."""
+    def local_part(self, array: jax.Array) -> jax.Array:
+        """Returns the rows of this process's replicas from an array of all replicas."""
         if array.is_fully_addressable:
             return array
-        home: Any = array.sharding
-        devices = _devices_here(home)
+        sharding: Any = array.sharding
+        devices = _local_devices(sharding)
         shards = {shard.device: shard.data for shard in array.addressable_shards}
         shape = list(array.shape)
-        if (axis := _axis(home)) is not None:
+        if (axis := _replica_axis(sharding)) is not None:
             shape[axis] = len(devices)
-        own = NamedSharding(Mesh(np.array(devices), (ops.REPLICAS,)), home.spec)
+        local_sharding = NamedSharding(Mesh(np.array(devices), (ops.REPLICAS,)), sharding.spec)
         return jax.make_array_from_single_device_arrays(
-            tuple(shape), own, [shards[device] for device in devices]
+            tuple(shape), local_sharding, [shards[device] for device in devices]
         )
 
-    def move(self, array: jax.Array, ipu: int) -> jax.Array:
-        """Brings an array from another IPU."""
+    def move_between_ipus(self, array: jax.Array, ipu: int) -> jax.Array:
+        """Moves an array from another IPU to this one."""
         if self.spans_processes:
-            return self.joined(self.parted(array), self.sharding(ipu))
+            return self.join_shards(self.local_part(array), self.sharding(ipu))
         return jax.device_put(array, self.sharding(ipu))
 
-    def are_one(self, ipu: int, other: int) -> bool:
-        """Whether two IPUs share their devices, so that nothing need be moved between them."""
-        return self.devices[ipu :: self.ipus] == self.devices[other :: self.ipus]
+    def share_devices(self, ipu: int, other_ipu: int) -> bool:
+        """Returns whether two IPUs share their devices, so that moves between them are free."""
+        return self.devices[ipu :: self.ipus] == self.devices[other_ipu :: self.ipus]
 
     def to_host(self, array: jax.Array) -> jax.Array | PerReplica:
-        """Brings an array to the host; of all replicas, if there are several."""
+        """Moves an array to the host; with several replicas, the values of all of them."""
         if self.replicas > 1:
-            return PerReplica(self.parted(array))
+            return PerReplica(self.local_part(array))
         if self.is_default:
             return array
-        return _committed(array, SingleDeviceSharding(jax.local_devices()[0]))
+        return _move_if_elsewhere(array, SingleDeviceSharding(jax.local_devices()[0]))
 
-    def leading(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
-        """The first replica's value alone or in front of others, `[1 or replicas, ...]`.
+    def take_leading(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+        """Returns the value of this process's first replica, alone or in front of others.
 
         It is the first of this process, and the result on one device.
         """
@@ -210,19 +216,19 @@ class Placement:
         return next(s.data for s in array.addressable_shards if not s.index[0].start)
 
     def leading_struct(self, aval: jaxpr.Aval, device: Device) -> jax.ShapeDtypeStruct:
-        """What XLA is told of such an array on a device."""
+        """Returns the shape, dtype and sharding of a `take_leading` array on a device."""
         lead = 1 if self.spread else self.replicas
-        home = SingleDeviceSharding(device)
-        return struct_of((lead, *aval.shape), aval, home)
+        sharding = SingleDeviceSharding(device)
+        return make_shape_struct((lead, *aval.shape), aval, sharding)
 
-    def replicated(
+    def replicate_function(
         self,
         function: Callable[..., Sequence[jax.Array]],
         ipu: int,
         in_axes: Sequence[Axis],
         out_axes: Sequence[Axis],
     ) -> Callable[..., Sequence[jax.Array]]:
-        """A function of one replica as a function of all of them."""
+        """Turns a function of one replica into a function of all of them."""
         if self.replicas == 1:
             return function
         if not self.spread:
@@ -234,22 +240,24 @@ class Placement:
                 axis_size=self.replicas,
             )
 
-        def local(*operands: jax.Array) -> list[jax.Array]:
-            mine = [_squeezed(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
+        def run_local_replica(*operands: jax.Array) -> list[jax.Array]:
+            mine = [_squeeze_axis(x, axis) for x, axis in zip(operands, in_axes, strict=True)]
             results = function(*mine)
-            return [_expanded(y, axis) for y, axis in zip(results, out_axes, strict=True)]
+            return [_expand_axis(y, axis) for y, axis in zip(results, out_axes, strict=True)]
 
         return jax.shard_map(
-            local,
-            mesh=self.mesh(ipu),
-            in_specs=tuple(map(_spec, in_axes)),
-            out_specs=list(map(_spec, out_axes)),
+            run_local_replica,
+            mesh=self.replica_mesh(ipu),
+            in_specs=tuple(map(_replica_spec, in_axes)),
+            out_specs=list(map(_replica_spec, out_axes)),
             check_vma=False,
         )
 
 
-def make_placement(first: int, ipus: int, replicas: int, shared: str, among: Instance) -> Placement:
-    """Spreads virtual IPUs over the JAX devices of this process, round-robin, or of all.
+def make_placement(
+    first: int, ipus: int, replicas: int, shared: str, instance: Instance
+) -> Placement:
+    """Assigns virtual IPUs to JAX devices, round-robin within this process or over all processes.
 
     Args:
       first: the place of the logical device's first IPU among those of all logical devices.
@@ -257,21 +265,21 @@ def make_placement(first: int, ipus: int, replicas: int, shared: str, among: Ins
       replicas: copies of the graph.
       shared: why the replicas of an IPU have to share a device, as what is said of the program; ""
         if they need not.
-      among: this process, among those that run the program together.
+      instance: this process, among those that run the program together.
     """
-    if among.shares_of_replicas > 1:
-        return _over_processes(ipus, replicas, shared)
+    if instance.num_replica_groups > 1:
+        return _place_over_processes(ipus, replicas, shared)
     pool = jax.local_devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
     spread = not shared and replicas > 1 and all(len(set(c)) == replicas for c in columns)
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
-    return Placement(devices, ipus, replicas, spread, among)
+    return Placement(devices, ipus, replicas, spread, instance)
 
 
-def _over_processes(ipus: int, replicas: int, shared: str) -> Placement:
-    """Deals replicas to processes in their order; each takes devices of its own.
+def _place_over_processes(ipus: int, replicas: int, shared: str) -> Placement:
+    """Assigns replicas to processes in order; each replica gets devices of its own.
 
     Raises:
       DistributionError: (a `ValueError`) replicas that cannot be dealt, or have to share a device.
@@ -279,9 +287,9 @@ def _over_processes(ipus: int, replicas: int, shared: str) -> Placement:
     by_process: dict[int, list[Device]] = {}
     for device in jax.devices():
         by_process.setdefault(device.process_index, []).append(device)
-    each, rest = divmod(replicas, len(by_process))
+    replicas_per_process, remainder = divmod(replicas, len(by_process))
     fewest = min(map(len, by_process.values()))
-    if rest or fewest < each:
+    if remainder or fewest < replicas_per_process:
         raise DistributionError(
             f"{replicas} replicas cannot be dealt to {len(by_process)} processes, of which one has "
             f"{fewest} JAX devices",
@@ -294,51 +302,57 @@ def _over_processes(ipus: int, replicas: int, shared: str) -> Placement:
             fix="run it in one process",
         )
     devices: list[Device] = []
-    for _, own in sorted(by_process.items()):
-        step = ipus if len(own) >= each * ipus else 0
-        devices += (own[n * step + i if step else n] for n in range(each) for i in range(ipus))
+    for _, local_devices in sorted(by_process.items()):
+        step = ipus if len(local_devices) >= replicas_per_process * ipus else 0
+        devices += (
+            local_devices[n * step + i if step else n]
+            for n in range(replicas_per_process)
+            for i in range(ipus)
+        )
     return Placement(tuple(devices), ipus, replicas, spread=True)
 
 
-def _here() -> int:
+def _process_index() -> int:
     return jax.process_index()
 
 
-def _devices_here(home: Any) -> list[Device]:
-    """Those of this process, in the order of their replicas."""
-    return [device for device in home.mesh.devices.flat if device.process_index == _here()]
+def _local_devices(sharding: Any) -> list[Device]:
+    """Returns this process's devices of a sharding, in the order of their replicas."""
+    return [
+        device for device in sharding.mesh.devices.flat if device.process_index == _process_index()
+    ]
 
 
-def _axis(home: jax.sharding.Sharding) -> Axis:
-    """Where arrays with this sharding carry their replicas."""
-    spec: Any = getattr(home, "spec", ())
+def _replica_axis(sharding: jax.sharding.Sharding) -> Axis:
+    """Returns the axis of the replicas in arrays with this sharding."""
+    spec: Any = getattr(sharding, "spec", ())
     return spec.index(ops.REPLICAS) if ops.REPLICAS in spec else None
 
 
-def _committed(array: jax.Array, home: jax.sharding.Sharding) -> jax.Array:
-    """The array on devices; `device_put` takes some 50 us to find that it is there already."""
-    if array.committed and array.sharding == home:
+def _move_if_elsewhere(array: jax.Array, sharding: jax.sharding.Sharding) -> jax.Array:
+    """Puts an array on devices, if it is not there: `device_put` takes 50 us to find out."""
+    if array.committed and array.sharding == sharding:
         return array
-    return jax.device_put(array, home)
+    return jax.device_put(array, sharding)
 
 
-def _spec(axis: Axis) -> PartitionSpec:
+def _replica_spec(axis: Axis) -> PartitionSpec:
     if axis is None:
         return PartitionSpec()
     return PartitionSpec(*(None,) * axis, ops.REPLICAS)
 
 
-def _squeezed(x: jax.Array, axis: Axis) -> jax.Array:
+def _squeeze_axis(x: jax.Array, axis: Axis) -> jax.Array:
     return x if axis is None else jnp.squeeze(x, axis)
 
 
-def _expanded(x: jax.Array, axis: Axis) -> jax.Array:
+def _expand_axis(x: jax.Array, axis: Axis) -> jax.Array:
     return x if axis is None else jnp.expand_dims(x, axis)
 
 
-def struct_of(
-    shape: Sequence[int], aval: jaxpr.Aval, home: jax.sharding.Sharding | None
+def make_shape_struct(
+    shape: Sequence[int], aval: jaxpr.Aval, sharding: jax.sharding.Sharding | None
 ) -> jax.ShapeDtypeStruct:
-    """What XLA is told of an array; JAX goes on to tell the results of weak types from others."""
+    """Returns the shape, dtype, weak type and sharding of an array, for XLA."""
     is_weak = getattr(aval, "weak_type", False)
-    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=home, weak_type=is_weak)
+    return jax.ShapeDtypeStruct(tuple(shape), aval.dtype, sharding=sharding, weak_type=is_weak)

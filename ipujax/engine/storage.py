@@ -1,4 +1,4 @@
-"""Keeps values out of the way between uses: in the host's memory, or as a slice per replica.
+"""Stores values between uses: in the host's memory, or as one slice per replica.
 
 The replicas of a process share a value among themselves (fact distributed.global_replication).
 """
@@ -26,11 +26,11 @@ _REMOTE = "pinned_host"
 
 @dc.dataclass(frozen=True)
 class Stored:
-    """A value that has been put away.
+    """A value that is stored in remote memory or as slices.
 
     Attributes:
-      array: the value, or what each replica keeps of it, `[replicas, elements]`.
-      by: what put it away.
+      array: the value, or each replica's slice of it, `[replicas, elements]`.
+      by: the step that stored it.
       agreed: whether all replicas had the same value, where each keeps a part of it only.
     """
 
@@ -40,39 +40,39 @@ class Stored:
 
 
 class Storing:
-    """Puts away one value of an IPU; one that is sharded must be equal on all replicas.
+    """The step that stores one value of an IPU; a sharded value must be equal on all replicas.
 
     Args:
       machine: runs the program, and gets what this compiles.
-      node: says of the value what it is, where it belongs, and how it is kept.
+      node: names the value, its IPU, and how it is stored.
     """
 
     def __init__(self, machine: Machine, node: ir.Store):
         placement, ipu = machine.placement, node.ipu
-        aval, sharing = machine.program.avals[node.value], len(placement.own)
+        aval, sharing = machine.program.avals[node.value], len(placement.replicas_of_process)
         self.shape, self.ipu = aval.shape, ipu
         self.sharding = placement.sharding(ipu)
         # By default the modelled machine offloads, and JAX's device does not: it has more memory
         # than tiles have, and the way to the host's costs it time.
-        asked = node.storage.remote and not node.storage.by_default
-        self.remote = asked and _has_remote_memory(placement, ipu)
+        uses_remote_memory = node.storage.remote and not node.storage.by_default
+        self.remote = uses_remote_memory and _has_remote_memory(placement, ipu)
         self.slices: Compiled | None = None
         self.whole: Compiled | None = None
         if node.storage.sharded and sharing > 1:
             part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // sharing),), aval.dtype)
-            self.slices = machine.compilation.add(
-                functools.partial(_slices, sharing),
-                [placement.struct(aval, ipu)],
+            self.slices = machine.compilation.add_function(
+                functools.partial(_slice_for_replicas, sharing),
+                [placement.array_struct(aval, ipu)],
                 out_shardings=(self.sharding, placement.sharding(ipu, None)),
             )
-            self.whole = machine.compilation.add(
-                functools.partial(_whole, sharing, self.shape),
-                [placement.struct(part, ipu)],
+            self.whole = machine.compilation.add_function(
+                functools.partial(_gather_slices, sharing, self.shape),
+                [placement.array_struct(part, ipu)],
                 out_shardings=self.sharding,
             )
 
     def __call__(self, array: jax.Array) -> Stored:
-        """Puts the value away."""
+        """Stores the value."""
         agreed: bool | jax.Array = True
         if self.slices is not None:
             array, agreed = self.slices(array)
@@ -81,8 +81,8 @@ class Storing:
         return Stored(array, self, agreed)
 
 
-def load(value: Any) -> Any:
-    """Brings a value back to its IPU; one that was never put away is there already.
+def load_stored_value(value: Any) -> Any:
+    """Loads a stored value back to its IPU; returns any other value as it is.
 
     Raises:
       OptimizerError: (a `ValueError`) it was sharded, and replicas had other values than replica 0.
@@ -103,23 +103,23 @@ def load(value: Any) -> Any:
 
 
 def _has_remote_memory(placement: Placement, ipu: int) -> bool:
-    """Whether the device tells its own memory from the host's; a CPU's are one."""
+    """Returns whether a device has host memory apart from its own; a CPU does not."""
     device = placement.devices[ipu]
     kinds = {memory.kind for memory in device.addressable_memories()}
     return device.platform != "cpu" and _REMOTE in kinds
 
 
-def _slices(sharing: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """`[replicas, *shape]` -> `[replicas, elements / sharing]`, padded; whether all were equal."""
+def _slice_for_replicas(sharing: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Cuts `[replicas, *shape]` into padded slices per replica, and compares the replicas."""
     replicas = jnp.arange(array.shape[0])
     flat = array.reshape(array.shape[0], -1)
     padded = jnp.pad(flat, ((0, 0), (0, -flat.shape[1] % sharing)))
     parts = padded.reshape(array.shape[0], sharing, -1)
-    return parts[replicas, replicas % sharing], _agree(array)
+    return parts[replicas, replicas % sharing], _rows_agree(array)
 
 
-def _agree(array: jax.Array) -> jax.Array:
-    """Whether all rows are the first one, but for rounding that depends on where a row is."""
+def _rows_agree(array: jax.Array) -> jax.Array:
+    """Returns whether all rows equal the first one up to rounding errors."""
     first = array[:1]
     same = (array == first) | ((array != array) & (first != first))
     if jnp.issubdtype(array.dtype, jnp.inexact):
@@ -128,8 +128,8 @@ def _agree(array: jax.Array) -> jax.Array:
     return same.all()
 
 
-def _whole(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
-    """The inverse of `_slices`: every replica gathers the slices of those that share with it."""
+def _gather_slices(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
+    """Gathers the slices of the replicas that share a value: the inverse of `_slice_for_replicas`."""
     groups = slices.shape[0] // sharing
     wholes = slices.reshape(groups, 1, -1)[:, :, : math.prod(shape)]
     return jnp.broadcast_to(wholes, (groups, sharing, math.prod(shape))).reshape(-1, *shape)

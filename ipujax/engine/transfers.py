@@ -1,4 +1,4 @@
-"""What the part of a program that one process runs has from the others, and gives them."""
+"""The transfers between the parts of one program that run in several processes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.distribution.exchange import Exchange, Sent
-from ipujax.distribution.holding import may_be_held
-from ipujax.engine.iterations import typed
+from ipujax.distribution.exchange import Exchange, SentOutfeed
+from ipujax.distribution.holding import can_be_held_by_one_process
+from ipujax.engine.iterations import set_weak_type
 from ipujax.engine.placement import PerReplica, Placement
-from ipujax.engine.storage import load
+from ipujax.engine.storage import load_stored_value
 from ipujax.errors import DistributionError
-from lowering import HOST, Part, ir, part_of
+from lowering import HOST, Part, ir, part_of_process
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from ipujax.host.session import Session
 
 _readers: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
-"""Which program was the first to read an infeed, and in which process."""
+"""The program that first read an infeed, and its process."""
 
 
 @dc.dataclass(frozen=True)
 class Apart:
-    """What of a program's arguments and results one process alone has.
+    """The arguments and results of a program that only one process holds.
 
     Attributes:
       arguments: flat ones, by their numbers, and the process that has each.
@@ -41,29 +41,37 @@ class Apart:
 
 
 TOGETHER = Apart()
-"""Every process has all of them."""
+"""Every process holds all arguments and results."""
 
 
-def part_here(program: ir.Program, placement: Placement, apart: Apart) -> Part:
-    """The part of a program that this process runs; all of it, if its IPUs are all here.
+def local_program_part(program: ir.Program, placement: Placement, apart: Apart) -> Part:
+    """Returns the part of a program that this process runs.
 
     Raises:
       DistributionError: (a `ValueError`) an infeed that another process has read from.
     """
-    if not placement.processes:
+    if not placement.process_of_ipu:
         return Part(program, {})
-    for queue in ir.queues(program, ir.StreamIn):
+    for queue in ir.queues_of_program(program, ir.StreamIn):
         _check_reader(queue, program, placement)
-    among = placement.among
-    held = {program.inputs[number]: process for number, process in apart.arguments.items()}
-    staying = [v for v in program.outputs[: apart.results] if may_be_held(program.avals[v])]
-    return part_of(program, placement.processes, among.count, among.index, held, staying)
+    among = placement.instance
+    process_of_input = {
+        program.inputs[number]: process for number, process in apart.arguments.items()
+    }
+    staying = [
+        v for v in program.outputs[: apart.results] if can_be_held_by_one_process(program.avals[v])
+    ]
+    return part_of_process(
+        program, placement.process_of_ipu, among.count, among.index, process_of_input, staying
+    )
 
 
 def _check_reader(queue: Any, program: ir.Program, placement: Placement) -> None:
-    """Each process has a data set of its own behind an infeed, and one of them is read."""
-    nodes = (n for n in ir.walk(program.body) if isinstance(n, ir.StreamIn) and n.queue == queue)
-    process = placement.processes[next(nodes).ipu]
+    """Raises an error if another process has read from an infeed: each has its own data set."""
+    nodes = (
+        n for n in ir.walk_nodes(program.body) if isinstance(n, ir.StreamIn) and n.queue == queue
+    )
+    process = placement.process_of_ipu[next(nodes).ipu]
     first, reader = _readers.setdefault(queue, (program.name, process))
     if process != reader:
         raise DistributionError(
@@ -73,36 +81,36 @@ def _check_reader(queue: Any, program: ir.Program, placement: Placement) -> None
         )
 
 
-def exchange_of(program: ir.Program, placement: Placement) -> Exchange | None:
-    """What the processes of a program tell one another; None if its IPUs are all here."""
-    if not placement.processes:
+def build_exchange(program: ir.Program, placement: Placement) -> Exchange | None:
+    """Builds the exchange of values between a program's processes; None for one process."""
+    if not placement.process_of_ipu:
         return None
-    nodes = [node for node in ir.walk(program.body) if isinstance(node, ir.StreamOut)]
+    nodes = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.StreamOut)]
     sent = [
-        Sent(
+        SentOutfeed(
             node.queue,  # pyright: ignore[reportArgumentType]
             node.structure,
             tuple(program.avals[value] for value in node.reads),
         )
         for node in nodes
     ]
-    return Exchange(placement.among, sent, placement.replicas)
+    return Exchange(placement.instance, sent, placement.replicas)
 
 
-def send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], None]:
-    """Hands values to another process."""
+def build_send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], None]:
+    """Builds the step that sends values to another process."""
     del machine
-    places = [(value, node.source) for value in node.values]
+    source_keys = [(value, node.source) for value in node.values]
 
-    def run(values: Values, session: Session) -> None:
-        arrays = [raw(load(values[place])) for place in places]
-        session.exchanged.send(node.process, node.channel, arrays)
+    def run_send(values: Values, session: Session) -> None:
+        arrays = [to_numbers(load_stored_value(values[source_key])) for source_key in source_keys]
+        session.exchanged.send_arrays(node.process, node.channel, arrays)
 
-    return run
+    return run_send
 
 
 class Receiving:
-    """Takes values from another process."""
+    """The step that receives values from another process."""
 
     def __init__(self, machine: Machine, node: ir.Receive):
         self.node, self.placement = node, machine.placement
@@ -110,30 +118,34 @@ class Receiving:
         self.places = [(value, node.target) for value in node.values]
         self.is_own = [value not in machine.shared and has_axis for value in node.values]
         self.forms = [
-            Form.of(machine.placement.struct(avals[value], 0, 0 if own else None))
-            for value, own in zip(node.values, self.is_own, strict=True)
+            Form.describe_array(
+                machine.placement.array_struct(avals[value], 0, 0 if is_per_replica else None)
+            )
+            for value, is_per_replica in zip(node.values, self.is_own, strict=True)
         ]
         self.message = node.process, node.channel, [form.raw for form in self.forms]
 
-    def expect(self, session: Session, count: int) -> None:
-        """So many times it will run: it may be given values ahead of that."""
-        session.exchanged.expect(*self.message, count)
+    def expect_messages(self, session: Session, count: int) -> None:
+        """Announces how many times the step will run, so that values may be sent ahead."""
+        session.exchanged.expect_arrays(*self.message, count)
 
     def __call__(self, values: Values, session: Session) -> None:
         """Waits for the values."""
-        arrays = session.exchanged.receive(*self.message)
-        arrived = map(self._arrived, arrays, self.forms, self.is_own)
+        arrays = session.exchanged.receive_arrays(*self.message)
+        arrived = map(self._restore_and_place, arrays, self.forms, self.is_own)
         values.update(zip(self.places, arrived, strict=True))
 
-    def _arrived(self, words: jax.Array, form: Form, own: bool) -> jax.Array | PerReplica:
-        array = form.restored(words)
-        held = PerReplica(array) if own else array
+    def _restore_and_place(
+        self, words: jax.Array, form: Form, is_per_replica: bool
+    ) -> jax.Array | PerReplica:
+        array = form.restore_array(words)
+        host_value = PerReplica(array) if is_per_replica else array
         is_on_host = self.node.target == HOST
-        return held if is_on_host else self.placement.to_device(held, self.node.target)
+        return host_value if is_on_host else self.placement.to_device(host_value, self.node.target)
 
 
-def raw(value: Any) -> Any:
-    """An array of numbers: keys of random numbers travel as their words."""
+def to_numbers(value: Any) -> Any:
+    """Returns an array as plain numbers: random keys become their key data."""
     array = value.array if isinstance(value, PerReplica) else value
     return jax.random.key_data(array) if _holds_keys(array) else array
 
@@ -144,12 +156,12 @@ def _holds_keys(array: Any) -> bool:
 
 @dc.dataclass(frozen=True)
 class Form:
-    """What an array is made of again where it arrives.
+    """The dtype and the kind of random keys with which a received array is restored.
 
     Attributes:
-      raw: what travels.
+      raw: the shape and dtype of the numbers that are sent.
       is_weak: whether its type is weak.
-      algorithm: of random numbers, whose keys it holds.
+      algorithm: the algorithm of the random keys that it holds, or None.
     """
 
     raw: jax.ShapeDtypeStruct
@@ -157,20 +169,20 @@ class Form:
     algorithm: Any = None
 
     @classmethod
-    def of(cls, struct: jax.ShapeDtypeStruct) -> Form:
-        """That of an array as XLA is told of it."""
+    def describe_array(cls, struct: jax.ShapeDtypeStruct) -> Form:
+        """Describes the form of an array from its shape, dtype and sharding."""
         if not _holds_keys(struct):
             return cls(struct, struct.weak_type)
         algorithms: list[Any] = []
 
-        def words(keys: jax.Array) -> jax.Array:
+        def key_words(keys: jax.Array) -> jax.Array:
             algorithms.append(jax.random.key_impl(keys))
             return jax.random.key_data(keys)
 
-        return cls(jax.eval_shape(words, struct), algorithm=algorithms[0])
+        return cls(jax.eval_shape(key_words, struct), algorithm=algorithms[0])
 
-    def restored(self, array: jax.Array) -> jax.Array:
-        """The array that has travelled, as it was."""
+    def restore_array(self, array: jax.Array) -> jax.Array:
+        """Restores an array from the numbers that were sent."""
         if self.algorithm is not None:
             return jax.random.wrap_key_data(array, impl=self.algorithm)
-        return typed(array, is_weak=True) if self.is_weak else array
+        return set_weak_type(array, is_weak=True) if self.is_weak else array

@@ -1,1 +1,1 @@
-"""Estimators: a user's model function, and the modes, hooks and files around its programs."""
+"""The parts of estimators: model functions, modes, hooks, and the files of a training."""

@@ -1,4 +1,4 @@
-"""The state that a mode begins with: what is remembered, what a checkpoint holds, or a new one."""
+"""The state that a mode begins with: remembered, restored from a checkpoint, or new."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Callable
 import jax
 
 from ipujax.estimators.folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFolder
-from ipujax.estimators.mode import Mode
-from ipujax.estimators.model_fn import body_arguments, features_and_labels
+from ipujax.estimators.mode import EstimatorMode
+from ipujax.estimators.model_fn import features_and_labels, split_element_arguments
 from ipujax.estimators.spec import ModeKeys
 from ipujax.estimators.workers import Workers
 from ipujax.training import TrainState
 from ipujax.training.state import Tree
 
 
-class Beginning:
-    """Where states come from.
+class InitialStates:
+    """The source of the states that modes begin with.
 
     Args:
-      folder: of the checkpoints.
-      init_fn: the user's; None for no variables.
+      folder: the folder of checkpoints.
+      init_fn: the user's function that makes variables; None for no variables.
       warm_start_from: a checkpoint whose variables a new state has; None for those of `init_fn`.
-      seed: of the key that `init_fn` gets.
-      workers: that begin with what the chief has.
+      seed: the seed of the key that `init_fn` gets.
+      workers: the workers, which all begin with the chief's state.
     """
 
     def __init__(
@@ -39,58 +39,64 @@ class Beginning:
         self._warm_start_from, self._seed = warm_start_from, seed
         self._latest: tuple[str | None, TrainState] | None = None
 
-    def remember(self, path: str | None, state: TrainState) -> None:
-        """A state that a training ended with, and the checkpoint that holds it, if one does."""
-        self._latest = path, self._workers.averaged(state)
+    def remember_state(self, path: str | None, state: TrainState) -> None:
+        """Remembers the final state of a training, and the path of its checkpoint or None."""
+        self._latest = path, self._workers.average_untrained(state)
 
-    def step(self, path: str | None) -> int:
-        """The global step of a checkpoint, or of what is remembered."""
-        known = self._remembered(path)
-        if known is not None:
-            return known.step
-        return 0 if path is None else self._folder.step_of(path)
+    def global_step_of(self, path: str | None) -> int:
+        """Returns the global step of a checkpoint, or of the remembered state."""
+        remembered_state = self._find_remembered_state(path)
+        if remembered_state is not None:
+            return remembered_state.step
+        return 0 if path is None else self._folder.step_of_checkpoint(path)
 
-    def state(self, path: str | None, element: Tree) -> TrainState:
-        """Variables, untrained state and step.
+    def load_or_init_state(self, path: str | None, element: Tree) -> TrainState:
+        """Returns variables, untrained state and step: remembered, restored or new.
 
         Args:
-          path: of the checkpoint; None if there is none.
-          element: of the data set, whose shapes `init_fn` may need.
+          path: the path of the checkpoint; None if there is none.
+          element: an element of the data set, whose shapes `init_fn` may need.
         """
-        known = self._remembered(path)
-        if known is not None:
-            return dc.replace(known, optimizer_state=None)
-        made = self._made(element)
+        remembered_state = self._find_remembered_state(path)
+        if remembered_state is not None:
+            return dc.replace(remembered_state, optimizer_state=None)
+        new_state = self._init_state(element)
         if path is not None:
-            return self._folder.restore(path, made, (VARIABLES, STATE, STEP))
+            return self._folder.restore_parts(path, new_state, (VARIABLES, STATE, STEP))
         if self._warm_start_from is not None:
-            return self._folder.restore(self._warm_start_from, made, (VARIABLES,))
-        return made
+            return self._folder.restore_parts(self._warm_start_from, new_state, (VARIABLES,))
+        return new_state
 
-    def prepared(self, mode: Mode, path: str | None, element: Tree) -> TrainState:
-        """The same, as the loop of a mode carries it; to train, with the optimizer's state."""
-        known = self._remembered(path)
-        if known is not None and mode.mode == ModeKeys.TRAIN:
-            return mode.prepared(known, element)
-        state = self.state(path, element)
-        prepared = mode.prepared(state, element)
+    def load_loop_state(self, mode: EstimatorMode, path: str | None, element: Tree) -> TrainState:
+        """Returns the state in the form of a mode's loop; with optimizer state to train."""
+        remembered_state = self._find_remembered_state(path)
+        if remembered_state is not None and mode.mode == ModeKeys.TRAIN:
+            return mode.prepare_loop_state(remembered_state, element)
+        state = self.load_or_init_state(path, element)
+        prepared = mode.prepare_loop_state(state, element)
         if path is None or mode.mode != ModeKeys.TRAIN:
             return prepared
-        whole = dc.replace(state, optimizer_state=prepared.optimizer_state)
-        restored = self._folder.restore(path, whole, (OPTIMIZER,))
+        full_state = dc.replace(state, optimizer_state=prepared.optimizer_state)
+        restored = self._folder.restore_parts(path, full_state, (OPTIMIZER,))
         return dc.replace(prepared, optimizer_state=restored.optimizer_state)
 
-    def _remembered(self, path: str | None) -> TrainState | None:
+    def _find_remembered_state(self, path: str | None) -> TrainState | None:
         if self._latest is None or self._latest[0] != path:
             return None
         return self._latest[1]
 
-    def _made(self, element: Tree) -> TrainState:
-        """What `init_fn` gives."""
+    def _init_state(self, element: Tree) -> TrainState:
+        """Returns the new state that `init_fn` makes."""
         if self._init_fn is None:
             return TrainState({})
-        features, _ = features_and_labels(*body_arguments(element))
-        made = self._workers.of_chief(self._init_fn(jax.random.key(self._seed), features))
-        if isinstance(made, tuple) and len(made) == 2 and not hasattr(made, "_fields"):
-            return TrainState(made[0], state=made[1])
-        return TrainState(made)
+        features, _ = features_and_labels(*split_element_arguments(element))
+        variables = self._workers.broadcast_tree_of_chief(
+            self._init_fn(jax.random.key(self._seed), features)
+        )
+        if (
+            isinstance(variables, tuple)
+            and len(variables) == 2
+            and not hasattr(variables, "_fields")
+        ):
+            return TrainState(variables[0], state=variables[1])
+        return TrainState(variables)

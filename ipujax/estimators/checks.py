@@ -1,4 +1,4 @@
-"""The checks of estimators' arguments."""
+"""The argument checks of estimators."""
 
 import math
 from collections.abc import Iterable
@@ -11,37 +11,37 @@ check = ArrayChecks(EstimatorTypeError, EstimatorError)
 
 
 def check_steps(steps: int | None, per_loop: int) -> None:
-    """Steps are whole device loops; None for as many as there are."""
-    if steps is not None and check.integer(steps, "steps", at_least=1) % per_loop:
-        raise check.refuse(
+    """Refuses a number of steps that is no multiple of the steps in a device loop."""
+    if steps is not None and check.require_integer(steps, "steps", at_least=1) % per_loop:
+        raise check.value_error(
             f"steps is {steps}, but must be a multiple of iterations_per_loop, which is {per_loop}",
             f"give a multiple of {per_loop}",
         )
 
 
-def check_number(value: Any, what: str, at_least: float | None = None) -> float:
-    """Returns a finite number; a bool is none.
+def check_number(value: Any, argument_name: str, at_least: float | None = None) -> float:
+    """Returns a finite number; a bool is refused.
 
     Raises:
-      EstimatorError: (a `ValueError`) infinity, no number, or one that is too small.
+      EstimatorError: (a `ValueError`) infinity, NaN, or a number that is too small.
       EstimatorTypeError: (a `TypeError`) a value of another type.
     """
-    number = check.number(value, what, "give a Python number")
+    number = check.require_number(value, argument_name, "give a Python number")
     if not math.isfinite(number):
-        raise check.refuse(f"{what} is {value}", "give a finite number")
+        raise check.value_error(f"{argument_name} is {value}", "give a finite number")
     if at_least is not None and number < at_least:
-        raise check.refuse(f"{what} is {value}", f"give at least {at_least}")
+        raise check.value_error(f"{argument_name} is {value}", f"give at least {at_least}")
     return number
 
 
 def check_metric_names(names: Iterable[str], reserved: Iterable[str]) -> None:
-    """Refuses metrics of which an evaluation has one of its own.
+    """Refuses metrics with the names of values that every evaluation gives.
 
     Raises:
-      EstimatorError: (a `ValueError`) there is such a metric.
+      EstimatorError: (a `ValueError`) a metric has one of the reserved names.
     """
     for name in sorted(set(names).intersection(reserved)):
-        raise check.refuse(
+        raise check.value_error(
             f"a metric is called {name!r}, and an evaluation has a value of its own by this name",
             "give the metric another name",
         )

@@ -5,58 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ipujax.checkpoints.position import Position, Tracked, resumed
+from ipujax.checkpoints.position import Position, TrackedIterator, resume_iterator
 from ipujax.errors import OutOfRangeError
 from ipujax.estimators.checks import check
-from ipujax.estimators.mode import Settings
-from ipujax.estimators.model_fn import ByName
-from ipujax.host.elements import iterate
+from ipujax.estimators.mode import EstimatorSettings
+from ipujax.estimators.model_fn import FunctionByName
+from ipujax.host.elements import iterate_dataset
 
 
-def elements_of(input_fn: Any, mode: str, settings: Settings) -> Iterator[Any]:
-    """The elements of the data set that a user's `input_fn` gives in a mode."""
-    offered = {
+def open_data_set(input_fn: Any, mode: str, settings: EstimatorSettings) -> Iterator[Any]:
+    """Returns the elements of the data set that a user's `input_fn` gives in a mode."""
+    available_arguments = {
         "mode": mode,
         "params": settings.params_of(mode),
         "config": settings.config,
-        "input_context": settings.workers_of(mode).context,
+        "input_context": settings.workers_of(mode).worker_input_context,
     }
-    function = ByName(input_fn, "input_fn", offered)
+    function = FunctionByName(input_fn, "input_fn", available_arguments)
     size = settings.batch_sizes.get(mode)
     if size is not None and not function.takes("params"):
-        raise check.refuse(
+        raise check.value_error(
             f"the batch size of mode {mode!r} is {size}, and input_fn takes no params, which would "
             "tell it: the batch size acts on nothing",
             "take `params` in input_fn and batch by params['batch_size'], or leave the batch size "
             "out",
         )
-    data = function(**offered)
+    data = function(**available_arguments)
     if data is None or isinstance(data, (tuple, int, float, str, bytes)):
-        raise check.refuse(
+        raise check.value_error(
             f"input_fn returns {data!r:.60}, which is no data set",
             "return an iterable of elements (features, labels), or a callable that gives one",
         )
-    return iterate(data)
+    return iterate_dataset(data)
 
 
 class DataSet(Iterator[Any]):
-    """Elements that are read once, with a look at the first one and at the place.
+    """An iterator over a data set that can show its first element and its position.
 
     Args:
-      elements: of the data set, from its beginning.
-      position: where to go on; None for the first element.
+      elements: the elements of the data set, from its beginning.
+      position: the position to resume from; None for the first element.
     """
 
     def __init__(self, elements: Iterator[Any], position: Position | None = None):
-        self._tracked = Tracked(elements) if position is None else resumed(elements, position)
+        self._tracked = (
+            TrackedIterator(elements) if position is None else resume_iterator(elements, position)
+        )
         self._before = 0 if position is None else position.taken
         self._peeked: list[Any] = []
 
-    def first(self) -> Any:
-        """The element that comes next; it stays there.
+    def peek_element(self) -> Any:
+        """Returns the next element without consuming it.
 
         Raises:
-          OutOfRangeError: there is none.
+          OutOfRangeError: the data set is empty.
         """
         if not self._peeked:
             for element in self._tracked:
@@ -74,6 +76,6 @@ class DataSet(Iterator[Any]):
     def __next__(self) -> Any:
         return self._peeked.pop() if self._peeked else next(self._tracked)
 
-    def position(self, taken: int) -> Position:
-        """The place after so many elements from where this reading began."""
-        return self._tracked.position(self._before + taken)
+    def position_of_data_set(self, num_elements: int) -> Position:
+        """Returns the position after some elements from the start of this iterator."""
+        return self._tracked.position_after(self._before + num_elements)

@@ -1,4 +1,4 @@
-"""The folder of an estimator: its checkpoints, and who trains in it."""
+"""The folder of an estimator: its checkpoints, and the lock of its training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ipujax.checkpoints import store
-from ipujax.checkpoints.folder import newest
+from ipujax.checkpoints.folder import find_checkpoint
 from ipujax.checkpoints.position import Position
 from ipujax.estimators.checks import check
 from ipujax.estimators.workers import Workers
@@ -26,153 +26,169 @@ _LOCK = "training.lock"
 
 
 class ModelFolder:
-    """Where the state of an estimator is kept.
+    """The folder that keeps the state of an estimator.
 
     Args:
-      model_dir: what the estimator was given.
-      config: whose `model_dir` counts otherwise; a temporary folder where both are None.
-      workers: that train together, of which the chief alone reads and writes.
+      model_dir: the folder that the estimator was given, or None.
+      config: a `RunConfig` with another `model_dir`; a temporary folder replaces two Nones.
+      workers: the workers that train together, of which the chief alone reads and writes.
 
     Attributes:
-      path: of the folder.
+      path: the path of the folder.
     """
 
     def __init__(self, model_dir: Any, config: RunConfig, workers: Workers):
-        given = check.path(model_dir, "model_dir") if model_dir is not None else None
-        known = config.model_dir
-        if given is not None and known is not None and os.fspath(given) != os.fspath(known):
-            raise check.refuse(
-                f"model_dir is {os.fspath(given)!r}, and that of config {os.fspath(known)!r}",
+        checked_dir = check.require_path(model_dir, "model_dir") if model_dir is not None else None
+        config_dir = config.model_dir
+        if (
+            checked_dir is not None
+            and config_dir is not None
+            and os.fspath(checked_dir) != os.fspath(config_dir)
+        ):
+            raise check.value_error(
+                f"model_dir is {os.fspath(checked_dir)!r}, and that of config {os.fspath(config_dir)!r}",
                 "give one of them, or the same twice",
             )
-        chosen = given if given is not None else known
-        self.path = os.fspath(chosen) if chosen is not None else tempfile.mkdtemp(prefix="ipujax-")
+        chosen_dir = checked_dir if checked_dir is not None else config_dir
+        self.path = (
+            os.fspath(chosen_dir) if chosen_dir is not None else tempfile.mkdtemp(prefix="ipujax-")
+        )
         self._keep, self._workers = config.keep_checkpoint_max or 0, workers
 
     def eval_dir(self, name: str | None) -> str:
-        """The folder of event files of an evaluation."""
-        check.text(name, "the name of an evaluation", optional=True)
+        """Returns the folder of event files of an evaluation."""
+        check.require_text(name, "the name of an evaluation", optional=True)
         return os.path.join(self.path, f"eval_{name}" if name else "eval")
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    def latest(self) -> str | None:
-        """The path of the newest checkpoint."""
+    def latest_checkpoint_path(self) -> str | None:
+        """Returns the path of the newest checkpoint."""
         if store.latest_step(self.path) is None:
             return None
-        return os.path.join(self.path, newest(self.path, None).name)
+        return os.path.join(self.path, find_checkpoint(self.path, None).name)
 
-    def agreed(self) -> str | None:
-        """The path of the chief's newest checkpoint, which all workers ask for together."""
-        return self._workers.text_of_chief(self.latest() if self._workers.is_chief else None)
+    def latest_path_of_chief(self) -> str | None:
+        """Returns the path of the chief's newest checkpoint, which all workers ask for."""
+        return self._workers.broadcast_optional_text(
+            self.latest_checkpoint_path() if self._workers.is_chief_process else None
+        )
 
-    def save(self, state: TrainState, position: Position | None) -> None:
-        """Writes a checkpoint, as of the step of the state, with what all workers have of it."""
-        whole = self._workers.averaged(state)
-        if self._workers.is_chief:
-            store.save(self.path, state.step, _tree(whole), self._keep, position)
+    def save_training_checkpoint(self, state: TrainState, position: Position | None) -> None:
+        """Writes a checkpoint of a state's step, with the state of all workers together."""
+        averaged_state = self._workers.average_untrained(state)
+        if self._workers.is_chief_process:
+            store.save_checkpoint(
+                self.path, state.step, _tree_to_write(averaged_state), self._keep, position
+            )
 
-    def restore(self, path: str, like: TrainState, parts: Sequence[str]) -> TrainState:
-        """What a checkpoint holds, in the structure of a state.
+    def restore_parts(self, path: str, template: TrainState, parts: Sequence[str]) -> TrainState:
+        """Returns a state with some parts read from a checkpoint.
 
         Args:
-          path: of the checkpoint.
-          like: a state of that structure.
-          parts: what of it is read; everything else stays as in `like`.
+          path: the path of the checkpoint.
+          template: a state of the structure of the result.
+          parts: the parts that are read; all others stay as in `template`.
 
         Raises:
           CheckpointError: (a `ValueError`) another structure, with all names that differ.
         """
 
-        def read() -> dict[str, Tree]:
-            folder, step = _parts(path)
-            wanted = {part: _tree(like)[part] for part in parts}
-            return store.restore(folder, wanted, step, partly=True).tree
+        def read_parts() -> dict[str, Tree]:
+            folder, step = _split_checkpoint_path(path)
+            templates = {part: _tree_to_write(template)[part] for part in parts}
+            return store.restore_checkpoint(folder, templates, step, partly=True).tree
 
-        given = {part: _tree(like)[part] for part in parts}
-        restored = _tree(like) | self._workers.chiefs(read, given)
+        part_templates = {part: _tree_to_write(template)[part] for part in parts}
+        restored = _tree_to_write(template) | self._workers.find_on_chief(
+            read_parts, part_templates
+        )
         return TrainState(
             restored[VARIABLES], restored[OPTIMIZER], restored[STATE], int(restored[STEP])
         )
 
-    def step_of(self, path: str) -> int:
-        """When a checkpoint was made."""
-        return _parts(path)[1]
+    def step_of_checkpoint(self, path: str) -> int:
+        """Returns the global step of a checkpoint."""
+        return _split_checkpoint_path(path)[1]
 
-    def position_in(self, path: str) -> Position | None:
-        """Where the data set was, in a checkpoint that was made before its training ended."""
+    def position_in_checkpoint(self, path: str) -> Position | None:
+        """Returns the position in the data set of a checkpoint made during a training."""
 
-        def read() -> Position | None:
-            folder, step = _parts(path)
-            return store.restore(folder, {}, step, partly=True).position
+        def read_position() -> Position | None:
+            folder, step = _split_checkpoint_path(path)
+            return store.restore_checkpoint(folder, {}, step, partly=True).position
 
         if not self._workers.are_several:
-            return read()
-        own = read() if self._workers.is_chief else None
-        # Others have iterators of their own, and count elements.
-        taken = int(self._workers.of_chief(np.int32(-1 if own is None else own.taken)))
-        return own or (None if taken < 0 else Position(taken))
+            return read_position()
+        chief_position = read_position() if self._workers.is_chief_process else None
+        # The other workers have iterators of their own, and count elements.
+        num_elements = int(
+            self._workers.broadcast_tree_of_chief(
+                np.int32(-1 if chief_position is None else chief_position.taken)
+            )
+        )
+        return chief_position or (None if num_elements < 0 else Position(num_elements))
 
-    def named(self) -> dict[str, Any]:
-        """What the user knows of the newest checkpoint, by the user's names."""
-        if self.latest() is None:
-            raise check.refuse(
+    def read_values_by_name(self) -> dict[str, Any]:
+        """Returns variables, state and step of the newest checkpoint, by the user's names."""
+        if self.latest_checkpoint_path() is None:
+            raise check.value_error(
                 f"{self.path} has no checkpoint yet", "train first, or give another model_dir"
             )
-        named = store.restore(self.path).tree
-        shown = {
+        values = store.restore_checkpoint(self.path).tree
+        visible_values = {
             name.removeprefix(f"{VARIABLES}/"): value
-            for name, value in named.items()
+            for name, value in values.items()
             if not name.startswith(f"{OPTIMIZER}/") and name != OPTIMIZER
         }
-        return shown
+        return visible_values
 
     # --- who trains -----------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def in_training(self) -> Generator[bool]:
-        """Keeps other processes from training here; tells whether one died while it did.
+    def lock_for_training(self) -> Generator[bool]:
+        """Locks the folder for one training; yields whether the last one was interrupted.
 
         Raises:
           EstimatorError: (a `ValueError`) another process trains here, or the folder cannot be
             written.
         """
-        if not self._workers.is_chief:
-            yield bool(self._workers.of_chief(np.int32(0)))
+        if not self._workers.is_chief_process:
+            yield bool(self._workers.broadcast_tree_of_chief(np.int32(0)))
             return
         lock = os.path.join(self.path, _LOCK)
         try:
             os.makedirs(self.path, exist_ok=True)
-            # Of several processes one that dies has the chief raise an error.
-            with locks.locked(lock, self._workers.are_several) as was_there:
-                yield bool(self._workers.of_chief(np.int32(was_there)))
+            # Where one of several processes dies, the chief raises an error.
+            with locks.hold_lock_file(lock, self._workers.are_several) as was_there:
+                yield bool(self._workers.broadcast_tree_of_chief(np.int32(was_there)))
         except locks.LockedError:
-            raise check.refuse(
+            raise check.value_error(
                 f"another process, or another estimator, trains in {self.path}",
                 "wait for its end, or give another model_dir",
             ) from None
         except (FileExistsError, NotADirectoryError) as error:
-            if not self._holds(error.filename):
+            if not self._is_folder_or_parent(error.filename):
                 raise
-            raise check.refuse(
+            raise check.value_error(
                 f"model_dir {self.path} is no folder", "give a folder; it need not exist yet"
             ) from error
         except OSError as error:
-            if not self._holds(error.filename):
+            if not self._is_folder_or_parent(error.filename):
                 raise
-            raise check.refuse(
+            raise check.value_error(
                 f"model_dir {self.path} cannot be written: {error.strerror}",
                 "give a folder that can be",
             ) from error
 
-    def _holds(self, path: object) -> bool:
-        """Whether a path is this folder, its lock, or a folder above it."""
-        places = (self.path, os.path.join(self.path, _LOCK))
-        return path in places or f"{self.path}/".startswith(f"{path}/")
+    def _is_folder_or_parent(self, path: object) -> bool:
+        """Returns whether a path is this folder, its lock, or a folder above it."""
+        own_paths = (self.path, os.path.join(self.path, _LOCK))
+        return path in own_paths or f"{self.path}/".startswith(f"{path}/")
 
 
-def _tree(state: TrainState) -> dict[str, Tree]:
-    """A state as it is written."""
+def _tree_to_write(state: TrainState) -> dict[str, Tree]:
+    """Returns a state as the dict that is written."""
     return {
         VARIABLES: state.variables,
         STATE: state.state,
@@ -181,16 +197,16 @@ def _tree(state: TrainState) -> dict[str, Tree]:
     }
 
 
-def _parts(path: str) -> tuple[str, int]:
-    """Folder and step of a checkpoint; of a folder, those of its newest one."""
-    shown = os.fspath(check.path(path, "checkpoint_path"))
-    folder, name = os.path.split(shown)
+def _split_checkpoint_path(path: str) -> tuple[str, int]:
+    """Returns the folder and step of a checkpoint; for a folder, of its newest checkpoint."""
+    checked_path = os.fspath(check.require_path(path, "checkpoint_path"))
+    folder, name = os.path.split(checked_path)
     match = re.match(r"ckpt-(\d+)", name)
     if match is not None:
         return folder, int(match[1])
-    if os.path.isdir(shown):
-        return shown, newest(shown, None).step
-    raise check.refuse(
-        f"{shown} is no path of a checkpoint",
+    if os.path.isdir(checked_path):
+        return checked_path, find_checkpoint(checked_path, None).step
+    raise check.value_error(
+        f"{checked_path} is no path of a checkpoint",
         "give one that latest_checkpoint() gave, or the folder of an estimator",
     )

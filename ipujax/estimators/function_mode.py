@@ -10,27 +10,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.structures import shown
+from ipujax.checks.structures import structure_text
 from ipujax.driver.compiler import compile
 from ipujax.estimators.checks import check, check_metric_names
 from ipujax.estimators.hooks import SessionRunHook
-from ipujax.estimators.mode import Mode, Settings
-from ipujax.estimators.model_fn import ByName, body_arguments, features_and_labels
-from ipujax.estimators.scores import Scores, metrics_of, unstacked
+from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.model_fn import FunctionByName, features_and_labels, split_element_arguments
+from ipujax.estimators.scores import MetricTotals, check_returned_metrics, unstack_tree
 from ipujax.estimators.spec import RESERVED_METRICS, IPUEstimatorSpec, ModeKeys
 from ipujax.estimators.workers import Workers
-from ipujax.optimizers.trained_leaves import initial_state
+from ipujax.optimizers.trained_leaves import init_optimizer_state
 from ipujax.replication_ops import replication_index
 from ipujax.training import Inference, ReplicaReduction, Run, StepOutput, Training, TrainState
 from ipujax.training.state import Tree
 
 
 class Untrained(NamedTuple):
-    """What is not trained, as the programs carry it.
+    """The untrained state, as the device loops carry it.
 
     Attributes:
-      state: the user's.
-      number: of the step, int32: what the step's key is made of.
+      state: the user's untrained state.
+      number: the number of the step, int32, from which the step's key is made.
     """
 
     state: Tree
@@ -44,14 +44,14 @@ class FunctionModel:
     Attributes:
       function: the `model_fn`.
       mode: a `ModeKeys`.
-      fixed: values of `params` and `config`.
-      seed: of the keys.
-      workers: that train it together.
-      specs: what traces gave, by the form of the element: of what is no array in it, such as hooks
-        and functions of the host.
+      fixed: the values of `params` and `config`.
+      seed: the seed of the keys.
+      workers: the workers that train the model together.
+      specs: the specs of traces by the form of the element, without their arrays: hooks, functions
+        of the host.
     """
 
-    function: ByName
+    function: FunctionByName
     mode: str
     fixed: dict[str, Any]
     seed: int
@@ -61,7 +61,7 @@ class FunctionModel:
     def __call__(
         self, variables: Tree, untrained: Untrained, *element: Tree, **by_name: Tree
     ) -> StepOutput:
-        """As a model of `training`."""
+        """Calls `model_fn` for one element, as a model of `training`."""
         values: dict[str, Any] = {"mode": self.mode, "state": untrained.state, **self.fixed}
         if self.function.takes("global_step"):
             values["global_step"], element = element[0], element[1:]
@@ -70,51 +70,51 @@ class FunctionModel:
             values["key"] = jax.random.fold_in(key, replication_index())
         values["features"], values["labels"] = features_and_labels(element, by_name)
         self._check_labels(values["labels"])
-        spec = self._checked(self.function(variables, **values))
+        spec = self._check_spec(self.function(variables, **values))
         state = spec.state
         if state is None:
             state = untrained.state
         elif jax.tree.structure(state) != jax.tree.structure(untrained.state):
-            raise check.refuse(
-                f"the state of the IPUEstimatorSpec is {shown(jax.tree.structure(state))}, that of "
-                f"init_fn {shown(jax.tree.structure(untrained.state))}",
+            raise check.value_error(
+                f"the state of the IPUEstimatorSpec is {structure_text(jax.tree.structure(state))}, that of "
+                f"init_fn {structure_text(jax.tree.structure(untrained.state))}",
                 "return state of the structure that init_fn gave as the second of its results",
             )
-        self.specs[form_of(element, by_name)] = spec.without_arrays()
-        sent = self._sent(spec)
-        after = Untrained(state, untrained.number + 1)
-        return StepOutput(spec.loss, sent, after, self.optimizer(spec))
+        self.specs[element_form(element, by_name)] = spec.without_arrays()
+        values_to_send = self._values_to_send(spec)
+        new_untrained = Untrained(state, untrained.number + 1)
+        return StepOutput(spec.loss, values_to_send, new_untrained, self.optimizer_of_spec(spec))
 
-    def optimizer(self, spec: IPUEstimatorSpec) -> Any:
-        """What minimizes the loss; None where nothing is trained."""
-        return spec.train_op and self.workers.summing(spec.train_op)
+    def optimizer_of_spec(self, spec: IPUEstimatorSpec) -> Any:
+        """Returns the optimizer of a spec; None where nothing is trained."""
+        return spec.train_op and self.workers.wrap_with_summation(spec.train_op)
 
-    def _sent(self, spec: IPUEstimatorSpec) -> Tree:
+    def _values_to_send(self, spec: IPUEstimatorSpec) -> Tree:
         if self.mode == ModeKeys.PREDICT:
             return spec.predictions
-        sent: dict[str, Tree] = {"loss": spec.loss}
+        values: dict[str, Tree] = {"loss": spec.loss}
         if self.mode == ModeKeys.TRAIN and spec.host_call is not None:
-            sent["host_call"] = spec.host_call[1]
+            values["host_call"] = spec.host_call[1]
         elif self.mode == ModeKeys.EVAL and spec.eval_metrics is not None:
-            sent["tensors"] = spec.eval_metrics[1]
+            values["tensors"] = spec.eval_metrics[1]
         elif self.mode == ModeKeys.EVAL and spec.eval_metric_ops is not None:
-            sent["totals"] = {name: m.totals for name, m in spec.eval_metric_ops.items()}
-        return sent
+            values["totals"] = {name: m.totals for name, m in spec.eval_metric_ops.items()}
+        return values
 
     def _check_labels(self, labels: Tree) -> None:
         if labels is not None and not self.function.takes("labels"):
-            raise check.refuse(
+            raise check.value_error(
                 "model_fn does not take labels, but the data set has them",
                 "take `labels`, or give features alone",
             )
 
-    def _checked(self, spec: Any) -> IPUEstimatorSpec:
+    def _check_spec(self, spec: Any) -> IPUEstimatorSpec:
         if not isinstance(spec, IPUEstimatorSpec):
-            raise check.refuse(
+            raise check.value_error(
                 f"model_fn returns {spec!r}", "return an IPUEstimatorSpec(mode, ...)"
             )
         if spec.mode != self.mode:
-            raise check.refuse(
+            raise check.value_error(
                 f"model_fn was called with mode {self.mode!r}, and its IPUEstimatorSpec has "
                 f"{spec.mode!r}",
                 "hand the mode on: IPUEstimatorSpec(mode, ...)",
@@ -122,135 +122,139 @@ class FunctionModel:
         return spec
 
 
-class FunctionMode(Mode):
-    """What an `IPUEstimator` does in one mode.
+class FunctionMode(EstimatorMode):
+    """The mode of an `IPUEstimator`, whose model is one function.
 
     Args:
       mode: a `ModeKeys`.
       function: the `model_fn`.
-      settings: of the estimator.
+      settings: the settings of the estimator.
     """
 
     step_size = 1
 
-    def __init__(self, mode: str, function: ByName, settings: Settings):
+    def __init__(self, mode: str, function: FunctionByName, settings: EstimatorSettings):
         super().__init__(mode, settings)
         fixed = {"params": settings.params_of(mode), "config": settings.config}
-        self._model = FunctionModel(function, mode, fixed, settings.seed, self.workers)
+        self._model = FunctionModel(function, mode, fixed, settings.key_seed, self.workers)
         self._form: Hashable = None
-        self._inputs = _step_of if function.takes("global_step") else None
+        self._inputs = _step_input if function.takes("global_step") else None
 
-    def prepared(self, state: TrainState, element: Tree) -> TrainState:
-        """As `Mode.prepared`."""
-        self._form = form_of(*body_arguments(element))
-        carried = dc.replace(state, state=Untrained(state.state, jnp.int32(state.step)))
+    def prepare_loop_state(self, state: TrainState, element: Tree) -> TrainState:
+        """Makes the loop, unless there is one; returns the state that it carries."""
+        self._form = element_form(*split_element_arguments(element))
+        loop_state = dc.replace(state, state=Untrained(state.state, jnp.int32(state.step)))
         if self.mode != ModeKeys.TRAIN:
-            self.loop = self.loop or Inference(self._model, **self._options)
-            return carried
+            self.loop = self.loop or Inference(self._model, **self._function_loop_options)
+            return loop_state
         if self.loop is None:
-            self._trace(carried, element)
+            self._trace_spec(loop_state, element)
             self.loop = Training(
                 self._model,
-                self._model.optimizer(self._spec),
+                self._model.optimizer_of_spec(self._spec_of_trace),
                 replica_reduction=ReplicaReduction.NONE,
-                **self._options,
+                **self._function_loop_options,
             )
         if state.optimizer_state is not None:
-            return carried
-        optimizer_state = initial_state(self._spec.train_op, state.variables)
-        return dc.replace(carried, optimizer_state=optimizer_state)
+            return loop_state
+        optimizer_state = init_optimizer_state(self._spec_of_trace.train_op, state.variables)
+        return dc.replace(loop_state, optimizer_state=optimizer_state)
 
-    def users(self, state: TrainState) -> TrainState:
-        """As `Mode.users`."""
+    def to_user_state(self, state: TrainState) -> TrainState:
+        """Returns the state of the loop without the number of the step."""
         return dc.replace(state, state=state.state.state)
 
     @property
-    def hooks(self) -> Sequence[SessionRunHook]:
-        """As `Mode.hooks`."""
-        return self._spec.hooks
+    def model_hooks(self) -> Sequence[SessionRunHook]:
+        """The hooks of the traced spec."""
+        return self._spec_of_trace.hooks
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """Calls the function of the host, if there is one."""
-        call = self._spec.host_call
+        """Calls the host function of the spec, if there is one."""
+        call = self._spec_of_trace.host_call
         if self.mode == ModeKeys.TRAIN and call is not None:
             arrays = [array[0] for array in results["host_call"]]
             if call[0](*arrays) is None:
-                raise check.refuse_type(
+                raise check.type_error(
                     "the function of host_call returned None",
                     "return something, such as the first of its arguments",
                 )
 
-    def loss(self, results: Tree) -> float:
-        """As `Mode.loss`."""
+    def mean_loss(self, results: Tree) -> float:
+        """Returns the mean loss over steps and replicas."""
         return float(np.mean(results["loss"], dtype=np.float64))
 
-    def score(self, results: Tree, replicas: int, scores: Scores) -> None:
-        """As `Mode.score`."""
+    def add_to_totals(self, results: Tree, replicas: int, scores: MetricTotals) -> None:
+        """Adds the losses and metrics of a device loop of evaluation."""
         scores.add_loss(results["loss"])
         axes = (0, 1) if replicas > 1 else (0,)
-        if self._spec.eval_metrics is None:
-            metrics = self._spec.eval_metric_ops or {}
+        if self._spec_of_trace.eval_metrics is None:
+            metrics = self._spec_of_trace.eval_metric_ops or {}
             totals = results.get("totals", {})
-            scores.add({n: dc.replace(m, totals=totals[n]) for n, m in metrics.items()}, axes)
+            scores.add_metrics(
+                {n: dc.replace(m, totals=totals[n]) for n, m in metrics.items()}, axes
+            )
             return
-        function, _ = self._spec.eval_metrics
-        for tensors in unstacked(results["tensors"], len(axes)):
-            named = isinstance(tensors, dict)
-            metrics = metrics_of(function(**tensors) if named else function(*tensors))
+        function, _ = self._spec_of_trace.eval_metrics
+        for tensors in unstack_tree(results["tensors"], len(axes)):
+            is_by_name = isinstance(tensors, dict)
+            metrics = check_returned_metrics(
+                function(**tensors) if is_by_name else function(*tensors)
+            )
             check_metric_names(metrics, RESERVED_METRICS)
-            scores.add(metrics)
+            scores.add_metrics(metrics)
 
-    def predictions(self, sent: Tree) -> Tree:
-        """As `Mode.predictions`."""
+    def select_predictions(self, sent: Tree) -> Tree:
+        """Returns the predictions, which the loop sends as they are."""
         return sent
 
-    def function(self, state: TrainState) -> Callable[..., Tree]:
-        """As `Mode.function`."""
+    def build_serving_function(self, state: TrainState) -> Callable[..., Tree]:
+        """Returns one step of the model as a function of an element alone."""
         inputs = () if self._inputs is None else self._inputs(state)
         untrained = Untrained(state.state, jnp.int32(state.step))
 
-        def step(*element: Tree, **by_name: Tree) -> Tree:
+        def serve_element(*element: Tree, **by_name: Tree) -> Tree:
             return self._model(state.variables, untrained, *inputs, *element, **by_name).send
 
-        return step
+        return serve_element
 
     @property
-    def _options(self) -> dict[str, Any]:
+    def _function_loop_options(self) -> dict[str, Any]:
         run = self.settings.config.ipu_run_config
-        return self.options | {
+        return self.device_loop_options | {
             "inputs": self._inputs,
             "steps_per_loop": run.iterations_per_loop,
         }
 
     @property
-    def _spec(self) -> IPUEstimatorSpec:
+    def _spec_of_trace(self) -> IPUEstimatorSpec:
         return self._model.specs[self._form]
 
-    def _trace(self, state: TrainState, element: Tree) -> None:
-        """Finds what the spec has besides arrays."""
-        args, named = body_arguments(element)
+    def _trace_spec(self, state: TrainState, element: Tree) -> None:
+        """Traces the model to find the parts of its spec that are no arrays."""
+        args, keyword_arguments = split_element_arguments(element)
         inputs = () if self._inputs is None else self._inputs(state)
 
         def model_fn(*args: Tree, **named: Tree) -> Tree:
             return self._model(*args, **named).send
 
-        compile(model_fn, device=self.options["device"]).trace(
-            state.variables, state.state, *inputs, *args, **named
+        compile(model_fn, device=self.device_loop_options["device"]).trace(
+            state.variables, state.state, *inputs, *args, **keyword_arguments
         )
         per_loop = self.settings.config.ipu_run_config.iterations_per_loop
-        if self._spec.host_call is not None and per_loop > 1:
-            raise check.refuse(
+        if self._spec_of_trace.host_call is not None and per_loop > 1:
+            raise check.value_error(
                 f"host_call needs iterations_per_loop=1, and it is {per_loop}: a device loop "
                 "does not stop for the host",
                 "set iterations_per_loop=1 in IPURunConfig",
             )
 
 
-def form_of(args: Sequence[Tree], named: Mapping[str, Tree]) -> Hashable:
-    """What of an element decides what a trace of it gives: structure and shapes."""
-    leaves, structure = jax.tree.flatten((list(args), dict(named)))
+def element_form(args: Sequence[Tree], keyword_arguments: Mapping[str, Tree]) -> Hashable:
+    """Returns the structure and shapes of an element, which decide the result of a trace."""
+    leaves, structure = jax.tree.flatten((list(args), dict(keyword_arguments)))
     return structure, tuple(np.shape(leaf) for leaf in leaves)
 
 
-def _step_of(state: TrainState) -> tuple[int]:
+def _step_input(state: TrainState) -> tuple[int]:
     return (state.step,)

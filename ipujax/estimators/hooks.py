@@ -1,4 +1,4 @@
-"""Session run hooks: told on the host of each device loop of an estimator (seed 001, 18.12.4)."""
+"""Session run hooks, called on the host around each device loop of an estimator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ipujax.training.state import TrainState, Tree
 
 @check.guard
 class Session:
-    """What hooks see of an estimator that runs; there is no graph of the original's kind.
+    """The view that hooks have of a running estimator; it has no graph as the original has.
 
     Attributes:
-      state: after the last device loop.
+      state: the state after the last device loop.
     """
 
     def __init__(self, run: Run, events: EventFile):
@@ -30,25 +30,25 @@ class Session:
 
     @property
     def global_step(self) -> int:
-        """After the last device loop."""
+        """The global step after the last device loop."""
         return self._run.state.step
 
     def write_summary(self, summary: bytes) -> None:
-        """Writes what `summary_ops.tensor_summary` made, for TensorBoard, with the global step.
+        """Writes a summary of `summary_ops.tensor_summary` at the global step, for TensorBoard.
 
         Without the extra `tensorboard` nothing is written.
         """
-        check.instance(summary, bytes, "the summary", "the bytes of a Summary message")
-        self._events.summary(summary, self.global_step)
+        check.require_instance(summary, bytes, "the summary", "the bytes of a Summary message")
+        self._events.write_summary_message(summary, self.global_step)
 
     def run(self, fetches: Any, feed_dict: Any = None) -> None:
-        """Refused: nothing can be fetched from a program that has no graph.
+        """Raises an error: nothing can be fetched from a program that has no graph.
 
         Raises:
           EstimatorError: (a `ValueError`) always.
         """
         del fetches, feed_dict
-        raise check.refuse(
+        raise check.value_error(
             "a hook called session.run, but an estimator's programs have no graph to run parts of",
             "take session.state, session.global_step, or what run_values.results has",
         )
@@ -56,7 +56,7 @@ class Session:
 
 @check.guard
 class SessionRunContext:
-    """What `before_run` and `after_run` are given first.
+    """The context that `before_run` and `after_run` get.
 
     Attributes:
       session: a `Session`.
@@ -67,7 +67,7 @@ class SessionRunContext:
 
     @property
     def stop_requested(self) -> bool:
-        """Whether this or another hook has asked for the end."""
+        """True if a hook has asked for the end."""
         return self._run.stopped
 
     def request_stop(self) -> None:
@@ -78,7 +78,7 @@ class SessionRunContext:
 @check.guard
 @dc.dataclass(frozen=True)
 class SessionRunValues:
-    """What a device loop gave.
+    """The results of a device loop, for hooks.
 
     Attributes:
       results: NumPy arrays that the loop sent, `[steps, (replicas,) ...]`: while training a dict
@@ -90,33 +90,33 @@ class SessionRunValues:
 
 @check.guard
 class SessionRunHook:
-    """Told what an estimator does; override what is of interest. A session run is a device loop."""
+    """The base of hooks, called around the device loops, the session runs, of an estimator."""
 
     def begin(self) -> None:
-        """The model was traced, and nothing has been run."""
+        """Is called when the model was traced, before anything runs."""
 
     def after_create_session(self, session: Session, coord: None) -> None:
-        """Comes after `begin`; there is no coordinator."""
+        """Is called after `begin`; there is no coordinator."""
 
     def before_run(self, run_context: SessionRunContext) -> None:
-        """A device loop is about to run; must return None, as there is nothing to fetch."""
+        """Is called before a device loop; must return None, as nothing can be fetched."""
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """A device loop has ended."""
+        """Is called when a device loop has ended."""
 
     def end(self, session: Session) -> None:
-        """All is done, without an error."""
+        """Is called when all is done, without an error."""
 
 
 class HookCallback(Callback):
-    """Tells hooks what a run does.
+    """A callback of a run that calls the session run hooks of an estimator.
 
     Args:
-      hooks: gives them, in order, once the model was traced.
-      events: where they may write.
+      hooks: returns the hooks, in order, once the model was traced.
+      events: the event file that hooks may write.
 
     Attributes:
-      replicas: of the program that runs.
+      replicas: the number of replicas of the program.
     """
 
     def __init__(self, hooks: Callable[[], Sequence[SessionRunHook]], events: EventFile):
@@ -125,36 +125,36 @@ class HookCallback(Callback):
         self.replicas = 1
 
     def begin(self, run: Run) -> None:
-        """As `SessionRunHook.begin`, and the session."""
+        """Calls `begin` and `after_create_session` of all hooks."""
         self._hooks, self.replicas = self._find(), run.replicas
         for hook in self._hooks:
             hook.begin()
         for hook in self._hooks:
-            hook.after_create_session(self._session(run), None)
+            hook.after_create_session(self._make_session(run), None)
 
     def before_run(self, run: Run) -> None:
-        """As `SessionRunHook.before_run`."""
+        """Calls `before_run` of all hooks."""
         for hook in self._hooks:
-            asked: object = hook.before_run(self._context(run))
-            if asked is not None:
-                raise check.refuse(
-                    f"{type(hook).__name__}.before_run asks for {asked!r}, but there is no graph "
+            fetches: object = hook.before_run(self._make_context(run))
+            if fetches is not None:
+                raise check.value_error(
+                    f"{type(hook).__name__}.before_run asks for {fetches!r}, but there is no graph "
                     "to fetch from",
                     "return None; run_values.results of after_run has what the loop sent",
                 )
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """As `SessionRunHook.after_run`."""
+        """Calls `after_run` of all hooks."""
         for hook in self._hooks:
-            hook.after_run(self._context(run), SessionRunValues(results))
+            hook.after_run(self._make_context(run), SessionRunValues(results))
 
     def end(self, run: Run) -> None:
-        """As `SessionRunHook.end`."""
+        """Calls `end` of all hooks."""
         for hook in self._hooks:
-            hook.end(self._session(run))
+            hook.end(self._make_session(run))
 
-    def _session(self, run: Run) -> Session:
+    def _make_session(self, run: Run) -> Session:
         return Session(run, self._events)
 
-    def _context(self, run: Run) -> SessionRunContext:
-        return SessionRunContext(run, self._session(run))
+    def _make_context(self, run: Run) -> SessionRunContext:
+        return SessionRunContext(run, self._make_session(run))

@@ -1,4 +1,4 @@
-"""What is told of an estimator's checkpoints before and after they are saved."""
+"""Listeners that are called before and after an estimator saves checkpoints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _METHODS = ("begin", "before_save", "after_save", "end")
 
 
 class CheckpointSaverListener:
-    """An object that an estimator tells of its checkpoints; override what is of interest.
+    """The base of listeners, which an estimator calls around its checkpoints.
 
     Listeners are given as `estimator.train(saving_listeners=[...])`. Any object that has the four
     methods will do.
@@ -31,39 +31,45 @@ class CheckpointSaverListener:
         """Is called once, after the last checkpoint, if no error has ended the training."""
 
 
-def checked_listeners(listeners: Any) -> Sequence[CheckpointSaverListener]:
-    """Returns the listeners that `train` was given; None stands for none.
+def check_listeners(listeners: Any) -> Sequence[CheckpointSaverListener]:
+    """Returns the listeners that `train` was given, a tuple; None stands for none.
 
     Raises:
       EstimatorTypeError: (a `TypeError`) an entry without one of the methods.
     """
-    what = "saving_listeners"
-    entries = [] if listeners is None else check.sequence(listeners, what, "listeners")
+    argument_name = "saving_listeners"
+    entries = (
+        [] if listeners is None else check.require_sequence(listeners, argument_name, "listeners")
+    )
     for entry in entries:
-        if isinstance(entry, type) or not all(callable(getattr(entry, m, None)) for m in _METHODS):
-            wanted = "a CheckpointSaverListener: an object with the methods " + ", ".join(_METHODS)
+        if isinstance(entry, type) or not all(
+            callable(getattr(entry, method, None)) for method in _METHODS
+        ):
+            expected = "a CheckpointSaverListener: an object with the methods " + ", ".join(
+                _METHODS
+            )
             fix = "derive its class from ipu_session_run_hooks.CheckpointSaverListener"
-            raise check.other_than(wanted, entry, f"an entry of {what}", fix)
+            raise check.wrong_type_error(expected, entry, f"an entry of {argument_name}", fix)
     return tuple(entries)
 
 
-def check_saves(listeners: Sequence[Any], config: Any) -> None:
+def check_saving_is_set(listeners: Sequence[Any], config: Any) -> None:
     """Refuses listeners of a training that saves nothing.
 
     Raises:
       EstimatorError: (a `ValueError`) neither steps nor seconds between checkpoints are set.
     """
     if listeners and not config.save_checkpoints_steps and not config.save_checkpoints_secs:
-        raise check.refuse(
+        raise check.value_error(
             "saving_listeners are given, and the RunConfig saves no checkpoints",
             "set save_checkpoints_steps or save_checkpoints_secs in the RunConfig",
         )
 
 
-def tell_around_saving(
+def save_and_notify_listeners(
     listeners: Sequence[CheckpointSaverListener], session: Session, save: Callable[[], None]
 ) -> bool:
-    """Saves, and tells listeners before and after; returns whether one asks for the end."""
+    """Saves and calls the listeners around it; returns whether one asks for the end."""
     step = session.global_step
     for listener in listeners:
         listener.before_save(session, step)

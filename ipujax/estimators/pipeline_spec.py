@@ -1,4 +1,4 @@
-"""What the `model_fn` of a pipeline estimator returns."""
+"""The spec that the `model_fn` of a pipeline estimator returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipujax.estimators.checks import check
 from ipujax.estimators.spec import MODES, ModeKeys
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 
-_OURS = frozenset({
+_RESERVED_ARGUMENTS = frozenset({
     "infeed_queue", "outfeed_queue", "repeat_count", "outfeed_loss", "accumulate_outfeed",
     "accumulate_outfeed_dtype", "variables", "optimizer_state", "outfeed_mask",
 })  # fmt: skip
@@ -19,7 +19,7 @@ _OURS = frozenset({
 @check.guard
 @dc.dataclass(frozen=True, init=False)
 class IPUPipelineEstimatorSpec:
-    """What a pipeline estimator's `model_fn` returns (seed 001, 18.12.2).
+    """The spec that the `model_fn` of a pipeline estimator returns.
 
     Attributes:
       mode: a `ModeKeys`.
@@ -32,13 +32,13 @@ class IPUPipelineEstimatorSpec:
       optimizer_function: takes the last stage's outputs, gives an `OptimizerFunctionOutput`.
         Needed to train.
       device_mapping: the IPU of each stage.
-      loss_accumulator_dtype: of the sum of the losses of an execution; None for the loss's own.
+      loss_accumulator_dtype: the dtype of the summed losses of an execution; None for the loss's.
       pipeline_op_kwargs: further arguments of `pipelining_ops.pipeline`, among them `inputs`.
 
     Raises:
-      EstimatorError: (a `ValueError`) what the mode needs is missing, or an argument of the
-        pipeline that the estimator gives.
-      EstimatorTypeError: (a `TypeError`) something of a wrong type.
+      EstimatorError: (a `ValueError`) a part that the mode needs is missing, or an argument of the
+        pipeline that the estimator sets itself.
+      EstimatorTypeError: (a `TypeError`) an argument of a wrong type.
     """
 
     mode: str
@@ -61,28 +61,30 @@ class IPUPipelineEstimatorSpec:
         loss_accumulator_dtype: Any = None,
         **pipeline_op_kwargs: Any,
     ):
-        check.one_of(mode, MODES, "the mode of an IPUPipelineEstimatorSpec")
-        check.sequence(computational_stages, "computational_stages", "functions")
+        check.require_one_of(mode, MODES, "the mode of an IPUPipelineEstimatorSpec")
+        check.require_sequence(computational_stages, "computational_stages", "functions")
         if gradient_accumulation_count is None:
-            raise check.refuse(
+            raise check.value_error(
                 "the IPUPipelineEstimatorSpec has no gradient_accumulation_count",
                 "say how many micro-batches an execution of the pipeline has",
             )
-        check.integer(gradient_accumulation_count, "gradient_accumulation_count", at_least=1)
-        check.function(eval_metrics_fn, "eval_metrics_fn", optional=True)
-        check.function(optimizer_function, "optimizer_function", optional=True)
+        check.require_integer(
+            gradient_accumulation_count, "gradient_accumulation_count", at_least=1
+        )
+        check.require_function(eval_metrics_fn, "eval_metrics_fn", optional=True)
+        check.require_function(optimizer_function, "optimizer_function", optional=True)
         needed = {
             ModeKeys.TRAIN: ("optimizer_function", optimizer_function),
             ModeKeys.EVAL: ("eval_metrics_fn", eval_metrics_fn),
         }
         name, value = needed.get(mode, ("", mode))
         if value is None:
-            raise check.refuse(
+            raise check.value_error(
                 f"the IPUPipelineEstimatorSpec of mode {mode!r} has no {name}", f"give {name}"
             )
-        if taken := sorted(_OURS.intersection(pipeline_op_kwargs)):
-            raise check.refuse(
-                f"the IPUPipelineEstimatorSpec has {', '.join(taken)}, which the estimator gives "
+        if reserved := sorted(_RESERVED_ARGUMENTS.intersection(pipeline_op_kwargs)):
+            raise check.value_error(
+                f"the IPUPipelineEstimatorSpec has {', '.join(reserved)}, which the estimator gives "
                 "to the pipeline itself",
                 "leave it out",
             )
@@ -92,20 +94,20 @@ class IPUPipelineEstimatorSpec:
 
     @property
     def inputs(self) -> Sequence[Any]:
-        """First arguments of the first stage."""
+        """The first arguments of the first stage."""
         return self.pipeline_op_kwargs.get("inputs") or ()
 
     @property
     def options(self) -> dict[str, Any]:
-        """Further arguments of the pipeline."""
+        """The further arguments of the pipeline."""
         options = {name: v for name, v in self.pipeline_op_kwargs.items() if name != "inputs"}
         return options | {"device_mapping": self.device_mapping}
 
     @property
     def devices(self) -> int:
-        """How many IPUs the stages are on."""
+        """The number of IPUs that the stages are on."""
         mapping = self.device_mapping
         if mapping is None:
             return len(self.computational_stages)
-        each = (entry if isinstance(entry, (list, tuple)) else [entry] for entry in mapping)
-        return len({ipu for entry in each for ipu in entry})
+        ipu_lists = (entry if isinstance(entry, (list, tuple)) else [entry] for entry in mapping)
+        return len({ipu for entry in ipu_lists for ipu in entry})

@@ -1,4 +1,4 @@
-"""When a training is saved."""
+"""The saving of checkpoints during a training."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from ipujax.estimators.data import DataSet
 from ipujax.estimators.event_files import EventFile
 from ipujax.estimators.folder import ModelFolder
 from ipujax.estimators.hooks import Session
-from ipujax.estimators.listeners import CheckpointSaverListener, tell_around_saving
-from ipujax.estimators.mode import Mode
+from ipujax.estimators.listeners import CheckpointSaverListener, save_and_notify_listeners
+from ipujax.estimators.mode import EstimatorMode
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run
 from ipujax.training.state import Tree
 
 
-class Saver(Callback):
-    """Saves a training after every so many steps or seconds, and at its end.
+class CheckpointSaver(Callback):
+    """A callback that saves a training every so many steps or seconds, and at its end.
 
-    A checkpoint in between says where the data set is: only one whose training never ended is gone
-    on from there.
+    A checkpoint before the end holds the position in the data set, from which an interrupted
+    training resumes.
 
     Args:
-      folder: where.
-      mode: that trains.
-      data: that it reads.
-      steps: between two checkpoints; None for by time.
-      seconds: the same; with neither nothing is saved.
-      listeners: told of each checkpoint, by the chief.
-      events: where they may write.
+      folder: the folder of checkpoints.
+      mode: the mode that trains.
+      data: the data set of the training.
+      steps: the steps between two checkpoints; None to count seconds.
+      seconds: the seconds between two checkpoints; with neither nothing is saved.
+      listeners: the listeners that the chief calls for each checkpoint.
+      events: the event file that listeners may write.
     """
 
     def __init__(
         self,
         folder: ModelFolder,
-        mode: Mode,
+        mode: EstimatorMode,
         data: DataSet,
         steps: int | None,
         seconds: float | None,
@@ -49,42 +49,42 @@ class Saver(Callback):
         self._steps, self._seconds = steps, seconds
         self._began = self._saved_step = 0
         self._saved_time = time.monotonic()
-        self._listeners = listeners if mode.workers.is_chief else ()
+        self._listeners = listeners if mode.workers.is_chief_process else ()
         self._events, self._told_step = events, -1
 
     @classmethod
-    def of(
+    def saver_from_config(
         cls,
         config: RunConfig,
         folder: ModelFolder,
-        mode: Mode,
+        mode: EstimatorMode,
         data: DataSet,
         listeners: Sequence[CheckpointSaverListener],
         events: EventFile,
-    ) -> Saver:
-        """Makes one that saves when the config says."""
+    ) -> CheckpointSaver:
+        """Makes a saver with the intervals of a `RunConfig`."""
         steps, seconds = config.save_checkpoints_steps, config.save_checkpoints_secs
-        if config.train_distribute is None and not config.is_chief:  # somebody else does it
+        if config.train_distribute is None and not config.is_chief:  # another process saves
             steps, seconds, listeners = None, None, ()
         return cls(folder, mode, data, steps, seconds, listeners, events)
 
     def begin(self, run: Run) -> None:
-        """Counts from here."""
+        """Starts to count steps and seconds."""
         self._began = run.state.step
         self._saved_step, self._saved_time = run.state.step, time.monotonic()
         for listener in self._listeners:
             listener.begin()
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """Saves, if it is time."""
+        """Saves if it is due."""
         if self._is_due(run):
-            taken = (run.state.step - self._began) * run.replicas
-            self._save(run, self._data.position(taken))
+            num_elements = (run.state.step - self._began) * run.replicas
+            self._save_and_notify(run, self._data.position_of_data_set(num_elements))
 
     def end(self, run: Run) -> None:
         """Saves the last state."""
         if self._steps or self._seconds:
-            self._save(run, None)
+            self._save_and_notify(run, None)
         for listener in self._listeners:
             listener.end(Session(run, self._events), run.state.step)
 
@@ -94,17 +94,19 @@ class Saver(Callback):
         if not self._seconds:
             return False
         by_time = time.monotonic() - self._saved_time >= self._seconds
-        return bool(self._mode.workers.of_chief(np.int32(by_time)))
+        return bool(self._mode.workers.broadcast_tree_of_chief(np.int32(by_time)))
 
-    def _save(self, run: Run, position: Position | None) -> None:
-        # The last checkpoint of a training may be one that was told already, without a position.
-        told = () if run.state.step == self._told_step else self._listeners
-        stops = tell_around_saving(
-            told,
+    def _save_and_notify(self, run: Run, position: Position | None) -> None:
+        # The last checkpoint may be of a step for which listeners were called already.
+        listeners_to_call = () if run.state.step == self._told_step else self._listeners
+        stop_requested = save_and_notify_listeners(
+            listeners_to_call,
             Session(run, self._events),
-            lambda: self._folder.save(self._mode.users(run.state), position),
+            lambda: self._folder.save_training_checkpoint(
+                self._mode.to_user_state(run.state), position
+            ),
         )
         self._told_step = run.state.step
-        if self._mode.workers.of_chief(np.int32(stops)):
+        if self._mode.workers.broadcast_tree_of_chief(np.int32(stop_requested)):
             run.request_stop()
         self._saved_step, self._saved_time = run.state.step, time.monotonic()

@@ -1,4 +1,4 @@
-"""What a `model_fn` returns: the parts of a model that a mode needs."""
+"""The spec that a `model_fn` returns: the parts of a model that a mode needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ipujax.training.state import Tree
 
 @check.guard
 class ModeKeys:
-    """What a model is called for, as in the original."""
+    """The modes that a model function is called for, as in the original."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -28,7 +28,7 @@ class ModeKeys:
 
 MODES = (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)
 RESERVED_METRICS = ("loss", "global_step")
-"""The names of what every evaluation gives."""
+"""The names of the values that every evaluation gives."""
 HostCall = tuple[Callable[..., Any], Any]
 """A function, and the arrays that it is called with on the host."""
 
@@ -36,7 +36,7 @@ HostCall = tuple[Callable[..., Any], Any]
 @check.guard
 @dc.dataclass(frozen=True)
 class IPUEstimatorSpec:
-    """What a `model_fn` returns (seed 001, 18.12.1).
+    """The spec that a `model_fn` returns.
 
     Attributes:
       mode: a `ModeKeys`.
@@ -49,14 +49,14 @@ class IPUEstimatorSpec:
         replica, a list of them or a dict by keyword; gives a dict of `ipujax.metrics`.
         Evaluation needs one of the two.
       host_call: `(function, list of arrays)`: called on the host after each step of training.
-      training_hooks: objects of `SessionRunHook`, told of this mode's device loops.
-      evaluation_hooks: the same, of evaluation.
-      prediction_hooks: the same, of prediction.
+      training_hooks: `SessionRunHook`s, called around the device loops of training.
+      evaluation_hooks: `SessionRunHook`s of evaluation.
+      prediction_hooks: `SessionRunHook`s of prediction.
       state: the new untrained state, as `init_fn` gave it; None if the step changes nothing of it.
 
     Raises:
-      EstimatorError: (a `ValueError`) what the mode needs is missing, or cannot be.
-      EstimatorTypeError: (a `TypeError`) something of a wrong type.
+      EstimatorError: (a `ValueError`) a part that the mode needs is missing, or has a wrong value.
+      EstimatorTypeError: (a `TypeError`) an argument of a wrong type.
     """
 
     mode: str
@@ -73,17 +73,17 @@ class IPUEstimatorSpec:
     state: Tree = None
 
     def __post_init__(self) -> None:
-        check.one_of(self.mode, MODES, "the mode of an IPUEstimatorSpec")
+        check.require_one_of(self.mode, MODES, "the mode of an IPUEstimatorSpec")
         if self.loss is not None:
-            object.__setattr__(self, "loss", _scalar(self.loss, self.mode))
+            object.__setattr__(self, "loss", _check_spec_loss(self.loss, self.mode))
         if self.train_op is not None and not is_optimizer(self.train_op):
-            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
-            raise check.other_than(wanted, self.train_op, "train_op")
+            expected = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.wrong_type_error(expected, self.train_op, "train_op")
         _check_host_call(self.host_call, "host_call", (list,))
         _check_host_call(self.eval_metrics, "eval_metrics", (list, dict))
-        _check_metrics(self.eval_metric_ops)
+        _check_eval_metric_ops(self.eval_metric_ops)
         for name in ("training_hooks", "evaluation_hooks", "prediction_hooks"):
-            object.__setattr__(self, name, checked_hooks(getattr(self, name), name))
+            object.__setattr__(self, name, check_hooks(getattr(self, name), name))
         self._check_complete()
 
     def _check_complete(self) -> None:
@@ -94,22 +94,22 @@ class IPUEstimatorSpec:
         }
         for name in needed[self.mode]:
             if getattr(self, name) is None:
-                raise check.refuse(
+                raise check.value_error(
                     f"the IPUEstimatorSpec of mode {self.mode!r} has no {name}",
                     f"give it: IPUEstimatorSpec(mode, {name}=...)",
                 )
         ways = (self.eval_metric_ops is not None) + (self.eval_metrics is not None)
         if ways == 2 or (not ways and self.mode == ModeKeys.EVAL):
             number = "both" if ways else "neither"
-            raise check.refuse(
+            raise check.value_error(
                 f"the IPUEstimatorSpec has {number} of eval_metric_ops and eval_metrics",
                 "give one: eval_metric_ops for metrics on the device, eval_metrics for metrics "
                 "on the host",
             )
 
     def without_arrays(self) -> IPUEstimatorSpec:
-        """What of it outlives its trace: functions, hooks, the optimizer, results of metrics."""
-        kept = copy.copy(self)
+        """Returns a copy without arrays: functions, hooks and optimizer outlive a trace."""
+        spec = copy.copy(self)
         metrics = self.eval_metric_ops
         changes: dict[str, Any] = dict.fromkeys(("predictions", "loss", "state"))
         for name in ("host_call", "eval_metrics"):
@@ -120,60 +120,64 @@ class IPUEstimatorSpec:
                 name: dc.replace(metric, totals=None) for name, metric in metrics.items()
             }
         for name, value in changes.items():
-            object.__setattr__(kept, name, value)
-        return kept
+            object.__setattr__(spec, name, value)
+        return spec
 
     @property
     def hooks(self) -> Sequence[SessionRunHook]:
-        """Those of the mode."""
-        own = {
+        """The hooks of the spec's mode."""
+        hooks_of_mode = {
             ModeKeys.TRAIN: self.training_hooks,
             ModeKeys.EVAL: self.evaluation_hooks,
             ModeKeys.PREDICT: self.prediction_hooks,
         }
-        return own[self.mode] or ()
+        return hooks_of_mode[self.mode] or ()
 
 
-def checked_hooks(hooks: Any, what: str) -> Sequence[SessionRunHook]:
-    """Session run hooks; None for none."""
-    entries = [] if hooks is None else check.sequence(hooks, what, "SessionRunHooks")
+def check_hooks(hooks: Any, argument_name: str) -> Sequence[SessionRunHook]:
+    """Returns the session run hooks that the user gave, a tuple; None stands for none."""
+    entries = (
+        [] if hooks is None else check.require_sequence(hooks, argument_name, "SessionRunHooks")
+    )
     for hook in entries:
-        check.instance(hook, SessionRunHook, f"an entry of {what}")
+        check.require_instance(hook, SessionRunHook, f"an entry of {argument_name}")
     return tuple(entries)
 
 
-def _scalar(loss: Any, mode: str) -> jax.Array:
-    array = check.array(loss, "the loss")
+def _check_spec_loss(loss: Any, mode: str) -> jax.Array:
+    array = check.require_array(loss, "the loss")
     if array.size != 1:
-        raise check.refuse(
+        raise check.value_error(
             f"the loss has the shape {array.shape}, but must be a scalar",
             "reduce it over the batch: loss=jnp.mean(loss)",
         )
     if mode == ModeKeys.TRAIN and not jnp.issubdtype(array.dtype, jnp.floating):
-        raise check.refuse_type(
+        raise check.type_error(
             f"the loss is {array.dtype}, which has no gradient", "give a floating-point scalar"
         )
     return array.reshape(())
 
 
 def _check_host_call(call: Any, name: str, kinds: tuple[type, ...]) -> None:
-    """Checks in the original's order (fact estimator.host_call_format)."""
+    """Checks a host call in the original's order (fact estimator.host_call_format)."""
     if call is None:
         return
     if not isinstance(call, tuple):
-        raise check.other_than("a tuple of a function and its arrays", call, name)
+        raise check.wrong_type_error("a tuple of a function and its arrays", call, name)
     if len(call) != 2:
-        raise check.refuse(f"{name} has {len(call)} elements", "give a function and its arrays")
-    check.function(call[0], f"the first element of {name}")
-    wanted = " or ".join(f"a {kind.__name__}" for kind in kinds)
-    check.instance(call[1], kinds, f"the second element of {name}", wanted)
+        raise check.value_error(
+            f"{name} has {len(call)} elements", "give a function and its arrays"
+        )
+    check.require_function(call[0], f"the first element of {name}")
+    expected = " or ".join(f"a {kind.__name__}" for kind in kinds)
+    check.require_instance(call[1], kinds, f"the second element of {name}", expected)
 
 
-def _check_metrics(metrics: Any) -> None:
+def _check_eval_metric_ops(metrics: Any) -> None:
     if metrics is None:
         return
-    check.instance(metrics, dict, "eval_metric_ops")
+    check.require_instance(metrics, dict, "eval_metric_ops")
     check_metric_names(filter(lambda name: isinstance(name, str), metrics), RESERVED_METRICS)
     for name, metric in metrics.items():
-        check.text(name, "a name in eval_metric_ops")
-        check.instance(metric, Metric, f"the metric `{name}`", "one of ipujax.metrics")
+        check.require_text(name, "a name in eval_metric_ops")
+        check.require_instance(metric, Metric, f"the metric `{name}`", "one of ipujax.metrics")

@@ -1,4 +1,4 @@
-"""The workers that train an estimator together, and what the chief does for all of them."""
+"""The workers that train an estimator together, and the duties of their chief."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ipujax.cross_replica_ops import cross_replica_mean
 from ipujax.distribution import collectives
-from ipujax.distribution.join import here
+from ipujax.distribution.join import current_instance
 from ipujax.distribution.strategy import WorkerStrategy
 from ipujax.estimators.checks import check
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
@@ -26,12 +26,12 @@ _T = TypeVar("_T")
 @check.guard
 @dc.dataclass(frozen=True)
 class InputContext:
-    """What `input_fn` may ask of the worker that it is called on.
+    """The worker on which `input_fn` is called.
 
     Attributes:
-      num_input_pipelines: how many workers call it.
-      input_pipeline_id: which of them this one is, from 0.
-      num_replicas_in_sync: that of the strategy.
+      num_input_pipelines: the number of workers that call `input_fn`.
+      input_pipeline_id: the index of this worker, from 0.
+      num_replicas_in_sync: the number of workers of the strategy.
     """
 
     num_input_pipelines: int
@@ -39,15 +39,15 @@ class InputContext:
     num_replicas_in_sync: int
 
     def get_per_replica_batch_size(self, global_batch_size: int) -> int:
-        """Of a batch of all workers together, the part of one.
+        """Returns the batch size of one worker, from that of all workers together.
 
         Raises:
-          EstimatorError: (a `ValueError`) it cannot be divided.
+          EstimatorError: (a `ValueError`) the global size cannot be divided.
         """
-        whole = check.integer(global_batch_size, "global_batch_size", at_least=1)
-        size, rest = divmod(whole, self.num_replicas_in_sync)
-        if rest:
-            raise check.refuse(
+        global_size = check.require_integer(global_batch_size, "global_batch_size", at_least=1)
+        size, remainder = divmod(global_size, self.num_replicas_in_sync)
+        if remainder:
+            raise check.value_error(
                 f"the global_batch_size {global_batch_size} cannot be divided by "
                 f"{self.num_replicas_in_sync} workers",
                 f"give a multiple of {self.num_replicas_in_sync}",
@@ -57,109 +57,116 @@ class InputContext:
 
 @dc.dataclass(frozen=True)
 class Workers:
-    """Those of a strategy; without one, this process does all of the work.
+    """The workers of a strategy; without one, this process does all of the work.
 
-    Processes to which the IPUs of a replica are dealt do the work of one worker together. All
-    processes call these functions, in the same order.
+    Processes that share the IPUs of one replica are one worker together. All processes call these
+    methods, in the same order.
 
     Attributes:
-      strategy: that they train under.
+      strategy: the strategy of the training; None for this process alone.
     """
 
     strategy: WorkerStrategy | None = None
 
     @property
-    def count(self) -> int:
-        """How many there are."""
+    def worker_count(self) -> int:
+        """The number of workers."""
         return 1 if self.strategy is None else self.strategy.num_replicas_in_sync
 
     @property
     def are_several(self) -> bool:
-        """Whether there are other processes to agree with."""
-        return here().count > 1 and (self.strategy is not None or here().spread == "ipus")
+        """True if there are other processes to agree with."""
+        return current_instance().count > 1 and (
+            self.strategy is not None or current_instance().spread == "ipus"
+        )
 
     @property
-    def is_chief(self) -> bool:
-        """Whether this process reads and writes files."""
-        return not self.are_several or here().index == 0
+    def is_chief_process(self) -> bool:
+        """True if this process reads and writes files."""
+        return not self.are_several or current_instance().index == 0
 
     @property
-    def context(self) -> InputContext | None:
-        """What `input_fn` may ask of this worker; None without a strategy."""
+    def worker_input_context(self) -> InputContext | None:
+        """The input context of this worker; None without a strategy."""
         if self.strategy is None:
             return None
-        return InputContext(self.count, self.strategy.extended.worker, self.count)
+        return InputContext(self.worker_count, self.strategy.extended.worker, self.worker_count)
 
     # --- on the host ----------------------------------------------------------------------------
 
-    def of_chief(self, tree: Tree) -> Tree:
-        """The arrays that the chief has, on all of them."""
-        return collectives.sent_by(0, tree) if self.are_several else tree
+    def broadcast_tree_of_chief(self, tree: Tree) -> Tree:
+        """Returns the chief's arrays, on all workers."""
+        return collectives.broadcast_from_process(0, tree) if self.are_several else tree
 
-    def chiefs(self, find: Callable[[], _T], otherwise: _T) -> _T:
-        """What the chief finds, which the others have as arrays of the same form."""
-        return self.of_chief(find() if self.is_chief else otherwise)
+    def find_on_chief(self, find_value: Callable[[], _T], template: _T) -> _T:
+        """Returns the result of a function that only the chief calls, on all workers."""
+        return self.broadcast_tree_of_chief(find_value() if self.is_chief_process else template)
 
-    def text_of_chief(self, text: str | None) -> str | None:
-        """A text, or None, that the chief knows."""
+    def broadcast_optional_text(self, text: str | None) -> str | None:
+        """Returns the chief's text, or None, on all workers."""
         if not self.are_several:
             return text
-        own = np.frombuffer((text or "").encode(), np.uint8)
-        data = np.resize(own, int(self.of_chief(np.int32(len(own)))))
-        return bytes(self.of_chief(data)).decode() or None
+        encoded_text = np.frombuffer((text or "").encode(), np.uint8)
+        data = np.resize(
+            encoded_text, int(self.broadcast_tree_of_chief(np.int32(len(encoded_text))))
+        )
+        return bytes(self.broadcast_tree_of_chief(data)).decode() or None
 
-    def averaged(self, state: TrainState) -> TrainState:
-        """A state with the mean over all workers of what is untrained, float or complex."""
+    def average_untrained(self, state: TrainState) -> TrainState:
+        """Returns a state whose untrained leaves of float or complex are averaged over workers."""
         leaves, structure = jax.tree.flatten(state.state)
-        places = [n for n, leaf in enumerate(leaves) if is_trained(leaf)]
-        if not self.are_several or not places:
+        averaged_indices = [n for n, leaf in enumerate(leaves) if is_trained(leaf)]
+        if not self.are_several or not averaged_indices:
             return state
-        means = collectives.averaged([leaves[n] for n in places])
-        for place, mean in zip(places, means, strict=True):
-            leaves[place] = jnp.asarray(mean)
+        means = collectives.average_over_processes([leaves[n] for n in averaged_indices])
+        for index, mean in zip(averaged_indices, means, strict=True):
+            leaves[index] = jnp.asarray(mean)
         return dc.replace(state, state=structure.unflatten(leaves))
 
-    def mean(self, value: float) -> float:
-        """The mean of what all workers have."""
+    def average_value(self, value: float) -> float:
+        """Returns the mean of a value over all workers."""
         if not self.are_several:
             return value
-        return float(collectives.averaged(np.float32(value)))
+        return float(collectives.average_over_processes(np.float32(value)))
 
-    def summed(self, totals: Tree) -> Tree:
-        """The sum of what all workers have, in 64 bits where they have so many."""
+    def sum_over_workers(self, totals: Tree) -> Tree:
+        """Returns the sum of totals over all workers, without losing 64 bits."""
         if not self.are_several:
             return totals
-        return jax.tree.map(lambda x: collectives.gathered(np.asarray(x)[None]).sum(0), totals)
+        return jax.tree.map(
+            lambda total: collectives.concatenate_over_processes(np.asarray(total)[None]).sum(0),
+            totals,
+        )
 
     # --- in programs ----------------------------------------------------------------------------
 
-    def summing(self, optimizer: Any) -> Any:
-        """An optimizer that adds up the gradients of all workers, if the strategy says so."""
+    def wrap_with_summation(self, optimizer: Any) -> Any:
+        """Returns an optimizer that adds up gradients of all workers, if the strategy does."""
         if self.strategy is None or self.strategy.summation is None:
             return optimizer
         return SummingOptimizer(optimizer, self.strategy.summation)
 
-    def state_reduction(self, replicas: int) -> Callable[[Tree, Tree], Tree] | None:
-        """What becomes of the untrained state of so many replicas of each worker: their mean.
+    def make_state_reduction(self, replicas: int) -> Callable[[Tree, Tree], Tree] | None:
+        """Returns the function that averages untrained state over the replicas of a worker.
 
-        The workers' own are averaged where they are read (fact distributed.mw_sync_on_read).
+        The states of workers are averaged where they are read (fact distributed.mw_sync_on_read).
         """
         if not self.are_several:
             return None
 
-        def mean(leaf: jax.Array) -> jax.Array:
+        def average_over_replicas(leaf: jax.Array) -> jax.Array:
             return cross_replica_mean(leaf, replicas) if is_trained(leaf) else leaf
 
-        return lambda before, after: jax.tree.map(mean, after)
+        return lambda before, after: jax.tree.map(average_over_replicas, after)
 
 
-class Agreement(Callback):
-    """Has all workers stop where one is asked to, such as by a hook that sees its loss."""
+class StopAgreement(Callback):
+    """A callback that has all workers stop when one of them is asked to stop."""
 
     def __init__(self, workers: Workers):
         self._workers = workers
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """Asks the others."""
-        if self._workers.are_several and collectives.summed(np.int32(run.stopped)):
+        """Asks the other workers whether to stop."""
+        if self._workers.are_several and collectives.sum_over_processes(np.int32(run.stopped)):
             run.request_stop()

@@ -1,4 +1,4 @@
-"""Models of other libraries as functions of JAX: what they hold, what they compute, their parts."""
+"""Conversion of Keras, PyTorch and ONNX models to JAX functions with named variables."""
 
 from ipujax.frontends.keras import from_keras as from_keras
 from ipujax.frontends.model import Model as Model

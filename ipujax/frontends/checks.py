@@ -1,4 +1,4 @@
-"""The checks of front ends' arguments."""
+"""Argument checks that raise the frontends' errors."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import FrontendError, FrontendTypeError

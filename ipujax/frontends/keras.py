@@ -1,4 +1,4 @@
-"""Models of Keras: their variables by their paths, their layers as parts."""
+"""Conversion of Keras models: variables by their paths, layers as parts."""
 
 from __future__ import annotations
 
@@ -17,87 +17,98 @@ from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model, Part, Tree, Variables
 from ipujax.pipelines.places import current_stage
 
-# What stands for a size that is not known, as where Keras itself has to find out shapes.
+# The placeholder that Keras itself uses for an unknown size when it infers shapes.
 _ANY_SIZE = 83
 _SEED = "seed_generator_state"
 
 _lock = threading.Lock()
 
-Around = Callable[[Any], contextlib.AbstractContextManager[object]]
-"""Gives, for a model, a context in which it is traced."""
+TraceContext = Callable[[Any], contextlib.AbstractContextManager[object]]
+"""A function that returns the context in which a model is traced."""
 
-_around: list[Around] = []
+_trace_contexts: list[TraceContext] = []
 
 
-def trace_within(around: Around) -> None:
-    """Has all models traced in a context, from now on: what assigns stages to layers marks them."""
-    if around not in _around:
-        _around.append(around)
+def add_trace_context(context: TraceContext) -> None:
+    """Traces all Keras models in a context from now on, for example one that marks stages."""
+    if context not in _trace_contexts:
+        _trace_contexts.append(context)
 
 
 @check.guard
 @api_boundary
 def from_keras(model: Any, training: bool = False, *, example_args: Tree = None) -> Model:
-    """A model of Keras, on its JAX backend, as functions of JAX.
+    """Converts a Keras model, which runs on its JAX backend, to JAX functions.
 
-    Variables have their paths for names, such as `encoder/dense_1/kernel`, followed by `_1` and so
-    on where two are the same. The values are copies: what becomes of the model's own later changes
-    nothing here. `apply` gives what `model(*inputs, training=training)` does, and the variables as
-    that leaves them: moving statistics in training, and the states of random numbers. A key takes
-    the place of these states, which then stay as they were.
+    Variables are named by their paths, such as `encoder/dense_1/kernel`, followed by `_1` and so on
+    where paths are the same. Their values are copies: later changes of the Keras model have no
+    effect here. `apply` returns the result of `model(*inputs, training=training)` and the variables
+    after the call, with new moving statistics in training and new random states. A key replaces
+    the random states, which then stay as they were.
 
     Args:
-      model: a Sequential, functional or subclassed model that is built.
+      model: a built Sequential, functional or subclassed model.
       training: whether layers such as dropout and batch normalization work as in training.
-      example_args: the arguments of a call, arrays or avals, by which the parts are found; only
-        for a subclassed model with more than one argument, or with integers that it needs to be so.
+      example_args: the arguments of a call, arrays or avals, with which the parts are found; needed
+        only for a subclassed model with several arguments or with integer inputs.
 
     Returns:
-      The model. Its parts are the layers that it, or a model inside it, calls.
+      The converted model. Its parts are the layers that the model, or a model inside it, calls.
 
     Raises:
-      FrontendError: (a `ValueError`) a model that is not built.
-      KerasError: (the same) Keras on another backend.
-      FrontendTypeError: (a `TypeError`) no model of Keras.
+      FrontendError: (a `ValueError`) the model is not built.
+      KerasError: (a `ValueError`) Keras runs on another backend.
+      FrontendTypeError: (a `TypeError`) the model is no Keras model.
       MissingExtraError: (an `ImportError`) Keras is not installed.
     """
-    keras = keras_backend.keras()
-    check.instance(model, keras.Model, "the model", "a model of Keras")
-    check.flag(training, "training")
-    example = None if example_args is None else tuple(check.sequence(example_args, "example_args"))
+    keras = keras_backend.import_keras()
+    check.require_instance(model, keras.Model, "the model", "a model of Keras")
+    check.require_flag(training, "training")
+    example = (
+        None
+        if example_args is None
+        else tuple(check.require_sequence(example_args, "example_args"))
+    )
     if not model.built:
-        raise check.refuse(
+        raise check.value_error(
             f"model {model.name!r} is not built, so that it has no variables yet",
             "call it once on data, or begin it with keras.Input(shape)",
         )
-    names = names_of(model.variables)
-    own = dict(zip(names, model.variables, strict=True))
-    seeds = [name for name, variable in own.items() if variable.name == _SEED]
+    names = name_variables(model.variables)
+    variable_of_name = dict(zip(names, model.variables, strict=True))
+    seeds = [name for name, variable in variable_of_name.items() if variable.name == _SEED]
 
-    def function(
+    def apply_keras_model(
         variables: Variables, inputs: tuple[Tree, ...], key: Any
     ) -> tuple[Tree, Variables]:
-        given = variables if key is None else {**variables, **_seeded(seeds, key)}
-        mapping = [(own[name], value) for name, value in given.items()]
-        with _traced(model), keras.StatelessScope(state_mapping=mapping) as scope:
+        values = variables if key is None else {**variables, **_derive_seed_states(seeds, key)}
+        mapping = [(variable_of_name[name], value) for name, value in values.items()]
+        with _enter_trace_contexts(model), keras.StatelessScope(state_mapping=mapping) as scope:
             outputs = model(*inputs, training=training)
-        after = {name: scope.get_current_value(variable) for name, variable in own.items()}
-        return outputs, after if key is None else {**after, **{s: variables[s] for s in seeds}}
+        values_after = {
+            name: scope.get_current_value(variable) for name, variable in variable_of_name.items()
+        }
+        return outputs, values_after if key is None else {
+            **values_after,
+            **{s: variables[s] for s in seeds},
+        }
 
     def find_parts() -> tuple[Part, ...]:
-        args = _example(keras, model) if example is None else example
-        with _recorded(keras) as parts:
-            jax.eval_shape(lambda *args: function(variables, args, None), *args)
+        args = _find_example_inputs(keras, model) if example is None else example
+        with _record_layer_calls(keras) as parts:
+            jax.eval_shape(lambda *args: apply_keras_model(variables, args, None), *args)
         return tuple(parts)
 
-    variables = {name: jnp.array(variable.value) for name, variable in own.items()}
+    variables = {name: jnp.array(variable.value) for name, variable in variable_of_name.items()}
     trained = {id(variable) for variable in model.trainable_variables}
-    trainable = tuple(name for name, variable in own.items() if id(variable) in trained)
-    return Model(variables, trainable, function, find_parts)
+    trainable = tuple(
+        name for name, variable in variable_of_name.items() if id(variable) in trained
+    )
+    return Model(variables, trainable, apply_keras_model, find_parts)
 
 
-def names_of(variables: list[Any]) -> list[str]:
-    """A name for each variable: its path, and a number where it would not be the only one."""
+def name_variables(variables: list[Any]) -> list[str]:
+    """Returns a unique name for each variable: its path, with a number where paths are the same."""
     names: list[str] = []
     for variable in variables:
         numbers = (f"_{number}" if number else "" for number in range(len(names) + 1))
@@ -105,22 +116,22 @@ def names_of(variables: list[Any]) -> list[str]:
     return names
 
 
-def _seeded(seeds: list[str], key: Any) -> Variables:
-    """States of random numbers of a key: one of its own for each."""
+def _derive_seed_states(seeds: list[str], key: Any) -> Variables:
+    """Returns the state of each random seed generator, derived from a key."""
     keys = enumerate(seeds)
     return {name: jax.random.bits(jax.random.fold_in(key, i), (2,), "uint32") for i, name in keys}
 
 
 @contextlib.contextmanager
-def _traced(model: Any) -> Generator[None]:
+def _enter_trace_contexts(model: Any) -> Generator[None]:
     with contextlib.ExitStack() as stack:
-        for around in _around:
-            stack.enter_context(around(model))
+        for context in _trace_contexts:
+            stack.enter_context(context(model))
         yield
 
 
-def _example(keras: Any, model: Any) -> tuple[Tree, ...]:
-    """Avals that a model can be called with."""
+def _find_example_inputs(keras: Any, model: Any) -> tuple[Tree, ...]:
+    """Returns avals that a model can be called with."""
 
     def aval(shape: Any, dtype: str) -> jax.ShapeDtypeStruct:
         sizes = tuple(_ANY_SIZE if size is None else size for size in shape)
@@ -131,8 +142,8 @@ def _example(keras: Any, model: Any) -> tuple[Tree, ...]:
         return (jax.tree.map(lambda x: aval(x.shape, x.dtype), inputs),)
     shapes = (model.get_build_config() or {}).get("input_shape")
     if shapes is None:
-        raise check.refuse(
-            f"nobody knows what model {model.name!r} takes, so that its parts cannot be found",
+        raise check.value_error(
+            f"the input shapes of model {model.name!r} are unknown, so its parts cannot be found",
             "give from_keras example_args, the arguments of a call",
         )
     return (jax.tree.map(lambda shape: aval(shape, "float32"), shapes, is_leaf=_is_shape),)
@@ -146,51 +157,55 @@ def _is_shape(value: Any) -> bool:
 # --- calls of layers ------------------------------------------------------------------------------
 
 
-class _Current(threading.local):
-    """What this thread records.
+class _Recording(threading.local):
+    """The record of layer calls of this thread.
 
     Attributes:
-      parts: the calls of layers so far; None while nobody wants them.
-      path: the names of the models whose `call` runs; None in that of another layer.
+      parts: the layer calls so far; None while nothing is recorded.
+      path: the names of the models whose `Model.call` runs; None inside another layer.
     """
 
     parts: list[Part] | None = None
     path: tuple[str, ...] | None = ()
 
 
-_current = _Current()
+_layer_recording = _Recording()
 
 
 @contextlib.contextmanager
-def _recorded(keras: Any) -> Generator[list[Part]]:
-    """Collects the layers that a model calls in the block, and the models in it."""
+def _record_layer_calls(keras: Any) -> Generator[list[Part]]:
+    """Collects the layers and models that a Keras model calls in the block."""
     with _lock:
-        _extend(keras.Operation, keras.Layer, keras.Model)
+        _patch_operation_call(keras.Operation, keras.Layer, keras.Model)
     parts: list[Part] = []
-    before, _current.parts, _current.path = (_current.parts, _current.path), parts, ()
+    saved_recording, _layer_recording.parts, _layer_recording.path = (
+        (_layer_recording.parts, _layer_recording.path),
+        parts,
+        (),
+    )
     try:
         yield parts
     finally:
-        _current.parts, _current.path = before
+        _layer_recording.parts, _layer_recording.path = saved_recording
 
 
 @functools.cache
-def _extend(operation: Any, layer: Any, model: Any) -> None:
-    """Has Keras's operations tell who is called, once in a process."""
+def _patch_operation_call(operation: Any, layer: Any, model: Any) -> None:
+    """Patches Keras's `Operation.__call__` to record layer calls, once in a process."""
     original = operation.__call__
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        parts, path = _current.parts, _current.path
+    def call_and_record(self: Any, *args: Any, **kwargs: Any) -> Any:
+        parts, path = _layer_recording.parts, _layer_recording.path
         if parts is None or path is None or not isinstance(self, layer):
             return original(self, *args, **kwargs)
         is_model = isinstance(self, model)
         if not is_model:
             parts.append(Part("/".join([*path[1:], self.name]), current_stage()))
-        _current.path = (*path, self.name) if is_model else None
+        _layer_recording.path = (*path, self.name) if is_model else None
         try:
             return original(self, *args, **kwargs)
         finally:
-            _current.path = path
+            _layer_recording.path = path
 
-    operation.__call__ = call
+    operation.__call__ = call_and_record

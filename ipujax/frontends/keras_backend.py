@@ -1,4 +1,4 @@
-"""Keras, where it is installed and runs on JAX."""
+"""Access to Keras where it is installed and runs on JAX."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ipujax.checks.lines import hide_lines_of
+from ipujax.checks.lines import hide_package_lines
 from ipujax.errors import KerasError, MissingExtraError
 
 _SWITCH = (
@@ -18,8 +18,8 @@ _SWITCH = (
 )
 
 
-def keras() -> Any:
-    """The package `keras`.
+def import_keras() -> Any:
+    """Imports and returns the package Keras.
 
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
@@ -36,12 +36,12 @@ def keras() -> Any:
     backend = module.backend.backend()
     if backend != "jax":
         raise KerasError(f"Keras runs on {backend}, and virtual IPUs run JAX", fix=_SWITCH)
-    hide_lines_of(Path(str(module.__file__)).parent)  # through which all calls of layers go
+    hide_package_lines(Path(str(module.__file__)).parent)  # all layer calls pass through its files
     return module
 
 
-def expected() -> bool:
-    """Whether somebody may use Keras in this process: imported already, or told to run on JAX."""
+def is_keras_expected() -> bool:
+    """Returns whether Keras is imported already or configured to run on JAX."""
     return "keras" in sys.modules or (
         os.environ.get("KERAS_BACKEND") == "jax" and importlib.util.find_spec("keras") is not None
     )

@@ -1,4 +1,4 @@
-"""A model of another library, as JAX sees it."""
+"""A model of another library as variables and a JAX function."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ipujax.frontends.checks import check
-from ipujax.pipelines.cut import cut
+from ipujax.pipelines.cut import split_into_stages
 from ipujax.pipelines.stages import StageOutput
 
 Tree = Any
@@ -22,11 +22,11 @@ Variables = dict[str, Any]
 
 @check.guard
 class Part(NamedTuple):
-    """A part of a model, such as a layer, each time that the model calls it.
+    """A call of one part of a model, such as a layer.
 
     Attributes:
-      name: the names of the modules that it is in, and its own, joined by `/`.
-      stage: the pipeline stage that it is assigned to; None for none.
+      name: the names of the enclosing modules and its own name, joined by `/`.
+      stage: the pipeline stage that it is assigned to, or None.
     """
 
     name: str
@@ -36,13 +36,13 @@ class Part(NamedTuple):
 @check.guard
 @dc.dataclass(frozen=True, eq=False)
 class Model:
-    """What a model of another library holds and computes.
+    """A model of another library as named variables and a JAX function.
 
     Attributes:
-      variables: arrays by name, as the library names them; those that the model began with.
-      trainable: the names of those that the library trains.
-      function: called as `apply`, with the key by position.
-      find_parts: gives `parts`.
+      variables: the initial arrays, by the library's names.
+      trainable: the names of the variables that the library trains.
+      function: computes `apply`; it takes the key by position.
+      find_parts: computes `parts`.
     """
 
     variables: Variables
@@ -52,61 +52,67 @@ class Model:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The parts in order of execution, one for each time that it is called."""
+        """The parts in order of execution, one for each call."""
         return self.find_parts()
 
     def apply(
         self, variables: Mapping[str, Tree], *inputs: Tree, key: jax.Array | None = None
     ) -> tuple[Tree, Variables]:
-        """What the model computes; plain JAX, for any of its transformations.
+        """Computes the model. This is plain JAX, which any transformation of JAX accepts.
 
         Args:
-          variables: values of all variables.
-          inputs: as the library's own model takes them.
-          key: of random numbers; None for those that the variables' own state of them gives.
+          variables: the values of all variables.
+          inputs: the inputs of the library's own model.
+          key: the random key; None to draw from the random state in the variables.
 
         Returns:
-          The outputs, and the variables as training leaves them, such as moving statistics; else
-          as they were.
+          The outputs, and the variables after the call: training updates some, such as moving
+          statistics.
 
         Raises:
-          FrontendError: (a `ValueError`) other variables than the model has.
+          FrontendError: (a `ValueError`) the variables' names differ from the model's.
         """
-        check.instance(variables, Mapping, "the variables")
-        if other := self.variables.keys() ^ variables.keys():
-            name = min(other)
-            what = "is missing among" if name in self.variables else "is none of"
-            raise check.refuse(
-                f"{name!r} {what} the variables of the model",
+        check.require_instance(variables, Mapping, "the variables")
+        if mismatched_names := self.variables.keys() ^ variables.keys():
+            name = min(mismatched_names)
+            problem = "is missing among" if name in self.variables else "is none of"
+            raise check.value_error(
+                f"{name!r} {problem} the variables of the model",
                 "give values for all of `model.variables`, by their names",
             )
         return self.function(dict(variables), inputs, key)
 
     def split(self, variables: Mapping[str, Tree]) -> tuple[Variables, Variables | None]:
-        """The variables that are trained, and the others as a state; None if there are none."""
+        """Returns the trained variables and the others as a state, None if there are no others."""
         trained = {name: variables[name] for name in self.trainable}
         state = {name: value for name, value in variables.items() if name not in trained}
         return trained, state or None
 
     def stages(self, *inputs: Tree, key: Tree = None) -> tuple[Callable[..., Any], ...]:
-        """The model's stages, as `pipelining_ops.pipeline` takes them.
+        """Returns the model's stages, as `pipelining_ops.pipeline` takes them.
 
-        Their variables and state are what `split` gives. The first stage is given the inputs, and
-        the key after them if there is one; the last gives the outputs.
+        Their variables and state are those that `split` returns. The first stage takes the inputs,
+        and the key after them if there is one; the last returns the outputs.
 
         Args:
-          inputs: arrays, or avals, of the shapes to come.
-          key: the same, where each micro-batch has a key of its own.
+          inputs: arrays or avals with the shapes of a micro-batch.
+          key: a key or its aval, if each micro-batch has its own key.
 
         Raises:
           PipelineError: (a `ValueError`) the parts have no stages, or cannot run in them.
         """
         variables, state = self.split(self.variables)
 
-        def forward(variables: Variables, *given: Tree) -> Tree:
-            before, *args = given if state is not None else ({}, *given)
-            own = args.pop() if key is not None else None
-            outputs, after = self.apply({**variables, **before}, *args, key=own)
-            return outputs if state is None else StageOutput(outputs, self.split(after)[1])
+        def run_model_forward(variables: Variables, *arguments: Tree) -> Tree:
+            state_values, *args = arguments if state is not None else ({}, *arguments)
+            microbatch_key = args.pop() if key is not None else None
+            outputs, variables_after = self.apply(
+                {**variables, **state_values}, *args, key=microbatch_key
+            )
+            return (
+                outputs if state is None else StageOutput(outputs, self.split(variables_after)[1])
+            )
 
-        return cut(forward, variables, state, inputs if key is None else (*inputs, key))
+        return split_into_stages(
+            run_model_forward, variables, state, inputs if key is None else (*inputs, key)
+        )

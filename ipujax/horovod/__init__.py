@@ -20,9 +20,9 @@ import numpy as np
 
 from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
 from ipujax.distribution import collectives
-from ipujax.distribution.join import instance_count, join
-from ipujax.distribution.strategy import check, worker
-from ipujax.distribution.summation import of_first_replica
+from ipujax.distribution.join import count_replica_groups, join_instances
+from ipujax.distribution.strategy import check, worker_index
+from ipujax.distribution.summation import broadcast_from_first_replica
 from ipujax.errors import DistributionNotImplementedError
 from ipujax.horovod import ipu_horovod_strategy as ipu_horovod_strategy
 from ipujax.horovod import ipu_multi_replica_strategy as ipu_multi_replica_strategy
@@ -55,7 +55,7 @@ Tree = Any
 
 
 class ReduceOperation(enum.Enum):
-    """How the values of all processes become one; the module has them by name."""
+    """The operation that combines the values of all processes; the module has them by name."""
 
     Average = 0
     Sum = 1
@@ -66,45 +66,45 @@ Average, Sum, Adasum = ReduceOperation
 
 
 def init() -> None:
-    """Has this process meet the others; does nothing where it has, or there are none."""
-    join()
+    """Connects this process to the others; does nothing if it is connected or alone."""
+    join_instances()
 
 
 def shutdown() -> None:
-    """Does nothing: the processes part when they end."""
+    """Does nothing, as the processes disconnect when they end."""
 
 
 def size() -> int:
-    """How many processes there are."""
-    return instance_count()
+    """Returns the number of processes."""
+    return count_replica_groups()
 
 
 def rank() -> int:
-    """Which process this is, from 0."""
-    return worker()
+    """Returns the index of this process, from 0."""
+    return worker_index()
 
 
 def local_size() -> int:
-    """How many of the processes are on this machine; all have to ask for it, once."""
-    hosts = _hosts()
+    """Returns the number of processes on this machine; all have to call it, once."""
+    hosts = _list_host_numbers()
     return hosts.count(hosts[rank()])
 
 
 def local_rank() -> int:
-    """Which of the processes on this machine this is, from 0; all have to ask for it, once."""
-    hosts = _hosts()
+    """Returns the index of this process on its machine, from 0; all have to call it, once."""
+    hosts = _list_host_numbers()
     return hosts[: rank()].count(hosts[rank()])
 
 
 def is_homogeneous() -> bool:
-    """Whether all machines have as many processes; all have to ask for it, once."""
-    hosts = _hosts()
+    """Returns whether all machines have as many processes; all have to call it, once."""
+    hosts = _list_host_numbers()
     return len({hosts.count(host) for host in hosts}) == 1
 
 
 @check.guard
 def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
-    """The mean, or the sum, over all processes.
+    """Returns the mean, or the sum, over all processes.
 
     Args:
       tensor: an array, or a pytree of arrays; the same shapes in all processes.
@@ -118,22 +118,30 @@ def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
       DistributionError: (a `ValueError`) inside `jax.jit`, with several processes.
       DistributionTypeError: (a `TypeError`) no arrays, another operation.
     """
-    how = check.instance(op, ReduceOperation, "op of allreduce", optional=True) or Average
-    if how is Adasum:
+    operation = (
+        check.require_instance(op, ReduceOperation, "op of allreduce", optional=True) or Average
+    )
+    if operation is Adasum:
         raise DistributionNotImplementedError(
             "The Adasum reduction is not implemented, nor was it in the original",
             fix="use Average or Sum",
         )
-    check.leaves(tensor, "allreduce")
-    if collectives.is_traced(tensor, "allreduce"):
-        return jax.tree.map(cross_replica_mean if how is Average else cross_replica_sum, tensor)
-    whole = collectives.averaged if how is Average else collectives.summed
-    return jax.tree.map(jnp.asarray, whole(tensor))
+    check.require_array_leaves(tensor, "allreduce")
+    if collectives.check_is_traced(tensor, "allreduce"):
+        return jax.tree.map(
+            cross_replica_mean if operation is Average else cross_replica_sum, tensor
+        )
+    reduce_on_host = (
+        collectives.average_over_processes
+        if operation is Average
+        else collectives.sum_over_processes
+    )
+    return jax.tree.map(jnp.asarray, reduce_on_host(tensor))
 
 
 @check.guard
 def allgather(tensor: Any, name: str | None = None) -> jax.Array:
-    """The arrays of all processes, one after the other along the first axis.
+    """Concatenates the arrays of all processes along the first axis.
 
     Args:
       tensor: `[any, ...]`; the first axis may differ from process to process.
@@ -143,43 +151,43 @@ def allgather(tensor: Any, name: str | None = None) -> jax.Array:
       DistributionError: (a `ValueError`) an array without axes, or inside a program.
       DistributionTypeError: (a `TypeError`) no array.
     """
-    check.text(name, "the name of allgather", optional=True)
-    check.leaves(tensor, "allgather")
-    if collectives.is_traced(tensor, "allgather"):
-        raise check.refuse(
+    check.require_text(name, "the name of allgather", optional=True)
+    check.require_array_leaves(tensor, "allgather")
+    if collectives.check_is_traced(tensor, "allgather"):
+        raise check.value_error(
             "allgather was called inside a program",
             "use ipu.all_to_all_op.all_gather, which is told the number of replicas",
         )
-    array = check.array(tensor, "the tensor of allgather")
+    array = check.require_array(tensor, "the tensor of allgather")
     if not array.ndim:
-        raise check.refuse("allgather was given a scalar", "give it an axis: x[None]")
-    return jnp.asarray(collectives.gathered(array))
+        raise check.value_error("allgather was given a scalar", "give it an axis: x[None]")
+    return jnp.asarray(collectives.concatenate_over_processes(array))
 
 
 @check.guard
 def broadcast(tensor: Tree, root_rank: int, name: str | None = None) -> Tree:
-    """What one process has, on all of them.
+    """Returns the values of one process, on all of them.
 
     Args:
       tensor: an array, or a pytree of arrays; the same shapes in all processes.
-      root_rank: which process.
+      root_rank: the index of that process.
       name: does nothing: arrays need no names to be told apart.
 
     Raises:
       DistributionError: (a `ValueError`) no such process; inside `jax.jit`, with several of them.
       DistributionTypeError: (a `TypeError`) no arrays.
     """
-    check.text(name, "the name of broadcast", optional=True)
-    if check.integer(root_rank, "root_rank", at_least=0) >= size():
-        raise check.refuse(f"root_rank is {root_rank}", f"give a number below {size()}")
-    check.leaves(tensor, "broadcast")
-    if collectives.is_traced(tensor, "broadcast"):
-        return jax.tree.map(functools.partial(of_first_replica, root_rank), tensor)
-    return jax.tree.map(jnp.asarray, collectives.sent_by(root_rank, tensor))
+    check.require_text(name, "the name of broadcast", optional=True)
+    if check.require_integer(root_rank, "root_rank", at_least=0) >= size():
+        raise check.value_error(f"root_rank is {root_rank}", f"give a number below {size()}")
+    check.require_array_leaves(tensor, "broadcast")
+    if collectives.check_is_traced(tensor, "broadcast"):
+        return jax.tree.map(functools.partial(broadcast_from_first_replica, root_rank), tensor)
+    return jax.tree.map(jnp.asarray, collectives.broadcast_from_process(root_rank, tensor))
 
 
 @functools.cache
-def _hosts() -> list[int]:
-    """Which machine each process is on, as numbers."""
-    own = zlib.crc32(socket.gethostname().encode())
-    return collectives.gathered(np.array([own], np.uint32)).tolist()
+def _list_host_numbers() -> list[int]:
+    """Returns the machine of each process, as a number."""
+    host_number = zlib.crc32(socket.gethostname().encode())
+    return collectives.concatenate_over_processes(np.array([host_number], np.uint32)).tolist()

@@ -1,4 +1,4 @@
-"""`IPUHorovodStrategy`: the strategy for several workers that needs to be told of no cluster.
+"""`IPUHorovodStrategy`: the strategy for several workers without a cluster resolver.
 
 Sources: seed 001, 18.10; fact distributed.hvd_collectives.
 """
@@ -17,11 +17,11 @@ def __dir__() -> list[str]:
 
 @check.guard
 class IPUHorovodStrategy(IPUMultiWorkerStrategy):
-    """As `IPUMultiWorkerStrategy`, without a cluster resolver.
+    """A strategy like `IPUMultiWorkerStrategy`, without a cluster resolver.
 
     Args:
       ipu_device: a logical device of this process.
-      variables_on_host: as there.
+      variables_on_host: as of `IPUMultiWorkerStrategy`.
 
     Raises:
       DistributionTypeError: (a `TypeError`) arguments of a wrong type.

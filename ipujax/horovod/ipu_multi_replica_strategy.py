@@ -1,4 +1,4 @@
-"""`IPUMultiReplicaStrategy`: replicas of all workers reduce on the device, values on the host too.
+"""`IPUMultiReplicaStrategy`: reduces over the replicas of all workers, or on the host.
 
 Sources: seed 001, 18.10; facts distributed.multi_replica_*.
 """
@@ -22,7 +22,7 @@ def __dir__() -> list[str]:
 
 @check.guard
 class IPUMultiReplicaStrategy(WorkerStrategy):
-    """Training by the replicas of several workers, as `ipurun` deals them.
+    """A strategy that trains by the replicas of several workers, which `ipurun` starts.
 
     In `scope()` a pipeline adds up the gradients of the replicas of all workers, once per weight
     update; so do estimators whose `RunConfig` has it as `train_distribute`.
@@ -40,15 +40,17 @@ class IPUMultiReplicaStrategy(WorkerStrategy):
     def __init__(
         self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
     ):
-        reduces = check.flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
-        super().__init__(ipu_device, Summation.REPLICAS if reduces else None)
+        reduces_over_replicas = check.require_flag(
+            add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions"
+        )
+        super().__init__(ipu_device, Summation.REPLICAS if reduces_over_replicas else None)
 
     def _check_reduced(self, op: ReduceOp, value: Any) -> None:
-        """As the original, which normalizes floating-point numbers only."""
+        """Raises for the mean of integers, as the original does."""
         for leaf in jax.tree.leaves(value):
             dtype = jnp.result_type(leaf)
             if op is ReduceOp.MEAN and not jnp.issubdtype(dtype, jnp.floating):
-                raise check.refuse_type(
+                raise check.type_error(
                     f"reduce was asked for the MEAN of {dtype}, which is not in the list of "
                     "allowed values: float16, bfloat16, float32",
                     "cast it first: value.astype(jnp.float32)",

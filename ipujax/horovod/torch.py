@@ -1,7 +1,7 @@
-"""Horovod's functions of PyTorch's tensors, as programs of PopTorch use them beside `popdist`.
+"""Horovod's functions for PyTorch tensors, as PopTorch programs use them with `popdist`.
 
-All processes have to call them, in the same order, with tensors of the same shapes and dtypes. What
-they give is new, but for names that end in an underscore, and `broadcast_parameters`.
+All processes have to call them, in the same order, with tensors of the same shapes and dtypes. They
+return new tensors; functions with a final underscore and `broadcast_parameters` change theirs.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def allreduce(
     name: str | None = None,
     op: ReduceOperation | None = None,
 ) -> torch.Tensor:
-    """The mean, or the sum, over all processes.
+    """Returns the mean, or the sum, over all processes.
 
     Args:
-      tensor: of any shape; the mean of integers is of floating point.
-      average: False for the sum; an older name of what `op` says.
+      tensor: a tensor of any shape; the mean of integers is of floating point.
+      average: False for the sum; an older form of `op`.
       name: does nothing: tensors need no names to be told apart.
       op: `Average` by default, or `Sum`.
 
@@ -58,15 +58,22 @@ def grouped_allreduce(
     name: str | None = None,
     op: ReduceOperation | None = None,
 ) -> list[torch.Tensor]:
-    """`allreduce` of several tensors at once; arguments and errors as there."""
-    check.text(name, "the name of allreduce", optional=True)
-    arrays = [_array(tensor, "allreduce") for tensor in check.sequence(tensors, "tensors")]
-    whole = collectives.averaged if _averages(average, op) else collectives.summed
-    return list(map(to_torch, _exact(whole, arrays)))
+    """Reduces several tensors at once; arguments and errors as of `allreduce`."""
+    check.require_text(name, "the name of allreduce", optional=True)
+    arrays = [
+        _tensor_to_array(tensor, "allreduce")
+        for tensor in check.require_sequence(tensors, "tensors")
+    ]
+    reduce_arrays = (
+        collectives.average_over_processes
+        if _parse_averages(average, op)
+        else collectives.sum_over_processes
+    )
+    return list(map(to_torch, _call_with_64_bits(reduce_arrays, arrays)))
 
 
 def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
-    """The tensors of all processes, one after the other along the first axis.
+    """Concatenates the tensors of all processes along the first axis.
 
     Args:
       tensor: `[any, ...]`; the first axis may differ from process to process.
@@ -76,31 +83,31 @@ def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
       DistributionError: (a `ValueError`) a tensor without axes.
       DistributionTypeError: (a `TypeError`) no tensor.
     """
-    check.text(name, "the name of allgather", optional=True)
-    array = _array(tensor, "allgather")
+    check.require_text(name, "the name of allgather", optional=True)
+    array = _tensor_to_array(tensor, "allgather")
     if not array.ndim:
-        raise check.refuse("allgather was given a scalar", "give it an axis: x[None]")
-    return to_torch(_exact(collectives.gathered, array))
+        raise check.value_error("allgather was given a scalar", "give it an axis: x[None]")
+    return to_torch(_call_with_64_bits(collectives.concatenate_over_processes, array))
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
-    """What one process has, on all of them.
+    """Returns the tensor of one process, on all of them.
 
     Args:
-      tensor: of any shape.
-      root_rank: which process.
+      tensor: a tensor of any shape.
+      root_rank: the index of that process.
       name: does nothing: tensors need no names to be told apart.
 
     Raises:
       DistributionError: (a `ValueError`) no such process.
       DistributionTypeError: (a `TypeError`) no tensor.
     """
-    check.text(name, "the name of broadcast", optional=True)
-    return _sent([tensor], root_rank)[0]
+    check.require_text(name, "the name of broadcast", optional=True)
+    return _broadcast_tensors([tensor], root_rank)[0]
 
 
 def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
-    """`broadcast` into the tensor itself, which is given back."""
+    """Copies the result of `broadcast` into the tensor itself, and returns it."""
     with torch.no_grad():
         return tensor.copy_(broadcast(tensor, root_rank, name))
 
@@ -108,29 +115,31 @@ def broadcast_(tensor: torch.Tensor, root_rank: int, name: str | None = None) ->
 def broadcast_parameters(
     params: Mapping[str, torch.Tensor] | Iterable[tuple[str, torch.Tensor]], root_rank: int
 ) -> None:
-    """Gives tensors the values that one process has.
+    """Copies the tensors of one process into those of all processes.
 
     Args:
       params: `module.state_dict()` or `module.named_parameters()`.
-      root_rank: which process.
+      root_rank: the index of that process.
 
     Raises:
       DistributionError: (a `ValueError`) no such process.
       DistributionTypeError: (a `TypeError`) values that are no tensors.
     """
     is_dict = isinstance(params, Mapping)
-    pairs = params.items() if is_dict else check.iterable(params, "params", "names and tensors")
+    pairs = (
+        params.items() if is_dict else check.require_iterable(params, "params", "names and tensors")
+    )
     tensors = [tensor for _, tensor in sorted(pairs, key=lambda pair: pair[0])]
     with torch.no_grad():
-        for tensor, value in zip(tensors, _sent(tensors, root_rank), strict=True):
+        for tensor, value in zip(tensors, _broadcast_tensors(tensors, root_rank), strict=True):
             tensor.copy_(value)
 
 
-def _averages(average: bool | None, op: ReduceOperation | None) -> bool:
-    check.optional_flag(average, "average")
-    check.instance(op, ReduceOperation, "op of allreduce", optional=True)
+def _parse_averages(average: bool | None, op: ReduceOperation | None) -> bool:
+    check.require_optional_flag(average, "average")
+    check.require_instance(op, ReduceOperation, "op of allreduce", optional=True)
     if average is not None and op is not None:
-        raise check.refuse("allreduce was given both average and op", "leave average out")
+        raise check.value_error("allreduce was given both average and op", "leave average out")
     if op is Adasum:
         raise DistributionNotImplementedError(
             "The Adasum reduction is not implemented, nor was it in the original",
@@ -139,21 +148,34 @@ def _averages(average: bool | None, op: ReduceOperation | None) -> bool:
     return op is not Sum and average is not False
 
 
-def _sent(tensors: Sequence[torch.Tensor], root: int) -> list[torch.Tensor]:
-    if check.integer(root, "root_rank", at_least=0) >= size():
-        raise check.refuse(f"root_rank is {root}", f"give a number below {size()}")
-    arrays = [_array(tensor, "broadcast") for tensor in tensors]
-    return list(map(to_torch, _exact(lambda arrays: collectives.sent_by(root, arrays), arrays)))
+def _broadcast_tensors(tensors: Sequence[torch.Tensor], root: int) -> list[torch.Tensor]:
+    if check.require_integer(root, "root_rank", at_least=0) >= size():
+        raise check.value_error(f"root_rank is {root}", f"give a number below {size()}")
+    arrays = [_tensor_to_array(tensor, "broadcast") for tensor in tensors]
+    return list(
+        map(
+            to_torch,
+            _call_with_64_bits(
+                lambda arrays: collectives.broadcast_from_process(root, arrays), arrays
+            ),
+        )
+    )
 
 
-def _exact(whole: Callable[[Any], Any], arrays: Any) -> Any:
-    """What a collective gives, without JAX's shortening of numbers of 64 bits."""
+def _call_with_64_bits(collective: Callable[[Any], Any], arrays: Any) -> Any:
+    """Calls a collective without JAX's conversion of 64-bit numbers to 32 bits."""
     with jax.enable_x64(True):
-        return whole(arrays)
+        return collective(arrays)
 
 
-def _array(tensor: torch.Tensor, name: str) -> np.ndarray[Any, Any]:
-    what = f"a tensor of {name}"
-    own = check.instance(tensor, torch.Tensor, what, "a torch.Tensor").detach()
-    # Numbers of 64 bits stay what they are, and NumPy knows all of them.
-    return own.numpy(force=True) if own.dtype.itemsize >= 8 else np.asarray(to_jax(own))
+def _tensor_to_array(tensor: torch.Tensor, function_name: str) -> np.ndarray[Any, Any]:
+    description = f"a tensor of {function_name}"
+    detached_tensor = check.require_instance(
+        tensor, torch.Tensor, description, "a torch.Tensor"
+    ).detach()
+    # Numbers of 64 bits must not be converted by JAX, and NumPy has dtypes for all of them.
+    return (
+        detached_tensor.numpy(force=True)
+        if detached_tensor.dtype.itemsize >= 8
+        else np.asarray(to_jax(detached_tensor))
+    )

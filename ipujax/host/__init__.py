@@ -1,1 +1,1 @@
-"""What the host does beside the devices: queues, their elements, tables, threads and files."""
+"""The host's side of programs: queues, their elements, tables, threads and files."""

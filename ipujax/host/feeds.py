@@ -1,7 +1,7 @@
-"""Elements of infeeds, fetched ahead of the loop that takes them.
+"""Fetches elements of infeeds ahead of the loop that takes them.
 
-They come in a thread of the queue. Whoever waits for them has results delivered meanwhile: a data
-set may wait for results.
+A thread of the queue reads them. Waiting for elements delivers results meanwhile, as a data set may
+wait for results.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ipujax.errors import OutOfRangeError
 from ipujax.host.interrupts import Interrupts
 from ipujax.host.queues import Infeed
 
-# A data set that has given nothing for so long has nothing ready: a few times what handing
-# something to another thread takes.
+# A data set that has given nothing for so long has nothing ready: a few times what handing an
+# element to another thread takes.
 PAUSE_SECONDS = 0.0001
 # While devices compute, results are looked for after so much more of the time that has passed.
 PATIENCE = 1 / 8
@@ -31,12 +31,12 @@ class Fetch:
     """Consecutive elements of an infeed, being stacked by its thread.
 
     Attributes:
-      count: iterations asked for.
+      count: the number of requested iterations.
       rows: one array per leaf, `[capacity * replicas, *shape]`, element after element.
       filled: elements that are in `rows` by now.
-      used: iterations that a kernel has been given.
-      cancelled: nobody wants the rest.
-      done: the thread's work; gives the data set's exception, if there was one.
+      used: iterations whose elements a kernel has received.
+      cancelled: whether the rest is not needed.
+      done: the thread's work; its result is the data set's exception, or None.
     """
 
     count: int
@@ -48,22 +48,22 @@ class Fetch:
     _awaited: int = -1
     _arrived: threading.Event = dc.field(default_factory=threading.Event)
 
-    def advance(self) -> None:
-        """One more row holds an element."""
+    def count_filled_row(self) -> None:
+        """Counts one more row that holds an element."""
         self.filled += 1
         if self.filled == self._awaited:
             self._arrived.set()
 
-    def watch(self, done: Future[BaseException | None]) -> None:
-        """Its elements are on their way."""
-        self.done, arrived = done, self._arrived
-        done.add_done_callback(lambda _: arrived.set())  # without `self`, which holds `done`
+    def watch_future(self, future: Future[BaseException | None]) -> None:
+        """Sets the future of the thread's work, whose end wakes up `wait_for_elements`."""
+        self.done, event = future, self._arrived
+        future.add_done_callback(lambda _: event.set())  # without `self`, which holds the future
 
-    def reaches(self, elements: int, seconds: float) -> bool:
-        """Waits until there are so many, or no more will come; false if that takes longer."""
+    def wait_for_elements(self, elements: int, seconds: float) -> bool:
+        """Waits until so many elements are there or no more will come; False on a timeout."""
         self._awaited = elements
         self._arrived.clear()
-        if self.filled >= elements or self.done.done():  # looked at after what the thread looks at
+        if self.filled >= elements or self.done.done():  # only now, as the thread reads `_awaited`
             return True
         return self._arrived.wait(seconds)
 
@@ -87,93 +87,92 @@ class RunWithResults(Protocol):
 
 
 class Feeder:
-    """Has an infeed read ahead of one loop, never further than the loop.
+    """A reader of an infeed ahead of one loop, never further than the loop.
 
     Args:
       queue: the infeed.
       session: the run.
-      each: elements that one iteration takes.
+      elements_per_iteration: elements that one iteration takes.
     """
 
-    def __init__(self, queue: Infeed, session: RunWithResults, each: int = 1):
-        self.queue, self.each = queue, each
+    def __init__(self, queue: Infeed, session: RunWithResults, elements_per_iteration: int = 1):
+        self.queue, self.each = queue, elements_per_iteration
         self._session, self._replicas, self._reader = session, session.replicas, queue.reader
         self._has_axis = session.replicas > 1 or session.is_part
         self._fetches: collections.deque[Fetch] = collections.deque()
         self._taken: collections.deque[tuple[Fetch, int, int]] = collections.deque()
 
-    def request(self, count: int, capacity: int) -> None:
+    def request_elements(self, count: int, capacity: int) -> None:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
         shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
         dtypes = (aval.dtype for aval in self.queue.avals)
         fetch = Fetch(count, list(map(np.empty, shapes, dtypes)))
         self._fetches.append(fetch)
-        fetch.watch(self._reader.fetch(fetch, count * self._replicas))
+        fetch.watch_future(self._reader.fetch(fetch, count * self._replicas))
 
-    def wait(self, least: int = 1, most: int | None = None) -> int:
-        """Iterations of the oldest request that can run now.
+    def wait_for_iterations(self, minimum: int = 1, maximum: int | None = None) -> int:
+        """Waits for elements of the oldest request; returns how many iterations can run now.
 
-        A busy device is worth waiting for: `most` iterations (by default all) are waited for as
-        long as they keep coming, or earlier ones are being computed. Once all results are out and
-        the data set has nothing ready, `least` do, unless other processes run the program, too,
-        which would have to do the same. Fewer means that the data set has ended;
-        `exhausted` says more.
+        Waits for `maximum` iterations (by default all) as long as elements keep coming, or earlier
+        ones are being computed. Once all results are out and the data set has nothing ready,
+        `minimum` are enough, unless other processes run the program, too, which would have to do
+        the same. Fewer means that the data set has ended; see `make_exhausted_error_of_iteration`.
         """
         fetch, start = self._fetches[0], time.monotonic()
-        wanted = fetch.count - fetch.used if most is None else most
-        before, pause = fetch.filled, PAUSE_SECONDS
-        while not self._arrive(fetch, wanted, pause):
-            if fetch.filled != before:
-                before, pause = fetch.filled, PAUSE_SECONDS
+        iterations = fetch.count - fetch.used if maximum is None else maximum
+        filled_before, pause = fetch.filled, PAUSE_SECONDS
+        while not self._wait_interruptibly(fetch, iterations, pause):
+            if fetch.filled != filled_before:
+                filled_before, pause = fetch.filled, PAUSE_SECONDS
                 continue
             if self._session.deliver() and not self._session.is_part:
-                wanted = least
+                iterations = minimum
             pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
         return fetch.filled // self._replicas - fetch.used
 
-    def _arrive(self, fetch: Fetch, iterations: int, seconds: float) -> bool:
-        with self._session.interrupts.handled_at_once():
-            return fetch.reaches((fetch.used + iterations) * self._replicas, seconds)
+    def _wait_interruptibly(self, fetch: Fetch, iterations: int, seconds: float) -> bool:
+        with self._session.interrupts.handle_interrupts_immediately():
+            return fetch.wait_for_elements((fetch.used + iterations) * self._replicas, seconds)
 
     @property
     def requested(self) -> int:
-        """Iterations that were asked for and that no kernel has been given."""
+        """The iterations that were requested and that no kernel has received."""
         return sum(fetch.count - fetch.used for fetch in self._fetches)
 
-    def exhausted(self, count: int, taken: int = 0) -> BaseException:
-        """What to raise if an iteration wants `count` elements and gets `taken`, and what is left.
+    def make_exhausted_error_of_iteration(self, count: int, received: int = 0) -> BaseException:
+        """Returns the error of an iteration that needs `count` elements where too few are left.
 
-        That is not enough, as `wait` said of the oldest request.
+        To be called when `wait_for_iterations` returned too few; `received` were taken before.
         """
         fetch, replicas = self._fetches[0], self._replicas
-        available = fetch.filled + (taken - fetch.used) * replicas
+        available = fetch.filled + (received - fetch.used) * replicas
         error = fetch.done.result()
-        return exhausted(self.queue, count * replicas, available, error, replicas)
+        return make_exhausted_error(self.queue, count * replicas, available, error, replicas)
 
-    def leaves(self, count: int) -> list[np.ndarray]:
-        """The next `count` iterations' elements, `[capacity, (replicas,) *shape]` for each leaf.
+    def take_iterations(self, count: int) -> list[np.ndarray]:
+        """Returns the next `count` iterations' elements, `[capacity, (replicas,) *shape]` per leaf.
 
-        Only the first `count` entries are meant.
+        Only the first `count` entries are valid.
         """
-        fetch, start, stop = self._take(count)
+        fetch, start, stop = self._take_rows(count)
         rows = fetch.rows
         if start or stop < fetch.filled or not fetch.done.done():
             rows = [np.empty_like(row) for row in rows]  # the thread is writing to the others
-            for row, filled in zip(rows, fetch.rows, strict=True):
-                row[: stop - start] = filled[start:stop]
+            for row, source_row in zip(rows, fetch.rows, strict=True):
+                row[: stop - start] = source_row[start:stop]
         if not self._has_axis:
             return rows
-        lead = len(rows[0]) // self._replicas if rows else 0
-        return [row.reshape(lead, self._replicas, *row.shape[1:]) for row in rows]
+        iterations = len(rows[0]) // self._replicas if rows else 0
+        return [row.reshape(iterations, self._replicas, *row.shape[1:]) for row in rows]
 
-    def element(self) -> list[np.ndarray]:
-        """The next iteration's element alone, `[(replicas,) *shape]` for each leaf."""
-        fetch, start, stop = self._take(1)
+    def take_iteration(self) -> list[np.ndarray]:
+        """Returns the next iteration's element, `[(replicas,) *shape]` for each leaf."""
+        fetch, start, stop = self._take_rows(1)
         if not self._has_axis:
             return [row[start, ...] for row in fetch.rows]  # an array, also of a scalar
         return [row[start:stop] for row in fetch.rows]
 
-    def _take(self, count: int) -> tuple[Fetch, int, int]:
+    def _take_rows(self, count: int) -> tuple[Fetch, int, int]:
         fetch = self._fetches[0]
         start, stop = (n * self._replicas for n in (fetch.used, fetch.used + count))
         fetch.used += count
@@ -182,24 +181,24 @@ class Feeder:
         self._taken.append((fetch, start, stop))
         return self._taken[-1]
 
-    def completed(self, takings: int | None = None) -> None:
-        """So many of the oldest takings, or all, have been used for good."""
-        for _ in range(len(self._taken) if takings is None else min(takings, len(self._taken))):
+    def forget_takings(self, count: int | None = None) -> None:
+        """Forgets so many of the oldest takings, or all, as their elements have been used."""
+        for _ in range(len(self._taken) if count is None else min(count, len(self._taken))):
             self._taken.popleft()
 
-    def close(self) -> None:
+    def return_unused_elements(self) -> None:
         """Gives elements that were fetched or taken and not used back to the queue.
 
-        The thread does that when it comes to it, before whatever it is asked for next.
+        The thread does that before the next request.
         """
         for fetch in reversed(self._fetches):
             fetch.cancelled = True
             self._reader.give_back(fetch, fetch.used * self._replicas, None)
-        for taken in reversed(self._taken):
-            self._reader.give_back(*taken)
+        for taking in reversed(self._taken):
+            self._reader.give_back(*taking)
 
 
-def exhausted(
+def make_exhausted_error(
     queue: Infeed,
     requested: int,
     available: int,
@@ -207,26 +206,28 @@ def exhausted(
     replicas: int = 1,
     carried: Any = None,
 ) -> BaseException:
-    """What to raise when a data set stopped short: the user's own exception, or that it ended.
+    """Returns the error of a data set that stopped short: the user's exception, or its end.
 
     Args:
       queue: the infeed.
-      requested: elements that were asked for, over all replicas.
-      available: how many of them there were.
-      error: what the data set raised, if it did.
+      requested: elements that were requested, over all replicas.
+      available: how many of them the data set had.
+      error: the exception of the data set, or None.
       replicas: copies of the graph, each of which takes its own element.
       carried: the loop variables after the last complete iteration, if it was a loop's end.
     """
     if error is not None:
         return error
-    resume = "; `error.carried` holds the loop variables after the last complete iteration"
-    shared = f" ({requested // replicas} for each of {replicas} replicas)" if replicas > 1 else ""
+    resume_hint = "; `error.carried` holds the loop variables after the last complete iteration"
+    replica_text = (
+        f" ({requested // replicas} for each of {replicas} replicas)" if replicas > 1 else ""
+    )
     return OutOfRangeError(
-        f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{shared} "
+        f"infeed `{queue.name}`: {requested} element{'s' * (requested != 1)}{replica_text} "
         f"{'was' if requested == 1 else 'were'} asked for, but the data set ended after "
         f"{available}",
         fix=f"repeat the data set (itertools.cycle, .repeat()), or ask for fewer "
-        f"elements{resume if carried is not None else ''}",
+        f"elements{resume_hint if carried is not None else ''}",
         requested=requested,
         available=available,
         carried=carried,

@@ -1,4 +1,4 @@
-"""Ctrl-C while a program with queues runs: between its iterations, or while it waits for data."""
+"""Delays Ctrl-C while a program with queues runs, until an iteration is complete or it waits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupts:
-    """Holds SIGINT back, so that what was read and what was sent agree when it is handled.
+    """A handler of SIGINT that delays it, so that elements read and results sent agree.
 
     Python would raise KeyboardInterrupt anywhere, also between taking an element and sending what
     was computed from it. As in `asyncio`, a handler stands in for the present one as long as a
@@ -30,35 +30,35 @@ class Interrupts:
             handler = signal.getsignal(signal.SIGINT)
             if callable(handler):
                 self._handler = handler
-                signal.signal(signal.SIGINT, self._arrived)
+                signal.signal(signal.SIGINT, self._handle_signal)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._handler is None:
             return
-        if signal.getsignal(signal.SIGINT) == self._arrived:
+        if signal.getsignal(signal.SIGINT) == self._handle_signal:
             signal.signal(signal.SIGINT, self._handler)
-        self.check()
+        self.handle_delayed_interrupt()
 
-    def check(self) -> None:
-        """A safe place: handles what was held back."""
+    def handle_delayed_interrupt(self) -> None:
+        """Handles a delayed interrupt; to be called at safe points."""
         if self._held:
             self._handler(*self._held.pop())
 
     @contextlib.contextmanager
-    def handled_at_once(self) -> Generator[None]:
-        """For the time of a `with` every place is safe; of no meaning in other threads."""
+    def handle_interrupts_immediately(self) -> Generator[None]:
+        """Handles interrupts immediately within the block; without effect in other threads."""
         if self._thread != threading.get_ident():
             yield
             return
-        before, self._is_safe = self._is_safe, True
+        was_safe, self._is_safe = self._is_safe, True
         try:
-            self.check()
+            self.handle_delayed_interrupt()
             yield
         finally:
-            self._is_safe = before
+            self._is_safe = was_safe
 
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         if self._is_safe or self._held:
             self._held.clear()
             self._handler(number, frame)

@@ -1,4 +1,4 @@
-"""JSON of files: bounded before it is parsed, since a short text can make many objects.
+"""Parses JSON of files within bounds, since a short text can make many objects.
 
 A list of empty lists takes three bytes of a file for each of them, and sixty of the memory; 120 MB
 of that, which compression makes a few hundred kB, takes minutes and gigabytes to parse.
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 @dc.dataclass(frozen=True)
 class Bounds:
-    """How much a text of JSON may hold.
+    """The most containers and values that a text of JSON may hold.
 
     Attributes:
       containers: lists and objects; each takes about a hundred bytes when it is parsed.
@@ -25,16 +25,16 @@ class Bounds:
 
 
 LARGE = Bounds(containers=2**22, values=2**25)
-"""What anything of ours may hold: about a gigabyte when it is parsed."""
+"""The bounds of the largest files of ipujax: about a gigabyte when it is parsed."""
 
 
-def parse(text: bytes, bounds: Bounds = LARGE, *, takes_nan: bool = True) -> Any:
-    """The value that a text of JSON in UTF-8 stands for.
+def parse_bounded_json(text: bytes, bounds: Bounds = LARGE, *, allows_nan: bool = True) -> Any:
+    """Parses a text of JSON in UTF-8, if it is within bounds.
 
     Args:
       text: the bytes.
-      bounds: how much it may hold; brackets and commas inside of texts count as well.
-      takes_nan: whether NaN and Infinity, which Python writes, are numbers.
+      bounds: the most that it may hold; brackets and commas inside of texts count as well.
+      allows_nan: whether NaN and Infinity, which Python writes, are numbers.
 
     Raises:
       ValueError: it holds more than that, is no UTF-8 (`UnicodeDecodeError`), no JSON
@@ -47,10 +47,12 @@ def parse(text: bytes, bounds: Bounds = LARGE, *, takes_nan: bool = True) -> Any
     if values > bounds.values:
         raise ValueError(f"it holds {values:,} values, more than can be")
     try:
-        return json.loads(text.decode("utf-8"), parse_constant=None if takes_nan else _refuse)
+        return json.loads(
+            text.decode("utf-8"), parse_constant=None if allows_nan else _reject_constant
+        )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
 
 
-def _refuse(word: str) -> NoReturn:
+def _reject_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number of JSON")

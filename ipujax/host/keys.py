@@ -1,6 +1,6 @@
-"""Typed random keys in queues: what travels is their words, and each end has keys again.
+"""Converts typed random keys in queues to words and back.
 
-A key stands in an element as a node of its own, whose one leaf are the words. So the structure of
+A key is a node of an element, with its words as the one leaf. So the structure of
 an element says which leaves are keys, and of which algorithm.
 """
 
@@ -25,8 +25,8 @@ class KeyWords:
     """A typed key, or an array of such.
 
     Attributes:
-      words: what `jax.random.key_data` gives, or what stands for that.
-      algorithm: the name that JAX has for what makes random bits of them.
+      words: the result of `jax.random.key_data`, or its aval.
+      algorithm: JAX's name of the generator of random bits.
     """
 
     words: Any
@@ -41,21 +41,21 @@ def is_key(leaf: object) -> bool:
 
 def keys_to_words(tree: Any) -> Any:
     """Returns a pytree with `KeyWords` in the place of typed keys."""
-    return jax.tree.map(_to_words, tree)
+    return jax.tree.map(_key_to_words, tree)
 
 
 def words_to_keys(tree: Any) -> Any:
     """Returns a pytree with typed keys, or their avals, in the place of `KeyWords`."""
-    return jax.tree.map(_to_keys, tree, is_leaf=_is_words)
+    return jax.tree.map(_words_to_key, tree, is_leaf=_is_words)
 
 
-def _to_words(leaf: Any) -> Any:
+def _key_to_words(leaf: Any) -> Any:
     if not is_key(leaf):
         return leaf
     return KeyWords(jax.random.key_data(leaf), str(jax.random.key_impl(leaf)))
 
 
-def _to_keys(node: Any) -> Any:
+def _words_to_key(node: Any) -> Any:
     if not _is_words(node):
         return node
     wrap = functools.partial(jax.random.wrap_key_data, impl=node.algorithm)

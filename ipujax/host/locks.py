@@ -1,4 +1,4 @@
-"""Locks on files: they end with their process, whatever ends that."""
+"""Locks on files, which end with their process however it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LockedError(Exception):
     """A file that another process, or another part of this one, has locked."""
 
 
-def lock(descriptor: int) -> None:
+def lock_file(descriptor: int) -> None:
     """Locks a file for this process.
 
     Raises:
@@ -32,33 +32,33 @@ def lock(descriptor: int) -> None:
 
 
 @contextlib.contextmanager
-def locked(path: str, stays_on_error: bool = False) -> Generator[bool]:
-    """A file that is there and locked while the block runs, and is taken away at its end.
+def hold_lock_file(path: str, keeps_file_on_error: bool = False) -> Generator[bool]:
+    """Creates and locks a file while the block runs, and removes it at the end.
 
-    Gives whether it was there before: then the process that had made it died inside its block. On
-    file systems without locks, and where there are none, nobody is kept away.
+    Yields whether the file existed: then the process that had made it died inside its block.
+    Without locks, on some file systems and on Windows, several may enter.
 
     Args:
-      path: of the file.
-      stays_on_error: whether a block that raises counts as one whose process died.
+      path: the path of the file.
+      keeps_file_on_error: whether a block that raises counts as one whose process died.
 
     Raises:
       LockedError: somebody else is inside such a block.
       OSError: the file cannot be made.
     """
-    was_there = os.path.exists(path)
+    existed = os.path.exists(path)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    with contextlib.ExitStack() as held:
-        held.callback(os.close, descriptor)
+    with contextlib.ExitStack() as context_stack:
+        context_stack.callback(os.close, descriptor)
         try:
-            lock(descriptor)
+            lock_file(descriptor)
         except BlockingIOError:
             raise LockedError(path) from None
         except OSError:  # there are no locks
             pass
-        is_over = not stays_on_error
+        is_over = not keeps_file_on_error
         try:
-            yield was_there
+            yield existed
             is_over = True
         finally:
             if is_over:

@@ -1,8 +1,8 @@
-"""Looks for the numbers that `jax.debug_nans` and `jax.debug_infs` ask about in what a run gives.
+"""Looks for NaNs and infinities in a run's results, for `jax.debug_nans` and `jax.debug_infs`.
 
-JAX looks at what each jitted function returns, and calls it once more, operation by operation, if
+JAX checks what each jitted function returns, and calls it once more, operation by operation, if
 something is wrong. A program cannot be run twice: its queues would go on. So its results and what
-it sends are looked at here; which operation was the first is noted by the program itself.
+it sends are checked here; the program itself notes which operation was the first.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from lowering import jaxpr
 
 
 class NumberWatch:
-    """Watches one run.
+    """A search for NaNs and infinities in the arrays of one run.
 
     Attributes:
-      found: of what was wrong, which number it was and where: "a NaN in results[0]".
+      found: descriptions of the numbers and where they were: "a NaN in results[0]".
     """
 
     def __init__(self) -> None:
         self.found: list[str] = []
-        self._nans, self._infinities = jaxpr.number_checks()
+        self._nans, self._infinities = jaxpr.nan_and_inf_checks()
 
-    def look_at(self, name: str, array: Any) -> None:
-        """Looks at an array of JAX's or NumPy's; what only other processes have is theirs."""
-        is_here = not isinstance(array, jax.Array) or array.is_fully_addressable
+    def check_array(self, name: str, array: Any) -> None:
+        """Checks an array of JAX or NumPy; other processes check theirs."""
+        is_local = not isinstance(array, jax.Array) or array.is_fully_addressable
         dtype = getattr(array, "dtype", None)
-        if dtype is None or not is_here or not jnp.issubdtype(dtype, jnp.inexact):
+        if dtype is None or not is_local or not jnp.issubdtype(dtype, jnp.inexact):
             return
         numbers = np.asarray(array)
         if self._nans and np.isnan(numbers).any():
@@ -44,24 +44,24 @@ class NumberWatch:
 
     @contextlib.contextmanager
     def watch_run(self) -> Generator[None]:
-        """In the block, what this thread's runs send is looked at, and JAX looks at nothing."""
-        outer = get_current_watch()
+        """Checks what this thread's runs send within the block, instead of JAX's own checks."""
+        enclosing_watch = get_current_watch()
         _local.watch = self
         try:
             with jax.debug_nans(False), jax.debug_infs(False):
                 yield
         finally:
-            _local.watch = outer
+            _local.watch = enclosing_watch
 
 
 def get_current_watch() -> NumberWatch | None:
-    """What watches the runs that this thread starts now."""
+    """Returns the watch of the runs that this thread starts now, or None."""
     return getattr(_local, "watch", None)
 
 
-def make_wanted_watch() -> NumberWatch | None:
-    """A new watch, if this thread asks for one (`jax.debug_nans`, `jax.debug_infs`)."""
-    return NumberWatch() if any(jaxpr.number_checks()) else None
+def make_watch_if_enabled() -> NumberWatch | None:
+    """Returns a new watch, if `jax.debug_nans` or `jax.debug_infs` is set in this thread."""
+    return NumberWatch() if any(jaxpr.nan_and_inf_checks()) else None
 
 
 _local = threading.local()

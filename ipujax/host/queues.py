@@ -1,4 +1,4 @@
-"""What infeed and outfeed queues share: names, life times, and who is using them."""
+"""The base of infeed and outfeed queues: their names, life times and use by programs."""
 
 from __future__ import annotations
 
@@ -21,32 +21,34 @@ _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()
 _names_lock = threading.Lock()
 
 
-def deprecated(queue: Queue, is_given: bool, argument: str, instead: str) -> None:
-    """Warns, at the line that makes the queue, if it gives what does nothing any more."""
-    if is_given:
-        message = f"{type(queue).__name__}({argument}=...) is deprecated: {instead}"
+def warn_of_deprecated_argument(
+    queue: Queue, is_set: bool, argument: str, replacement: str
+) -> None:
+    """Warns, at the line that makes a queue, if it sets an argument that has no effect any more."""
+    if is_set:
+        message = f"{type(queue).__name__}({argument}=...) is deprecated: {replacement}"
         warnings.warn(message, DeprecationWarning, stacklevel=4)
 
 
 check = Checks(FeedError, FeedError)
 
 
-class _Used(ops.Stream, Protocol):
+class _UsableQueue(ops.Stream, Protocol):
     def check_elements(self) -> None:
         """Refuses elements that are not of the form that programs were compiled for."""
         ...
 
     def begin_run(self, replicas: int) -> None:
-        """A program that uses the queue starts, with this many copies of the graph."""
+        """Registers that a program with so many replicas starts to use the queue."""
         ...
 
     def end_run(self) -> None:
-        """A program that uses the queue has ended."""
+        """Registers that a program has ended its use of the queue."""
         ...
 
 
-class Infeed(_Used, ops.Infeed, Protocol):
-    """What a run needs of an infeed.
+class Infeed(_UsableQueue, ops.Infeed, Protocol):
+    """An infeed as a run needs it.
 
     Attributes:
       fetches_ahead: whether elements are fetched while devices compute
@@ -57,21 +59,21 @@ class Infeed(_Used, ops.Infeed, Protocol):
 
     @property
     def avals(self) -> list[jaxpr.Aval]:
-        """Shape and dtype of each leaf of an element."""
+        """The shape and dtype of each leaf of an element."""
         ...
 
     @property
     def reader(self) -> Reader:
-        """What reads the elements."""
+        """The reader of the elements."""
         ...
 
 
 class Collecting(Protocol):
-    """What takes the elements that a run sends."""
+    """A receiver of the elements that a run sends."""
 
     @property
     def name(self) -> str:
-        """What a user knows it as."""
+        """The name by which a user knows it."""
         ...
 
     def collect(
@@ -81,8 +83,8 @@ class Collecting(Protocol):
         ...
 
 
-class Outfeed(_Used, Collecting, ops.Outfeed, Protocol):
-    """What a run needs of an outfeed."""
+class Outfeed(_UsableQueue, Collecting, ops.Outfeed, Protocol):
+    """An outfeed as a run needs it."""
 
 
 class Queue:
@@ -95,21 +97,21 @@ class Queue:
         jaxpr.hold_weakly(cls)
 
     def __init__(self, feed_name: str | None, device_ordinal: int):
-        check.text(feed_name, "feed_name", optional=True)
-        self.device_ordinal = check.integer(device_ordinal, "device_ordinal", 0)
+        check.require_text(feed_name, "feed_name", optional=True)
+        self.device_ordinal = check.require_integer(device_ordinal, "device_ordinal", 0)
         self.changed = threading.Condition(threading.RLock())
         self.running = 0
         self.deleted = False
-        self.name = self._claim(feed_name)
+        self.name = self._claim_name(feed_name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def _claim(self, feed_name: str | None) -> str:
+    def _claim_name(self, feed_name: str | None) -> str:
         with _names_lock:
             name = feed_name or f"{self.kind}_{next(_numbers[self.kind])}"
-            other = _names.get(name)
-            if other is not None and not other.deleted:
+            existing_queue = _names.get(name)
+            if existing_queue is not None and not existing_queue.deleted:
                 raise FeedError(
                     f"there is a queue named `{name}` already; leave feed_name out (names are "
                     "generated), or run the other queue's deleter first"
@@ -121,19 +123,19 @@ class Queue:
         """Refuses elements that are not of the form that programs were compiled for."""
 
     def begin_run(self, replicas: int) -> None:
-        """A program that uses the queue starts, with this many copies of the graph."""
+        """Registers that a program with so many replicas starts to use the queue."""
         del replicas
         with self.changed:
             if self.deleted:
-                again = ", or call its initializer again" if self.kind == "infeed" else ""
+                restart_hint = ", or call its initializer again" if self.kind == "infeed" else ""
                 raise FeedError(
                     f"{self.kind} `{self.name}` is used after its deleter has run; make a new "
-                    f"queue{again}"
+                    f"queue{restart_hint}"
                 )
             self.running += 1
 
     def end_run(self) -> None:
-        """A program that uses the queue has ended."""
+        """Registers that a program has ended its use of the queue."""
         with self.changed:
             self.running -= 1
             self.changed.notify_all()

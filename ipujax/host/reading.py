@@ -1,4 +1,4 @@
-"""Regular files that are read: no pipe is waited for, no device asked, no more taken than fits."""
+"""Reads regular files only, and no more than a limit: never waits for a pipe or a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnfitFileError(ValueError):
 
 
 def read_bytes(path: StrPath, limit: int, *, dir_fd: int | None = None) -> bytes:
-    """All of a regular file.
+    """Reads all of a regular file.
 
     Args:
       path: where; or a name in the folder `dir_fd`.
@@ -33,7 +33,7 @@ def read_bytes(path: StrPath, limit: int, *, dir_fd: int | None = None) -> bytes
       UnfitFileError: (a `ValueError`) a pipe, device, socket or link, or more bytes than `limit`.
       OSError: a file that is not there or cannot be read, or a folder.
     """
-    with reading(path, dir_fd=dir_fd) as file:
+    with open_regular_file(path, dir_fd=dir_fd) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise UnfitFileError(f"has more than {limit:,} bytes")
@@ -41,8 +41,8 @@ def read_bytes(path: StrPath, limit: int, *, dir_fd: int | None = None) -> bytes
 
 
 @contextlib.contextmanager
-def reading(path: StrPath, *, dir_fd: int | None = None) -> Generator[io.BufferedReader]:
-    """A regular file that is open to be read, in bytes.
+def open_regular_file(path: StrPath, *, dir_fd: int | None = None) -> Generator[io.BufferedReader]:
+    """Opens a regular file to be read, in bytes.
 
     Args:
       path: where; or a name in the folder `dir_fd`.
@@ -52,13 +52,13 @@ def reading(path: StrPath, *, dir_fd: int | None = None) -> Generator[io.Buffere
       UnfitFileError: (a `ValueError`) a pipe, device, socket or link.
       OSError: a file that is not there or cannot be read, or a folder.
     """
-    shown = os.fspath(path)
-    # Before it is opened, since that waits at pipes and moves tapes; and again, if it was swapped.
-    _check_readable(os.stat(shown, dir_fd=dir_fd, follow_symlinks=dir_fd is None), shown)
+    file_name = os.fspath(path)
+    # Before it is opened, since that blocks on pipes and moves tapes; and again, if it was swapped.
+    _check_readable(os.stat(file_name, dir_fd=dir_fd, follow_symlinks=dir_fd is None), file_name)
     flags = os.O_RDONLY | _BINARY | _AT_ONCE | (0 if dir_fd is None else _NO_LINKS)
-    descriptor = os.open(shown, flags, dir_fd=dir_fd)
+    descriptor = os.open(file_name, flags, dir_fd=dir_fd)
     try:
-        _check_readable(os.fstat(descriptor), shown)
+        _check_readable(os.fstat(descriptor), file_name)
         with open(descriptor, "rb", closefd=False) as file:
             yield file
     finally:

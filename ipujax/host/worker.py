@@ -1,4 +1,4 @@
-"""A thread with a list of things to do."""
+"""A thread that runs tasks one after the other, for data sets and callbacks."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-# A process that ends waits so long for threads that may be inside JAX (nobody can see it where C++
-# has been called directly), and so long for those that are.
+# The times that an ending process waits for threads that may be inside JAX (direct calls of C++
+# cannot be seen), and for those that are.
 GRACE_SECONDS = 1.0
 JAX_SECONDS = 30.0
 
-# What a thread may have configured for itself alone, and changes what JAX computes or refuses.
+# JAX's settings that may differ between threads, and change what JAX computes or refuses.
 SETTINGS = (
     "enable_x64",
     "default_device",
@@ -40,7 +40,7 @@ _living: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 class Worker:
-    """Does its tasks one after the other, in a thread that does not keep a process from ending.
+    """A thread that runs tasks one after the other, and does not keep a process from ending.
 
     A data set may block for ever; the threads of `concurrent.futures` would be waited for. JAX is
     configured in it as in the thread that makes it.
@@ -52,46 +52,46 @@ class Worker:
     def __init__(self, name: str):
         self._tasks: queue.SimpleQueue[Callable[[], None] | None]
         self._tasks = queue.SimpleQueue()
-        self._configured = _configuration()
+        self._configured = _read_jax_settings()
         self.ends = False
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = threading.Thread(target=self._run_tasks, name=name, daemon=True)
         _living.add(self)
         self.thread.start()
 
-    def submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Has a function called after the earlier ones."""
+    def submit_task(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queues a call of a function behind the earlier ones; returns its future."""
         future: Future[T] = Future()
 
-        def task() -> None:
+        def run_function() -> None:
             try:
                 future.set_result(function(*args, **kwargs))
             except BaseException as error:
                 future.set_exception(error)
 
-        self._tasks.put(task)
+        self._tasks.put(run_function)
         return future
 
-    def stop(self) -> None:
-        """Ends the thread after what has been submitted."""
+    def stop_after_tasks(self) -> None:
+        """Ends the thread after the submitted tasks."""
         self._tasks.put(None)
 
-    def _run(self) -> None:
-        for name, value in _configuration().items():
+    def _run_tasks(self) -> None:
+        for name, value in _read_jax_settings().items():
             if value != self._configured[name]:
                 getattr(jax, name)(self._configured[name]).__enter__()
         while not self.ends and (task := self._tasks.get()) is not None:
             task()
-            del task  # what it holds may be waiting to be freed
+            del task  # it may hold large objects
 
-    def end(self) -> None:
-        """Ends the thread: at its next step in Python, whatever it is at."""
+    def interrupt_thread(self) -> None:
+        """Ends the thread at its next step in Python, within any task."""
         self.ends = True
-        self.stop()
+        self.stop_after_tasks()
         ident = ctypes.c_ulong(self.thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit))
 
     def is_in_jax(self) -> bool:
-        """Whether the thread is at something that one of JAX's Python functions has called."""
+        """Returns whether the thread is inside a call of one of JAX's Python functions."""
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented
         frame = frames.get(self.thread.ident or 0)
         while frame is not None:
@@ -101,21 +101,21 @@ class Worker:
         return False
 
 
-def _configuration() -> dict[str, Any]:
-    """What holds for this thread."""
+def _read_jax_settings() -> dict[str, Any]:
+    """Returns JAX's settings for this thread."""
     return {name: getattr(jax.config, f"jax_{name}") for name in SETTINGS}
 
 
 @atexit.register
-def _end_all() -> None:
-    """Ends all threads before the interpreter does.
+def _end_all_workers() -> None:
+    """Ends all threads before the interpreter ends.
 
-    It stops threads where they next take its lock, which aborts the process if C++ code has
-    called them, as JAX's has. One that waits for something else ends with the process.
+    The interpreter stops threads when they next take its lock, which aborts the process if they
+    were called by C++ code, such as JAX's. One that waits ends with the process.
     """
     workers = [worker for worker in _living if worker.thread.is_alive()]
     for worker in workers:
-        worker.end()
+        worker.interrupt_thread()
     start = time.monotonic()
     for worker in workers:
         worker.thread.join(max(0.0, start + GRACE_SECONDS - time.monotonic()))

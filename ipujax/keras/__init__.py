@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ipujax.frontends.keras import trace_within
+from ipujax.frontends.keras import add_trace_context
 from ipujax.keras.pipeline_stage import PipelineStage as PipelineStage
-from ipujax.keras.staged import staged
+from ipujax.keras.staged import trace_in_stages
 
 if TYPE_CHECKING:
     from ipujax.keras import layers as layers
@@ -19,7 +19,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-trace_within(staged)
+add_trace_context(trace_in_stages)
 
 
 def __getattr__(name: str) -> Any:

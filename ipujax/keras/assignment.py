@@ -1,23 +1,23 @@
-"""Pipeline stages of a Keras model's layers as its users read and set them."""
+"""The pipeline stage assignment of a Keras model, as its users read and set it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ipujax.keras import stage_config
-from ipujax.keras.staged import forget_trace, traced_stages
+from ipujax.keras.staged import find_traced_calls, forget_trace
 from ipujax.keras.stages import (
-    Call,
     Entry,
+    ModelCall,
     Stages,
-    assign,
-    calls_of,
-    check_stages,
-    filled,
+    assign_stages,
+    calls_of_model,
+    check_stage_assignment,
+    fill_with_stage,
     is_graph,
     is_sequential,
-    leaves,
-    stages_of,
+    iterate_stage_numbers,
+    stages_of_model,
 )
 from ipujax.pipelines.values import check
 
@@ -28,8 +28,8 @@ class ModelLayerPipelineStageAssignment:
 
     Attributes:
       layer: the layer; in a functional model also an operation of `keras.ops`.
-      node_index: which of the layer's calls.
-      pipeline_stage: may be set; None for none.
+      node_index: the index of the call among the layer's calls.
+      pipeline_stage: the stage, which may be set; None for no stage.
     """
 
     is_nested_model = False
@@ -41,11 +41,11 @@ class ModelLayerPipelineStageAssignment:
     @property
     def inbound_layers(self) -> list[Any]:
         """The layers whose outputs this call takes; none for a subclassed model's."""
-        return _inbound(self.layer, self.node_index)
+        return _find_inbound_layers(self.layer, self.node_index)
 
     def __str__(self) -> str:
-        call = f"Layer: {self.layer.name} (node index {self.node_index})"
-        return f"{call} is assigned to pipeline stage: {self.pipeline_stage}"
+        call_text = f"Layer: {self.layer.name} (node index {self.node_index})"
+        return f"{call_text} is assigned to pipeline stage: {self.pipeline_stage}"
 
     def __repr__(self) -> str:
         return f"<{self}>"
@@ -61,9 +61,9 @@ class FunctionalNestedModelPipelineStageAssignment:
 
     Attributes:
       nested_model: the model that is called.
-      node_index: which of its calls.
-      pipeline_stage_assignments: its assignment in this call, as the model's own
-        `get_pipeline_stage_assignment` gives it; what was set there is the default here.
+      node_index: the index of the call among the model's calls.
+      pipeline_stage_assignments: the model's assignment in this call, as its own
+        `get_pipeline_stage_assignment` returns it; stages that were set there are the default here.
     """
 
     is_nested_model = True
@@ -80,21 +80,21 @@ class FunctionalNestedModelPipelineStageAssignment:
     @property
     def inbound_layers(self) -> list[Any]:
         """The layers whose outputs this call takes."""
-        return _inbound(self.nested_model, self.node_index)
+        return _find_inbound_layers(self.nested_model, self.node_index)
 
     def __str__(self) -> str:
-        inside = "".join(f"\n  {entry}" for entry in self.pipeline_stage_assignments)
-        call = f"Model: {self.nested_model.name} (node index {self.node_index})"
-        return f"{call} has the following pipeline stage assignments:{inside}"
+        entry_lines = "".join(f"\n  {entry}" for entry in self.pipeline_stage_assignments)
+        call_text = f"Model: {self.nested_model.name} (node index {self.node_index})"
+        return f"{call_text} has the following pipeline stage assignments:{entry_lines}"
 
 
-def _inbound(layer: Any, node_index: int) -> list[Any]:
+def _find_inbound_layers(layer: Any, node_index: int) -> list[Any]:
     nodes = layer._inbound_nodes[node_index : node_index + 1]
     return [parent.operation for node in nodes for parent in node.parent_nodes]
 
 
 def get_pipeline_stage_assignment(model: Any) -> list[Any]:
-    """The pipeline stages of a model's layers, in the order of execution, inputs left out.
+    """Returns the pipeline stages of a model's layers in execution order, without its inputs.
 
     Returns:
       A new list. Of a Sequential model integers, one for each layer, None where it has no stage; a
@@ -107,34 +107,41 @@ def get_pipeline_stage_assignment(model: Any) -> list[Any]:
       PipelineError: (a `ValueError`) a subclassed model that has not been traced yet.
     """
     if is_graph(model):
-        return _shown(model, stages_of(model))
-    traced = traced_stages(model)
-    if traced is None:
-        raise check.refuse(
+        return _build_assignment(model, stages_of_model(model))
+    layer_calls = find_traced_calls(model)
+    if layer_calls is None:
+        raise check.value_error(
             f"the pipeline stages of model {model.name!r} are not known yet: its `call` gives them",
             "run it first, such as by fit or predict in the scope of an IPUStrategy",
         )
-    return [ModelLayerPipelineStageAssignment(x.layer, x.node_index, x.stage) for x in traced]
+    return [
+        ModelLayerPipelineStageAssignment(layer_call.layer, layer_call.node_index, layer_call.stage)
+        for layer_call in layer_calls
+    ]
 
 
-def _shown(model: Any, stages: Stages) -> list[Any]:
-    show = _of_sequential if is_sequential(model) else _of_functional
-    return [show(call, entry) for call, entry in zip(calls_of(model), stages, strict=True)]
+def _build_assignment(model: Any, stages: Stages) -> list[Any]:
+    build_entry = _build_sequential_entry if is_sequential(model) else _build_functional_entry
+    return [
+        build_entry(call, entry) for call, entry in zip(calls_of_model(model), stages, strict=True)
+    ]
 
 
-def _of_sequential(call: Call, entry: Entry) -> Any:
+def _build_sequential_entry(call: ModelCall, entry: Entry) -> Any:
     if not isinstance(entry, tuple):
         return entry
-    return None if {*leaves(entry)} == {None} else _shown(call.layer, entry)
+    return (
+        None if {*iterate_stage_numbers(entry)} == {None} else _build_assignment(call.layer, entry)
+    )
 
 
-def _of_functional(call: Call, entry: Entry) -> Any:
+def _build_functional_entry(call: ModelCall, entry: Entry) -> Any:
     if isinstance(entry, int) and is_graph(call.layer):
-        entry = filled(call.layer, entry)
+        entry = fill_with_stage(call.layer, entry)
     if not isinstance(entry, tuple):
         return FunctionalLayerPipelineStageAssignment(call.layer, call.node_index, entry)
-    inside = _shown(call.layer, entry)
-    return FunctionalNestedModelPipelineStageAssignment(call.layer, call.node_index, inside)
+    nested_entries = _build_assignment(call.layer, entry)
+    return FunctionalNestedModelPipelineStageAssignment(call.layer, call.node_index, nested_entries)
 
 
 def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[Any]) -> None:
@@ -142,86 +149,86 @@ def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[An
 
     Args:
       model: the model.
-      pipeline_stage_assignment: what `get_pipeline_stage_assignment` gives, with a stage for every
-        call of a layer. A nested model may also be put into one stage as a whole: by an integer in
-        a Sequential model's list.
+      pipeline_stage_assignment: the list of `get_pipeline_stage_assignment`, with a stage for every
+        call of a layer. An integer in a Sequential model's list puts all of a nested model into one
+        stage.
 
     Raises:
-      PipelineError: (a `ValueError`) no such list, or stages in which the model cannot run; the
-        model keeps those that it had. Or a subclassed model, whose `call` gives them.
+      PipelineError: (a `ValueError`) a list of another form, or stages in which the model cannot
+        run; the model keeps its old stages. Or a subclassed model, whose `call` sets the stages.
       PipelineTypeError: (a `TypeError`) a stage that is no integer.
     """
     if not is_graph(model):
-        raise check.refuse(
+        raise check.value_error(
             f"the pipeline stages of model {model.name!r} cannot be set: only its `call` knows "
             "which layers it calls",
             "write `with ipu.keras.PipelineStage(0):` and so on around the calls in `call`",
         )
-    stages = _read(model, pipeline_stage_assignment)
-    check_stages(model, stages)
-    stage_config.extend()
-    assign(model, stages)
+    stages = _parse_assignment(model, pipeline_stage_assignment)
+    check_stage_assignment(model, stages)
+    stage_config.extend_model_configs()
+    assign_stages(model, stages)
 
 
 def reset_pipeline_stage_assignment(model: Any) -> None:
-    """Takes away the stages that were set; those of `PipelineStage` scopes are in force again.
+    """Removes the stages that were set, so that those of `PipelineStage` scopes apply again.
 
-    Of a subclassed model it forgets the ones of its last trace.
+    For a subclassed model, the stages of its last trace are forgotten.
     """
     if is_graph(model):
-        assign(model, None)
+        assign_stages(model, None)
     else:
         forget_trace(model)
 
 
-def _read(model: Any, assignment: Any) -> Stages:
-    """The stages that an assignment says."""
+def _parse_assignment(model: Any, assignment: Any) -> Stages:
+    """Returns the stages of a model from a list that a user assigns."""
     if not isinstance(assignment, list):
-        kind = type(assignment).__name__
-        raise check.refuse(
-            f"the pipeline_stage_assignment of model {model.name!r} needs to be a list, not {kind}",
+        type_name = type(assignment).__name__
+        raise check.value_error(
+            f"the pipeline_stage_assignment of model {model.name!r} needs to be a list, not {type_name}",
             "give what get_pipeline_stage_assignment() gives, with the stages filled in",
         )
-    calls, entries = calls_of(model), list[Any](assignment)
+    calls, entries = calls_of_model(model), list[Any](assignment)
     if len(calls) != len(entries):
-        raise check.refuse(
+        raise check.value_error(
             f"the length of the provided pipeline_stage_assignment ({len(entries)}) does not match "
             f"the number of layers of model {model.name!r} ({len(calls)})",
             "assign each call of a layer to a stage; inputs have no entry",
         )
-    read = _read_sequential if is_sequential(model) else _read_functional
-    return tuple(read(call, entry) for call, entry in zip(calls, entries, strict=True))
+    parse_entry = _parse_sequential_entry if is_sequential(model) else _parse_functional_entry
+    return tuple(parse_entry(call, entry) for call, entry in zip(calls, entries, strict=True))
 
 
-def _read_stage(call: Call, stage: Any) -> int | None:
+def _parse_stage(call: ModelCall, stage: Any) -> int | None:
     if stage is None:
         return None
-    return check.integer(stage, f"the pipeline stage of {call.name}", 0)
+    return check.require_integer(stage, f"the pipeline stage of {call.call_description}", 0)
 
 
-def _read_sequential(call: Call, entry: Any) -> Entry:
+def _parse_sequential_entry(call: ModelCall, entry: Any) -> Entry:
     if is_graph(call.layer) and isinstance(entry, list):
-        return _read(call.layer, entry)
-    return _read_stage(call, entry)
+        return _parse_assignment(call.layer, entry)
+    return _parse_stage(call, entry)
 
 
-def _read_functional(call: Call, entry: Any) -> Entry:
-    nested = isinstance(entry, FunctionalNestedModelPipelineStageAssignment)
-    if is_graph(call.layer) != nested or not (
-        nested or isinstance(entry, FunctionalLayerPipelineStageAssignment)
+def _parse_functional_entry(call: ModelCall, entry: Any) -> Entry:
+    is_nested = isinstance(entry, FunctionalNestedModelPipelineStageAssignment)
+    if is_graph(call.layer) != is_nested or not (
+        is_nested or isinstance(entry, FunctionalLayerPipelineStageAssignment)
     ):
         kind = "NestedModel" if is_graph(call.layer) else "Layer"
-        raise check.refuse(
-            f"the pipeline stage assignment of {call.name} must be an instance of "
+        raise check.value_error(
+            f"the pipeline stage assignment of {call.call_description} must be an instance of "
             f"Functional{kind}PipelineStageAssignment, not {type(entry).__name__}",
             "change the entries of get_pipeline_stage_assignment()",
         )
     if entry.layer is not call.layer or entry.node_index != call.node_index:
-        raise check.refuse(
+        raise check.value_error(
             "the order of pipeline_stage_assignment is not that of the model's execution: where "
-            f"{call.name} runs, it has layer {entry.layer.name!r} (node index {entry.node_index})",
+            f"{call.call_description} runs, it has layer {entry.layer.name!r} (node index {entry.node_index})",
             "keep the order of get_pipeline_stage_assignment()",
         )
     if isinstance(entry, FunctionalNestedModelPipelineStageAssignment):
-        return _read(call.layer, entry.pipeline_stage_assignments)
-    return _read_stage(call, entry.pipeline_stage)
+        return _parse_assignment(call.layer, entry.pipeline_stage_assignments)
+    return _parse_stage(call, entry.pipeline_stage)

@@ -1,4 +1,4 @@
-"""Batches on their way from Keras's data adapters to an infeed."""
+"""Batches on their way from Keras's data adapters to an infeed, in series of one shape."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Element = dict[str, Any]
 class Batches:
     """An iterator over a data set's batches that an infeed may read ahead.
 
-    A program takes batches of one form. Those that follow one another in the same form are a
-    `Series`; a last, smaller batch is a series of its own.
+    A program takes batches of one form. Consecutive batches of one form are a `Series`; a smaller
+    last batch is a series of its own.
 
     Args:
-      batches: of Keras.
-      per_epoch: how many of them an epoch may take; no series goes beyond, so that reading ahead
+      batches: Keras's iterator over batches.
+      per_epoch: the number of batches in an epoch; no series goes beyond, so that reading ahead
         takes nothing from the next epoch. None where an epoch ends with the data.
-      count: how many there are, of one form but for an incomplete one, where that is known.
-      incomplete: examples in the last one, if it has fewer than the others.
+      count: the number of batches, all of one form but for an incomplete last one; None if unknown.
+      incomplete: the number of examples in the last batch, if it has fewer than the others.
 
     Attributes:
-      used: how many of them the device has had.
-      random: the random generators' state when the first of them was read; None before.
+      used: how many batches the device has consumed.
+      random: the random generators' state when the first batch was read; None before.
     """
 
     def __init__(
@@ -48,83 +48,91 @@ class Batches:
         self.used = 0
         self.random: RandomState | None = None
 
-    def skip(self, count: int, random: RandomState | None) -> None:
-        """Goes on where another process was, whose device has had so many of these batches.
+    def skip_batches(self, count: int, random: RandomState | None) -> None:
+        """Skips the batches that another process's device has consumed already.
 
         Args:
-          count: how many.
-          random: the state of the random generators with which they are drawn.
+          count: how many batches.
+          random: the state of the random generators with which the batches are drawn.
         """
         if random is not None:
-            random_states.restore(random)
+            random_states.restore_generators(random)
         for _ in itertools.islice(self, count):
             pass
         self.used = self._behind = count
 
     def is_at_end(self) -> bool:
-        """Whether there is no further batch."""
-        return not self._peek()
+        """Returns whether there is no further batch."""
+        return not self._fetch_waiting_batch()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        """The next batch; for Keras, which builds models with it."""
-        if not self._peek():
+        """Returns the next batch; Keras builds models with it."""
+        if not self._fetch_waiting_batch():
             raise StopIteration
         batch = self._waiting.pop()
         self._taken += 1
         return batch
 
-    def first(self) -> Any:
-        """The next batch, which stays.
+    def peek_batch(self) -> Any:
+        """Returns the next batch without consuming it.
 
         Raises:
           StopIteration: the data has ended.
         """
-        if not self._peek():
+        if not self._fetch_waiting_batch():
             raise StopIteration
         return self._waiting[0]
 
-    def series(self) -> Series | None:
-        """The batches that come next; None at the end of the data."""
+    def next_series(self) -> Series | None:
+        """Returns the series of batches that comes next; None at the end of the data."""
         if self._series is None or self._series.is_read:
             self._behind += self._series.used if self._series else 0
-            self._series = Series(self._of_one_form(), self._length()) if self._peek() else None
+            self._series = (
+                Series(self._iterate_one_form(), self._next_series_length())
+                if self._fetch_waiting_batch()
+                else None
+            )
         return self._series
 
-    def counted(self, most: int) -> Series | None:
-        """As `series`, of batches that are known to be there; where none are, of so many."""
+    def next_series_of_known_length(self, max_batches: int) -> Series | None:
+        """Returns the next series, reading it in advance where the data set has no length."""
         if self.count is not None:
-            return self.series()
-        read = list(itertools.islice(self._of_one_form(), most)) if self._peek() else []
-        return Series(iter(read), len(read)) if read else None
+            return self.next_series()
+        batches_read = (
+            list(itertools.islice(self._iterate_one_form(), max_batches))
+            if self._fetch_waiting_batch()
+            else []
+        )
+        return Series(iter(batches_read), len(batches_read)) if batches_read else None
 
-    def _length(self) -> int | None:
-        """How many batches the next series has; an incomplete one is a series of its own."""
+    def _next_series_length(self) -> int | None:
+        """Returns the length of the next series; an incomplete batch is a series of its own."""
         if self.count is None:
             return None
-        left = self.count - self._behind
-        return left - 1 if self.incomplete and left > 1 else left
+        remaining = self.count - self._behind
+        return remaining - 1 if self.incomplete and remaining > 1 else remaining
 
-    def _peek(self) -> bool:
+    def _fetch_waiting_batch(self) -> bool:
         if not self._waiting:
             if self.random is None:
-                self.random = random_states.capture()
+                self.random = random_states.capture_generators()
             batch = next(self._batches, self)
             if batch is self:
                 return False
             self._waiting.append(batch)
         return True
 
-    def _of_one_form(self) -> Iterator[Element]:
-        """The batches until the data, the epoch or the form ends."""
+    def _iterate_one_form(self) -> Iterator[Element]:
+        """Yields the batches until the data, the epoch or the form ends."""
         form = None
-        while self._peek():
-            found = form_of(self._waiting[0])
-            if form not in (None, found):
+        while self._fetch_waiting_batch():
+            next_form = form_of(self._waiting[0])
+            if form not in (None, next_form):
                 return
-            form = found
+            form = next_form
             yield {"batch": next(self)}
             if self._per_epoch and self._taken % self._per_epoch == 0:
                 return
@@ -134,13 +142,13 @@ class Series:
     """Batches of one form, as the elements of an infeed.
 
     Args:
-      elements: each is one argument, `batch`: by name, as a batch that is a dict would otherwise
-        become arguments itself.
-      length: how many there are, where that is known.
+      elements: elements with one argument, `batch`: by name, as a batch that is a dict would
+        otherwise become arguments itself.
+      length: the number of batches; None if unknown.
 
     Attributes:
-      length: as given.
-      used: how many of them the device has had.
+      length: the number of batches; None if unknown.
+      used: how many batches the device has consumed.
     """
 
     def __init__(self, elements: Iterator[Element], length: int | None = None):
@@ -152,7 +160,7 @@ class Series:
         return self
 
     def __next__(self) -> Element:
-        # What follows the last one belongs to the next series, and must not be read by this one.
+        # A batch after the last one belongs to the next series, and must not be read by this one.
         element = None if self._read == self.length else next(self._elements, None)
         if element is None:
             self._ended = True
@@ -162,20 +170,20 @@ class Series:
 
     @property
     def is_read(self) -> bool:
-        """Whether the device has had all of it."""
+        """True if the device has consumed all batches of the series."""
         return self.used == (self._read if self._ended else self.length)
 
-    def left(self, most: int) -> int:
-        """How many of so many the device has not had; of a series whose length is known."""
-        return min(most, (self.length or 0) - self.used)
+    def count_unused(self, max_batches: int) -> int:
+        """Returns how many batches the device can still consume, of a series of known length."""
+        return min(max_batches, (self.length or 0) - self.used)
 
 
 def form_of(batch: Any) -> Hashable:
-    """Structure, shapes and dtypes of a batch."""
+    """Returns the structure, shapes and dtypes of a batch."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple(
-        (x.shape, x.dtype)
-        if isinstance(x, np.ndarray)
-        else (np.shape(x), getattr(x, "dtype", type(x)))
-        for x in leaves
+        (leaf.shape, leaf.dtype)
+        if isinstance(leaf, np.ndarray)
+        else (np.shape(leaf), getattr(leaf, "dtype", type(leaf)))
+        for leaf in leaves
     )

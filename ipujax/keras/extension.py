@@ -1,4 +1,4 @@
-"""How Keras's classes come to run programs of ours, in the scope of a strategy.
+"""Extends Keras's classes so that models run as ipujax programs in a strategy's scope.
 
 Keras's JAX trainer asks itself for a `train_function`, a `test_function` and a `predict_function`.
 Once extended, it asks for the strategy first; without one, everything is Keras's own.
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.frontends.keras_backend import keras
+from ipujax.frontends.keras_backend import import_keras
 from ipujax.keras import arrays, backups, instances, positions, stage_config, whole_files
 from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
@@ -22,11 +22,11 @@ from ipujax.keras.assignment import (
 )
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check
-from ipujax.keras.functions import Function, report
+from ipujax.keras.functions import ExecutionFunction, report
 from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options
 from ipujax.keras.queue_options import set_infeed_queue_options, set_outfeed_queue_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
-from ipujax.keras.strategy import current
+from ipujax.keras.strategy import current_strategy
 
 METHODS = (
     set_gradient_accumulation_options,
@@ -39,20 +39,20 @@ METHODS = (
     print_pipeline_stage_assignment_summary,
     report,
 )
-"""What models get besides."""
+"""The methods that are added to Keras's models."""
 
 _lock = threading.Lock()
 _KINDS = ("train", "test", "predict")
 
 
-def extend() -> None:
+def extend_keras() -> None:
     """Extends Keras's classes, once in a process.
 
     Raises:
       MissingExtraError: (an `ImportError`) Keras is not installed.
-      KerasError: (a `ValueError`) it runs on another backend than JAX.
+      KerasError: (a `ValueError`) Keras runs on another backend than JAX.
     """
-    keras()
+    import_keras()
     module = importlib.import_module("keras.src.backend.jax.trainer")
     with _lock:
         trainer = module.JAXTrainer
@@ -60,53 +60,59 @@ def extend() -> None:
             return
         for kind in _KINDS:
             name = f"make_{kind}_function"
-            setattr(trainer, name, functools.partialmethod(_make, kind, vars(trainer)[name]))
-        positions.extend(module.JAXEpochIterator, _batches)
-        trainer._purge_model_variables = _instead(trainer._purge_model_variables, _kept)
+            setattr(
+                trainer, name, functools.partialmethod(_make_function, kind, vars(trainer)[name])
+            )
+        positions.extend_epoch_iterator(module.JAXEpochIterator, _open_batches)
+        trainer._purge_model_variables = _replace_in_strategy_scope(
+            trainer._purge_model_variables, _keep_variables
+        )
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, check.guard(method))
-        whole_files.extend()
-        backups.extend()
-        instances.extend()
-    stage_config.extend()
+        whole_files.extend_saving()
+        backups.extend_backup_callback()
+        instances.extend_file_callbacks()
+    stage_config.extend_model_configs()
 
 
-def _instead(original: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that is ours in the scope of a strategy."""
+def _replace_in_strategy_scope(
+    original: Callable[..., Any], replacement: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns a method that calls a replacement in the scope of a strategy."""
 
     @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return (original if current() is None else ours)(self, *args, **kwargs)
+    def call_by_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return (original if current_strategy() is None else replacement)(self, *args, **kwargs)
 
-    return method
+    return call_by_scope
 
 
-def _make(model: Any, kind: str, original: Callable[..., Any], force: bool = False) -> Any:
-    """Makes the function of a kind, unless the model has it."""
-    strategy, name = current(), f"{kind}_function"
-    made = getattr(model, name)
+def _make_function(model: Any, kind: str, original: Callable[..., Any], force: bool = False) -> Any:
+    """Returns the model's train, test or predict function, making it if there is none."""
+    strategy, name = current_strategy(), f"{kind}_function"
+    function = getattr(model, name)
     if strategy is None:
-        return original(model, force or isinstance(made, Function))
-    if force or not isinstance(made, Function) or not made.is_for(strategy):
-        setattr(model, name, Function(model, kind, strategy))
-    getattr(model, name).epochs = positions.latest_epochs()
+        return original(model, force or isinstance(function, ExecutionFunction))
+    if force or not isinstance(function, ExecutionFunction) or not function.is_for(strategy):
+        setattr(model, name, ExecutionFunction(model, kind, strategy))
+    getattr(model, name).epochs = positions.latest_epoch_iterator()
     return getattr(model, name)
 
 
-def _batches(epochs: Any) -> Batches:
-    """The batches of an `EpochIterator`."""
+def _open_batches(epochs: Any) -> Batches:
+    """Returns the batches of an `EpochIterator`."""
     adapter, steps = epochs.data_adapter, epochs.steps_per_epoch
     # As Keras, which completes the last execution of an epoch.
-    limit = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
-    counts = (None, None) if steps else _counts(adapter)
-    return Batches(arrays.batches(adapter, epochs.steps_per_execution), limit, *counts)
+    per_epoch = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
+    counts = (None, None) if steps else _count_batches(adapter)
+    return Batches(arrays.iterate_batches(adapter, epochs.steps_per_execution), per_epoch, *counts)
 
 
-def _counts(adapter: Any) -> tuple[int | None, int | None]:
-    """How many batches of one size a data set has, and the size of a smaller last one.
+def _count_batches(adapter: Any) -> tuple[int | None, int | None]:
+    """Returns the number of batches, and the examples of an incomplete last one or None.
 
-    None each where it does not say; of generators and the like nobody knows.
+    Both are None where the data set does not know, such as for a generator.
     """
     try:
         incomplete = adapter.partial_batch_size if adapter.has_partial_batch else None
@@ -115,5 +121,5 @@ def _counts(adapter: Any) -> tuple[int | None, int | None]:
     return adapter.num_batches, incomplete
 
 
-def _kept(*_: Any, **__: Any) -> None:
-    """A model keeps its variables, so that an error in the middle of an epoch costs none."""
+def _keep_variables(*_: Any, **__: Any) -> None:
+    """Keeps the model's variables, so that an error in the middle of an epoch loses none."""

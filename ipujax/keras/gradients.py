@@ -1,4 +1,4 @@
-"""Keras's training step, taken apart: gradients of a micro-batch, and the weight update."""
+"""Keras's training step in two parts: gradients of a micro-batch, and the weight update."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from lowering import ops
 Arrays = list[jax.Array]
 
 
-class Update:
-    """A model's `train_step` in two: its gradients, and what its optimizer makes of them.
+class SplitTrainStep:
+    """A model's `train_step` in two parts: computing gradients, and applying the optimizer.
 
     Args:
       model: a compiled Keras model, whose `train_step`, its own or Keras's, calls
@@ -27,91 +27,98 @@ class Update:
     def __init__(self, model: Any):
         self._model = model
 
-    def gradients(
-        self, kept: Arrays, trained: Arrays, optimizer: Arrays, metrics: Arrays, batch: Any
+    def compute_gradients_and_logs(
+        self,
+        non_trainable: Arrays,
+        trainable: Arrays,
+        optimizer: Arrays,
+        metrics: Arrays,
+        batch: Any,
     ) -> tuple[Arrays, Tree, Arrays, Arrays]:
-        """Gradients of a batch, what the step says, new non-trainable and metrics' variables.
+        """Returns gradients of a batch, logs, new non-trainable and metrics' variables.
 
         Args:
-          kept: the non-trainable variables.
-          trained: the trainable variables.
-          optimizer: its variables, for the scale of the loss.
-          metrics: their variables.
+          non_trainable: the non-trainable variables.
+          trainable: the trainable variables.
+          optimizer: the optimizer's variables, for the scale of the loss.
+          metrics: the metrics' variables.
           batch: as Keras's step takes it.
 
         Raises:
           KerasError: (a `ValueError`) a step that makes no update, or several.
         """
         model = self._model
-        with _collecting(model.optimizer) as collected:
-            said, state = model.train_step((trained, kept, optimizer, metrics), batch)
-        if len(collected) != 1:
-            raise check.refuse(
+        with _collect_gradients(model.optimizer) as calls:
+            logs, state = model.train_step((trainable, non_trainable, optimizer, metrics), batch)
+        if len(calls) != 1:
+            raise check.value_error(
                 f"train_step of model {model.name!r} calls self.optimizer.stateless_apply "
-                f"{len(collected)} times; replicas and gradient accumulation need one call, whose "
+                f"{len(calls)} times; replicas and gradient accumulation need one call, whose "
                 "gradients they average",
                 "compute all gradients first, and apply them once; or train without accumulation "
                 "on a device with the IPUs of one replica",
             )
-        return collected[0], said, state[1], state[3]
+        return calls[0], logs, state[1], state[3]
 
-    def optimizer(
+    def as_optax_optimizer(
         self,
-        form: Callable[[Arrays], Tree] = list,
-        formless: Callable[[Tree], Arrays] = list,
+        to_tree: Callable[[Arrays], Tree] = list,
+        to_list: Callable[[Tree], Arrays] = list,
     ) -> optax.GradientTransformation:
-        """The model's optimizer, as one of optax; its state are the optimizer's variables.
+        """Returns the model's optimizer as one of optax, whose state is the optimizer's variables.
 
         Args:
-          form: gives a list of trainable variables the form in which they are trained.
-          formless: undoes that.
+          to_tree: turns a list of trainable variables into the pytree that is trained.
+          to_list: turns that pytree into the list again.
         """
-        own = self._model.optimizer
+        keras_optimizer = self._model.optimizer
 
-        def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-            olds = formless(params)
-            news, state = own.stateless_apply(state, formless(updates), olds)
-            return form([new - old for new, old in zip(news, olds, strict=True)]), state
+        def apply_keras_optimizer(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+            old_values = to_list(params)
+            new_values, state = keras_optimizer.stateless_apply(state, to_list(updates), old_values)
+            return to_tree(
+                [new - old for new, old in zip(new_values, old_values, strict=True)]
+            ), state
 
-        def init(params: Any) -> Any:
+        def read_optimizer_variables(params: Any) -> Any:
             del params
-            return [variable.value for variable in own.variables]
+            return [variable.value for variable in keras_optimizer.variables]
 
-        return optax.GradientTransformation(init, update)
+        return optax.GradientTransformation(read_optimizer_variables, apply_keras_optimizer)
 
 
 def keep_state_between_updates(
     optimizer: optax.GradientTransformation, storage: ops.Storage, name: str | None
 ) -> optax.GradientTransformation:
-    """Has an optimizer's state wait somewhere else while gradients are accumulated.
+    """Returns an optimizer whose state is kept in a storage between weight updates.
 
     Args:
-      optimizer: of the model.
-      storage: where its state is between two updates.
+      optimizer: the model's optimizer.
+      storage: the memory of its state between two updates.
       name: a named scope for what an update computes.
     """
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update_loaded_state(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         with jax.named_scope(name) if name else contextlib.nullcontext():
-            loaded = jax.tree.map(lambda leaf: ops.load(leaf, storage), state)
-            news, state = optimizer.update(updates, loaded, params)
-            return news, jax.tree.map(lambda leaf: ops.store(leaf, storage), state)
+            loaded_state = jax.tree.map(lambda leaf: ops.bring_from_storage(leaf, storage), state)
+            new_updates, state = optimizer.update(updates, loaded_state, params)
+            return new_updates, jax.tree.map(lambda leaf: ops.move_to_storage(leaf, storage), state)
 
-    return optax.GradientTransformation(optimizer.init, update)
+    return optax.GradientTransformation(optimizer.init, update_loaded_state)
 
 
 @contextlib.contextmanager
-def _collecting(optimizer: Any) -> Generator[list[Arrays]]:
-    """Keeps an optimizer from applying gradients; gives what it was to apply."""
-    collected: list[Arrays] = []
+def _collect_gradients(optimizer: Any) -> Generator[list[Arrays]]:
+    """Replaces an optimizer's `stateless_apply`, and collects the gradients it is called with."""
+    calls: list[Arrays] = []
 
-    def instead(variables: Any, gradients: Any, trained: Any) -> tuple[Any, Any]:
-        collected.append(list(gradients))
+    def collect_call(variables: Any, gradients: Any, trained: Any) -> tuple[Any, Any]:
+        calls.append(list(gradients))
         return trained, variables
 
-    # Past Keras's tracking of attributes, which a function is none of.
-    vars(optimizer)["stateless_apply"] = instead
+    # Written to `vars`, since Keras tracks the attributes that are set.
+    vars(optimizer)["stateless_apply"] = collect_call
     try:
-        yield collected
+        yield calls
     finally:
         del vars(optimizer)["stateless_apply"]

@@ -1,4 +1,4 @@
-"""What processes that train a model together agree on, and which of them writes files."""
+"""Agreement between the processes that train a Keras model together, and who writes files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import jax
 
 from ipujax.distribution.agree import check_agreement
-from ipujax.distribution.collectives import sent_by
-from ipujax.distribution.join import instance
+from ipujax.distribution.collectives import broadcast_from_process
+from ipujax.distribution.join import get_joined_instance
 from ipujax.errors import KerasFileError
-from ipujax.keras.mode import Mode, State
-from ipujax.keras.strategy import current
+from ipujax.keras.mode import ProgramMode, State
+from ipujax.keras.strategy import current_strategy
 
 _WRITERS = {
     "backup_and_restore.BackupAndRestore": "on_train_end",
@@ -30,63 +30,63 @@ _WRITERS = {
 """Keras's callbacks that write files, and their methods in which they do."""
 
 _PATHS = ("filepath", "_backup_dir", "backup_dir", "filename", "log_dir")
-"""Attributes of these callbacks that hold the place where they write."""
+"""Attributes of these callbacks that hold the path of what they write."""
 
 
-def agree_on_batches(mode: Mode, count: int, incomplete: int | None = None) -> None:
-    """Refuses data sets of which one ends before the others.
+def agree_on_batches(mode: ProgramMode, count: int, incomplete: int | None = None) -> None:
+    """Refuses data sets that have different numbers of batches in different processes.
 
     Args:
-      mode: of the program.
-      count: batches of the data set, or, where nobody knows, of the next execution.
-      incomplete: examples in the last one, if it has fewer than the others.
+      mode: the mode of the program.
+      count: batches of the data set, or, where its length is unknown, of the next execution.
+      incomplete: examples in the last batch, if it has fewer than the others.
 
     Raises:
       DistributionError: (a `ValueError`) another process has another number of batches.
     """
-    last = f", the last of {incomplete} examples" if incomplete else ""
+    last_batch_text = f", the last of {incomplete} examples" if incomplete else ""
     name = f"data of model {mode.model.name}"
     fix = "deal the data so that all instances have as much, or give steps_per_epoch"
-    check_agreement(name, f"{count} batches{last}", "data set", fix)
+    check_agreement(name, f"{count} batches{last_batch_text}", "data set", fix)
 
 
-def of_the_chief(mode: Mode, state: State) -> State:
-    """What process 0 has, in all.
+def broadcast_chief_state(mode: ProgramMode, state: State) -> State:
+    """Returns the state of process 0, on all processes.
 
     Raises:
       DistributionError: (a `ValueError`) another process has another model.
     """
     shapes = jax.tree.leaves(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", state))
     check_agreement(f"variables of model {mode.model.name}", "\n".join(shapes), "list")
-    return sent_by(0, state)
+    return broadcast_from_process(0, state)
 
 
-def extend() -> None:
-    """Has callbacks of Keras's write files in one process, in the scope of a strategy."""
+def extend_file_callbacks() -> None:
+    """Extends Keras's callbacks to write files in one process only, in a strategy's scope."""
     for path, methods in _WRITERS.items():
         module, _, name = path.partition(".")
-        kind = getattr(importlib.import_module(f"keras.src.callbacks.{module}"), name)
+        callback_class = getattr(importlib.import_module(f"keras.src.callbacks.{module}"), name)
         for method in methods.split():
-            setattr(kind, method, _of_the_chief_alone(getattr(kind, method)))
+            setattr(callback_class, method, _run_on_chief_only(getattr(callback_class, method)))
 
 
-def _of_the_chief_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+def _run_on_chief_only(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        here = instance()
-        if current() is None:
+    def call_on_chief(self: Any, *args: Any, **kwargs: Any) -> Any:
+        process = get_joined_instance()
+        if current_strategy() is None:
             return original(self, *args, **kwargs)
-        if here is None or here.index == 0:
+        if process is None or process.index == 0:
             with name_unwritable_file(self):
                 return original(self, *args, **kwargs)
         return None
 
-    return method
+    return call_on_chief
 
 
 @contextlib.contextmanager
 def name_unwritable_file(callback: Any) -> Generator[None]:
-    """Has an error of the disk say which callback could not write, where, and how to mend it.
+    """Has an `OSError` name the callback that could not write, its path and the remedy.
 
     Raises:
       KerasFileError: (an `OSError`) in the place of any other `OSError`.

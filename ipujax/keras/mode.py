@@ -1,4 +1,4 @@
-"""What one of a Keras model's programs is to do."""
+"""The mode of a Keras model's program: its kind, device, replicas and pipeline."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 import jax
 
-from ipujax.distribution.join import here, instance_count
-from ipujax.frontends.keras import names_of
+from ipujax.distribution.join import count_replica_groups, current_instance
+from ipujax.frontends.keras import name_variables
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.keras.replicas import Untrained
+from ipujax.keras.replicas import UntrainedVariables
 
 Arrays = list[jax.Array]
 State = tuple[Arrays, ...]
 """A model's arrays as Keras's trainer has them: trainable variables, non-trainable ones, those of
-the optimizer, those of metrics; in evaluation and prediction those that these have."""
+the optimizer, those of metrics; evaluation and prediction have fewer."""
 
 
 @dc.dataclass(frozen=True)
-class Mode:
-    """What a program is to do.
+class ProgramMode:
+    """The settings of one program of a Keras model.
 
     Attributes:
       model: a Keras model.
       kind: "train", "test" or "predict".
       device: the logical device.
-      replicas: copies of the model on it.
-      instances: processes that run the program together, each with so many replicas of its own.
+      replicas: copies of the model on the device.
+      instances: processes that run the program together, each with `replicas` replicas.
       reduces: whether the gradients of replicas are averaged.
       accumulation: micro-batches in a weight update.
-      reduction: of their gradients.
-      stages: of the pipeline; None if the model is none.
+      reduction: the reduction of the micro-batches' gradients.
+      stages: the number of pipeline stages; None if the model is no pipeline.
       pipeline: arguments of `pipelining_ops.pipeline`.
     """
 
@@ -50,60 +50,60 @@ class Mode:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the program is this process's, and not that of all processes."""
-        return self.instances < instance_count()
+        """True if this process runs the program without the others."""
+        return self.instances < count_replica_groups()
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes run the program, too."""
-        return here().count > 1 and not self.is_alone
+        """True if several processes run the program together."""
+        return current_instance().count > 1 and not self.is_alone
 
     @property
     def all_replicas(self) -> int:
-        """Copies of the model in all processes."""
+        """The number of copies of the model in all processes."""
         return self.replicas * self.instances
 
     @property
     def batches_per_step(self) -> int:
-        """How many batches a weight update, or a step without one, takes in this process."""
+        """The number of batches that a step takes in this process."""
         return self.replicas * self.accumulation
 
     @functools.cached_property
-    def names(self) -> list[str]:
-        """Of the trainable variables; all differ."""
-        return names_of(self.model.trainable_variables)
+    def trainable_names(self) -> list[str]:
+        """The names of the trainable variables; all differ."""
+        return name_variables(self.model.trainable_variables)
 
     @property
-    def names_of_state(self) -> tuple[Any, ...]:
-        """The names of all arrays of a `State`, in their places."""
+    def state_names(self) -> tuple[Any, ...]:
+        """The names of all arrays of a `State`, in its structure."""
         model = self.model
         kinds = [model.trainable_variables, model.non_trainable_variables]
         if self.kind == "train":
             kinds.append(model.optimizer.variables)
         if self.kind != "predict":
             kinds.append(model.metrics_variables)
-        return tuple(map(names_of, kinds))
+        return tuple(map(name_variables, kinds))
 
-    def named(self, trained: Arrays) -> dict[str, jax.Array]:
-        """The trainable variables by their names."""
-        return dict(zip(self.names, trained, strict=True))
+    def key_by_name(self, trainable: Arrays) -> dict[str, jax.Array]:
+        """Returns the trainable variables by their names."""
+        return dict(zip(self.trainable_names, trainable, strict=True))
 
-    def unnamed(self, trained: Mapping[str, jax.Array]) -> Arrays:
-        """The same, undone."""
-        return [trained[name] for name in self.names]
+    def list_by_name(self, trainable: Mapping[str, jax.Array]) -> Arrays:
+        """Returns the trainable variables as a list, from a mapping by name."""
+        return [trainable[name] for name in self.trainable_names]
 
     @functools.cached_property
-    def untrained(self) -> Untrained:
-        """What the model's untrained arrays are."""
+    def untrained(self) -> UntrainedVariables:
+        """The reduction over replicas of the model's untrained variables."""
         states = {id(variable) for variable in seed_states(self.model)}
         variables = self.model.non_trainable_variables
-        return Untrained(
+        return UntrainedVariables(
             self.all_replicas, tuple(i for i, v in enumerate(variables) if id(v) in states)
         )
 
 
 def seed_states(model: Any) -> Iterator[Any]:
-    """The variables in which a model's seed generators count."""
+    """Yields the variables that hold the states of a model's seed generators."""
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:
             yield generator.state

@@ -1,4 +1,4 @@
-"""What a Keras model is told about its pipeline and about the accumulation of gradients."""
+"""The options of a Keras model for its pipeline and for gradient accumulation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ipujax import pipelining_ops
 from ipujax.errors import OptimizerError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.gradient_accumulation import parse_reduction_method
-from ipujax.keras.stages import recompile
+from ipujax.keras.stages import discard_functions
 from ipujax.optimizers import GradientAccumulationOptimizerV2
-from ipujax.optimizers.accumulation import storage_of
+from ipujax.optimizers.accumulation import choose_state_storage
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.values import check
 from lowering import ops
@@ -25,7 +25,7 @@ _PIPELINING = "_ipu_pipelining_options"
 _ACCUMULATION = "_ipu_gradient_accumulation_options"
 
 # Arguments of a pipeline that have another name here, that the model and its training decide, and
-# that would take away what Keras reads.
+# that would remove outputs which Keras reads.
 _RENAMED = {
     "gradient_accumulation_count": "gradient_accumulation_steps_per_replica",
     "reduction_method": "gradient_accumulation_reduction_method",
@@ -39,11 +39,11 @@ _INCOMPATIBLE = ("outfeed_loss", "outfeed_mask", "batch_serialization_iterations
 
 @dc.dataclass(frozen=True)
 class GradientAccumulationOptions:
-    """How the gradients of several batches become one weight update, without a pipeline.
+    """The options of gradient accumulation without a pipeline.
 
     Attributes:
       gradient_accumulation_steps_per_replica: batches of one replica per weight update.
-      reduction_method: of their gradients.
+      reduction_method: the reduction of the batches' gradients.
       arguments: further arguments of `GradientAccumulationOptimizerV2`, by name.
     """
 
@@ -53,33 +53,33 @@ class GradientAccumulationOptions:
 
     @property
     def storage(self) -> ops.Storage:
-        """Where the optimizer's variables are between two updates."""
+        """The memory that holds the optimizer's variables between two updates."""
         offload = self.arguments.get("offload_weight_update_variables")
-        is_sharded = self.arguments.get("replicated_optimizer_state_sharding", False)
-        sharded = bool(offload if is_sharded is None else is_sharded)
-        return storage_of(offload, sharded, OptimizerError)
+        sharding = self.arguments.get("replicated_optimizer_state_sharding", False)
+        sharded = bool(offload if sharding is None else sharding)
+        return choose_state_storage(offload, sharded, OptimizerError)
 
     @property
-    def dtype(self) -> Any:
+    def dtype_of_accumulators(self) -> Any:
         """The dtype of the accumulators, or a function from a variable to one."""
         return self.arguments.get("dtype")
 
     @property
-    def name(self) -> str | None:
+    def scope_name(self) -> str | None:
         """A named scope for what an update computes."""
         return self.arguments.get("name")
 
 
 @dc.dataclass(frozen=True)
 class PipeliningOptions:
-    """How a pipelined model runs.
+    """The options of a pipelined Keras model.
 
     Attributes:
       gradient_accumulation_steps_per_replica: batches of one replica per weight update; None until
         it is set.
       device_mapping: the IPU of each stage; None for stage i on IPU i.
-      accumulate_outfeed: kept, and nothing more: metrics are summed on the device in any case.
-      reduction_method: of the batches' gradients.
+      accumulate_outfeed: without effect: metrics are summed on the device in any case.
+      reduction_method: the reduction of the batches' gradients.
       arguments: further arguments of `pipelining_ops.pipeline`, by name.
     """
 
@@ -91,33 +91,33 @@ class PipeliningOptions:
 
 
 def pipelining_options(model: Any) -> PipeliningOptions:
-    """What `set_pipelining_options` has set."""
+    """Returns the options that `set_pipelining_options` has set."""
     return vars(model).get(_PIPELINING) or PipeliningOptions()
 
 
 def gradient_accumulation_options(model: Any) -> GradientAccumulationOptions:
-    """What `set_gradient_accumulation_options` has set."""
+    """Returns the options that `set_gradient_accumulation_options` has set."""
     return vars(model).get(_ACCUMULATION) or GradientAccumulationOptions()
 
 
-def check_options(model: Any, *, is_pipelined: bool) -> None:
-    """Refuses a training to which options were given that would not act, or that lacks one.
+def check_training_options(model: Any, *, is_pipelined: bool) -> None:
+    """Refuses to train with options that would not act, or without one that is needed.
 
     Raises:
-      PipelineError: (a `ValueError`) there are such.
+      PipelineError: (a `ValueError`) options for a model without a pipeline, or one is missing.
     """
     pipelining = pipelining_options(model)
     if not is_pipelined:
         return
     if gradient_accumulation_options(model) != GradientAccumulationOptions():
-        raise check.refuse(
+        raise check.value_error(
             f"set_gradient_accumulation_options was called for model {model.name!r}, which is "
             "pipelined",
             "a pipeline has accumulation of its own: set_pipelining_options("
             "gradient_accumulation_steps_per_replica=...)",
         )
     if pipelining.gradient_accumulation_steps_per_replica is None:
-        raise check.refuse(
+        raise check.value_error(
             f"model {model.name!r} is pipelined, but gradient_accumulation_steps_per_replica has "
             "not been set: nobody knows how many batches make up a weight update",
             "model.set_pipelining_options(gradient_accumulation_steps_per_replica=...)",
@@ -139,12 +139,12 @@ def set_gradient_accumulation_options(
       model: the model.
       gradient_accumulation_steps_per_replica: batches of one replica per weight update; None keeps
         what was set before, 1 at first.
-      gradient_accumulation_reduction_method: what becomes of their gradients: a
+      gradient_accumulation_reduction_method: the reduction of their gradients: a
         `GradientAccumulationReductionMethod` or its name.
       gradient_accumulation_optimizer_kwargs: further arguments of
         `GradientAccumulationOptimizerV2`: `offload_weight_update_variables`,
-        `replicated_optimizer_state_sharding`, `dtype` and `name`; they take the place of those
-        given before.
+        `replicated_optimizer_state_sharding`, `dtype_of_accumulators` and `scope_name`; they replace those
+        of earlier calls.
 
     Raises:
       PipelineError: (a `ValueError`) a number below 1, or an argument that Keras sets.
@@ -153,15 +153,17 @@ def set_gradient_accumulation_options(
       OptimizerError: (a `ValueError`) an unknown method, state sharded but not offloaded;
         `OptimizerTypeError` for arguments of a wrong type.
     """
-    before = gradient_accumulation_options(model)
-    steps = _steps(gradient_accumulation_steps_per_replica)
-    changed = GradientAccumulationOptions(
-        before.gradient_accumulation_steps_per_replica if steps is None else steps,
+    old_options = gradient_accumulation_options(model)
+    accumulation_steps = _check_accumulation_steps(gradient_accumulation_steps_per_replica)
+    new_options = GradientAccumulationOptions(
+        old_options.gradient_accumulation_steps_per_replica
+        if accumulation_steps is None
+        else accumulation_steps,
         parse_reduction_method(gradient_accumulation_reduction_method),
         _check_optimizer_arguments(gradient_accumulation_optimizer_kwargs),
     )
-    object.__setattr__(model, _ACCUMULATION, changed)
-    recompile(model)
+    object.__setattr__(model, _ACCUMULATION, new_options)
+    discard_functions(model)
 
 
 def set_pipelining_options(
@@ -172,20 +174,20 @@ def set_pipelining_options(
     gradient_accumulation_reduction_method: Any = "mean",
     **pipelining_kwargs: Any,
 ) -> None:
-    """Says how a model runs once it is pipelined; without stages nothing of it acts.
+    """Sets how a model runs once it is pipelined; without stages no option acts.
 
     Args:
       model: the model.
       gradient_accumulation_steps_per_replica: batches of one replica per weight update. This and
         the next two keep what was set before if they are None.
       device_mapping: the IPU of each stage; stage i is on IPU i where it was never given.
-      accumulate_outfeed: taken for the original's programs; it changes nothing, since metrics are
-        summed on the device in any case.
-      gradient_accumulation_reduction_method: what becomes of the batches' gradients: a
+      accumulate_outfeed: accepted for the original's programs; it changes nothing, since metrics
+        are summed on the device in any case.
+      gradient_accumulation_reduction_method: the reduction of the batches' gradients: a
         `GradientAccumulationReductionMethod` or its name.
       pipelining_kwargs: further arguments of `pipelining_ops.pipeline`, such as
-        `pipeline_schedule`, `recomputation_mode` and `offload_activations`; they take the place of
-        those given before.
+        `pipeline_schedule`, `recomputation_mode` and `offload_activations`; they replace
+        those of earlier calls.
 
     Raises:
       PipelineError: (a `ValueError`) a value that cannot be, or an argument that Keras sets.
@@ -193,83 +195,89 @@ def set_pipelining_options(
         `pipelining_ops.pipeline` does not have.
       OptimizerError: (a `ValueError`) an unknown method; `OptimizerTypeError` for another type.
     """
-    before = pipelining_options(model)
-    given = {
-        "gradient_accumulation_steps_per_replica": _steps(gradient_accumulation_steps_per_replica),
-        "device_mapping": _mapping(device_mapping),
-        "accumulate_outfeed": check.optional_flag(accumulate_outfeed, "accumulate_outfeed"),
+    old_options = pipelining_options(model)
+    checked_options = {
+        "gradient_accumulation_steps_per_replica": _check_accumulation_steps(
+            gradient_accumulation_steps_per_replica
+        ),
+        "device_mapping": _check_stage_mapping(device_mapping),
+        "accumulate_outfeed": check.require_optional_flag(accumulate_outfeed, "accumulate_outfeed"),
     }
     method = parse_reduction_method(gradient_accumulation_reduction_method)
-    _check_arguments(pipelining_kwargs)
-    changed = dc.replace(
-        before,
-        **{name: value for name, value in given.items() if value is not None},
+    _check_pipeline_arguments(pipelining_kwargs)
+    new_options = dc.replace(
+        old_options,
+        **{name: value for name, value in checked_options.items() if value is not None},
         reduction_method=method,
         arguments=dict(pipelining_kwargs),
     )
-    object.__setattr__(model, _PIPELINING, changed)
-    recompile(model)
+    object.__setattr__(model, _PIPELINING, new_options)
+    discard_functions(model)
 
 
-def _steps(steps: Any) -> int | None:
+def _check_accumulation_steps(steps: Any) -> int | None:
     name = "gradient_accumulation_steps_per_replica"
-    return None if steps is None else check.integer(steps, name, 1)
+    return None if steps is None else check.require_integer(steps, name, 1)
 
 
-def _mapping(mapping: Any) -> tuple[int, ...] | None:
+def _check_stage_mapping(mapping: Any) -> tuple[int, ...] | None:
     if mapping is None:
         return None
-    entries = check.sequence(mapping, "device_mapping", "integers")
-    return tuple(check.integer(entry, "an entry of device_mapping", -1) for entry in entries)
+    entries = check.require_sequence(mapping, "device_mapping", "integers")
+    return tuple(
+        check.require_integer(entry, "an entry of device_mapping", -1) for entry in entries
+    )
 
 
 def _check_optimizer_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Refuses what a gradient accumulation optimizer does not take, or does not take from here."""
-    optimizer = GradientAccumulationOptimizerV2
-    renamed = {**_RENAMED, "num_mini_batches": _RENAMED["gradient_accumulation_count"]}
-    known = inspect.signature(optimizer).parameters
+    """Refuses arguments that a gradient accumulation optimizer lacks, or that Keras sets."""
+    optimizer_class = GradientAccumulationOptimizerV2
+    replacements = {**_RENAMED, "num_mini_batches": _RENAMED["gradient_accumulation_count"]}
+    parameters = inspect.signature(optimizer_class).parameters
     for name in arguments:
-        if name in renamed:
-            raise check.refuse(
-                f"{name} is an argument of {optimizer.__name__} that Keras sets",
-                f"give {renamed[name]} instead",
+        if name in replacements:
+            raise check.value_error(
+                f"{name} is an argument of {optimizer_class.__name__} that Keras sets",
+                f"give {replacements[name]} instead",
             )
         if name == "opt":
-            raise check.refuse(
-                f"opt is an argument of {optimizer.__name__} that Keras sets by itself",
+            raise check.value_error(
+                f"opt is an argument of {optimizer_class.__name__} that Keras sets by itself",
                 "give the optimizer to compile",
             )
-        if name not in known:
-            raise check.refuse_type(
-                f"set_gradient_accumulation_options and {optimizer.__name__} have no argument "
+        if name not in parameters:
+            raise check.type_error(
+                f"set_gradient_accumulation_options and {optimizer_class.__name__} have no argument "
                 f"{name}",
                 "see the arguments of ipu.optimizers.GradientAccumulationOptimizerV2",
             )
-    optimizer(optax.identity(), 1, **arguments)
+    optimizer_class(optax.identity(), 1, **arguments)
     return dict(arguments)
 
 
-def _check_arguments(arguments: Mapping[str, Any]) -> None:
-    """Refuses what a pipeline does not take, or does not take from here."""
-    known = inspect.signature(pipelining_ops.pipeline).parameters
+def _check_pipeline_arguments(arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that a pipeline lacks, or that Keras sets."""
+    parameters = inspect.signature(pipelining_ops.pipeline).parameters
     for name in arguments:
-        here = f"{name} is an argument of pipelining_ops.pipeline that"
+        message_start = f"{name} is an argument of pipelining_ops.pipeline that"
         if name in _RENAMED:
-            raise check.refuse(f"{here} Keras sets", f"give {_RENAMED[name]} instead")
+            raise check.value_error(f"{message_start} Keras sets", f"give {_RENAMED[name]} instead")
         if name in _AUTOMATIC:
-            raise check.refuse(f"{here} Keras sets by itself", "leave it out")
+            raise check.value_error(f"{message_start} Keras sets by itself", "leave it out")
         if name in _INCOMPATIBLE:
-            raise check.refuse(f"{here} is not compatible with Keras", "leave it out")
-        if name not in known:
-            raise check.refuse_type(
+            raise check.value_error(f"{message_start} is not compatible with Keras", "leave it out")
+        if name not in parameters:
+            raise check.type_error(
                 f"set_pipelining_options and pipelining_ops.pipeline have no argument {name}",
                 "see the arguments of ipu.pipelining_ops.pipeline",
             )
-    of_stages = [name for name in arguments if name.endswith("_stages_poplar_options")]
-    rest = {name: value for name, value in arguments.items() if name not in of_stages}
-    # Two stages stand for the model's, whose number is not known yet.
+    stage_arguments = [name for name in arguments if name.endswith("_stages_poplar_options")]
+    arguments_for_all = {
+        name: value for name, value in arguments.items() if name not in stage_arguments
+    }
+    # Two stages stand in for those of the model, whose number is not known yet.
     stages = [_stand_in, _stand_in]
-    PipelineRequest(computational_stages=stages, gradient_accumulation_count=1, **rest)
+    PipelineRequest(computational_stages=stages, gradient_accumulation_count=1, **arguments_for_all)
 
 
 def _stand_in(x: jax.Array) -> jax.Array:

@@ -1,7 +1,7 @@
-"""`PipelineStage`: the scope that says in which stage of a pipeline calls of layers run.
+"""`PipelineStage`: the scope in which the calls of layers run in one pipeline stage.
 
-What runs in a stage is traced in a named scope that carries the stage's mark. Keras is extended
-in three places: a layer that is built in a scope keeps the stage, and so does a node of a
+A stage is traced in a named scope that carries the stage's mark. Keras is extended
+in three points: a layer that is built in a scope keeps the stage, and so does a node of a
 functional graph, with its copies; a layer that was built in a scope runs in its stage.
 """
 
@@ -22,19 +22,19 @@ from lowering import marks
 
 _check = Checks(ScopeError, ScopeError)
 
-# What a layer or node of Keras's keeps; set past Keras's tracking of attributes.
+# The attribute of a layer or node with its stage; set without Keras's tracking of attributes.
 _STAGE = "_ipu_pipeline_stage"
 
 _lock = threading.Lock()
 
 
 class _Current(threading.local):
-    """Where this thread is.
+    """The pipeline stage in which this thread runs.
 
     Attributes:
       stage: the pipeline stage, None outside all.
-      scope: whether a user's scope said so, and not a layer's own stage or an assignment.
-      entered: the stages that were entered, while `recorded` asks for them.
+      scope: whether a user's scope set it, and not a layer's own stage or an assignment.
+      entered: the stages that were entered, while `collect_entered_stages` asks for them.
     """
 
     stage: int | None = None
@@ -50,13 +50,13 @@ class PipelineStage:
     """A scope whose layers run in one stage of a pipeline.
 
     Each call of a layer in the scope is assigned to the stage: while a functional model is built,
-    and in `call` of a subclassed one, where everything else that is computed in the scope belongs
-    to the stage too. So is a layer that is built in the scope, for those of its calls that are in
-    none. A call of a whole model in the scope puts all of it into the stage, whatever is said
+    and in `call_in_own_stage` of a subclassed one, where everything else that is computed in the scope belongs
+    to the stage too. A layer that is built in the scope runs in the stage where its call is in no
+    scope. A call of a whole model in the scope puts all of it into the stage, whatever scopes are
     inside it.
 
     Args:
-      stage: its number, from 0.
+      stage: the stage's number, from 0.
 
     Raises:
       ScopeError: (a `ValueError`) the stage is negative or no integer; or, when entered, inside
@@ -64,130 +64,130 @@ class PipelineStage:
       MissingExtraError: (an `ImportError`) Keras is not installed.
     """
 
-    was_entered = False  # by anybody, in this process
+    was_entered = False  # in this process
 
     def __init__(self, stage: int):
-        self._stage = _check.integer(stage, "the stage of PipelineStage", 0)
+        self._stage = _check.require_integer(stage, "the stage of PipelineStage", 0)
         self._entered = contextlib.ExitStack()
 
     def __enter__(self) -> PipelineStage:
         if _current.stage is not None:
-            raise _check.refuse(
+            raise _check.value_error(
                 f"PipelineStage({self._stage}) inside pipeline stage {_current.stage}: pipeline "
                 "stages must not be nested",
                 "leave the outer scope first; a layer's call belongs to one stage",
             )
-        extend()
+        extend_layers()
         PipelineStage.was_entered = True
-        self._entered.enter_context(running(self._stage, scope=True))
+        self._entered.enter_context(run_in_stage(self._stage, scope=True))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._entered.close()
 
 
-def stage_of(what: Any) -> int | None:
-    """The stage that a layer was built in, or a node of a graph was made in."""
-    return vars(what).get(_STAGE)
+def stage_of_layer_or_node(layer_or_node: Any) -> int | None:
+    """Returns the stage in which a layer was built, or a node of a graph was made."""
+    return vars(layer_or_node).get(_STAGE)
 
 
 def current_stage() -> int | None:
-    """The stage that this thread's calls run in."""
+    """Returns the pipeline stage in which this thread runs."""
     return _current.stage
 
 
 @contextlib.contextmanager
-def running(stage: int, *, scope: bool = False) -> Generator[None]:
+def run_in_stage(stage: int, *, scope: bool = False) -> Generator[None]:
     """Runs, and traces, the block in a stage."""
-    before = _current.stage, _current.scope
+    outer_state = _current.stage, _current.scope
     if _current.entered is not None:
         _current.entered.add(stage)
     _current.stage, _current.scope = stage, scope
     try:
-        with jax.named_scope(marks.write(marks.STAGE, str(stage))):
+        with jax.named_scope(marks.write_mark(marks.STAGE, str(stage))):
             yield
     finally:
-        _current.stage, _current.scope = before
+        _current.stage, _current.scope = outer_state
 
 
 @contextlib.contextmanager
-def recorded() -> Generator[set[int]]:
+def collect_entered_stages() -> Generator[set[int]]:
     """Collects the stages that are entered in the block."""
-    before, entered = _current.entered, set[int]()
+    outer_entered, entered = _current.entered, set[int]()
     _current.entered = entered
     try:
         yield entered
     finally:
-        _current.entered = before
+        _current.entered = outer_entered
 
 
-def extend() -> None:
-    """Extends Keras's layers and nodes, once in a process."""
+def extend_layers() -> None:
+    """Extends Keras's layers and nodes to keep their stages, once in a process."""
     with _lock:
-        _extend()
+        _extend_layers_once()
 
 
 @functools.cache
-def _extend() -> None:
-    layer = importlib.import_module("keras.src.layers.layer").Layer
-    node = importlib.import_module("keras.src.ops.node").Node
-    models = importlib.import_module("keras.src.models.model")
-    layer.__new__ = staticmethod(_building(layer.__new__, models.Model))
-    layer.__call__ = _calling(layer.__call__)
-    node.__init__ = _connecting(node.__init__)
-    graphs: Any = importlib.import_module("keras.src.models.functional")
-    graphs.clone_graph_nodes = _cloning(graphs.clone_graph_nodes)
+def _extend_layers_once() -> None:
+    layer_class = importlib.import_module("keras.src.layers.layer").Layer
+    node_class = importlib.import_module("keras.src.ops.node").Node
+    model_module = importlib.import_module("keras.src.models.model")
+    layer_class.__new__ = staticmethod(_wrap_layer_new(layer_class.__new__, model_module.Model))
+    layer_class.__call__ = _wrap_layer_call(layer_class.__call__)
+    node_class.__init__ = _wrap_node_init(node_class.__init__)
+    functional_module: Any = importlib.import_module("keras.src.models.functional")
+    functional_module.clone_graph_nodes = _wrap_graph_cloning(functional_module.clone_graph_nodes)
 
 
-def _building(original: Callable[..., Any], model: type) -> Callable[..., Any]:
+def _wrap_layer_new(original: Callable[..., Any], model: type) -> Callable[..., Any]:
     @functools.wraps(original)
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def create_layer(cls: type, *args: Any, **kwargs: Any) -> Any:
         layer = original(cls, *args, **kwargs)
-        # Of a model that is built in a scope, the layers inside it keep the stage.
+        # A model that is built in a scope keeps no stage: the layers inside it do.
         if _current.scope and not issubclass(cls, model):
             object.__setattr__(layer, _STAGE, _current.stage)
         return layer
 
-    return new
+    return create_layer
 
 
-def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        stage = stage_of(self)
+    def call_in_own_stage(self: Any, *args: Any, **kwargs: Any) -> Any:
+        stage = stage_of_layer_or_node(self)
         if stage is None or _current.stage is not None:
             return original(self, *args, **kwargs)
-        with running(stage):
+        with run_in_stage(stage):
             return original(self, *args, **kwargs)
 
-    return call
+    return call_in_own_stage
 
 
-def _connecting(original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_node_init(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init_node_in_stage(self: Any, *args: Any, **kwargs: Any) -> None:
         if _current.stage is not None:
             object.__setattr__(self, _STAGE, _current.stage)
         original(self, *args, **kwargs)
 
-    return init
+    return init_node_in_stage
 
 
-def _cloning(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Keras's copying of a graph's nodes, for a model of a part of the graph."""
+def _wrap_graph_cloning(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps Keras's copying of a graph's nodes so that copies keep the stages."""
 
     @functools.wraps(original)
-    def clone(inputs: Any, outputs: Any) -> Any:
-        graphs = importlib.import_module("keras.src.models.functional")
-        nodes = graphs.find_nodes_by_inputs_and_outputs(inputs, outputs)
-        made = {node.operation: len(node.operation._inbound_nodes) for node in nodes}
+    def clone_with_stages(inputs: Any, outputs: Any) -> Any:
+        functional_module = importlib.import_module("keras.src.models.functional")
+        nodes = functional_module.find_nodes_by_inputs_and_outputs(inputs, outputs)
+        next_copy_index = {node.operation: len(node.operation._inbound_nodes) for node in nodes}
         cloned = original(inputs, outputs)
         for node in nodes:
-            operation, place = node.operation, made[node.operation]
-            copies = operation._inbound_nodes[place:]  # none of what becomes an input
-            if copies and (stage := stage_of(node)) is not None:
+            operation, copy_index = node.operation, next_copy_index[node.operation]
+            copies = operation._inbound_nodes[copy_index:]  # none if the node becomes an input
+            if copies and (stage := stage_of_layer_or_node(node)) is not None:
                 object.__setattr__(copies[0], _STAGE, stage)
-            made[operation] = place + 1
+            next_copy_index[operation] = copy_index + 1
         return cloned
 
-    return clone
+    return clone_with_stages

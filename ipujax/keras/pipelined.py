@@ -1,7 +1,7 @@
-"""A Keras model's steps as a pipeline.
+"""A Keras model's training, evaluation and prediction as pipelines.
 
 The forward pass, the loss and the metrics are one JAX function. Its equations carry the marks of
-the stages that layers were assigned to, and it is cut where these say.
+the stages that layers were assigned to, and it is cut at these marks.
 """
 
 from __future__ import annotations
@@ -11,167 +11,191 @@ from typing import Any
 import jax
 
 from ipujax import schedules
-from ipujax.frontends.keras_backend import keras
+from ipujax.frontends.keras_backend import import_keras
 from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check, check_own
-from ipujax.keras.gradients import Update
+from ipujax.keras.checks import check, check_step_not_overridden
+from ipujax.keras.gradients import SplitTrainStep
 from ipujax.keras.mode import Arrays, State
-from ipujax.keras.programs import Program
-from ipujax.keras.staged import staged
+from ipujax.keras.programs import KerasProgram
+from ipujax.keras.staged import trace_in_stages
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, StageOutput
 from ipujax.schedules import ScheduleError
 from ipujax.training import Inference, Pipeline, Training, TrainState
 from ipujax.training.state import Tree
 
-Named = dict[str, jax.Array]
+NamedArrays = dict[str, jax.Array]
 
-_OF_INFERENCE = (
+_INFERENCE_OPTIONS = (
     "device_mapping", "forward_propagation_stages_poplar_options", "offload_weights",
     "replicated_weight_sharding", "name",
 )  # fmt: skip
 
 
-class PipelinedTraining(Program):
-    """Training as a pipeline."""
+class PipelinedTraining(KerasProgram):
+    """The program that trains a Keras model as a pipeline."""
 
-    def made_loop(self, micro_batches: int) -> Training:
-        """As `Program.made_loop`."""
+    def build_loop(self, micro_batches: int) -> Training:
+        """Builds a device loop of pipelined training."""
         mode, model = self.mode, self.mode.model
-        check_own(model, "train_step")
-        is_scaled, update = _scales_loss(model), Update(model)
-        apart = mode.untrained.drawing_apart(self._pass)
-        by_name = update.optimizer(mode.named, mode.unnamed)
+        check_step_not_overridden(model, "train_step")
+        is_scaled, update = _has_loss_scaling(model), SplitTrainStep(model)
+        forward_pass = mode.untrained.offset_random_draws(self._run_forward_pass)
+        by_name = update.as_optax_optimizer(mode.key_by_name, mode.list_by_name)
 
-        def forward(
-            trained: Named, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: Any
+        def compute_stage_outputs(
+            trained: NamedArrays, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: Any
         ) -> StageOutput:
             optimizer = inputs[0] if is_scaled else []
-            kept, (outputs, metrics) = apart(state[0], trained, state[1], optimizer, batch)
-            return StageOutput(outputs, (kept, metrics))
+            non_trainable, (outputs, metrics) = forward_pass(
+                state[0], trained, state[1], optimizer, batch
+            )
+            return StageOutput(outputs, (non_trainable, metrics))
 
-        def optimizer(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:
+        def make_optimizer_output(loss: jax.Array, *_: Tree) -> OptimizerFunctionOutput:
             return OptimizerFunctionOutput(by_name, loss)
 
         options = {**mode.pipeline}
         dtype = options.pop("gradient_accumulation_dtype", None)
         return Training(
-            Pipeline(forward, options, count=mode.stages),
-            optimizer,
+            Pipeline(compute_stage_outputs, options, count=mode.stages),
+            make_optimizer_output,
             accumulation=micro_batches,
             accumulation_dtype=dtype,
             inputs=(lambda state: [state.optimizer_state]) if is_scaled else None,
             **self.training_options,
         )
 
-    def _pass(
-        self, kept: Arrays, trained: Named, metrics: Arrays, optimizer: Arrays, batch: Any
+    def _run_forward_pass(
+        self,
+        non_trainable: Arrays,
+        trained: NamedArrays,
+        metrics: Arrays,
+        optimizer: Arrays,
+        batch: Any,
     ) -> tuple[Arrays, Tree]:
-        """Forward pass, loss and metrics of a batch: the outputs of the last stage, and metrics."""
+        """Computes the outputs of the last stage, the loss and the metrics of a batch."""
         model = self.mode.model
-        data = keras().utils.unpack_x_y_sample_weight(batch)
-        with staged(model):
-            loss, (unscaled, predicted, kept, metrics) = model.compute_loss_and_updates(
-                self.mode.unnamed(trained),
-                kept,
+        data = import_keras().utils.unpack_x_y_sample_weight(batch)
+        with trace_in_stages(model):
+            loss, (unscaled, predicted, non_trainable, metrics) = model.compute_loss_and_updates(
+                self.mode.list_by_name(trained),
+                non_trainable,
                 metrics,
                 *data,
                 training=True,
                 optimizer_variables=optimizer,
             )
-        said, metrics = model._update_metrics_variables(
+        logs, metrics = model._update_metrics_variables(
             metrics, unscaled, data[0], data[1], predicted, data[2]
         )
-        return kept, ([loss, said], metrics)
+        return non_trainable, ([loss, logs], metrics)
 
-    def run(self, state: State, batches: Batches, most: int) -> tuple[Tree, State]:
-        """As `Program.run`.
+    def run_execution(self, state: State, batches: Batches, max_batches: int) -> tuple[Tree, State]:
+        """Runs one execution as a pipeline; refuses micro-batches that do not fit the schedule.
 
         Raises:
           KerasError: (a `ValueError`) besides, a schedule that these micro-batches do not fit.
         """
         try:
-            return super().run(state, batches, most)
+            return super().run_execution(state, batches, max_batches)
         except ScheduleError as error:
             steps = f"gradient_accumulation_steps_per_replica={self.mode.accumulation}"
-            raise check.refuse(
+            raise check.value_error(
                 f"model {self.mode.model.name!r} cannot be pipelined with {steps}: {error.summary}",
                 f"set_pipelining_options with other values; for its schedule, {error.fix}",
             ) from error
 
-    def divided(self, batches: int) -> tuple[int, int]:
-        """As `Program.divided`; the scale of a loss is read between device loops."""
-        steps, micro_batches = super().divided(batches)
-        return (1 if _scales_loss(self.mode.model) else steps), micro_batches
+    def split_into_steps(self, batches: int) -> tuple[int, int]:
+        """Returns steps and micro-batches; one step per device loop if the loss is scaled."""
+        steps, micro_batches = super().split_into_steps(batches)
+        return (1 if _has_loss_scaling(self.mode.model) else steps), micro_batches
 
-    def carried(self, state: State) -> TrainState:
-        """As `Program.carried`."""
-        trained, kept, optimizer, metrics = state
-        return TrainState(self.mode.named(trained), optimizer, (kept, metrics))
+    def to_loop_state(self, state: State) -> TrainState:
+        """Returns Keras's state as the state of the training loop."""
+        trainable, non_trainable, optimizer, metrics = state
+        return TrainState(self.mode.key_by_name(trainable), optimizer, (non_trainable, metrics))
 
-    def given_back(self, carried: TrainState) -> State:
-        """As `Program.given_back`."""
-        kept, metrics = carried.state
-        return self.mode.unnamed(carried.variables), kept, carried.optimizer_state, metrics
+    def to_keras_state(self, loop_state: TrainState) -> State:
+        """Returns the training loop's state as Keras's state."""
+        non_trainable, metrics = loop_state.state
+        return (
+            self.mode.list_by_name(loop_state.variables),
+            non_trainable,
+            loop_state.optimizer_state,
+            metrics,
+        )
 
-    def said(self, results: Tree) -> Tree:
-        """As `Program.said`; the loss is for the optimizer."""
+    def select_outputs(self, results: Tree) -> Tree:
+        """Returns the logs of the training step; the loss beside them is for the optimizer."""
         return results[1]
 
 
-class PipelinedInference(Program):
-    """Evaluation and prediction as a pipeline: the batches of an execution are in it together."""
+class PipelinedInference(KerasProgram):
+    """The program that evaluates or predicts with a Keras model as a pipeline."""
 
-    def made_loop(self, micro_batches: int) -> Inference:
-        """As `Program.made_loop`."""
+    def build_loop(self, micro_batches: int) -> Inference:
+        """Builds a device loop of pipelined evaluation or prediction."""
         mode = self.mode
-        check_own(mode.model, f"{mode.kind}_step")
-        apart = mode.untrained.drawing_apart(self._pass)
+        check_step_not_overridden(mode.model, f"{mode.kind}_step")
+        forward_pass = mode.untrained.offset_random_draws(self._run_forward_pass)
 
-        def forward(trained: Named, state: tuple[Arrays, Arrays], batch: Any) -> StageOutput:
-            kept, (said, metrics) = apart(state[0], trained, state[1], batch)
-            return StageOutput([said], (kept, metrics))
+        def compute_stage_outputs(
+            trained: NamedArrays, state: tuple[Arrays, Arrays], batch: Any
+        ) -> StageOutput:
+            non_trainable, (outputs, metrics) = forward_pass(state[0], trained, state[1], batch)
+            return StageOutput([outputs], (non_trainable, metrics))
 
-        options = {name: x for name, x in mode.pipeline.items() if name in _OF_INFERENCE}
-        asked = mode.pipeline.get("pipeline_schedule")
-        # Its rounds of forward passes need no number of micro-batches that fits the stages.
+        options = {
+            name: value for name, value in mode.pipeline.items() if name in _INFERENCE_OPTIONS
+        }
+        requested_schedule = mode.pipeline.get("pipeline_schedule")
+        # The forward passes of GPipe fit any number of micro-batches.
         options["pipeline_schedule"] = (
-            asked if asked is PipelineSchedule.Sequential else schedules.gpipe
+            requested_schedule
+            if requested_schedule is PipelineSchedule.Sequential
+            else schedules.gpipe
         )
-        pipeline = Pipeline(forward, options, count=mode.stages)
-        return Inference(pipeline, accumulation=micro_batches, **self.options)
+        pipeline = Pipeline(compute_stage_outputs, options, count=mode.stages)
+        return Inference(pipeline, accumulation=micro_batches, **self.loop_options)
 
-    def _pass(
-        self, kept: Arrays, trained: Named, metrics: Arrays, batch: Any
+    def _run_forward_pass(
+        self, non_trainable: Arrays, trained: NamedArrays, metrics: Arrays, batch: Any
     ) -> tuple[Arrays, Tree]:
-        """What Keras's step says of a batch, and metrics."""
-        model, state = self.mode.model, (self.mode.unnamed(trained), kept)
-        with staged(model):
+        """Computes the outputs of Keras's step for a batch, and metrics."""
+        model, state = self.mode.model, (self.mode.list_by_name(trained), non_trainable)
+        with trace_in_stages(model):
             if self.mode.kind == "test":
-                said, (_, kept, metrics) = model.test_step((*state, metrics), batch)
+                outputs, (_, non_trainable, metrics) = model.test_step((*state, metrics), batch)
             else:
-                said, kept = model.predict_step(state, batch)
-        return kept, (said, metrics)
+                outputs, non_trainable = model.predict_step(state, batch)
+        return non_trainable, (outputs, metrics)
 
-    def divided(self, batches: int) -> tuple[int, int]:
-        """As `Program.divided`."""
+    def split_into_steps(self, batches: int) -> tuple[int, int]:
+        """Returns one step of all the batches that a replica has."""
         return 1, batches // self.mode.replicas
 
-    def carried(self, state: State) -> TrainState:
-        """As `Program.carried`."""
-        trained, kept, *metrics = state
-        return TrainState(self.mode.named(trained), state=(kept, metrics[0] if metrics else []))
+    def to_loop_state(self, state: State) -> TrainState:
+        """Returns Keras's state as the state of the inference loop."""
+        trainable, non_trainable, *metrics = state
+        return TrainState(
+            self.mode.key_by_name(trainable), state=(non_trainable, metrics[0] if metrics else [])
+        )
 
-    def given_back(self, carried: TrainState) -> State:
-        """As `Program.given_back`."""
-        kept, metrics = carried.state
-        trained = self.mode.unnamed(carried.variables)
-        return (trained, kept, metrics) if self.mode.kind == "test" else (trained, kept)
+    def to_keras_state(self, loop_state: TrainState) -> State:
+        """Returns the inference loop's state as Keras's state."""
+        non_trainable, metrics = loop_state.state
+        trainable = self.mode.list_by_name(loop_state.variables)
+        return (
+            (trainable, non_trainable, metrics)
+            if self.mode.kind == "test"
+            else (trainable, non_trainable)
+        )
 
-    def said(self, results: Tree) -> Tree:
-        """As `Program.said`: all outputs of the last stage are one."""
+    def select_outputs(self, results: Tree) -> Tree:
+        """Returns the step's outputs: the last stage sends them as one value."""
         return results[0]
 
 
-def _scales_loss(model: Any) -> bool:
-    """Whether the optimizer scales the loss, by a number that changes from update to update."""
-    return isinstance(model.optimizer, keras().optimizers.LossScaleOptimizer)
+def _has_loss_scaling(model: Any) -> bool:
+    """Returns whether the optimizer scales the loss by a factor that changes between updates."""
+    return isinstance(model.optimizer, import_keras().optimizers.LossScaleOptimizer)

@@ -1,7 +1,7 @@
-"""What a Keras model does in each of its modes, as loops on the device.
+"""The programs of a Keras model: training, evaluation and prediction as device loops.
 
-Keras's own step is a pure function of the model's arrays and a batch. So many of them as
-`steps_per_execution` says are one loop, fed by an infeed: the numbers are Keras's own.
+Keras's own step is a pure function of the model's arrays and a batch. `steps_per_execution` of
+them are one loop, fed by an infeed: the numbers are Keras's own.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.distribution.collectives import averaged
+from ipujax.distribution.collectives import average_over_processes
 from ipujax.driver.stages import Executable
-from ipujax.frontends.keras_backend import keras
+from ipujax.frontends.keras_backend import import_keras
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check_share, check_shares
-from ipujax.keras.gradients import Update, keep_state_between_updates
-from ipujax.keras.instances import agree_on_batches, of_the_chief
-from ipujax.keras.mode import Arrays, Mode, State
+from ipujax.keras.checks import check_batch_count, check_execution_shares
+from ipujax.keras.gradients import SplitTrainStep, keep_state_between_updates
+from ipujax.keras.instances import agree_on_batches, broadcast_chief_state
+from ipujax.keras.mode import Arrays, ProgramMode, State
 from ipujax.keras.options import gradient_accumulation_options
 from ipujax.keras.queue_options import prefetch_depth
 from ipujax.system.log import get_logger
@@ -38,14 +38,14 @@ from ipujax.training.device_loop import Advance, DeviceLoop
 from ipujax.training.state import Tree
 
 
-class Program(abc.ABC):
-    """How a model does what a mode says.
+class KerasProgram(abc.ABC):
+    """A program of a Keras model in one mode; it holds the compiled device loops.
 
     Attributes:
-      mode: what it is to do.
+      mode: the settings of the program.
     """
 
-    def __init__(self, mode: Mode):
+    def __init__(self, mode: ProgramMode):
         self.mode = mode
         self._loops: dict[int, DeviceLoop] = {}
         self._latest: DeviceLoop | None = None
@@ -53,44 +53,48 @@ class Program(abc.ABC):
         self._has_told = False
 
     @abc.abstractmethod
-    def made_loop(self, micro_batches: int) -> DeviceLoop:
-        """A loop on the device, of steps of so many micro-batches."""
+    def build_loop(self, micro_batches: int) -> DeviceLoop:
+        """Builds a device loop whose steps have a number of micro-batches."""
 
     @abc.abstractmethod
-    def carried(self, state: State) -> TrainState:
-        """Keras's state as the loop carries it."""
+    def to_loop_state(self, state: State) -> TrainState:
+        """Returns Keras's state as the state of the device loop."""
 
     @abc.abstractmethod
-    def given_back(self, carried: TrainState) -> State:
-        """The same, undone."""
+    def to_keras_state(self, loop_state: TrainState) -> State:
+        """Returns the device loop's state as Keras's state."""
 
-    def run(self, state: State, batches: Batches, most: int) -> tuple[Tree, State]:
-        """Makes an execution of at most so many batches: what its steps say, and the new state.
+    def run_execution(self, state: State, batches: Batches, max_batches: int) -> tuple[Tree, State]:
+        """Runs one execution; returns the outputs of its steps and the new state.
 
         Raises:
           StopIteration: the data has ended.
           KerasError: (a `ValueError`) the replicas and micro-batches cannot share the batches.
         """
         if self.mode.is_shared:
-            state = self._together(state, batches)
-        carried, said = self.carried(state), []
+            state = self._synchronize_state(state, batches)
+        loop_state, results = self.to_loop_state(state), []
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
-            self._settle(carried, batches, most)
-        check_shares(self.mode, batches, most)
-        self._tell_of_incomplete(batches)
-        while most and (advance := self._advance(carried, batches, most, bool(said))) is not None:
-            made, advance = advance
-            most -= made
-            if made:
-                carried = advance.state
-                said.append(advance.results)
-        if not said:
+            self._find_replica_count(loop_state, batches, max_batches)
+        check_execution_shares(self.mode, batches, max_batches)
+        self._log_incomplete_batch(batches)
+        while (
+            max_batches
+            and (advance := self._run_device_loop(loop_state, batches, max_batches, bool(results)))
+            is not None
+        ):
+            batches_used, advance = advance
+            max_batches -= batches_used
+            if batches_used:
+                loop_state = advance.state
+                results.append(advance.results)
+        if not results:
             raise StopIteration
-        state = self.given_back(carried)
-        return self._joined(said, state), state
+        state = self.to_keras_state(loop_state)
+        return self._combine_outputs(results, state), state
 
-    def _together(self, state: State, batches: Batches) -> State:
-        """The state that all processes go on from: first of all that of process 0.
+    def _synchronize_state(self, state: State, batches: Batches) -> State:
+        """Returns the state that all processes go on from: at first, that of process 0.
 
         Raises:
           DistributionError: (a `ValueError`) processes whose models or numbers of batches differ.
@@ -98,47 +102,56 @@ class Program(abc.ABC):
         if batches.count is not None and batches is not self._agreed:
             agree_on_batches(self.mode, batches.count, batches.incomplete)
         self._agreed = batches
-        return state if self._latest is not None else of_the_chief(self.mode, state)
+        return state if self._latest is not None else broadcast_chief_state(self.mode, state)
 
-    def _settle(self, carried: TrainState, batches: Batches, most: int) -> None:
-        """Finds out how many replicas there are where layers are on IPUs of their own.
+    def _find_replica_count(
+        self, loop_state: TrainState, batches: Batches, max_batches: int
+    ) -> None:
+        """Corrects the number of replicas, where layers are on several IPUs.
 
-        A model is taken for one of one IPU; scopes such as `ipu_shard` in its layers are known
-        once it was lowered. The program is one that the execution runs.
+        A model counts as one of one IPU; scopes such as `ipu_shard` in its layers are known once
+        it was lowered. The execution runs the program that is compiled here.
         """
-        count = most if batches.count is None else min(most, batches.count)
-        steps, micro_batches = self.divided(count)
-        loop, first = self._loop_of(micro_batches), iter([{"batch": batches.first()}])
-        lowered = loop.compile(carried, first, max(steps, 1)).lowered
+        count = max_batches if batches.count is None else min(max_batches, batches.count)
+        steps, micro_batches = self.split_into_steps(count)
+        loop, first_element = (
+            self._find_or_build_loop(micro_batches),
+            iter([{"batch": batches.peek_batch()}]),
+        )
+        lowered = loop.compile(loop_state, first_element, max(steps, 1)).lowered
         if lowered.replicas != self.mode.replicas:
             self.mode = dc.replace(self.mode, replicas=lowered.replicas)
             self._loops.clear()
 
-    def _advance(
-        self, carried: TrainState, batches: Batches, most: int, again: bool
+    def _run_device_loop(
+        self, loop_state: TrainState, batches: Batches, max_batches: int, is_continued: bool
     ) -> tuple[int, Advance] | None:
-        """One device loop of at most so many batches, and how many; None at the end of the data."""
+        """Runs one device loop; returns its batches and results, None at the end of the data."""
         mode = self.mode
-        exact = mode.batches_per_step > 1 or mode.stages is not None or mode.is_shared
-        series = batches.counted(most) if exact else batches.series()
+        needs_equal_shares = mode.batches_per_step > 1 or mode.stages is not None or mode.is_shared
+        series = (
+            batches.next_series_of_known_length(max_batches)
+            if needs_equal_shares
+            else batches.next_series()
+        )
         if mode.is_shared and batches.count is None:
-            agree_on_batches(mode, series.left(most) if series else 0)
+            agree_on_batches(mode, series.count_unused(max_batches) if series else 0)
         if series is None:
             return None
-        if exact:
-            most = check_share(mode, series.left(most))
-        elif again:  # what comes after a change of form is most often one last, smaller batch
-            most = 1
-        steps, micro_batches = self.divided(most)
-        loop = self._latest = self._loop_of(micro_batches)
-        advance = loop.advance(carried, series, steps)
-        made = advance.steps * micro_batches * mode.replicas
-        series.used += made
-        batches.used += made
-        return made, advance
+        if needs_equal_shares:
+            max_batches = check_batch_count(mode, series.count_unused(max_batches))
+        elif is_continued:  # after a change of form, mostly one smaller last batch is left
+            max_batches = 1
+        steps, micro_batches = self.split_into_steps(max_batches)
+        loop = self._latest = self._find_or_build_loop(micro_batches)
+        advance = loop.run_single_loop(loop_state, series, steps)
+        batches_used = advance.steps * micro_batches * mode.replicas
+        series.used += batches_used
+        batches.used += batches_used
+        return batches_used, advance
 
-    def _tell_of_incomplete(self, batches: Batches) -> None:
-        """Says, once, what an incomplete last batch costs."""
+    def _log_incomplete_batch(self, batches: Batches) -> None:
+        """Logs, once, the cost of an incomplete last batch."""
         if batches.incomplete and not self._has_told:
             self._has_told = True
             get_logger().info(
@@ -149,177 +162,192 @@ class Program(abc.ABC):
                 batches.incomplete,
             )
 
-    def divided(self, batches: int) -> tuple[int, int]:
-        """So many batches as steps, and micro-batches in each."""
+    def split_into_steps(self, batches: int) -> tuple[int, int]:
+        """Returns a number of batches as steps, and micro-batches in each step."""
         return batches // self.mode.batches_per_step, self.mode.accumulation
 
-    def _loop_of(self, micro_batches: int) -> DeviceLoop:
+    def _find_or_build_loop(self, micro_batches: int) -> DeviceLoop:
         if micro_batches not in self._loops:
-            self._loops[micro_batches] = self.made_loop(micro_batches)
+            self._loops[micro_batches] = self.build_loop(micro_batches)
         return self._loops[micro_batches]
 
-    def _joined(self, said: list[Tree], state: State) -> Tree:
-        said = list(map(self.said, said))
+    def _combine_outputs(self, outputs: list[Tree], state: State) -> Tree:
+        outputs = list(map(self.select_outputs, outputs))
         if self.mode.kind == "predict":
             axes = 2 if self.mode.replicas > 1 else 1
-            return jax.tree.map(lambda *parts: _concatenated(parts, axes), *said)
+            return jax.tree.map(lambda *parts: _concatenate_predictions(parts, axes), *outputs)
         if self.mode.all_replicas == 1:
-            return said[-1]
-        return _logs_of_all(self.mode, said[-1], state[-1])
+            return outputs[-1]
+        return _compute_logs_of_all_replicas(self.mode, outputs[-1], state[-1])
 
-    def said(self, results: Tree) -> Tree:
-        """What Keras's step says, of what the loop sends."""
+    def select_outputs(self, results: Tree) -> Tree:
+        """Returns the outputs of Keras's step from the results that the loop sends."""
         return results
 
     @property
-    def options(self) -> dict[str, Any]:
-        """Of all loops."""
+    def loop_options(self) -> dict[str, Any]:
+        """The arguments that all device loops of the program take."""
         mode = self.mode
         keeps_all = mode.kind == "predict"
         return {
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
-            "state_reduction": self.reduced if mode.all_replicas > 1 else None,
+            "state_reduction": self.reduce_untrained if mode.all_replicas > 1 else None,
             "device": mode.device,
             "prefetch_depth": prefetch_depth(mode.model),
             "alone": mode.is_alone,
             "name": f"{mode.model.name}_{mode.kind}",
-            "names": self.carried(mode.names_of_state),
+            "names": self.to_loop_state(mode.state_names),
         }
 
     @property
     def training_options(self) -> dict[str, Any]:
-        """Of loops that train."""
+        """The arguments that all device loops of training take."""
         mean, none = ReplicaReduction.MEAN, ReplicaReduction.NONE
         reduction = mean if self.mode.reduces else none
-        return self.options | {
+        return self.loop_options | {
             "reduction_method": self.mode.reduction,
             "replica_reduction": reduction,
         }
 
-    def reduced(self, before: Tree, after: Tree) -> Tree:
-        """The untrained state that all replicas leave, non-trainable variables and metrics'."""
+    def reduce_untrained(self, old: Tree, new: Tree) -> Tree:
+        """Returns the untrained state that all replicas leave: non-trainable variables, metrics."""
         untrained = self.mode.untrained
-        return untrained.together(after[0]), untrained.added_up(before[1], after[1])
+        return untrained.average_non_trainable(new[0]), untrained.sum_metrics(old[1], new[1])
 
     @property
     def executable(self) -> Executable | None:
-        """The program that ran last."""
+        """The executable of the loop that ran last."""
         return None if self._latest is None else self._latest.executable
 
 
-class WholeSteps(Program):
-    """Keras's steps, one after the other, each as it is."""
+class WholeStepProgram(KerasProgram):
+    """The program that runs Keras's steps one after the other, unchanged."""
 
-    def made_loop(self, micro_batches: int) -> Inference:
-        """As `Program.made_loop`."""
-        step, untrained = _step_of(self.mode), self.mode.untrained
+    def build_loop(self, micro_batches: int) -> Inference:
+        """Builds a device loop of Keras's own steps."""
+        step, untrained = _find_keras_step(self.mode), self.mode.untrained
 
-        def apart(kept: Arrays, trained: Arrays, others: Tree, batch: Any) -> tuple[Arrays, Tree]:
-            said, (trained, kept, *others) = step((trained, kept, *others), batch)
-            return kept, (trained, others, said)
+        def run_step(
+            non_trainable: Arrays, trainable: Arrays, other_arrays: Tree, batch: Any
+        ) -> tuple[Arrays, Tree]:
+            outputs, (trainable, non_trainable, *other_arrays) = step(
+                (trainable, non_trainable, *other_arrays), batch
+            )
+            return non_trainable, (trainable, other_arrays, outputs)
 
-        apart = untrained.drawing_apart(apart)
+        run_step = untrained.offset_random_draws(run_step)
 
-        def one_step(_: Tree, state: State, batch: Any) -> StepOutput:
-            kept, (trained, others, said) = apart(state[1], state[0], list(state[2:]), batch)
-            return StepOutput(send=said, state=(trained, kept, *others))
+        def send_step_outputs(_: Tree, state: State, batch: Any) -> StepOutput:
+            non_trainable, (trainable, other_arrays, outputs) = run_step(
+                state[1], state[0], list(state[2:]), batch
+            )
+            return StepOutput(send=outputs, state=(trainable, non_trainable, *other_arrays))
 
-        return Inference(one_step, accumulation=micro_batches, **self.options)
+        return Inference(send_step_outputs, accumulation=micro_batches, **self.loop_options)
 
-    def reduced(self, before: State, after: State) -> State:
-        """As `Program.reduced`; the state has all of the model's arrays."""
-        trained, kept, *metrics = after
+    def reduce_untrained(self, old: State, new_state: State) -> State:
+        """Returns the state that all replicas leave, from the arrays of all kinds."""
+        trainable, non_trainable, *metrics = new_state
         untrained = self.mode.untrained
-        added = [untrained.added_up(before[2], new) for new in metrics]  # none in prediction
-        return trained, untrained.together(kept), *added
+        summed_metrics = [
+            untrained.sum_metrics(old[2], new) for new in metrics
+        ]  # none in prediction
+        return trainable, untrained.average_non_trainable(non_trainable), *summed_metrics
 
-    def carried(self, state: State) -> TrainState:
-        """As `Program.carried`."""
+    def to_loop_state(self, state: State) -> TrainState:
+        """Returns Keras's state as the untrained state of the loop."""
         return TrainState((), state=tuple(state))
 
-    def given_back(self, carried: TrainState) -> State:
-        """As `Program.given_back`."""
-        return carried.state
+    def to_keras_state(self, loop_state: TrainState) -> State:
+        """Returns the loop's untrained state, which is Keras's."""
+        return loop_state.state
 
 
-class SharedUpdates(Program):
-    """Weight updates from the gradients of several micro-batches or replicas."""
+class SharedUpdateProgram(KerasProgram):
+    """The program whose weight updates share gradients of micro-batches or replicas."""
 
-    def made_loop(self, micro_batches: int) -> Training:
-        """As `Program.made_loop`."""
-        update = Update(self.mode.model)
+    def build_loop(self, micro_batches: int) -> Training:
+        """Builds a device loop of training with averaged gradients."""
+        update = SplitTrainStep(self.mode.model)
 
-        def apart(kept: Arrays, *others: Tree) -> tuple[Arrays, Tree]:
-            gradients, said, kept, metrics = update.gradients(kept, *others)
-            return kept, (gradients, said, metrics)
+        def split_off_non_trainable(
+            non_trainable: Arrays, *other_arguments: Tree
+        ) -> tuple[Arrays, Tree]:
+            gradients, logs, non_trainable, metrics = update.compute_gradients_and_logs(
+                non_trainable, *other_arguments
+            )
+            return non_trainable, (gradients, logs, metrics)
 
-        apart = self.mode.untrained.drawing_apart(apart)
+        split_off_non_trainable = self.mode.untrained.offset_random_draws(split_off_non_trainable)
 
-        def gradients(
+        def compute_step_gradients(
             trained: Arrays, optimizer: Arrays, state: tuple[Arrays, Arrays], batch: Any
         ) -> tuple[Arrays, StepOutput]:
-            kept, (gradients, said, metrics) = apart(state[0], trained, optimizer, state[1], batch)
-            return gradients, StepOutput(send=said, state=(kept, metrics))
+            non_trainable, (gradients, logs, metrics) = split_off_non_trainable(
+                state[0], trained, optimizer, state[1], batch
+            )
+            return gradients, StepOutput(send=logs, state=(non_trainable, metrics))
 
-        accumulates = gradient_accumulation_options(self.mode.model)
-        optimizer = update.optimizer()
+        accumulation_options = gradient_accumulation_options(self.mode.model)
+        optimizer = update.as_optax_optimizer()
         if self.mode.accumulation > 1:
-            optimizer = keep_state_between_updates(optimizer, accumulates.storage, accumulates.name)
+            optimizer = keep_state_between_updates(
+                optimizer, accumulation_options.storage, accumulation_options.scope_name
+            )
         return Training(
-            SelfDifferentiating(gradients),
+            SelfDifferentiating(compute_step_gradients),
             optimizer,
             accumulation=micro_batches,
-            accumulation_dtype=accumulates.dtype,
+            accumulation_dtype=accumulation_options.dtype_of_accumulators,
             **self.training_options,
         )
 
-    def carried(self, state: State) -> TrainState:
-        """As `Program.carried`."""
-        trained, kept, optimizer, metrics = state
-        return TrainState(trained, optimizer, (kept, metrics))
+    def to_loop_state(self, state: State) -> TrainState:
+        """Returns Keras's state with trained variables and optimizer state apart."""
+        trainable, non_trainable, optimizer, metrics = state
+        return TrainState(trainable, optimizer, (non_trainable, metrics))
 
-    def given_back(self, carried: TrainState) -> State:
-        """As `Program.given_back`."""
-        kept, metrics = carried.state
-        return carried.variables, kept, carried.optimizer_state, metrics
+    def to_keras_state(self, loop_state: TrainState) -> State:
+        """Returns the state of the training loop as Keras's."""
+        non_trainable, metrics = loop_state.state
+        return loop_state.variables, non_trainable, loop_state.optimizer_state, metrics
 
 
-def _step_of(mode: Mode) -> Callable[[State, Any], tuple[Tree, State]]:
-    """Keras's own step: state and batch -> what it says, and the new state."""
+def _find_keras_step(mode: ProgramMode) -> Callable[[State, Any], tuple[Tree, State]]:
+    """Returns Keras's own step: a function from state and batch to outputs and new state."""
     model = mode.model
     if mode.kind == "train":
         return model.train_step
     if mode.kind == "test":
         return model.test_step
 
-    def predict(state: State, data: Any) -> tuple[Tree, State]:
-        outputs, kept = model.predict_step(state, data)
-        return outputs, (state[0], kept)
+    def run_predict_step(state: State, data: Any) -> tuple[Tree, State]:
+        outputs, non_trainable = model.predict_step(state, data)
+        return outputs, (state[0], non_trainable)
 
-    return predict
+    return run_predict_step
 
 
-def _concatenated(parts: tuple[Any, ...], axes: int) -> np.ndarray:
-    """What the steps of several device loops predict, which their leading axes number, as one."""
-    rows = [row for part in parts for row in part.reshape(-1, *part.shape[axes:])]
+def _concatenate_predictions(loop_outputs: tuple[Any, ...], leading_axes: int) -> np.ndarray:
+    """Concatenates the predictions of several device loops."""
+    rows = [row for array in loop_outputs for row in array.reshape(-1, *array.shape[leading_axes:])]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)
 
 
-def _logs_of_all(mode: Mode, said: Tree, metrics: Arrays) -> Tree:
-    """What the steps say, of all replicas together.
+def _compute_logs_of_all_replicas(mode: ProgramMode, logs: Tree, metrics: Arrays) -> Tree:
+    """Returns the logs of a step, of all replicas together.
 
     Args:
-      mode: of the program.
-      said: by the last step of each replica of this process; with several, the leading axis is
-        theirs.
-      metrics: the metrics' variables after it.
+      mode: the mode of the program.
+      logs: the logs of the last step; with several replicas, their leading axis counts them.
+      metrics: the metrics' variables after that step.
     """
     model = mode.model
     pairs = list(zip(model.metrics_variables, metrics, strict=True))
-    with keras().StatelessScope(state_mapping=pairs):
+    with import_keras().StatelessScope(state_mapping=pairs):
         results = model.get_metrics_result()
-    if isinstance(said, dict) and said.keys() == results.keys():
+    if isinstance(logs, dict) and logs.keys() == results.keys():
         return results
     if mode.replicas > 1:
-        said = jax.tree.map(lambda each: np.mean(each, axis=0, dtype=each.dtype), said)
-    return said if mode.instances == 1 else averaged(said)
+        logs = jax.tree.map(lambda leaf: np.mean(leaf, axis=0, dtype=leaf.dtype), logs)
+    return logs if mode.instances == 1 else average_over_processes(logs)

@@ -1,4 +1,4 @@
-"""What a Keras model is told about the queues between the host and the device."""
+"""The options of a Keras model for the queues between the host and the device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.keras.checks import check
-from ipujax.keras.stages import recompile
+from ipujax.keras.stages import discard_functions
 
 _INFEED = "_ipu_infeed_queue_options"
 _OUTFEED = "_ipu_outfeed_queue_options"
@@ -18,72 +18,72 @@ _SET_BY_KERAS = ("dataset", "device_ordinal", "outfeed_mode")
 
 
 def prefetch_depth(model: Any) -> int | None:
-    """The prefetch depth that `set_infeed_queue_options` has set."""
+    """Returns the prefetch depth that `set_infeed_queue_options` has set."""
     return vars(model).get(_INFEED, {}).get("prefetch_depth")
 
 
 def set_infeed_queue_options(model: Any, **kwargs: Any) -> None:
-    """Says how a model's batches come to the device.
+    """Sets how a model's batches come to the device.
 
     Args:
       model: the model.
-      kwargs: arguments of `IPUInfeedQueue`, of which `prefetch_depth` acts: at most so many batches
-        are fetched ahead. `optimise_latency`, of later releases of the original, changes nothing.
+      kwargs: arguments of `IPUInfeedQueue`, of which `prefetch_depth` acts: the number of batches
+        to fetch ahead. `optimise_latency`, of later releases of the original, changes nothing.
 
     Raises:
       KerasError: (a `ValueError`) an argument that Keras sets.
       KerasTypeError: (a `TypeError`) an argument that there is not, or of a wrong type.
       FeedError: (a `ValueError`) a value that the queue cannot have.
     """
-    options = _check_names(kwargs, IPUInfeedQueue, "set_infeed_queue_options", ())
+    options = _check_queue_arguments(kwargs, IPUInfeedQueue, "set_infeed_queue_options", ())
     IPUInfeedQueue([], **options)
     object.__setattr__(model, _INFEED, options)
-    recompile(model)
+    discard_functions(model)
 
 
 def set_outfeed_queue_options(model: Any, **kwargs: Any) -> None:
-    """Says how results come from the device; for programs of the original.
+    """Checks options of the outfeed queue, which programs of the original set.
 
     Args:
       model: the model.
       kwargs: arguments of `IPUOutfeedQueue`. `buffer_depth` and `optimise_latency`, of later
-        releases of the original, are taken too. None changes a number or what is kept: the queue
-        holds what the host has not read yet.
+        releases of the original, are accepted too. No argument changes the results: the queue
+        always holds the results that the host has not read yet.
 
     Raises:
       KerasError: (a `ValueError`) an argument that Keras sets, or a `buffer_depth` below 1.
       KerasTypeError: (a `TypeError`) an argument that there is not, or of a wrong type.
       FeedError: (a `ValueError`) a value that the queue cannot have.
     """
-    named = "set_outfeed_queue_options"
-    options = _check_names(kwargs, IPUOutfeedQueue, named, ("buffer_depth",))
+    method = "set_outfeed_queue_options"
+    options = _check_queue_arguments(kwargs, IPUOutfeedQueue, method, ("buffer_depth",))
     if "buffer_depth" in options:
-        check.integer(options.pop("buffer_depth"), "buffer_depth", at_least=1)
+        check.require_integer(options.pop("buffer_depth"), "buffer_depth", at_least=1)
     IPUOutfeedQueue(**options)
     object.__setattr__(model, _OUTFEED, options)
 
 
-def _check_names(
-    arguments: Mapping[str, Any], queue: type[Any], method: str, more: tuple[str, ...]
+def _check_queue_arguments(
+    arguments: Mapping[str, Any], queue: type[Any], method: str, further_parameters: tuple[str, ...]
 ) -> dict[str, Any]:
     """Refuses arguments that a queue does not have, or that Keras gives it.
 
     Returns:
       The arguments without `optimise_latency`.
     """
-    known = [*inspect.signature(queue).parameters, *more, "optimise_latency"]
+    parameters = [*inspect.signature(queue).parameters, *further_parameters, "optimise_latency"]
     for name in arguments:
-        if name in _SET_BY_KERAS and name in known:
-            raise check.refuse(
+        if name in _SET_BY_KERAS and name in parameters:
+            raise check.value_error(
                 f"{name} is an argument of {queue.__name__} that Keras sets by itself",
                 "leave it out",
             )
-        if name not in known:
-            raise check.refuse_type(
+        if name not in parameters:
+            raise check.type_error(
                 f"{method} and {queue.__name__} have no argument {name}",
-                f"give any of {', '.join(each for each in known if each not in _SET_BY_KERAS)}",
+                f"give any of {', '.join(parameter for parameter in parameters if parameter not in _SET_BY_KERAS)}",
             )
     options = dict(arguments)
     if "optimise_latency" in options:
-        check.flag(options.pop("optimise_latency"), "optimise_latency")
+        check.require_flag(options.pop("optimise_latency"), "optimise_latency")
     return options

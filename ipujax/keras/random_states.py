@@ -1,4 +1,4 @@
-"""The random generators of the host that Keras's data sets draw from, as text for files."""
+"""The states of the host's random generators that Keras's data sets draw from."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 RandomState: TypeAlias = dict[str, Any]
-"""The states by the libraries' names; JSON can hold them, with lists in the place of arrays."""
+"""The states by the libraries' names; JSON can hold them, with lists instead of arrays."""
 
 
-def capture() -> RandomState:
-    """The states of Python's, NumPy's, Keras's and, where it is in use, PyTorch's generator."""
+def capture_generators() -> RandomState:
+    """Returns the states of the generators of Python, NumPy, Keras and PyTorch, where in use."""
     state: RandomState = {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),
     }
-    generator = _keras_generator()
+    generator = _find_keras_generator()
     if generator is not None:
         state["keras"] = np.asarray(generator.state.value)
     torch: Any = sys.modules.get("torch")
@@ -28,8 +28,8 @@ def capture() -> RandomState:
     return state
 
 
-def restore(state: RandomState) -> None:
-    """Has the generators go on from where they were captured."""
+def restore_generators(state: RandomState) -> None:
+    """Restores the states of the generators that were captured."""
     version, numbers, next_gauss = state["python"]
     random.setstate((version, tuple(numbers), next_gauss))
     np.random.set_state(state["numpy"])
@@ -41,8 +41,8 @@ def restore(state: RandomState) -> None:
         torch.random.set_rng_state(torch.tensor(state["torch"], dtype=torch.uint8))
 
 
-def _keras_generator() -> Any:
-    """The one behind `keras.random`; None as long as nothing was drawn from it."""
+def _find_keras_generator() -> Any:
+    """Returns the generator behind `keras.random`; None as long as it was not used."""
     module = importlib.import_module("keras.src.random.seed_generator")
     state = importlib.import_module("keras.src.backend.common.global_state")
     return state.get_global_attribute(module.GLOBAL_SEED_GENERATOR)

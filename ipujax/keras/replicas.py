@@ -1,4 +1,4 @@
-"""What several replicas make of a model's untrained arrays."""
+"""The reduction of a Keras model's untrained variables over replicas."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from lowering import jaxpr
 
 Arrays = list[jax.Array]
 
-# Where the number of draws depends on the data, replicas begin so many apart.
+# The offset between the seeds of replicas, where the number of draws depends on the data.
 _FAR_APART = (0, 1 << 20)
 
 
 @dc.dataclass(frozen=True)
-class Untrained:
-    """A model's untrained arrays, and what they are.
+class UntrainedVariables:
+    """The untrained variables of a Keras model on several replicas.
 
     Attributes:
-      replicas: copies of the model.
+      replicas: the number of copies of the model.
       seeds: positions of the states of seed generators among the non-trainable variables.
     """
 
@@ -34,23 +34,29 @@ class Untrained:
     seeds: tuple[int, ...]
 
     @staticmethod
-    def together(after: Arrays) -> Arrays:
-        """Non-trainable variables as all replicas leave them: moving statistics are averaged.
+    def average_non_trainable(variables: Arrays) -> Arrays:
+        """Averages non-trainable variables, such as moving statistics, over replicas.
 
-        What is neither of float nor of complex is the first replica's.
+        A variable that is neither of float nor of complex has the first replica's value.
         """
-        return [cross_replica_mean(x) if _has_mean(x) else x for x in after]
+        return [
+            cross_replica_mean(variable) if _is_inexact(variable) else variable
+            for variable in variables
+        ]
 
     @staticmethod
-    def added_up(before: Arrays, after: Arrays) -> Arrays:
-        """Metrics' variables: totals and counts of what all replicas have seen."""
-        return [old + cross_replica_sum(new - old) for old, new in zip(before, after, strict=True)]
+    def sum_metrics(old_values: Arrays, new_values: Arrays) -> Arrays:
+        """Adds up the changes of metrics' variables, totals and counts, over replicas."""
+        return [
+            old + cross_replica_sum(new - old)
+            for old, new in zip(old_values, new_values, strict=True)
+        ]
 
-    def drawing_apart(self, step: Callable[..., tuple[Arrays, Tree]]) -> Callable[..., Any]:
-        """A step whose replicas draw what one replica would draw for the same batches in turn.
+    def offset_random_draws(self, step: Callable[..., tuple[Arrays, Tree]]) -> Callable[..., Any]:
+        """Returns a step whose replicas draw the numbers that one replica would draw in turn.
 
-        A seed generator counts its draws. Replica r of R begins behind the draws of the r before
-        it, and leaves out those of the others.
+        A seed generator counts its draws. Replica r of R begins behind the draws of the r replicas
+        before it, and skips those of the others.
 
         Args:
           step: non-trainable variables and others -> new non-trainable variables, and others.
@@ -58,36 +64,36 @@ class Untrained:
         if self.replicas == 1 or not self.seeds:
             return step
 
-        def apart(untrained: Arrays, *others: Tree) -> tuple[Arrays, Tree]:
-            leaves, structure = jax.tree.flatten((untrained, others))
+        def step_with_offset_seeds(untrained: Arrays, *arguments: Tree) -> tuple[Arrays, Tree]:
+            leaves, structure = jax.tree.flatten((untrained, arguments))
             results: list[Any] = []
 
-            def flat(*arrays: jax.Array) -> list[jax.Array]:
-                untrained, others = structure.unflatten(arrays)
-                made, made_structure = jax.tree.flatten(step(untrained, *others))
-                results.append(made_structure)
-                return made
+            def step_on_leaves(*arrays: jax.Array) -> list[jax.Array]:
+                untrained, arguments = structure.unflatten(arrays)
+                output_leaves, output_structure = jax.tree.flatten(step(untrained, *arguments))
+                results.append(output_structure)
+                return output_leaves
 
-            closed = jaxpr.trace_flat(flat, [jax.typeof(x) for x in leaves])
-            draws = _draws(closed, self.seeds)
+            closed = jaxpr.trace_flat(step_on_leaves, [jax.typeof(x) for x in leaves])
+            draws = _count_draws(closed, self.seeds)
             for position in self.seeds:
                 leaves[position] += replication_index().astype(jnp.uint32) * draws[position]
-            new, rest = results[-1].unflatten(
+            new, outputs = results[-1].unflatten(
                 jaxpr.run_equations(closed.jaxpr, closed.consts, leaves)
             )
             for position in self.seeds:
                 new[position] = untrained[position] + self.replicas * draws[position]
-            return new, rest
+            return new, outputs
 
-        return apart
+        return step_with_offset_seeds
 
 
-def _draws(closed: jaxpr.ClosedJaxpr, seeds: Sequence[int]) -> dict[int, np.ndarray]:
-    """What a step adds to each seed: as many draws as it makes, whatever the data."""
+def _count_draws(closed: jaxpr.ClosedJaxpr, seeds: Sequence[int]) -> dict[int, np.ndarray]:
+    """Returns how much a step adds to each seed, where that does not depend on the data."""
     draws: dict[int, np.ndarray] = {}
     for position in seeds:
-        used = [i == position for i in range(len(closed.out_avals))]
-        pruned, reads = jaxpr.without_unused(closed, used)
+        is_used = [i == position for i in range(len(closed.out_avals))]
+        pruned, reads = jaxpr.prune_unused(closed, is_used)
         aval = closed.in_avals[position]
         if reads not in ([], [position]):
             draws[position] = np.array(_FAR_APART, aval.dtype)
@@ -99,5 +105,5 @@ def _draws(closed: jaxpr.ClosedJaxpr, seeds: Sequence[int]) -> dict[int, np.ndar
     return draws
 
 
-def _has_mean(array: jax.Array) -> bool:
+def _is_inexact(array: jax.Array) -> bool:
     return bool(jnp.issubdtype(array.dtype, jnp.inexact))

@@ -1,7 +1,7 @@
-"""Pipeline stages in the configuration of a Keras model, so that they are saved with it.
+"""The pipeline stages in a Keras model's configuration, with which they are saved.
 
-They stand beside each layer's own configuration, under a key that Keras does not read: a file with
-stages loads everywhere, and in a process without ipujax it is a model without stages.
+The stages are saved beside each layer's own configuration, under a key that Keras does not read: a
+file with stages loads everywhere, and in a process without ipujax it is a model without stages.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 
 from ipujax.keras.stages import (
     Entry,
-    assign,
-    calls_of,
+    assign_stages,
+    calls_of_model,
     is_graph,
-    leaves,
+    iterate_stage_numbers,
     model_classes,
-    stages_of,
+    stages_of_model,
 )
 
 _KEY = "ipu_pipeline_stages"
@@ -26,80 +26,86 @@ _KEY = "ipu_pipeline_stages"
 _lock = threading.Lock()
 
 
-def extend() -> None:
-    """Extends the configurations of Keras's Sequential and functional models, once in a process."""
+def extend_model_configs() -> None:
+    """Extends the configurations of Keras's models by their stages, once in a process."""
     with _lock:
-        _extend()
+        _extend_model_configs_once()
 
 
 @functools.cache
-def _extend() -> None:
+def _extend_model_configs_once() -> None:
     model, functional, sequential = model_classes()
-    for kind in (functional, sequential):
-        kind.get_config = _writing(kind.get_config)
-    for kind in (model, sequential):
-        kind.from_config = classmethod(_reading(kind.from_config.__func__))
+    for model_class in (functional, sequential):
+        model_class.get_config = _wrap_get_config(model_class.get_config)
+    for model_class in (model, sequential):
+        model_class.from_config = classmethod(_wrap_from_config(model_class.from_config.__func__))
 
 
-def _writing(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_get_config(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def get_config(self: Any) -> Any:
         config = original(self)
         if is_graph(self) and "layers" in config:
-            _write(self, config["layers"])
+            _write_stages(self, config["layers"])
         return config
 
     return get_config
 
 
-def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_from_config(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
         layers = list(config.get("layers", ()))  # Keras empties the configuration as it goes
         model = original(cls, config, custom_objects=custom_objects)
         if is_graph(model) and any(_KEY in layer for layer in layers):
-            _read(model, layers)
+            _assign_saved_stages(model, layers)
         return model
 
     return from_config
 
 
-def _write(model: Any, layers: list[dict[str, Any]]) -> None:
+def _write_stages(model: Any, layers: list[dict[str, Any]]) -> None:
     """Adds a model's stages, if it has any, to the configurations of its layers."""
-    stages = stages_of(model)
-    if all(stage is None for stage in leaves(stages)):
+    stages = stages_of_model(model)
+    if all(stage is None for stage in iterate_stage_numbers(stages)):
         return
-    by_layer = _by_layer(model)
+    by_layer = _index_calls_by_layer(model)
     for layer in layers:
-        if places := by_layer.get(_name(layer)):
-            layer[_KEY] = [stages[place] for place in places]
+        if call_indices := by_layer.get(_configured_layer_name(layer)):
+            layer[_KEY] = [stages[call_index] for call_index in call_indices]
 
 
-def _read(model: Any, layers: Iterable[dict[str, Any]]) -> None:
+def _assign_saved_stages(model: Any, layers: Iterable[dict[str, Any]]) -> None:
     """Assigns the stages that the configurations of a model's layers hold."""
-    by_layer, entries = _by_layer(model), dict[int, Entry]()
+    by_layer, entries = _index_calls_by_layer(model), dict[int, Entry]()
     for layer in layers:
-        places = by_layer.get(_name(layer), [])
-        entries |= zip(places, map(_entry, layer.get(_KEY, [])), strict=True)
-    assign(model, tuple(entries.get(place) for place in range(len(calls_of(model)))))
+        call_indices = by_layer.get(_configured_layer_name(layer), [])
+        entries |= zip(call_indices, map(_parse_saved_entry, layer.get(_KEY, [])), strict=True)
+    assign_stages(
+        model, tuple(entries.get(call_index) for call_index in range(len(calls_of_model(model))))
+    )
 
 
-def _by_layer(model: Any) -> dict[str, list[int]]:
-    """Where in a model's stages the calls of a layer are, the layer's first call first.
+def _index_calls_by_layer(model: Any) -> dict[str, list[int]]:
+    """Returns the indices of each layer's calls among a model's stages, the first call first.
 
     A file keeps the order of a layer's calls, and not their numbers.
     """
-    calls = calls_of(model)
+    calls = calls_of_model(model)
     by_layer: dict[str, list[int]] = {}
-    for place in sorted(range(len(calls)), key=lambda place: calls[place].node_index):
-        by_layer.setdefault(calls[place].layer.name, []).append(place)
+    for call_index in sorted(range(len(calls)), key=lambda place: calls[place].node_index):
+        by_layer.setdefault(calls[call_index].layer.name, []).append(call_index)
     return by_layer
 
 
-def _name(layer: dict[str, Any]) -> str:
-    """The name of a layer or operation, from its configuration in a model's."""
+def _configured_layer_name(layer: dict[str, Any]) -> str:
+    """Returns the name of a layer or operation from its configuration."""
     return layer.get("name") or layer["config"].get("name", "")
 
 
-def _entry(saved: Any) -> Entry:
-    return tuple(_entry(each) for each in saved) if isinstance(saved, list) else saved
+def _parse_saved_entry(saved: Any) -> Entry:
+    return (
+        tuple(_parse_saved_entry(nested_entry) for nested_entry in saved)
+        if isinstance(saved, list)
+        else saved
+    )

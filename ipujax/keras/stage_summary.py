@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipujax.keras.assignment import get_pipeline_stage_assignment
-from ipujax.keras.stages import Stages, calls_of, is_graph, stages_of
+from ipujax.keras.stages import Stages, calls_of_model, is_graph, stages_of_model
 from ipujax.pipelines.values import check
 
 _HEADER = ("Layer (type) (node index)", "Output Shape", "Pipeline Stage")
-_WIDTHS = (0.5, 0.3, 0.2)  # of the line
+_WIDTHS = (0.5, 0.3, 0.2)  # shares of the line
 _LONGEST, _SHORTEST = 88, 24
 
 _Row = tuple[str, str, str]
@@ -22,7 +22,7 @@ _Row = tuple[str, str, str]
 def print_pipeline_stage_assignment_summary(
     model: Any, line_length: int | None = None, print_fn: Callable[[str], object] | None = print
 ) -> None:
-    """Prints a table like that of Keras's `summary`: the layers in order, with their stages.
+    """Prints a table of the layers and their stages, like that of Keras's `summary`.
 
     Args:
       model: the model.
@@ -34,58 +34,66 @@ def print_pipeline_stage_assignment_summary(
         less than 24 characters.
       PipelineTypeError: (a `TypeError`) an argument of another type.
     """
-    check.function(print_fn, "print_fn", optional=True)
+    check.require_function(print_fn, "print_fn", optional=True)
     if line_length is None:
         line_length = max(_SHORTEST, min(_LONGEST, shutil.get_terminal_size().columns - 4))
-    width = check.integer(line_length, "line_length", _SHORTEST)
-    rows = list(_rows(model, stages_of(model), "")) if is_graph(model) else _traced_rows(model)
-    for line in _table(model.name, rows, width).splitlines():
+    width = check.require_integer(line_length, "line_length", _SHORTEST)
+    rows = (
+        list(_iterate_rows(model, stages_of_model(model), ""))
+        if is_graph(model)
+        else _build_rows_of_trace(model)
+    )
+    for line in _format_table(model.name, rows, width).splitlines():
         (print_fn or print)(line)
 
 
-def _rows(model: Any, stages: Stages, indent: str) -> Iterator[_Row]:
-    for call, entry in zip(calls_of(model), stages, strict=True):
-        nested = isinstance(entry, tuple)
+def _iterate_rows(model: Any, stages: Stages, indent: str) -> Iterator[_Row]:
+    for call, entry in zip(calls_of_model(model), stages, strict=True):
+        is_nested = isinstance(entry, tuple)
         if call.node is None:
-            shape = _built_shape(call.layer)
+            shape = _format_output_shape(call.layer)
         else:
-            shape = ", ".join(str(tuple(x.shape)) for x in call.node.outputs)
-        stage = "" if nested else str(entry)
-        yield _name(call.layer, call.node_index, indent), shape, stage
-        if nested:
-            yield from _rows(call.layer, entry, f"   {indent or '└ '}")
+            shape = ", ".join(str(tuple(output.shape)) for output in call.node.outputs)
+        stage = "" if is_nested else str(entry)
+        yield _describe_layer_call(call.layer, call.node_index, indent), shape, stage
+        if is_nested:
+            yield from _iterate_rows(call.layer, entry, f"   {indent or '└ '}")
 
 
-def _traced_rows(model: Any) -> list[_Row]:
+def _build_rows_of_trace(model: Any) -> list[_Row]:
     return [
-        (_name(each.layer, each.node_index), _built_shape(each.layer), str(each.pipeline_stage))
-        for each in get_pipeline_stage_assignment(model)
+        (
+            _describe_layer_call(assignment.layer, assignment.node_index),
+            _format_output_shape(assignment.layer),
+            str(assignment.pipeline_stage),
+        )
+        for assignment in get_pipeline_stage_assignment(model)
     ]
 
 
-def _name(layer: Any, node_index: int, indent: str = "") -> str:
+def _describe_layer_call(layer: Any, node_index: int, indent: str = "") -> str:
     return f"{indent}{layer.name} ({type(layer).__name__}) ({node_index})"
 
 
-def _built_shape(layer: Any) -> str:
-    """The shape that Keras's own summary shows of a layer that is in no graph."""
-    marked = importlib.import_module("keras.src.utils.summary_utils").format_layer_shape(layer)
-    return importlib.import_module("rich.text").Text.from_markup(marked).plain
+def _format_output_shape(layer: Any) -> str:
+    """Returns the shape that Keras's summary shows of a layer that is in no graph."""
+    markup = importlib.import_module("keras.src.utils.summary_utils").format_layer_shape(layer)
+    return importlib.import_module("rich.text").Text.from_markup(markup).plain
 
 
-def _table(name: str, rows: list[_Row], width: int) -> str:
-    """The text of the table, made by what Keras makes its own with."""
+def _format_table(name: str, rows: list[_Row], width: int) -> str:
+    """Returns the text of the table, made by the library that Keras uses for its own."""
     table_module = importlib.import_module("rich.table")
     columns = [
-        table_module.Column(title, width=int(part * width), overflow="fold")
-        for title, part in zip(_HEADER, _WIDTHS, strict=True)
+        table_module.Column(title, width=int(fraction * width), overflow="fold")
+        for title, fraction in zip(_HEADER, _WIDTHS, strict=True)
     ]
     table = table_module.Table(*columns, width=width, show_lines=True)
     for row in rows:
         table.add_row(*row)
-    text = io.StringIO()
+    stream = io.StringIO()
     console = importlib.import_module("rich.console").Console(
-        file=text,
+        file=stream,
         width=width,
         color_system=None,
         force_terminal=False,
@@ -93,4 +101,4 @@ def _table(name: str, rows: list[_Row], width: int) -> str:
         markup=False,
     )
     console.print(f'Model: "{name}"', table, sep="\n", highlight=False)
-    return text.getvalue()
+    return stream.getvalue()

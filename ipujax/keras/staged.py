@@ -1,4 +1,4 @@
-"""Traces of models in which every call of a layer carries the mark of its stage."""
+"""Traces of Keras models in which every call of a layer carries the mark of its stage."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from ipujax.keras import pipeline_stage
-from ipujax.keras.pipeline_stage import current_stage, running, stage_of
+from ipujax.keras.pipeline_stage import current_stage, run_in_stage, stage_of_layer_or_node
 from ipujax.keras.stages import (
     Entry,
     Stages,
-    calls_of,
-    check_numbers,
-    check_stages,
-    graph_of,
+    calls_of_model,
+    check_stage_assignment,
+    check_stage_numbers,
+    functional_graph_of,
     is_graph,
-    leaves,
+    iterate_stage_numbers,
+    make_unassigned_error,
     model_classes,
-    stages_of,
-    unassigned,
+    stages_of_model,
 )
 from ipujax.pipelines.values import check
 
@@ -34,12 +34,12 @@ _lock = threading.Lock()
 
 @dc.dataclass(frozen=True)
 class LayerCall:
-    """A call of a layer, not of a model, that a model made while it was traced.
+    """A call of a layer that a model made while it was traced.
 
     Attributes:
-      layer: what was called.
-      node_index: how many calls of it the model had made before.
-      stage: its pipeline stage, None for none.
+      layer: the layer, which is no model.
+      node_index: the number of earlier calls of the layer by the model.
+      stage: the pipeline stage of the call, None for none.
     """
 
     layer: Any
@@ -48,12 +48,12 @@ class LayerCall:
 
 
 @dc.dataclass(frozen=True)
-class Traced:
-    """What a trace of a model shows, as it goes.
+class StageTrace:
+    """The calls and stages that a trace of a model has met so far.
 
     Attributes:
-      calls: of layers.
-      stages: all that something ran in, be it a layer or an operation.
+      calls: the calls of layers.
+      stages: the stages in which a layer or an operation ran.
     """
 
     calls: list[LayerCall]
@@ -61,13 +61,13 @@ class Traced:
 
 
 @dc.dataclass
-class _Place:
-    """Where a trace is.
+class _TracePosition:
+    """The position of a trace in the calls of a model.
 
     Attributes:
-      calls: of layers, so far.
-      model: the model whose graph runs next, None where none with stages of its own does.
-      stages: of that model.
+      calls: the calls of layers so far.
+      model: the model with stages whose graph runs next, None for none.
+      stages: the stages of that model.
       of_model: whether a model, and not a layer, makes the calls.
     """
 
@@ -78,167 +78,173 @@ class _Place:
 
 
 class _Current(threading.local):
-    place: _Place | None = None
+    position: _TracePosition | None = None
 
 
 _current = _Current()
 
 
 @contextlib.contextmanager
-def staged(model: Any) -> Generator[Traced]:
-    """Has the layers of a model that is traced once in the block run in their stages.
+def trace_in_stages(model: Any) -> Generator[StageTrace]:
+    """Traces a model in the block with each call of a layer in its pipeline stage.
 
     Each call of a layer is traced in the mark of its stage: that of the model's assignment, or of
     the `PipelineStage` scope in which it, or its layer, was built. A subclassed model's stages are
-    known after the block, in which it gives them by scopes in its `call`.
+    known after the block, in which it gives them by scopes in its `call_at_position`.
 
     Args:
-      model: any model of Keras's; one without stages is traced as ever.
+      model: any model of Keras's; a model without stages is traced without marks.
 
     Yields:
-      What the trace has shown; complete after the block.
+      The trace's calls and stages; complete after the block.
 
     Raises:
       PipelineError: (a `ValueError`) stages in which the model cannot run: before the trace, or
         after it for those that a subclassed model gives.
     """
-    extend()
+    extend_layer_calls()
     calls: list[LayerCall] = []
-    place = _Place(calls)
+    position = _TracePosition(calls)
     if is_graph(model):
-        place = _Place(calls, model, stages_of(model))
-        if is_pipelined(model):
-            check_stages(model, place.stages)
-    with pipeline_stage.recorded() as entered, _at(place):
-        yield Traced(calls, entered)
+        position = _TracePosition(calls, model, stages_of_model(model))
+        if has_pipeline_stages(model):
+            check_stage_assignment(model, position.stages)
+    with pipeline_stage.collect_entered_stages() as entered, _set_position(position):
+        yield StageTrace(calls, entered)
     if entered:
         for call in calls:
             if call.stage is None:
                 name = f"layer {call.layer.name!r} (node index {call.node_index})"
-                raise unassigned(model, name)
-        check_numbers(model, entered)
+                raise make_unassigned_error(model, name)
+        check_stage_numbers(model, entered)
     if not is_graph(model):
         object.__setattr__(model, _TRACED, tuple(calls))
 
 
-def traced_stages(model: Any) -> tuple[LayerCall, ...] | None:
-    """The calls of a subclassed model when it was last traced; None before."""
+def find_traced_calls(model: Any) -> tuple[LayerCall, ...] | None:
+    """Returns the layer calls of a subclassed model's last trace; None if it was not traced."""
     return vars(model).get(_TRACED)
 
 
 def forget_trace(model: Any) -> None:
-    """Forgets the stages that a subclassed model gave."""
+    """Forgets the stages that a subclassed model's last trace gave."""
     object.__setattr__(model, _TRACED, None)
 
 
-def is_pipelined(model: Any) -> bool:
-    """Whether a model has stages; those of a subclassed model are known once it was traced."""
+def has_pipeline_stages(model: Any) -> bool:
+    """Returns whether a model has stages; a subclassed model shows them in its first trace."""
     if is_graph(model):
-        return any(stage is not None for stage in leaves(stages_of(model)))
-    return any(call.stage is not None for call in traced_stages(model) or ())
+        return any(stage is not None for stage in iterate_stage_numbers(stages_of_model(model)))
+    return any(call.stage is not None for call in find_traced_calls(model) or ())
 
 
 @contextlib.contextmanager
-def _at(place: _Place | None) -> Generator[None]:
-    before, _current.place = _current.place, place
+def _set_position(position: _TracePosition | None) -> Generator[None]:
+    outer_position, _current.position = _current.position, position
     try:
         yield
     finally:
-        _current.place = before
+        _current.position = outer_position
 
 
-def extend() -> None:
-    """Extends Keras's layers and functional graphs, once in a process."""
-    pipeline_stage.extend()
+def extend_layer_calls() -> None:
+    """Extends Keras's layers and functional graphs to run in stages, once in a process."""
+    pipeline_stage.extend_layers()
     with _lock:
-        _extend()
+        _extend_layer_calls_once()
 
 
 @functools.cache
-def _extend() -> None:
-    layer = importlib.import_module("keras.src.layers.layer").Layer
-    graph = importlib.import_module("keras.src.ops.function").Function
-    layer.__call__ = _calling(layer.__call__)
-    graph._run_through_graph = _running(graph._run_through_graph)
+def _extend_layer_calls_once() -> None:
+    layer_class = importlib.import_module("keras.src.layers.layer").Layer
+    graph_class = importlib.import_module("keras.src.ops.function").Function
+    layer_class.__call__ = _track_layer_calls(layer_class.__call__)
+    graph_class._run_through_graph = _run_graph_in_stages(graph_class._run_through_graph)
 
 
-def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A layer's `__call__` that says where the trace is."""
+def _track_layer_calls(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a layer's `__call__` to update the position of the trace."""
 
     @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        place = _current.place
-        if place is None:
+    def call_at_position(self: Any, *args: Any, **kwargs: Any) -> Any:
+        position = _current.position
+        if position is None:
             return original(self, *args, **kwargs)
-        with _at(_inside(self, place)):
+        with _set_position(_enter_layer(self, position)):
             return original(self, *args, **kwargs)
 
-    return call
+    return call_at_position
 
 
-def _inside(layer: Any, place: _Place) -> _Place:
-    """Where a trace is in the call of a layer; the call is recorded."""
+def _enter_layer(layer: Any, position: _TracePosition) -> _TracePosition:
+    """Records the call of a layer; returns the position of the trace inside it."""
     is_model = isinstance(layer, model_classes()[0])
-    _check_graph(place)
-    stage = stage_of(layer) if current_stage() is None else current_stage()
-    if place.of_model and not is_model:
-        index = sum(call.layer is layer for call in place.calls)
-        place.calls.append(LayerCall(layer, index, stage))
+    _check_graph(position)
+    stage = stage_of_layer_or_node(layer) if current_stage() is None else current_stage()
+    if position.of_model and not is_model:
+        index = sum(call.layer is layer for call in position.calls)
+        position.calls.append(LayerCall(layer, index, stage))
     if stage is not None or not is_graph(layer):
-        return _Place(place.calls, of_model=is_model)
-    if place.model is layer:
-        return place
-    return _Place(place.calls, layer, stages_of(layer))
+        return _TracePosition(position.calls, of_model=is_model)
+    if position.model is layer:
+        return position
+    return _TracePosition(position.calls, layer, stages_of_model(layer))
 
 
-def _check_graph(place: _Place) -> None:
+def _check_graph(position: _TracePosition) -> None:
     """Refuses a Sequential model with stages that Keras runs without a graph."""
-    model = place.model
-    if model is None or not model.built or graph_of(model) is not None:
+    model = position.model
+    if model is None or not model.built or functional_graph_of(model) is not None:
         return
-    if any(stage is not None for stage in leaves(place.stages)):
-        raise check.refuse(
+    if any(stage is not None for stage in iterate_stage_numbers(position.stages)):
+        raise check.value_error(
             f"model {model.name!r} has pipeline stages, but Keras cannot make a graph of it, as "
             "where its input is no single tensor",
             "build it as a functional model, with an Input for each tensor",
         )
 
 
-def _running(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A graph's run whose calls are made in the stages that the place says."""
+def _run_graph_in_stages(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a graph's run to make its calls in the stages at the trace's position."""
 
     @functools.wraps(original)
-    def run(
+    def run_graph(
         self: Any,
         inputs: Any,
         operation_fn: Callable[[Any], Callable[..., Any]] = lambda operation: operation,
         call_fn: Any = None,
     ) -> Any:
-        place = _current.place
-        ours = place and place.model is not None and graph_of(place.model) is self
-        if place is None or not ours or call_fn is not None:
+        position = _current.position
+        is_model_graph = (
+            position and position.model is not None and functional_graph_of(position.model) is self
+        )
+        if position is None or not is_model_graph or call_fn is not None:
             return original(self, inputs, operation_fn=operation_fn, call_fn=call_fn)
-        # Keras tells what it calls, not in which node: the calls come in the same order.
-        left = iter(zip(calls_of(place.model), place.stages, strict=True))
+        # Keras passes the operation, and not its node: the calls come in the same order.
+        remaining_calls = iter(zip(calls_of_model(position.model), position.stages, strict=True))
 
-        def staged_operation(operation: Any) -> Callable[..., Any]:
-            entry = next(entry for call, entry in left if call.layer is operation)
-            return _within(entry, operation, operation_fn(operation), place)
+        def wrap_operation(operation: Any) -> Callable[..., Any]:
+            entry = next(entry for call, entry in remaining_calls if call.layer is operation)
+            return _wrap_call_in_stage(entry, operation, operation_fn(operation), position)
 
-        return original(self, inputs, operation_fn=staged_operation)
+        return original(self, inputs, operation_fn=wrap_operation)
 
-    return run
+    return run_graph
 
 
-def _within(
-    entry: Entry, layer: Any, call: Callable[..., Any], place: _Place
+def _wrap_call_in_stage(
+    entry: Entry, layer: Any, call: Callable[..., Any], position: _TracePosition
 ) -> Callable[..., Any]:
-    """A call that runs in its stage; a nested model's runs in the stages that it has here."""
+    """Returns a call that runs in its stage, or in the stages of a nested model."""
     if entry is None:
         return call
 
-    def within(*args: Any, **kwargs: Any) -> Any:
-        with running(entry) if isinstance(entry, int) else _at(_Place(place.calls, layer, entry)):
+    def call_in_entry_stage(*args: Any, **kwargs: Any) -> Any:
+        with (
+            run_in_stage(entry)
+            if isinstance(entry, int)
+            else _set_position(_TracePosition(position.calls, layer, entry))
+        ):
             return call(*args, **kwargs)
 
-    return within
+    return call_in_entry_stage

@@ -1,4 +1,4 @@
-"""The strategy that is in force: which device Keras's models run on."""
+"""The strategy in force: the device on which Keras's models run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ipujax.system.devices import SYSTEM
 
 @dc.dataclass(frozen=True)
 class Strategy:
-    """Where models run.
+    """The device on which Keras's models run, and the reduction over replicas.
 
     Attributes:
       device: a logical device, `/device:IPU:<n>`.
-      reduces: whether what replicas learn is brought together.
+      reduces: whether the gradients of replicas are averaged.
     """
 
     device: str
     reduces: bool = True
 
-    def replicas(self, ipus: int = 1) -> int:
-        """How many copies of a model of so many IPUs the device runs."""
-        used = 1 << (ipus - 1).bit_length()
-        return max(1, SYSTEM.device(self.device).num_ipus // used)
+    def count_replicas(self, ipus: int = 1) -> int:
+        """Returns the number of copies that the device runs of a model of some IPUs."""
+        ipus_per_replica = 1 << (ipus - 1).bit_length()
+        return max(1, SYSTEM.device(self.device).num_ipus // ipus_per_replica)
 
 
 class _Open(threading.local):
@@ -36,14 +36,14 @@ class _Open(threading.local):
 _open = _Open()
 
 
-def current() -> Strategy | None:
-    """The strategy of the innermost scope of this thread, if any."""
+def current_strategy() -> Strategy | None:
+    """Returns the strategy of the innermost scope of this thread, if any."""
     return _open.strategies[-1] if _open.strategies else None
 
 
 @contextlib.contextmanager
-def entered(strategy: Strategy) -> Generator[None]:
-    """The scope of a strategy."""
+def enter_strategy(strategy: Strategy) -> Generator[None]:
+    """Enters the scope of a strategy in the block."""
     _open.strategies.append(strategy)
     try:
         yield

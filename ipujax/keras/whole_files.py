@@ -1,4 +1,4 @@
-"""Models and weights that Keras saves in the scope of a strategy are whole files.
+"""Atomic saving of Keras's models and weights in the scope of a strategy.
 
 Keras writes into the file that is there; a process that is killed meanwhile leaves half of one. In
 the scope a new file takes the place of the old one when all of it is written.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ipujax.host import files
-from ipujax.keras.strategy import current
+from ipujax.keras.strategy import current_strategy
 
 _WRITERS = {
     "keras.src.saving.saving_lib": ("save_model", "save_weights_only"),
@@ -22,37 +22,37 @@ _WRITERS = {
 }
 """Keras's modules that write models, and their functions of a model and a path."""
 _MAKE_FOLDERS = frozenset({"save_model_to_hdf5"})
-"""Those that make the folder of the file, where there is none."""
+"""The functions that make the folder of the file, where there is none."""
 
 
-def extend() -> None:
-    """Has Keras write whole files, in the scope of a strategy."""
+def extend_saving() -> None:
+    """Extends Keras to write its files atomically, in the scope of a strategy."""
     for module_name, names in _WRITERS.items():
         module = importlib.import_module(module_name)
         for name in names:
-            setattr(module, name, _write_whole(getattr(module, name)))
+            setattr(module, name, _write_atomically(getattr(module, name)))
 
 
 def is_remote(path: Any) -> bool:
-    """Returns whether Keras reaches a path by other ways than the file system's."""
+    """Returns whether Keras opens a path by other means than the file system."""
     file_utils = importlib.import_module("keras.src.utils.file_utils")
     return str(path).startswith("hf://") or bool(file_utils.is_remote_path(path))
 
 
-def _write_whole(original: Callable[..., Any]) -> Callable[..., Any]:
+def _write_atomically(original: Callable[..., Any]) -> Callable[..., Any]:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    def save_atomically(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = signature.bind(model, filepath, *args, **kwargs).arguments
-        if current() is None or not _is_one_file(arguments):
+        if current_strategy() is None or not _is_one_file(arguments):
             return original(model, filepath, *args, **kwargs)
         if original.__name__ in _MAKE_FOLDERS:
             os.makedirs(os.path.dirname(os.path.abspath(filepath)), exist_ok=True)
-        with files.replacing_by_name(filepath) as path:
+        with files.replace_file_by_name(filepath) as path:
             return original(model, path, *args, **kwargs)
 
-    return save
+    return save_atomically
 
 
 def _is_one_file(arguments: Mapping[str, Any]) -> bool:

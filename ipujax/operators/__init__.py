@@ -1,1 +1,1 @@
-"""What the operators of the seed's modules share, and what does their work."""
+"""The implementations of the operators of `ipujax`'s public modules."""

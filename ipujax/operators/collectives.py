@@ -1,4 +1,4 @@
-"""What the operators of replication share: groups of replicas, and operands to exchange."""
+"""Checks of the operands of collectives, and the mean over replicas."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from ipujax.errors import CollectiveError, ConfigTypeError
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 
 
-def as_array(x: Any, function: str) -> jax.Array:
-    """The operand of a collective, as an array."""
+def require_collective_operand(x: Any, function: str) -> jax.Array:
+    """Returns the operand of a collective as an array."""
     if isinstance(x, Mapping) or x is None:
-        raise check.refuse_type(
+        raise check.type_error(
             f"{function} got a {type(x).__name__}, but takes one array",
             f"use jax.tree.map(lambda leaf: {function}(leaf, ...), tree)",
         )
-    return check.array(x, f"the operand of {function}")
+    return check.require_array(x, f"the operand of {function}")
 
 
-def as_number(x: Any, function: str) -> jax.Array:
-    """The operand of a collective that computes, as an array of numbers."""
-    values = as_array(x, function)
+def require_collective_numbers(x: Any, function: str) -> jax.Array:
+    """Returns the operand of a collective that computes as an array of numbers."""
+    values = require_collective_operand(x, function)
     if values.dtype == jnp.bool_:
-        raise check.refuse_type(
+        raise check.type_error(
             f"{function} got booleans, which have no sum", "cast first: x.astype(jnp.int32)"
         )
     return values
 
 
-def divided(total: jax.Array, count: Any) -> jax.Array:
-    """`total / count` in the dtype of `total`; integers are rounded towards zero."""
+def divide_total(total: jax.Array, count: Any) -> jax.Array:
+    """Returns `total / count` in the dtype of `total`; integers are rounded towards zero."""
     return jax.lax.div(total, jnp.asarray(count, total.dtype))

@@ -1,4 +1,4 @@
-"""Calls of the host from inside compiled code, in the order of the program."""
+"""Calls Python on the host from inside compiled code, in program order."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lowering import marks, ops
 
 
 def call_on_host(array: jax.Array, function: Callable[[np.ndarray], None]) -> None:
-    """Calls a function with an array whenever the program gets there, for each replica by itself.
+    """Calls a function with an array whenever the program reaches it, once per replica.
 
     Args:
-      array: what it is called with.
-      function: what it raises becomes a `CallbackError` of the program.
+      array: the argument of the function.
+      function: the function; an error that it raises becomes a `CallbackError` of the program.
     """
 
-    def call(value: Any, number: Any) -> None:
+    def call_with_numpy(value: Any, number: Any) -> None:
         del number
         function(np.asarray(value))
 
-    with jax.named_scope(marks.write(marks.EACH)):
+    with jax.named_scope(marks.write_mark(marks.EACH_REPLICA)):
         # Each replica has its number, so that each has something to call with.
         number = ops.replication_index()
         # JAX refuses ordered callbacks in computations that span devices, as those of replicas may.
-        jax.debug.callback(call, array, number, ordered=jax.device_count() == 1)
+        jax.debug.callback(call_with_numpy, array, number, ordered=jax.device_count() == 1)

@@ -1,4 +1,4 @@
-"""Where random operators start: a seed, a key, or the device's seed."""
+"""The keys of random operators: from a seed, a key, or the device's seed."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
 
 
-def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
-    """The JAX key that a random operator draws from.
+def draw_key(seed: Any, key: Any, operator: str, like: Any = None) -> jax.Array:
+    """Returns the JAX key that a random operator draws from.
 
     Args:
       seed: an integer of 64 bits, or an integer array without dimensions; or a pair of integers
         of 32 bits. Equal ones give equal keys, traced or not, whatever algorithm JAX's keys have
         by default. Or None.
       key: a JAX key, typed or the words of a raw one. Or None.
-      where: the operator's name, for errors.
+      operator: the operator's name, for errors.
       like: with neither seed nor key: an array whose examples under `vmap` each draw for
         themselves. None lets them share what is drawn.
 
@@ -39,66 +39,66 @@ def draw_key(seed: Any, key: Any, where: str, like: Any = None) -> jax.Array:
         another shape, or of more bits.
     """
     if seed is not None and key is not None:
-        raise check.refuse(f"{where} was given both a seed and a key", "give one of them")
+        raise check.value_error(f"{operator} was given both a seed and a key", "give one of them")
     if key is not None:
-        return _checked(key, where)
+        return _check_key(key, operator)
     if seed is not None:
-        return _seeded(seed, where)
-    if tracing.current() is None:
-        raise check.refuse(
-            f"{where} was given neither a seed nor a key, and is not in compiled code, where the "
+        return _key_from_seed(seed, operator)
+    if tracing.current_frame() is None:
+        raise check.value_error(
+            f"{operator} was given neither a seed nor a key, and is not in compiled code, where the "
             "device has a seed",
             "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
             "with ipu.compile and call that directly",
         )
-    return ops.as_key(ops.draw(like))
+    return ops.wrap_words_as_key(ops.draw_words(like))
 
 
-def _seeded(seed: Any, where: str) -> jax.Array:
+def _key_from_seed(seed: Any, operator: str) -> jax.Array:
     traced = any(map(jaxpr.is_tracer, jax.tree.leaves(seed)))
-    numbers = _integers(seed, where, traced)
+    numbers = _seed_integers(seed, operator, traced)
     if numbers.shape == (2,):
         words = [numbers[0], numbers[1]]
         if not traced and not all(-(2**31) <= int(word) < 2**32 for word in words):
-            raise check.refuse(
-                f"the seed of {where} is {seed!r}", "give integers that fit into 32 bits"
+            raise check.value_error(
+                f"the seed of {operator} is {seed!r}", "give integers that fit into 32 bits"
             )
     elif numbers.shape == ():
         # As `jax.random.key` has them: the upper word first. All bits of a number that has no
         # upper word, as types of 32 bits and less, are its sign once they are shifted out.
         words = [numbers >> 31 >> 1, numbers]
     else:
-        raise check.refuse(f"the seed of {where} has shape {list(numbers.shape)}", _SEEDS)
-    return ops.as_key(jnp.stack([_word(word) for word in words]))
+        raise check.value_error(f"the seed of {operator} has shape {list(numbers.shape)}", _SEEDS)
+    return ops.wrap_words_as_key(jnp.stack([_lower_word(word) for word in words]))
 
 
-def _integers(seed: Any, where: str, traced: bool) -> Any:
-    """The seed as an array of integers, a NumPy one of 64 bits if its values are known."""
+def _seed_integers(seed: Any, operator: str, traced: bool) -> Any:
+    """Returns a seed as an array of integers, as a NumPy one if its values are known."""
     try:
         numbers: Any = jnp.asarray(seed) if traced else np.asarray(seed)
     except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
-        raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS) from None
+        raise check.type_error(f"the seed of {operator} is {seed!r}", _SEEDS) from None
     if numbers.dtype == np.object_ and isinstance(seed, int):
-        raise check.refuse(
-            f"the seed of {where} is {seed}", "give an integer that fits into 64 bits"
+        raise check.value_error(
+            f"the seed of {operator} is {seed}", "give an integer that fits into 64 bits"
         )
     if not jnp.issubdtype(numbers.dtype, np.integer):
-        raise check.refuse_type(f"the seed of {where} is {seed!r}", _SEEDS)
+        raise check.type_error(f"the seed of {operator} is {seed!r}", _SEEDS)
     return numbers
 
 
-def _word(number: Any) -> Any:
-    """The lower 32 bits of an integer."""
+def _lower_word(number: Any) -> Any:
+    """Returns the lower 32 bits of an integer."""
     return number.astype(jnp.uint32) if jaxpr.is_tracer(number) else np.uint32(int(number) & _WORD)
 
 
-def _checked(key: Any, where: str) -> jax.Array:
+def _check_key(key: Any, operator: str) -> jax.Array:
     if getattr(key, "dtype", None) == np.uint32:
         with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
             key = jax.random.wrap_key_data(key)
     dtype = getattr(key, "dtype", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and key.shape == ():
         return key
-    raise check.refuse_type(
-        f"the key of {where} is {key!r}", "give one key, as jax.random.key(42) makes it"
+    raise check.type_error(
+        f"the key of {operator} is {key!r}", "give one key, as jax.random.key(42) makes it"
     )

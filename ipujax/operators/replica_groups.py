@@ -1,4 +1,4 @@
-"""What the replicas of a group make of one another's values: PopART's collectives.
+"""Collectives within groups of replicas, as PopART defines them.
 
 The groups are a NumPy array of the replicas' numbers, [groups, replicas of a group].
 """
@@ -19,7 +19,7 @@ Array = jax.Array
 Groups = np.ndarray[Any, Any]
 
 # By the number of a `popart.CollectiveOperator`: a function of the values of a group,
-# [replicas, ...], and a replica's place in it.
+# [replicas, ...], and a replica's index in it.
 REDUCTIONS: tuple[Callable[[Array, Array], Array], ...] = (
     lambda rows, place: rows.sum(0, dtype=rows.dtype),
     lambda rows, place: rows.mean(0, dtype=rows.dtype),
@@ -39,7 +39,7 @@ def gather_group(x: Array, groups: Groups) -> Array:
 
 
 def reduce_group(number: int, x: Array, groups: Groups) -> Array:
-    """Returns what the reduction of a number makes of the values of this replica's group."""
+    """Reduces the values of this replica's group by the numbered reduction."""
     return REDUCTIONS[number](gather_group(x, groups), _locate_replica(groups)[1])
 
 
@@ -62,7 +62,7 @@ def exchange_in_group(x: Array, groups: Groups) -> Array:
 
 
 def _locate_replica(groups: Groups) -> tuple[Array, Array]:
-    """Returns the number of this replica's group, and its place in it."""
-    group, place = np.unravel_index(np.argsort(groups, None), groups.shape)
+    """Returns the number of this replica's group, and its index in it."""
+    group, index_in_group = np.unravel_index(np.argsort(groups, None), groups.shape)
     index = replication_index()
-    return jnp.asarray(group)[index], jnp.asarray(place)[index]
+    return jnp.asarray(group)[index], jnp.asarray(index_in_group)[index]

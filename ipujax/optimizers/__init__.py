@@ -1,9 +1,9 @@
 """Optimizers that wrap an optax transformation and are one themselves.
 
-A training step has two moments. `compute_gradients` sees the gradients of each mini-batch,
-`apply_gradients` turns what is left of them into an update of the variables. `update`, which is
-all that optax knows of, does both. What the original's optimizers kept in variables is in optax's
-explicit state; outside compiled code there is one replica.
+A training step has two parts. `compute_gradients` maps the gradients of each mini-batch,
+`apply_gradients` turns the mapped gradients into an update of the variables. `update`, the one
+function that optax calls, does both. Optax's explicit state holds the values that the original's
+optimizers kept in variables; outside compiled code there is one replica.
 """
 
 from ipujax.optimizers import cross_replica_optimizer as cross_replica_optimizer

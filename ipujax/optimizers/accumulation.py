@@ -1,4 +1,4 @@
-"""Accumulation: sums and their dtypes; what it asks of the loop and of the wrapped optimizer."""
+"""Gradient accumulation: sums, their dtypes, and checks of the loop and of the optimizer."""
 
 from __future__ import annotations
 
@@ -11,84 +11,93 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ipujax.checks.arguments import dtype_of
+from ipujax.checks.arguments import parse_dtype
 from ipujax.driver import tracing
 from ipujax.errors import IPUError, OptimizerError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.optimizers.ipu_optimizer import check, is_state
+from ipujax.optimizers.ipu_optimizer import check, is_optax_state
 from lowering import jaxpr, ops
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 
 
-def added(
-    total: jax.Array, gradient: ArrayLike, method: Reduction, count: int, done: jax.Array | None
+def add_to_accumulator(
+    total: jax.Array,
+    gradient: ArrayLike,
+    method: Reduction,
+    count: int,
+    num_added: jax.Array | None,
 ) -> jax.Array:
-    """The accumulator after one gradient more, in its own dtype.
+    """Returns the accumulator after one more gradient, in its own dtype.
 
     Args:
       total: the accumulator, which begins as zeros.
-      gradient: of one mini-batch.
-      method: what the accumulated gradients of all mini-batches are to be.
-      count: how many of them there are.
-      done: how many are in `total`; not read unless it is a running mean.
+      gradient: the gradient of one mini-batch.
+      method: the reduction of the gradients of all mini-batches.
+      count: the number of mini-batches.
+      num_added: the number of gradients in `total`; only a running mean reads it.
     """
     term = jnp.asarray(gradient).astype(total.dtype)
     if method is Reduction.MEAN:
         term = term * jnp.asarray(1 / count, term.dtype)
-    elif method is Reduction.RUNNING_MEAN and done is not None:
-        total = total * (done / (done + 1)).astype(term.dtype)
-        term = term * (1 / (done + 1)).astype(term.dtype)
+    elif method is Reduction.RUNNING_MEAN and num_added is not None:
+        total = total * (num_added / (num_added + 1)).astype(term.dtype)
+        term = term * (1 / (num_added + 1)).astype(term.dtype)
     return total + term
 
 
-def dtype_chooser(
-    dtype: Any, name: str, kind: Any, error: type[IPUError]
+def make_dtype_chooser(
+    dtype: Any, name: str, dtype_category: Any, error: type[IPUError]
 ) -> Callable[[Any], np.dtype[Any]]:
-    """A function from a variable, or its aval, to the dtype of its accumulator.
+    """Returns a function from a variable, or its aval, to the dtype of its accumulator.
 
     Args:
-      dtype: None for its own, a dtype, or a function from a variable to one.
-      name: of the argument.
-      kind: what the dtype must be, such as `jnp.floating`.
-      error: the class to raise, at once or by the function, for anything else.
+      dtype: None for the variable's own, a dtype, or a function from a variable to one.
+      name: the name of the argument.
+      dtype_category: the category that the dtype must have, such as `jnp.floating`.
+      error: the class to raise, at once or by the function, for any other dtype.
 
-    What a complex variable is given is complex, too: a dtype says how precise its parts are.
+    The accumulator of a complex variable is complex: a real dtype gives the precision of its parts.
     """
 
-    def checked(value: Any) -> np.dtype[Any]:
-        dtype = dtype_of(value)  # `object` for any class
-        if dtype is None or not jnp.issubdtype(dtype, kind):
-            fix = f"a dtype that is jnp.{kind.__name__}, or a function from a variable to one"
-            where = jaxpr.current_user_line()
-            raise error(f"{name} is {value!r}", where=where, fix=f"give None, {fix}")
+    def check_accumulator_dtype(value: Any) -> np.dtype[Any]:
+        dtype = parse_dtype(value)  # `object` for any class
+        if dtype is None or not jnp.issubdtype(dtype, dtype_category):
+            fix = f"a dtype that is jnp.{dtype_category.__name__}, or a function from a variable to one"
+            user_line = jaxpr.current_user_line()
+            raise error(f"{name} is {value!r}", where=user_line, fix=f"give None, {fix}")
         return jax.dtypes.canonicalize_dtype(dtype)
 
-    def fitting(variable: Any, chosen: np.dtype[Any]) -> np.dtype[Any]:
+    def fit_dtype_to_variable(variable: Any, accumulator_dtype: np.dtype[Any]) -> np.dtype[Any]:
         if jnp.issubdtype(jnp.result_type(variable), jnp.complexfloating):
-            return jnp.promote_types(chosen, jnp.complex64)
-        if kind is jnp.inexact and jnp.issubdtype(chosen, jnp.complexfloating):
+            return jnp.promote_types(accumulator_dtype, jnp.complex64)
+        if dtype_category is jnp.inexact and jnp.issubdtype(accumulator_dtype, jnp.complexfloating):
             raise error(
-                f"{name} is {chosen}, for a variable of {jnp.result_type(variable)}",
+                f"{name} is {accumulator_dtype}, for a variable of {jnp.result_type(variable)}",
                 where=jaxpr.current_user_line(),
                 fix="give a real dtype; the sums of complex variables are complex by themselves",
             )
-        return chosen
+        return accumulator_dtype
 
     if dtype is None:
         return jnp.result_type
     if callable(dtype) and not isinstance(dtype, type):
-        return lambda variable: fitting(variable, checked(dtype(variable)))
-    chosen = checked(dtype)
-    return lambda variable: fitting(variable, chosen)
+        return lambda variable: fit_dtype_to_variable(
+            variable, check_accumulator_dtype(dtype(variable))
+        )
+    checked_dtype = check_accumulator_dtype(dtype)
+    return lambda variable: fit_dtype_to_variable(variable, checked_dtype)
 
 
-def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> ops.Storage:
-    """Where the optimizer's state waits between updates; raises `error` if that is nowhere.
+def choose_state_storage(
+    offload: bool | None, is_sharded: bool, error: type[IPUError]
+) -> ops.Storage:
+    """Returns the memory that keeps the optimizer's state between updates, or raises.
 
-    That is remote memory by default, where there is any, as in the original.
+    It is remote memory by default, where there is any, as in the original. `error` is raised for
+    a sharded state that is not offloaded.
     """
-    if sharded and offload is False:
+    if is_sharded and offload is False:
         raise error(
             "replicated_optimizer_state_sharding=True needs the optimizer state to be "
             "offloaded, which offload_weight_update_variables=False forbids",
@@ -97,76 +106,80 @@ def storage_of(offload: bool | None, sharded: bool, error: type[IPUError]) -> op
         )
     return ops.Storage(
         remote=offload is not False,
-        sharded=sharded,
+        sharded=is_sharded,
         what="state",
-        by_default=offload is None and not sharded,
+        by_default=offload is None and not is_sharded,
     )
 
 
-def check_loop(name: str, count: int) -> None:
-    """Checks the loop around an accumulation; only compiled code knows of one."""
-    frame = tracing.current()
-    if frame is None:
+def check_accumulation_loop(name: str, count: int) -> None:
+    """Checks that a loop of compiled code repeats a multiple of the mini-batches."""
+    trace_frame = tracing.current_frame()
+    if trace_frame is None:
         return
-    if not frame.loops:
-        raise check.refuse(
+    if not trace_frame.loops:
+        raise check.value_error(
             f"{name} accumulates {count} mini-batches, but is used outside of a loop",
             "call the training step in ipu.loops.repeat",
         )
-    iterations = frame.loops[-1]  # None if it is known at run time only
+    iterations = trace_frame.loops[-1]  # None if it is known at run time only
     if iterations is not None and iterations % count:
-        raise check.refuse(
+        raise check.value_error(
             f"{name} accumulates {count} mini-batches in a loop of {iterations} iterations: the "
             "number of mini-batches must evenly divide loop iterations",
             f"repeat the loop a multiple of {count} times",
         )
 
 
-def like(new: Any, old: Any) -> Any:
-    """The new state, once it is known to have the old one's structure, shapes and dtypes."""
-    before, after = jax.tree.structure(old), jax.tree.structure(new)
-    if before != after:
-        raise check.refuse(
-            f"the wrapped optimizer turns its state from {before} into {after}",
+def cast_state_like(new: Any, old: Any) -> Any:
+    """Returns the new state after checking that it has the old structure, shapes, dtypes."""
+    old_structure, new_structure = jax.tree.structure(old), jax.tree.structure(new)
+    if old_structure != new_structure:
+        raise check.value_error(
+            f"the wrapped optimizer turns its state from {old_structure} into {new_structure}",
             _SAME_STATE,
         )
     new = jax.tree.map(jnp.asarray, new)
-    turned = "the wrapped optimizer turns a leaf of its state"
-    check_leaves(turned, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
-    return jax.tree.map(lambda x, before: jnp.asarray(x, before.dtype), new, old)  # no weak types
+    message_start = "the wrapped optimizer turns a leaf of its state"
+    check_leaves(message_start, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
+    return jax.tree.map(
+        lambda leaf, before: jnp.asarray(leaf, before.dtype), new, old
+    )  # no weak types
 
 
-def check_leaves(what: str, new: Sequence[Any], old: Sequence[Any], error: type[IPUError]) -> None:
-    """Raises `error` if an update changes the number, shapes or dtypes of what it updates.
+def check_leaves(
+    message_start: str, new: Sequence[Any], old: Sequence[Any], error: type[IPUError]
+) -> None:
+    """Raises `error` if an update changes the number, shapes or dtypes of its leaves.
 
     Args:
-      what: the beginning of the message: who turns a leaf of what.
+      message_start: the beginning of the message: which function turns which leaf.
       new: arrays or avals after the update.
-      old: those before it.
+      old: arrays or avals before the update.
       error: the class to raise.
     """
-    for before, after in itertools.zip_longest(old, new):
-        if _text(before) == _text(after):
+    for old_leaf, new_leaf in itertools.zip_longest(old, new):
+        if _describe_leaf(old_leaf) == _describe_leaf(new_leaf):
             continue
         fix = _SAME_STATE
-        if before is not None and after is not None and before.shape == after.shape:
+        if old_leaf is not None and new_leaf is not None and old_leaf.shape == new_leaf.shape:
             fix = (
-                f"gradients come in the accumulators' dtype: keep this leaf in {after.dtype} from "
-                f"the start (optax.sgd(..., accumulator_dtype=jnp.{after.dtype}), mu_dtype of "
+                f"gradients come in the accumulators' dtype: keep this leaf in {new_leaf.dtype} from "
+                f"the start (optax.sgd(..., accumulator_dtype=jnp.{new_leaf.dtype}), mu_dtype of "
                 "others), or cast gradients in front of the optimizer: optax.chain("
                 "optax.stateless(lambda g, p: optax.tree_utils.tree_cast(g, "
-                f"jnp.{before.dtype})), ...)"
+                f"jnp.{old_leaf.dtype})), ...)"
             )
-        turned = f"{what} from {_text(before)} into {_text(after)}"
-        raise error(turned, where=jaxpr.current_user_line(), fix=fix)
+        message = f"{message_start} from {_describe_leaf(old_leaf)} into {_describe_leaf(new_leaf)}"
+        raise error(message, where=jaxpr.current_user_line(), fix=fix)
 
 
-def _text(leaf: Any) -> str:
+def _describe_leaf(leaf: Any) -> str:
     return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 
 _SCHEDULES_AND_MOMENTUM = ("EmptyState", "TraceState", "ScaleByScheduleState")
-_AROUND_OTHERS = (
+_WRAPPER_STATES = (
     "InjectHyperparamsState",
     "InjectStatefulHyperparamsState",
     "MaskedState",
@@ -174,17 +187,17 @@ _AROUND_OTHERS = (
 )
 
 
-def other_than_momentum(state: Any) -> str | None:
-    """The name of a part of a state that gradient descent with momentum does not have."""
-    for node in jax.tree.leaves(state, is_leaf=is_state):
+def find_state_beyond_momentum(state: Any) -> str | None:
+    """Returns the name of a part of a state that gradient descent with momentum lacks."""
+    for node in jax.tree.leaves(state, is_leaf=is_optax_state):
         name = type(node).__name__
-        if not is_state(node):
+        if not is_optax_state(node):
             return f"leaf of its own ({name})"
         if name in _SCHEDULES_AND_MOMENTUM:
             continue
-        if name not in _AROUND_OTHERS:
+        if name not in _WRAPPER_STATES:
             return name
-        inner = getattr(node, "inner_state", getattr(node, "inner_states", ()))
-        if other := other_than_momentum(inner):
-            return other
+        inner_state = getattr(node, "inner_state", getattr(node, "inner_states", ()))
+        if part_name := find_state_beyond_momentum(inner_state):
+            return part_name
     return None

@@ -1,4 +1,4 @@
-"""Gradients averaged over the replicas."""
+"""The optimizer that averages gradients over the replicas."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def __dir__() -> list[str]:
 
 @check.guard
 class CrossReplicaOptimizer(IpuOptimizer):
-    """Averages gradients over the replicas, then applies the wrapped optimizer.
+    """An optimizer that averages gradients over the replicas, then applies another one.
 
     It is a mean, as in the original, although that called `cross_replica_sum`. With one replica,
-    and outside compiled code, it changes nothing. Gradients that are None are handed on. The mean
+    and outside compiled code, it changes nothing. Gradients that are None stay None. The mean
     is taken in `apply_gradients`, hence in a pipeline once per update.
 
     Args:
       opt: an optax transformation.
-      name: a named scope for what applying gradients computes.
+      name: the named scope of applying gradients.
 
     Raises:
       OptimizerTypeError: (a `TypeError`) `opt` is no transformation.
@@ -35,7 +35,7 @@ class CrossReplicaOptimizer(IpuOptimizer):
         super().__init__(opt, name)
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        """As `IpuOptimizer.apply_gradients`, with gradients averaged over the replicas."""
+        """Averages gradients over the replicas, then applies the wrapped optimizer."""
         check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         averaged = map_gradients(cross_replica_mean, gradients)
         return super().apply_gradients(averaged, state, params, **extra)

@@ -1,4 +1,4 @@
-"""Gradients of several mini-batches, accumulated and applied once."""
+"""The optimizers that accumulate the gradients of several mini-batches, and apply them once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, pa
 from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
-from ipujax.optimizers.trained_leaves import check_gradients, step_trained
+from ipujax.optimizers.trained_leaves import check_gradients, run_step_on_trained
 from lowering import ops
 
 __all__ = [
@@ -36,8 +36,8 @@ class GradientAccumulationState(NamedTuple):
 
     Attributes:
       mini_step: mini-batches accumulated since the last update, int32.
-      accumulated: their gradients, in the structure of the parameters.
-      inner_state: of the wrapped optimizer.
+      accumulated: the accumulators, in the structure of the parameters.
+      inner_state: the state of the wrapped optimizer.
     """
 
     mini_step: Any
@@ -47,7 +47,7 @@ class GradientAccumulationState(NamedTuple):
 
 @check.guard
 class GradientAccumulationOptimizerV2(IpuOptimizer):
-    """Adds up the gradients of several mini-batches and applies the wrapped optimizer to the sum.
+    """An optimizer that adds up gradients of mini-batches and applies another one to the sum.
 
     Of every `num_mini_batches` calls of `update`, the last one applies the accumulated gradients;
     the others return zeros, and leave the wrapped optimizer's state as it is. Compiled code must
@@ -62,8 +62,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes stay.
       replicated_optimizer_state_sharding: each replica keeps an equal part of the state that is
         offloaded; None stands for the value of `offload_weight_update_variables`.
-      dtype: of the accumulators, and of the gradients that the wrapped optimizer sees: None for
-        the variables' own, a dtype, or a function from a variable to one.
+      dtype: the dtype of the accumulators, and of the gradients that the wrapped optimizer sees:
+        None for the variables' own, a dtype, or a function from a variable to one.
       name: a named scope for what applying gradients computes.
       reduction_method: a `GradientAccumulationReductionMethod` or its name; a later release of
         the original has it.
@@ -86,21 +86,21 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, name)
-        of = f"of {type(self).__name__}"
-        self._count = check.integer(num_mini_batches, f"the num_mini_batches {of}", 1)
-        what = f"the offload_weight_update_variables {of}"
-        offload = check.optional_flag(offload_weight_update_variables, what)
-        what = f"the replicated_optimizer_state_sharding {of}"
-        sharded = check.optional_flag(replicated_optimizer_state_sharding, what)
-        is_sharded = bool(offload if sharded is None else sharded)
-        self._storage = accumulation.storage_of(offload, is_sharded, OptimizerError)
-        self._dtype = accumulation.dtype_chooser(
-            dtype, f"the dtype {of}", jnp.inexact, OptimizerTypeError
+        owner = f"of {type(self).__name__}"
+        self._count = check.require_integer(num_mini_batches, f"the num_mini_batches {owner}", 1)
+        argument_name = f"the offload_weight_update_variables {owner}"
+        offload = check.require_optional_flag(offload_weight_update_variables, argument_name)
+        argument_name = f"the replicated_optimizer_state_sharding {owner}"
+        sharding = check.require_optional_flag(replicated_optimizer_state_sharding, argument_name)
+        is_sharded = bool(offload if sharding is None else sharding)
+        self._storage = accumulation.choose_state_storage(offload, is_sharded, OptimizerError)
+        self._dtype = accumulation.make_dtype_chooser(
+            dtype, f"the dtype {owner}", jnp.inexact, OptimizerTypeError
         )
         self._reduction = parse_reduction_method(reduction_method)
 
     def init(self, params: Any) -> GradientAccumulationState:
-        """Empty accumulators, and the wrapped optimizer's initial state."""
+        """Returns empty accumulators, and the wrapped optimizer's initial state."""
         return GradientAccumulationState(
             mini_step=jnp.zeros((), jnp.int32),
             accumulated=jax.tree.map(
@@ -110,13 +110,13 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        """Accumulates the gradients of one mini-batch; the last one of an update applies them all.
+        """Accumulates gradients of a mini-batch; the last one of an update applies the sum.
 
         Args:
-          gradients: of one mini-batch.
+          gradients: the gradients of one mini-batch.
           state: a `GradientAccumulationState`.
           params: the parameters, if the wrapped transformation wants them.
-          extra: handed on.
+          extra: further arguments of the wrapped optimizer.
 
         Returns:
           `(updates, state)`; the updates are zeros until the update is due.
@@ -127,49 +127,67 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             that do not belong to the variables.
           OptimizerTypeError: (a `TypeError`) the state of another optimizer.
         """
-        accumulation.check_loop(type(self).__name__, self._count)
+        accumulation.check_accumulation_loop(type(self).__name__, self._count)
         if not isinstance(state, GradientAccumulationState):
-            raise check.refuse_type(
+            raise check.type_error(
                 f"the state of {type(self).__name__} is a GradientAccumulationState, not a "
                 f"{type(state).__name__}",
                 "pass what its `init` or its last `update` returned",
             )
-        known = state.accumulated if params is None else params
-        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, known)
+        variables = state.accumulated if params is None else params
+        check_gradients(f"apply_gradients of {type(self).__name__}", gradients, variables)
 
         def accumulate(gradients: Any, state: Any, params: Any) -> Any:
-            return self._accumulate(gradients, state, params, **extra)
+            return self._accumulate_and_apply(gradients, state, params, **extra)
 
-        return step_trained(accumulate, self, gradients, state, params)
+        return run_step_on_trained(accumulate, self, gradients, state, params)
 
-    def _accumulate(
+    def _accumulate_and_apply(
         self, gradients: Any, state: GradientAccumulationState, params: Any, **extra: Any
     ) -> tuple[Any, GradientAccumulationState]:
         """Adds gradients of trained leaves up, and applies the sums when they are due."""
-        step, empty, inner = jax.tree.map(jnp.asarray, state)
-        add, method, count = accumulation.added, self._reduction, self._count
-        sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, empty)
+        step, old_sums, inner_state = jax.tree.map(jnp.asarray, state)
+        add, method, count = accumulation.add_to_accumulator, self._reduction, self._count
+        sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, old_sums)
 
-        def applied() -> Any:
-            loaded = jax.tree.map(lambda leaf: ops.load(leaf, self._storage), inner)
-            updates, new = IpuOptimizer.apply_gradients(self, sums, loaded, params, **extra)
-            new = accumulation.like(new, inner)
-            return updates, jax.tree.map(lambda leaf: ops.store(leaf, self._storage), new)
+        def apply_sums() -> Any:
+            loaded_state = jax.tree.map(
+                lambda leaf: ops.bring_from_storage(leaf, self._storage), inner_state
+            )
+            updates, new_state = IpuOptimizer.apply_gradients(
+                self, sums, loaded_state, params, **extra
+            )
+            new_state = accumulation.cast_state_like(new_state, inner_state)
+            return updates, jax.tree.map(
+                lambda leaf: ops.move_to_storage(leaf, self._storage), new_state
+            )
 
-        def due() -> Any:
-            return *applied(), jax.tree.map(jnp.zeros_like, sums)
+        def apply_and_clear() -> Any:
+            return *apply_sums(), jax.tree.map(jnp.zeros_like, sums)
 
-        def waits() -> Any:
-            return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes[0]), inner, sums
+        def keep_accumulating() -> Any:
+            return (
+                jax.tree.map(
+                    lambda shape_struct: jnp.zeros(shape_struct.shape, shape_struct.dtype),
+                    result_shapes[0],
+                ),
+                inner_state,
+                sums,
+            )
 
-        shapes = jax.eval_shape(applied)
+        result_shapes = jax.eval_shape(apply_sums)
         # The predicate is the same on all replicas, so that collectives may be in the branch.
-        updates, inner, sums = lax.cond(step + 1 == count, due, waits)
-        kept = jax.tree.map(lambda s, e: e if s is None else s, sums, empty, is_leaf=is_none)
-        return updates, GradientAccumulationState((step + 1) % count, kept, inner)
+        updates, inner_state, sums = lax.cond(step + 1 == count, apply_and_clear, keep_accumulating)
+        accumulators = jax.tree.map(
+            lambda new_sum, old_sum: old_sum if new_sum is None else new_sum,
+            sums,
+            old_sums,
+            is_leaf=is_none,
+        )
+        return updates, GradientAccumulationState((step + 1) % count, accumulators, inner_state)
 
     def wrapped_state(self, state: Any) -> Any:
-        """The wrapped optimizer's part of the state."""
+        """Returns the wrapped optimizer's part of the state."""
         return state.inner_state
 
 
@@ -181,11 +199,11 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 
     Args:
       opt: an optax transformation.
-      num_mini_batches: as in `GradientAccumulationOptimizerV2`, like all that follow.
-      offload_weight_update_variables: see there.
-      replicated_optimizer_state_sharding: see there.
-      dtype: see there.
-      name: see there.
+      num_mini_batches: as in `GradientAccumulationOptimizerV2`.
+      offload_weight_update_variables: as in `GradientAccumulationOptimizerV2`.
+      replicated_optimizer_state_sharding: as in `GradientAccumulationOptimizerV2`.
+      dtype: as in `GradientAccumulationOptimizerV2`.
+      name: as in `GradientAccumulationOptimizerV2`.
       reduction_method: over mini-batches; over replicas it is always the mean.
 
     Raises:
@@ -217,16 +235,16 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 
 @check.guard
 class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
-    """Adds up gradients for gradient descent, with or without momentum.
+    """An optimizer that adds up gradients for gradient descent, with or without momentum.
 
-    As `GradientAccumulationOptimizerV2` without its options. The original folded the momentum into
-    the accumulator, which gives the same numbers.
+    It is a `GradientAccumulationOptimizerV2` without its options. The original folded the momentum
+    into the accumulator, with the same results.
 
     Args:
-      opt: `optax.sgd(...)`, or what keeps no more state than it does.
+      opt: `optax.sgd(...)`, or a transformation that keeps no more state.
       num_mini_batches: mini-batches per update, at least 1.
       verify_usage: refuse transformations whose state shows that they are anything else (Adam's
-        moments do; one without state cannot be told apart).
+        moments do; one without state cannot be recognised).
       name: a named scope for what applying gradients computes.
       reduction_method: as in `GradientAccumulationOptimizerV2`.
 
@@ -246,7 +264,9 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         reduction_method: Any = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, num_mini_batches, name=name, reduction_method=reduction_method)
-        self._verify = check.flag(verify_usage, f"the verify_usage of {type(self).__name__}")
+        self._verify = check.require_flag(
+            verify_usage, f"the verify_usage of {type(self).__name__}"
+        )
         state: Any = None
         # A transformation may insist on the real parameters, which only `init` is given.
         with contextlib.suppress(Exception):
@@ -254,17 +274,17 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
         self._verify_state(state)
 
     def init(self, params: Any) -> GradientAccumulationState:
-        """As `GradientAccumulationOptimizerV2.init`, with the usage verified."""
+        """Returns the initial state, after checking that it is one of momentum."""
         state = super().init(params)
         self._verify_state(state.inner_state)
         return state
 
     def _verify_state(self, state: Any) -> None:
-        other = accumulation.other_than_momentum(state) if self._verify else None
-        if other is not None:
-            raise check.refuse(
+        part_name = accumulation.find_state_beyond_momentum(state) if self._verify else None
+        if part_name is not None:
+            raise check.value_error(
                 f"{type(self).__name__} supports gradient descent with or without momentum only, "
-                f"but the state of the optimizer that it wraps has a {other}",
+                f"but the state of the optimizer that it wraps has a {part_name}",
                 "use GradientAccumulationOptimizerV2, which takes any optimizer; or pass "
                 "verify_usage=False",
             )
@@ -277,10 +297,10 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
     Replicas exchange gradients once per update, not once per mini-batch.
 
     Args:
-      opt: as in `GradientAccumulationOptimizer`, like all that follow.
-      num_mini_batches: see there.
-      verify_usage: see there.
-      name: see there.
+      opt: as in `GradientAccumulationOptimizer`.
+      num_mini_batches: as in `GradientAccumulationOptimizer`.
+      verify_usage: as in `GradientAccumulationOptimizer`.
+      name: as in `GradientAccumulationOptimizer`.
       reduction_method: over mini-batches; over replicas it is always the mean.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Gradients changed by a function of the user's before they are applied."""
+"""The optimizer that maps each gradient by a function of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def __dir__() -> list[str]:
 
 @check.guard
 class MapGradientOptimizer(IpuOptimizer):
-    """Applies a function to each gradient, then the wrapped optimizer.
+    """An optimizer that applies a function to each gradient, then the wrapped optimizer.
 
     The function acts in `compute_gradients`: on the gradients of every mini-batch, before they
     are accumulated or averaged over replicas.
@@ -25,8 +25,8 @@ class MapGradientOptimizer(IpuOptimizer):
       wrapped_optimizer: an optax transformation.
       gradient_mapping_function: `(gradient, variable) -> gradient`, for every leaf of the
         parameters; the variable is None where `update` was given no `params`. A gradient that is
-        None is handed on.
-      name: a named scope for what applying gradients computes.
+        None stays None.
+      name: the named scope of applying gradients.
 
     Raises:
       OptimizerTypeError: (a `TypeError`) no transformation, or no function.
@@ -39,12 +39,12 @@ class MapGradientOptimizer(IpuOptimizer):
         name: str | None = "MapGradientOptimizer",
     ):
         super().__init__(wrapped_optimizer, name)
-        what = "the gradient_mapping_function of MapGradientOptimizer"
+        argument_name = "the gradient_mapping_function of MapGradientOptimizer"
         fix = "give a function (gradient, variable) -> gradient"
-        self._function = check.function(gradient_mapping_function, what, fix)
+        self._function = check.require_function(gradient_mapping_function, argument_name, fix)
 
     def compute_gradients(self, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
-        """As `IpuOptimizer.compute_gradients`, then the mapping function, leaf by leaf."""
+        """Maps gradients by the wrapped optimizer, then leaf by leaf by the user's function."""
         gradients = super().compute_gradients(gradients, variables, *args, **kwargs)
         if variables is not None:
             return map_gradients(self._function, gradients, variables)

@@ -15,11 +15,11 @@ def __dir__() -> list[str]:
 
 @check.guard
 class ShardedOptimizer(IpuOptimizer):
-    """Passes everything on to the wrapped optimizer.
+    """An optimizer that passes everything on to the wrapped optimizer.
 
-    The original put each gradient on the shard of its forward operation here. Marks do so without
-    help: a backward operation carries the mark of its forward one, and an update is placed where
-    its operands are. Programs keep the wrapper as it is.
+    The original put each gradient on the shard of its forward operation. Marks do so without this
+    wrapper: a backward operation carries the mark of its forward one, and an update is placed on
+    the IPU of its operands. Programs of the original need not be changed.
 
     Args:
       optimizer: an optax transformation.

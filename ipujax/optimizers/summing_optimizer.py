@@ -1,4 +1,4 @@
-"""Gradients added up over the workers, or replicas, of a program."""
+"""The optimizer that adds up gradients over the workers, or replicas, of a program."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ipujax.optimizers.trained_leaves import check_gradients
 
 
 class SummingOptimizer(IpuOptimizer):
-    """Adds up gradients, then applies the wrapped optimizer; in a pipeline once per update.
+    """An optimizer that adds up gradients, once per update, then applies another one.
 
     Args:
       opt: an optax transformation.
-      summation: over what.
+      summation: the workers or replicas to sum over.
     """
 
     def __init__(self, opt: Any, summation: Summation):
@@ -22,7 +22,7 @@ class SummingOptimizer(IpuOptimizer):
         self.summation = summation
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        """As `IpuOptimizer.apply_gradients`, with gradients added up."""
+        """Adds gradients up, then applies the wrapped optimizer."""
         check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
-        total = map_gradients(self.summation.of, gradients)
+        total = map_gradients(self.summation.sum_across_replicas, gradients)
         return super().apply_gradients(total, state, params, **extra)

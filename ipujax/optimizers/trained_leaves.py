@@ -1,6 +1,6 @@
-"""Which leaves of variables an optimizer sees: those that have gradients, and no others.
+"""The trained leaves of variables, which have gradients: the only ones that optimizers see.
 
-Integers, booleans and random keys may stand among the variables, as tables or counters that a
+Integers, booleans and random keys may be among the variables, as tables or counters that a
 model reads. No optimizer of optax expects them: a norm over all gradients fails, and a decay
 changes them. So each step runs on trees in which `optax.MaskedNode` stands for such a leaf, as
 `optax.masked` does it. The optimizer's state keeps the structure that `opt.init(variables)` gave.
@@ -33,7 +33,7 @@ def is_trained(leaf: Any) -> bool:
     Args:
       leaf: an array, an aval, or a Python number.
     """
-    return bool(jnp.issubdtype(_dtype(leaf), jnp.inexact))
+    return bool(jnp.issubdtype(_dtype_of_leaf(leaf), jnp.inexact))
 
 
 def are_all_trained(variables: Any) -> bool:
@@ -45,75 +45,83 @@ def only_trained(tree: Any, variables: Any) -> Any:
     """Returns a tree with `optax.MaskedNode` where the leaf of the variables is not trained.
 
     Args:
-      tree: in the structure of the variables; leaves may be None.
-      variables: says which leaves are trained.
+      tree: a tree in the structure of the variables; leaves may be None.
+      variables: the variables, which decide the trained leaves.
     """
-    return jax.tree.map(lambda v, x: x if is_trained(v) else _MASKED, variables, tree)
+    return jax.tree.map(
+        lambda variable, leaf: leaf if is_trained(variable) else _MASKED, variables, tree
+    )
 
 
 def without_untrained(gradients: Any, variables: Any) -> Any:
     """Returns gradients with None in the place of each leaf that is not trained."""
-    return jax.tree.map(lambda v, g: g if is_trained(v) else None, variables, gradients)
+    return jax.tree.map(
+        lambda variable, gradient: gradient if is_trained(variable) else None, variables, gradients
+    )
 
 
 def apply_updates(variables: optax.Params, updates: Any) -> optax.Params:
     """Returns variables after an update, as `optax.apply_updates` does; others stay untouched."""
 
-    def apply(variable: Any, update: Any) -> Any:
+    def apply_leaf_update(variable: Any, update: Any) -> Any:
         return optax.apply_updates(variable, update) if is_trained(variable) else variable
 
-    return jax.tree.map(apply, variables, updates)
+    return jax.tree.map(apply_leaf_update, variables, updates)
 
 
-def initial_state(opt: Any, variables: Any) -> Any:
+def init_optimizer_state(opt: Any, variables: Any) -> Any:
     """Returns an optimizer's initial state, in the structure of `opt.init(variables)`.
 
-    Leaves that are not trained have no say in it, such as in the dtype of a sum over all leaves.
+    Leaves that are not trained do not influence it, such as the dtype of a sum over all leaves.
     """
-    whole = opt.init(variables)
+    full_state = opt.init(variables)
     if are_all_trained(variables):
-        return whole
+        return full_state
     masked_variables = only_trained(variables, variables)
-    structure, parts = _parts_of_state(opt, masked_variables, whole)
+    structure, parts_of_state = _match_state_to_trained(opt, masked_variables, full_state)
     if structure is None:
-        return whole
-    own = jax.tree.leaves(opt.init(masked_variables), is_leaf=_is_masked)
-    pairs = zip(parts, own, strict=True)
+        return full_state
+    trained_parts = jax.tree.leaves(opt.init(masked_variables), is_leaf=_is_masked)
+    pairs = zip(parts_of_state, trained_parts, strict=True)
     return structure.unflatten([part if masked else new for (masked, part), new in pairs])
 
 
-def map_trained(mapped: Callable[[Any, Any], Any], gradients: Any, variables: Any) -> Any:
-    """Returns what a function makes of the gradients of trained leaves; the others' stay.
+def map_trained_gradients(
+    map_function: Callable[[Any, Any], Any], gradients: Any, variables: Any
+) -> Any:
+    """Returns the gradients, with those of trained leaves mapped by a function.
 
     Args:
-      mapped: gradients, variables -> gradients.
-      gradients: in the structure of the variables; leaves may be None.
-      variables: None where nobody gave any; then all gradients are mapped.
+      map_function: gradients, variables -> gradients.
+      gradients: gradients in the structure of the variables; leaves may be None.
+      variables: the variables; with None all gradients are mapped.
 
-    What has another structure than the variables is returned as it is, for the caller to refuse.
+    Gradients of another structure than the variables are returned, for the caller to refuse.
     """
     if variables is None or are_all_trained(variables):
-        return mapped(gradients, variables)
-    made = mapped(only_trained(gradients, variables), only_trained(variables, variables))
+        return map_function(gradients, variables)
+    mapped_gradients = map_function(
+        only_trained(gradients, variables), only_trained(variables, variables)
+    )
     leaves, structure = jax.tree.flatten(variables)
     try:
-        news = structure.flatten_up_to(made)
+        new_gradients = structure.flatten_up_to(mapped_gradients)
     except ValueError:
-        return made
-    olds = structure.flatten_up_to(gradients)
-    triples = zip(leaves, news, olds, strict=True)
+        return mapped_gradients
+    old_gradients = structure.flatten_up_to(gradients)
+    triples = zip(leaves, new_gradients, old_gradients, strict=True)
     return structure.unflatten([new if is_trained(leaf) else old for leaf, new, old in triples])
 
 
-def step_trained(step: Step, opt: Any, gradients: Any, state: Any, variables: Any) -> Any:
+def run_step_on_trained(step: Step, opt: Any, gradients: Any, state: Any, variables: Any) -> Any:
     """Runs an optimizer's step on the trained leaves alone.
 
     Args:
-      step: what the optimizer does with gradients, state and variables.
-      opt: the optimizer, whose `init` tells which part of the state belongs to which leaf.
-      gradients: in the structure of the variables; those of other leaves are not read.
-      state: what `opt.init` gives for all variables, or for those that are trained.
-      variables: None where nobody gave any; then all gradients are the optimizer's.
+      step: the optimizer's step: gradients, state, variables -> updates, new state.
+      opt: the optimizer, whose `init` shows which part of the state belongs to which leaf.
+      gradients: gradients in the structure of the variables; those of other leaves are not read.
+      state: the state that `opt.init` gives for all variables, or for those that are trained.
+      variables: the variables; with None the step sees all gradients.
 
     Returns:
       `(updates, state)` in the structures of the variables and of the given state. The update of a
@@ -122,33 +130,35 @@ def step_trained(step: Step, opt: Any, gradients: Any, state: Any, variables: An
     if variables is None or are_all_trained(variables):
         return step(gradients, state, variables)
     masked_variables = only_trained(variables, variables)
-    structure, parts = _parts_of_state(opt, masked_variables, state)
+    structure, parts = _match_state_to_trained(opt, masked_variables, state)
     if structure is None:
-        updates, state = _step_beside_zeros(step, gradients, state, variables)
-        return _with_zeros(updates, gradients, variables), state
-    masked_state = structure.unflatten([_MASKED if m else part for m, part in parts])
+        updates, state = _run_step_with_zeros(step, gradients, state, variables)
+        return _fill_zero_updates(updates, gradients, variables), state
+    masked_state = structure.unflatten(
+        [_MASKED if is_masked else part for is_masked, part in parts]
+    )
     masked_gradients = only_trained(gradients, variables)
-    updates, changed = step(masked_gradients, masked_state, masked_variables)
-    news = jax.tree.leaves(changed, is_leaf=_is_masked)
-    if len(news) != len(parts):
-        return _with_zeros(updates, gradients, variables), changed
-    pairs = zip(parts, news, strict=True)
-    filled = structure.unflatten([old if masked else new for (masked, old), new in pairs])
-    return _with_zeros(updates, gradients, variables), filled
+    updates, new_state = step(masked_gradients, masked_state, masked_variables)
+    new_parts = jax.tree.leaves(new_state, is_leaf=_is_masked)
+    if len(new_parts) != len(parts):
+        return _fill_zero_updates(updates, gradients, variables), new_state
+    pairs = zip(parts, new_parts, strict=True)
+    filled_state = structure.unflatten([old if masked else new for (masked, old), new in pairs])
+    return _fill_zero_updates(updates, gradients, variables), filled_state
 
 
-def _parts_of_state(opt: Any, masked_variables: Any, state: Any) -> tuple[Any, Any]:
-    """What the state has at each place of a state for the trained leaves, and whether it is masked.
+def _match_state_to_trained(opt: Any, masked_variables: Any, state: Any) -> tuple[Any, Any]:
+    """Matches a state with one of the trained leaves alone; returns its parts.
 
     Returns:
-      The structure of such a state, and for each of its leaves whether no trained variable has it,
-      and what the given state has there; `(None, [])` if the given state is not of this form.
+      The structure of a state of the trained leaves, and for each of its leaves whether it is
+      masked, and the part of the given state there; `(None, [])` if the state does not match.
     """
-    shapes = jax.eval_shape(opt.init, masked_variables)
-    leaves, structure = jax.tree.flatten(shapes, is_leaf=_is_masked)
+    state_of_trained = jax.eval_shape(opt.init, masked_variables)
+    leaves, structure = jax.tree.flatten(state_of_trained, is_leaf=_is_masked)
     try:
         parts = structure.flatten_up_to(state)
-    except (ValueError, TypeError):  # such as one vector of all variables together
+    except (ValueError, TypeError):  # such as one vector for all variables together
         return None, []
     for leaf, part in zip(leaves, parts, strict=True):
         if not _is_masked(leaf) and jnp.shape(part) != leaf.shape:
@@ -156,42 +166,44 @@ def _parts_of_state(opt: Any, masked_variables: Any, state: Any) -> tuple[Any, A
     return structure, [(_is_masked(leaf), part) for leaf, part in zip(leaves, parts, strict=True)]
 
 
-def _step_beside_zeros(step: Step, gradients: Any, state: Any, variables: Any) -> tuple[Any, Any]:
-    """A step in which the other leaves are zeros: they add nothing to norms and sums."""
+def _run_step_with_zeros(step: Step, gradients: Any, state: Any, variables: Any) -> tuple[Any, Any]:
+    """Runs a step in which untrained leaves are zeros, which add nothing to norms and sums."""
 
     def stand_in(variable: Any, leaf: Any) -> Any:
         return leaf if is_trained(variable) else jnp.zeros(jnp.shape(variable), jnp.float32)
 
-    beside = jax.tree.map(stand_in, variables, gradients)
-    updates, new = step(beside, state, jax.tree.map(stand_in, variables, variables))
-    if jax.tree.structure(new) != jax.tree.structure(state):
-        return updates, new
-    return updates, jax.tree.map(_in_dtype_of, new, state)
+    gradients_with_zeros = jax.tree.map(stand_in, variables, gradients)
+    updates, new_state = step(
+        gradients_with_zeros, state, jax.tree.map(stand_in, variables, variables)
+    )
+    if jax.tree.structure(new_state) != jax.tree.structure(state):
+        return updates, new_state
+    return updates, jax.tree.map(_keep_dtype_of_untrained, new_state, state)
 
 
-def _in_dtype_of(new: Any, old: Any) -> Any:
-    """What an optimizer keeps for a variable that is not trained has that variable's dtype."""
-    return new if is_trained(old) else jnp.asarray(new, _dtype(old))
+def _keep_dtype_of_untrained(new: Any, old: Any) -> Any:
+    """Returns a leaf of the new state, in the old dtype unless that is trained."""
+    return new if is_trained(old) else jnp.asarray(new, _dtype_of_leaf(old))
 
 
-def _with_zeros(updates: Any, gradients: Any, variables: Any) -> Any:
-    """Updates with a zero at each leaf that is not trained."""
+def _fill_zero_updates(updates: Any, gradients: Any, variables: Any) -> Any:
+    """Returns updates with a zero at each leaf that is not trained."""
 
-    def fill(variable: Any, update: Any, gradient: Any) -> Any:
+    def fill_update(variable: Any, update: Any, gradient: Any) -> Any:
         if is_trained(variable):
             return update
-        if gradient is None or jnp.issubdtype(_dtype(variable), jax.dtypes.extended):
+        if gradient is None or jnp.issubdtype(_dtype_of_leaf(variable), jax.dtypes.extended):
             return None
-        return jnp.zeros(jnp.shape(variable), _dtype(variable))
+        return jnp.zeros(jnp.shape(variable), _dtype_of_leaf(variable))
 
-    return jax.tree.map(fill, variables, updates, gradients)
+    return jax.tree.map(fill_update, variables, updates, gradients)
 
 
 def _is_masked(node: Any) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _dtype(leaf: Any) -> Any:
+def _dtype_of_leaf(leaf: Any) -> Any:
     dtype = getattr(leaf, "dtype", None)
     return jnp.result_type(leaf) if dtype is None else dtype
 
@@ -205,7 +217,7 @@ def check_gradients(caller: str, gradients: Any, variables: Any) -> None:
     Args:
       caller: the optimizer's method, for messages.
       gradients: a pytree; leaves may be None.
-      variables: a pytree; None where nobody gave any, which checks nothing.
+      variables: a pytree; None checks nothing.
 
     Raises:
       OptimizerError: (a `ValueError`) other names, a missing leaf, another shape, or a dtype that
@@ -213,24 +225,26 @@ def check_gradients(caller: str, gradients: Any, variables: Any) -> None:
     """
     if variables is None:
         return
-    given, wanted = _by_name(gradients), _by_name(variables)
-    missing = [name for name in wanted if name not in given]
-    foreign = [name for name in given if name not in wanted]
+    gradients_by_name, variables_by_name = _leaves_by_name(gradients), _leaves_by_name(variables)
+    missing = [name for name in variables_by_name if name not in gradients_by_name]
+    foreign = [name for name in gradients_by_name if name not in variables_by_name]
     if missing or foreign:
-        lacks = [f"there is none for {_join_names(missing)}"] if missing else []
-        has = [f"there is one for {_join_names(foreign)}, which is no variable"] if foreign else []
-        raise check.refuse(
+        missing_text = [f"there is none for {_join_names(missing)}"] if missing else []
+        foreign_text = (
+            [f"there is one for {_join_names(foreign)}, which is no variable"] if foreign else []
+        )
+        raise check.value_error(
             f"{caller} was given gradients that do not belong to the variables: "
-            + ", and ".join([*lacks, *has]),
+            + ", and ".join([*missing_text, *foreign_text]),
             _BELONG,
         )
-    for name, variable in wanted.items():
-        if (wrong := _mismatch(given[name], variable)) is not None:
-            raise check.refuse(f"{caller} was given {wrong} for variable {name}", _BELONG)
+    for name, variable in variables_by_name.items():
+        if (mismatch := _describe_gradient_mismatch(gradients_by_name[name], variable)) is not None:
+            raise check.value_error(f"{caller} was given {mismatch} for variable {name}", _BELONG)
     if jax.tree.structure(gradients, is_leaf=_is_none) != jax.tree.structure(
         variables, is_leaf=_is_none
     ):
-        raise check.refuse(
+        raise check.value_error(
             f"{caller} was given gradients in containers of other types than the variables': "
             f"{jax.tree.structure(gradients)} for {jax.tree.structure(variables)}",
             _BELONG,
@@ -241,8 +255,8 @@ def _is_none(leaf: object) -> bool:
     return leaf is None
 
 
-def _by_name(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree, None among them, by their names for messages."""
+def _leaves_by_name(tree: Any) -> dict[str, Any]:
+    """Returns the leaves of a tree, with None among them, by their names for messages."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_none)
     return {jax.tree_util.keystr(path) or "the only one": leaf for path, leaf in leaves}
 
@@ -251,19 +265,23 @@ def _join_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _mismatch(gradient: Any, variable: Any) -> str | None:
-    """Returns what is wrong with a gradient for a variable; None if nothing is."""
+def _describe_gradient_mismatch(gradient: Any, variable: Any) -> str | None:
+    """Returns the fault of a gradient for a variable; None if there is none."""
     if gradient is None or variable is None:
         return None
     try:
-        dtype, shape = _dtype(gradient), jnp.shape(gradient)
+        dtype, shape = _dtype_of_leaf(gradient), jnp.shape(gradient)
     except (TypeError, ValueError):
         return f"a {type(gradient).__name__}, which is no array,"
     if shape != jnp.shape(variable):
         return f"a gradient of shape {list(shape)} instead of {list(jnp.shape(variable))}"
     if not is_trained(variable):
         return None
-    kind = jnp.inexact if jnp.issubdtype(_dtype(variable), jnp.complexfloating) else jnp.floating
-    if jnp.issubdtype(dtype, kind):
+    expected_kind = (
+        jnp.inexact
+        if jnp.issubdtype(_dtype_of_leaf(variable), jnp.complexfloating)
+        else jnp.floating
+    )
+    if jnp.issubdtype(dtype, expected_kind):
         return None
-    return f"a gradient of {dtype.name}, where the variable is {_dtype(variable).name},"
+    return f"a gradient of {dtype.name}, where the variable is {_dtype_of_leaf(variable).name},"

@@ -1,1 +1,1 @@
-"""How `pipelining_ops.pipeline` turns stage functions into the tasks of one loop."""
+"""The implementation of `pipelining_ops.pipeline`: turns stages into the tasks of a loop."""

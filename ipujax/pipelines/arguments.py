@@ -1,4 +1,4 @@
-"""What arguments of a pipeline are made of: kinds of schedules, options, and the optimizer."""
+"""The argument types of a pipeline: schedules, recomputation, stage options, and the optimizer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineTypeError
 from ipujax.pipelines.values import check
-from ipujax.system.poplar_options import planner_options
+from ipujax.system.poplar_options import check_planner_options
 from lowering import pipelines
 
 
 class PipelineSchedule(enum.Enum):
-    """How the stages of several micro-batches are interleaved on the IPUs.
+    """The way in which the stages of several micro-batches are interleaved on the IPUs.
 
     Attributes:
       Grouped: all forward passes that can run together do, then the backward passes that can; a
@@ -33,7 +33,7 @@ class PipelineSchedule(enum.Enum):
 
 
 class RecomputationMode(enum.Enum):
-    """How activations are computed again, where `IPUConfig.allow_recompute` is set.
+    """The way in which activations are recomputed, if `IPUConfig.allow_recompute` is set.
 
     Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
     RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass.
@@ -68,7 +68,7 @@ class PipelineStageOptions:
             if options is not None and not isinstance(options, dict):
                 raise PipelineTypeError(f"{name} must be a dict, not {options!r}")
         self._options = {
-            name: planner_options(options or {}, f"PipelineStageOptions: {name}")
+            name: check_planner_options(options or {}, f"PipelineStageOptions: {name}")
             for name, options in groups.items()
         }
 
@@ -83,13 +83,13 @@ class PipelineStageOptions:
 
 
 def is_optimizer(value: object) -> bool:
-    """Whether something is an optax transformation, or one of `ipujax.optimizers`."""
+    """Returns whether a value is an optax transformation or an optimizer of `ipujax.optimizers`."""
     return all(callable(getattr(value, name, None)) for name in ("init", "update"))
 
 
 @check.guard
 class OptimizerFunctionOutput:
-    """What an `optimizer_function` returns.
+    """The result of an `optimizer_function`: the optimizer, the loss, and extra arguments.
 
     Args:
       opt: an optax `GradientTransformation`, or one of `ipujax.optimizers`.
@@ -114,16 +114,22 @@ class OptimizerFunctionOutput:
         apply_gradients_kwargs: Mapping[str, object] | None = None,
     ):
         if not is_optimizer(opt):
-            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
-            raise check.other_than(wanted, opt, "the optimizer of an OptimizerFunctionOutput")
+            expected = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.wrong_type_error(
+                expected, opt, "the optimizer of an OptimizerFunctionOutput"
+            )
         if not _is_array(loss):
-            what = "the loss of an OptimizerFunctionOutput"
-            raise check.other_than("a floating-point scalar", loss, what)
+            argument = "the loss of an OptimizerFunctionOutput"
+            raise check.wrong_type_error("a floating-point scalar", loss, argument)
         self.opt, self.loss = opt, loss
-        self.compute_gradients_args = _positional(compute_gradients_args, "compute_gradients")
-        self.compute_gradients_kwargs = _by_keyword(compute_gradients_kwargs, "compute_gradients")
-        self.apply_gradients_args = _positional(apply_gradients_args, "apply_gradients")
-        self.apply_gradients_kwargs = _by_keyword(apply_gradients_kwargs, "apply_gradients")
+        self.compute_gradients_args = _check_positional_args(
+            compute_gradients_args, "compute_gradients"
+        )
+        self.compute_gradients_kwargs = _check_keyword_args(
+            compute_gradients_kwargs, "compute_gradients"
+        )
+        self.apply_gradients_args = _check_positional_args(apply_gradients_args, "apply_gradients")
+        self.apply_gradients_kwargs = _check_keyword_args(apply_gradients_kwargs, "apply_gradients")
 
 
 def _is_array(value: object) -> bool:
@@ -134,9 +140,9 @@ def _is_array(value: object) -> bool:
     return True
 
 
-def _positional(args: Sequence[object] | None, function: str) -> tuple[object, ...]:
-    return () if args is None else tuple(check.sequence(args, f"{function}_args"))
+def _check_positional_args(args: Sequence[object] | None, function: str) -> tuple[object, ...]:
+    return () if args is None else tuple(check.require_sequence(args, f"{function}_args"))
 
 
-def _by_keyword(kwargs: Mapping[str, object] | None, function: str) -> dict[str, object]:
-    return dict(check.instance(kwargs, dict, f"{function}_kwargs", optional=True) or {})
+def _check_keyword_args(kwargs: Mapping[str, object] | None, function: str) -> dict[str, object]:
+    return dict(check.require_instance(kwargs, dict, f"{function}_kwargs", optional=True) or {})

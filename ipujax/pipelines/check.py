@@ -1,4 +1,4 @@
-"""Runs a pipeline and the unpipelined step on the same elements, and compares every number."""
+"""`check_pipeline`: compares a pipeline with the unpipelined step on the same data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arguments import misfit
+from ipujax.checks.arguments import find_signature_mismatch
 from ipujax.checks.lines import api_boundary
 from ipujax.cross_replica_ops import cross_replica_sum
 from ipujax.driver.compiler import compile as ipu_compile
@@ -22,11 +22,11 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import IpuOptimizer, apply_gradients
 from ipujax.optimizers.trained_leaves import is_trained
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
-from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare, schedule_name
+from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare_pairs, schedule_name
 from ipujax.pipelines.request import AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.stages import Arguments, Pytree
-from ipujax.pipelines.state import strong
+from ipujax.pipelines.state import without_weak_type
 from ipujax.pipelines.unpipelined import Step, Unpipelined
 from ipujax.pipelines.values import check
 from lowering import jaxpr
@@ -96,24 +96,24 @@ def check_pipeline(
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         _check_tolerance(value, name)
-    request = _request(computational_stages, gradient_accumulation_count, **arguments)
+    request = _build_request(computational_stages, gradient_accumulation_count, **arguments)
     if not jaxpr.trace_state_clean():
         raise PipelineError(
             "check_pipeline was called in code that is being compiled",
             fix="call it before, with the same arguments",
         )
-    if whole_batch and not (reference and request.training):
+    if whole_batch and not (reference and request.is_training):
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
-    first = check.sequence([] if inputs is None else inputs, "inputs")
-    check.leaves((variables, first, optimizer_state, state), "check_pipeline")
+    first = check.require_sequence([] if inputs is None else inputs, "inputs")
+    check.require_array_leaves((variables, first, optimizer_state, state), "check_pipeline")
     params, first = jax.tree.map(jnp.asarray, (variables, first))
-    untrained = jax.tree.map(strong, state)
+    untrained = jax.tree.map(without_weak_type, state)
     unpipelined = Unpipelined(request, params, first, optimizer_state, reference, untrained)
-    case = _Case(unpipelined, whole_batch)
-    source = _source(request.infeed_queue, batch)
+    case = _PipelineCase(unpipelined, whole_batch)
+    source = _choose_infeed(request.infeed_queue, batch)
     chosen = [request.pipeline_schedule]
     if schedules is not None:
-        chosen = list(check.iterable(schedules, "schedules", "schedules of pipelines"))
+        chosen = list(check.require_iterable(schedules, "schedules", "schedules of pipelines"))
     if not chosen:
         raise PipelineError(
             f"check_pipeline(schedules={schedules!r}) names no schedule, so nothing is checked",
@@ -122,27 +122,27 @@ def check_pipeline(
     rows: list[Difference] = []
     replicas = 1
     for schedule in chosen:
-        pairs, replicas = case.pairs(schedule, engine, source)
-        rows += compare(schedule_name(schedule), pairs, rtol, atol)
+        pairs, replicas = case.compare_arrays(schedule, engine, source)
+        rows += compare_pairs(schedule_name(schedule), pairs, rtol, atol)
     count, reduction = request.micro_batches, request.reduction
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
 def _check_tolerance(value: Any, name: str) -> None:
-    """Refuses what every difference, or none, would pass."""
-    if not 0 <= check.number(value, name, "give a number") < math.inf:
+    """Raises an error for a tolerance that every difference, or none, would pass."""
+    if not 0 <= check.require_number(value, name, "give a number") < math.inf:
         raise PipelineError(
             f"check_pipeline({name}={value!r}): a tolerance is a number from 0 on, and finite",
             fix="give a small number, such as 1e-4",
         )
 
 
-def _request(
+def _build_request(
     stages: Sequence[StageFunction | Sequence[StageFunction]], count: int | None, **arguments: Any
 ) -> PipelineRequest:
-    """The request that `pipeline` would make of its arguments."""
+    """Builds the request that `pipeline` would make of its arguments."""
     arguments |= {"computational_stages": stages, "gradient_accumulation_count": count}
-    if refusal := misfit(PipelineRequest, (), arguments):
+    if refusal := find_signature_mismatch(PipelineRequest, (), arguments):
         raise PipelineTypeError(f"check_pipeline takes the arguments of pipeline: {refusal[1]}")
     return PipelineRequest(**arguments)
 
@@ -150,14 +150,14 @@ def _request(
 # --- elements -------------------------------------------------------------------------------------
 
 
-def _source(queue: IPUInfeedQueue | None, batch: Pytree) -> IPUInfeedQueue | None:
-    """The queue that has the elements."""
+def _choose_infeed(queue: IPUInfeedQueue | None, batch: Pytree) -> IPUInfeedQueue | None:
+    """Returns the infeed that has the elements, made from `batch` if that is given."""
     if batch is None or isinstance(batch, IPUInfeedQueue):
         return queue if batch is None else batch
     if not isinstance(batch, list):
         leaves, structure = jax.tree.flatten(batch)
         if not all(map(np.ndim, leaves)):
-            raise check.other_than("arrays of stacked elements", batch, "`batch`")
+            raise check.wrong_type_error("arrays of stacked elements", batch, "`batch`")
         if len({len(leaf) for leaf in leaves}) > 1:
             raise PipelineError(
                 f"the arrays of `batch` have {[len(leaf) for leaf in leaves]} elements",
@@ -167,8 +167,8 @@ def _source(queue: IPUInfeedQueue | None, batch: Pytree) -> IPUInfeedQueue | Non
     return IPUInfeedQueue(batch)
 
 
-def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
-    """What the queue's next elements, which stay in it, add to the first stage's arguments."""
+def _read_elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
+    """Reads the next elements of a queue, without removing them, as first-stage arguments."""
     if queue is None:
         return [Arguments((), {})] * count
     rows = queue.rows(count, keep=True)
@@ -180,15 +180,15 @@ def _elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
 
 
 @dc.dataclass(frozen=True)
-class _Pipelined:
-    """What a pipeline gave.
+class _PipelineResults:
+    """The results of one run of a pipeline.
 
     Attributes:
-      outputs: of the last stage; the replicas' follow one another within each micro-batch.
+      outputs: the outputs of the last stage; replicas are consecutive within a micro-batch.
       replicas: how many there are.
-      variables: after the update.
-      state: of the optimizer, after it.
-      gradients: of replica 0.
+      variables: the variables after the update.
+      state: the optimizer's state after the update.
+      gradients: the gradients of replica 0.
       summed: the sum of all replicas' gradients.
       untrained: the untrained state of replica 0.
     """
@@ -203,11 +203,11 @@ class _Pipelined:
 
 
 class _Recorder(IpuOptimizer):
-    """Keeps the gradients that the weight update is given in the optimizer's state."""
+    """An optimizer that keeps the gradients of the weight update in its state."""
 
     def init(self, params: Pytree) -> tuple[Pytree, Pytree, Pytree]:
-        """Nothing recorded yet."""
-        return _zeros(params), _zeros(params), super().init(params)
+        """Returns the initial state, with zeros for the gradients."""
+        return _zero_gradients(params), _zero_gradients(params), super().init(params)
 
     def apply_gradients(
         self,
@@ -217,72 +217,85 @@ class _Recorder(IpuOptimizer):
         *args: object,
         **extra: object,
     ) -> tuple[Pytree, tuple[Pytree, Pytree, Pytree]]:
-        """As the wrapped optimizer does."""
-        updates, inner = apply_gradients(self.wrapped, gradients, state[2], params, *args, **extra)
-        wide = jax.tree.map(lambda g, v: g.astype(_precise(v)), gradients, params)
-        return updates, (wide, jax.tree.map(cross_replica_sum, wide), inner)
+        """Applies the wrapped optimizer, and records the gradients."""
+        updates, wrapped_state = apply_gradients(
+            self.wrapped, gradients, state[2], params, *args, **extra
+        )
+        wide = jax.tree.map(lambda g, v: g.astype(_recording_dtype(v)), gradients, params)
+        return updates, (wide, jax.tree.map(cross_replica_sum, wide), wrapped_state)
 
 
-def _widened(gradient: jax.Array) -> np.ndarray[Any, Any]:
-    """A gradient on the host, in 64 bits for each of its parts."""
+def _to_64_bits(gradient: jax.Array) -> np.ndarray[Any, Any]:
+    """Returns a gradient on the host as a 64-bit array."""
     array = np.asarray(gradient)
     return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
-def _zeros(variables: Pytree) -> Pytree:
-    """What a recorder holds before it has recorded anything."""
-    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _precise(x)), variables)
+def _zero_gradients(variables: Pytree) -> Pytree:
+    """Returns the zeros that a recorder holds before it has recorded any gradients."""
+    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _recording_dtype(x)), variables)
 
 
-def _precise(x: jax.Array) -> np.dtype[np.generic]:
-    """The dtype in which gradients of a variable are recorded; of one without any, whatever."""
+def _recording_dtype(x: jax.Array) -> np.dtype[np.generic]:
+    """Returns the dtype in which gradients of a variable are recorded."""
     return jnp.promote_types(x.dtype, jnp.float32) if is_trained(x) else np.dtype(np.float32)
 
 
-class _Case:
+class _PipelineCase:
     """One pipeline to check."""
 
     def __init__(self, unpipelined: Unpipelined, whole_batch: bool):
         self.unpipelined, self.whole_batch = unpipelined, whole_batch
         self.request = unpipelined.request
 
-    def pairs(
+    def compare_arrays(
         self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
     ) -> tuple[list[Pair], int]:
-        """(name, pipelined, reference) of all that is compared, and the number of replicas."""
-        got, elements = self.run(schedule, engine, source)
-        rows = [jax.tree.map(lambda x, i=i: x[i], got.outputs) for i in range(len(elements))]
+        """Returns (name, pipelined, reference) of all arrays, and the number of replicas."""
+        pipeline_results, elements = self.run_checked_pipeline(schedule, engine, source)
+        rows = [
+            jax.tree.map(lambda x, i=i: x[i], pipeline_results.outputs)
+            for i in range(len(elements))
+        ]
         if self.whole_batch:
-            of_one_replica = elements[:: got.replicas]
+            of_one_replica = elements[:: pipeline_results.replicas]
             elements = [jax.tree.map(lambda *xs: np.concatenate(xs), *of_one_replica)]
         try:
-            replicas = 1 if self.whole_batch else got.replicas
-            wanted = self.unpipelined.micro_batches(elements, rows[-len(elements) :], replicas)
+            replicas = 1 if self.whole_batch else pipeline_results.replicas
+            reference_steps = self.unpipelined.run_micro_batches(
+                elements, rows[-len(elements) :], replicas
+            )
         except Exception as error:
             error.add_note(_REFERENCE)
             raise
-        outputs = [*self.output_pairs(got, wanted), *self.state_pairs(got, wanted)]
-        if not self.request.training:
-            return outputs, got.replicas
-        gradients, updated = self.gradient_pairs(got, wanted), self.update_pairs(got)
-        loss = self.loss_pair(rows, wanted, got.replicas)
-        return [loss, *outputs, *gradients, *updated], got.replicas
+        outputs = [
+            *self.output_pairs(pipeline_results, reference_steps),
+            *self.state_pairs(pipeline_results, reference_steps),
+        ]
+        if not self.request.is_training:
+            return outputs, pipeline_results.replicas
+        gradients, updated = (
+            self.gradient_pairs(pipeline_results, reference_steps),
+            self.update_pairs(pipeline_results),
+        )
+        loss = self.loss_pair(rows, reference_steps, pipeline_results.replicas)
+        return [loss, *outputs, *gradients, *updated], pipeline_results.replicas
 
     # --- the pipeline -----------------------------------------------------------------------------
 
-    def run(
+    def run_checked_pipeline(
         self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
-    ) -> tuple[_Pipelined, list[Arguments]]:
-        """Runs the pipeline once; also gives the elements that it took."""
-        count, training = self.request.micro_batches, self.request.training
-        elements = _elements(source, count)
+    ) -> tuple[_PipelineResults, list[Arguments]]:
+        """Runs the pipeline once; returns its results and the elements that it took."""
+        count, training = self.request.micro_batches, self.request.is_training
+        elements = _read_elements(source, count)
         fed = [e.kwargs or e.args for e in elements]  # read lazily: more are added below
         outfeed = IPUOutfeedQueue()
         request = dc.replace(
             self.request,
             infeed_queue=None if source is None else IPUInfeedQueue(fed),
             outfeed_queue=outfeed,
-            optimizer_function=self.recording if training else None,
+            optimizer_function=self.call_recording_optimizer if training else None,
             pipeline_schedule=schedule,
             repeat_count=1,
             outfeed_loss=False,
@@ -290,99 +303,120 @@ class _Case:
             accumulate_outfeed=False,
         )
 
-        def checked_pipeline(*arguments: Any) -> tuple[Pytree, ...]:
+        def trace_pipeline(*arguments: Any) -> tuple[Pytree, ...]:
             return run_pipeline(request, *arguments)
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
         if state is not None:
-            state = (_zeros(variables), _zeros(variables), state)
+            state = (_zero_gradients(variables), _zero_gradients(variables), state)
         arguments = (variables, state, self.unpipelined.inputs, self.unpipelined.untrained)
-        lowered = ipu_compile(checked_pipeline, engine=engine).lower(*arguments)
+        lowered = ipu_compile(trace_pipeline, engine=engine).lower(*arguments)
         replicas = lowered.program.replicas
         if replicas > 1:
-            elements = _elements(source, count * replicas)
+            elements = _read_elements(source, count * replicas)
             fed += [e.kwargs or e.args for e in elements[count:]]
         results = lowered.compile()(*arguments)
         outputs = outfeed.dequeue() if outfeed.enqueued else []
         several = 2 if replicas > 1 else 1  # axes of micro-batches and replicas
         outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[several:]), outputs)
         if not training:
-            return _Pipelined(outputs, replicas, untrained=(*results, None)[0]), elements
+            return _PipelineResults(outputs, replicas, untrained=(*results, None)[0]), elements
         padded: Any = (*results, None)  # for a pipeline without untrained state
         variables, (gradients, summed, state), untrained = padded[:3]
-        got = _Pipelined(outputs, replicas, variables, state, gradients, summed, untrained)
+        got = _PipelineResults(outputs, replicas, variables, state, gradients, summed, untrained)
         return got, elements
 
-    def recording(self, *outputs: Pytree) -> OptimizerFunctionOutput:
-        """The user's optimizer function, with a recorder around the optimizer."""
-        output = copy.copy(self.request.optimizer(*outputs))
+    def call_recording_optimizer(self, *outputs: Pytree) -> OptimizerFunctionOutput:
+        """Calls the user's optimizer function, and puts a recorder around its optimizer."""
+        output = copy.copy(self.request.call_optimizer_function(*outputs))
         output.opt = _Recorder(output.opt)
         return output
 
     # --- what is compared with what ---------------------------------------------------------------
 
     def loss_pair(
-        self, rows: Sequence[list[Pytree]], wanted: Sequence[Step], replicas: int
+        self, rows: Sequence[list[Pytree]], reference_steps: Sequence[Step], replicas: int
     ) -> Pair:
-        """The losses."""
-        losses = self.unpipelined.losses(rows)
+        """Returns the pipelined and the reference losses."""
+        losses = self.unpipelined.compute_losses(rows)
         if self.whole_batch:
-            losses = self.unpipelined.reduced(losses[::replicas])
-        return "loss", losses, np.stack([step.loss for step in wanted]).reshape(losses.shape)
+            losses = self.unpipelined.reduce_micro_batches(losses[::replicas])
+        return (
+            "loss",
+            losses,
+            np.stack([step.loss for step in reference_steps]).reshape(losses.shape),
+        )
 
-    def output_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
-        """The last stage's outputs."""
-        if wanted[0].outputs is None or self.whole_batch:
+    def output_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+        """Returns the pipelined and the reference outputs of the last stage."""
+        if reference_steps[0].outputs is None or self.whole_batch:
             return []
-        mine = [
+        pipeline_arrays = [
             (f"output {number}{jax.tree_util.keystr(path)}", array)
             for number, output in enumerate(got.outputs)
             for path, array in jax.tree_util.tree_leaves_with_path(output)
         ]
-        theirs = [jax.tree.leaves(step.outputs) for step in wanted]
-        if len(mine) != len(theirs[0]):
+        reference_arrays = [jax.tree.leaves(step.outputs) for step in reference_steps]
+        if len(pipeline_arrays) != len(reference_arrays[0]):
             raise PipelineError(
-                f"the last stage has {len(mine)} output arrays, the reference {len(theirs[0])}",
+                f"the last stage has {len(pipeline_arrays)} output arrays, the reference {len(reference_arrays[0])}",
                 fix="let the reference return the outputs of the last stage, in their order",
             )
-        columns = zip(*theirs, strict=True)
-        return [(*m, np.stack(column)) for m, column in zip(mine, columns, strict=True)]
-
-    def state_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
-        """The untrained state of replica 0."""
-        if self.whole_batch:
-            return []
-        after = wanted[-got.replicas].untrained
-        paths = jax.tree_util.tree_leaves_with_path(got.untrained)
+        columns = zip(*reference_arrays, strict=True)
         return [
-            (f"state {jax.tree_util.keystr(path)}".rstrip(), mine, theirs)
-            for (path, mine), theirs in zip(paths, jax.tree.leaves(after), strict=True)
+            (*pair, np.stack(column)) for pair, column in zip(pipeline_arrays, columns, strict=True)
         ]
 
-    def gradient_pairs(self, got: _Pipelined, wanted: Sequence[Step]) -> list[Pair]:
-        """Gradients of replica 0, and where there are several, of all together."""
-        whose = [("gradient", got.gradients, wanted[:: 1 if self.whole_batch else got.replicas], 1)]
+    def state_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+        """Returns the untrained state of replica 0 from the pipeline and the reference."""
+        if self.whole_batch:
+            return []
+        reference_state = reference_steps[-got.replicas].untrained
+        paths = jax.tree_util.tree_leaves_with_path(got.untrained)
+        return [
+            (f"state {jax.tree_util.keystr(path)}".rstrip(), pipeline_leaf, reference_leaf)
+            for (path, pipeline_leaf), reference_leaf in zip(
+                paths, jax.tree.leaves(reference_state), strict=True
+            )
+        ]
+
+    def gradient_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+        """Returns the gradients of replica 0, and with several replicas those of all together."""
+        groups = [
+            (
+                "gradient",
+                got.gradients,
+                reference_steps[:: 1 if self.whole_batch else got.replicas],
+                1,
+            )
+        ]
         if got.replicas > 1 and not self.whole_batch:
-            whose.append(("gradient over replicas", got.summed, wanted, got.replicas))
+            groups.append(("gradient over replicas", got.summed, reference_steps, got.replicas))
         pairs: list[Pair] = []
-        for what, tree, steps, replicas in whose:
+        for kind, tree, steps, replicas in groups:
             leaves = jax.tree.leaves(tree)
-            for name, index in self.unpipelined.trained.items():
-                each = np.stack([_widened(step.gradients[name]) for step in steps])
-                by_replica = each.reshape(-1, replicas, *each.shape[1:]).sum(axis=1)
-                total = self.unpipelined.reduced(by_replica)
-                pairs.append((f"{what} {name}".rstrip(), leaves[index], total))
+            for name, index in self.unpipelined.trained_leaf_numbers.items():
+                gradients = np.stack([_to_64_bits(step.gradients[name]) for step in steps])
+                by_replica = gradients.reshape(-1, replicas, *gradients.shape[1:]).sum(axis=1)
+                total = self.unpipelined.reduce_micro_batches(by_replica)
+                pairs.append((f"{kind} {name}".rstrip(), leaves[index], total))
         return pairs
 
-    def update_pairs(self, got: _Pipelined) -> list[Pair]:
-        """The weight update, from the gradients that the pipeline had."""
+    def update_pairs(self, got: _PipelineResults) -> list[Pair]:
+        """Returns the weight update of the pipeline, and of a plain call of its optimizer."""
         last = jax.tree.map(lambda x: x[-got.replicas], got.outputs)
         update = self.unpipelined.jitted_update
-        wanted = update(got.gradients, got.summed, last, replicas=got.replicas)
-        named = zip(("updated", "optimizer state"), (got.variables, got.state), wanted, strict=True)
+        reference_trees = update(got.gradients, got.summed, last, replicas=got.replicas)
+        named = zip(
+            ("updated", "optimizer state"), (got.variables, got.state), reference_trees, strict=True
+        )
         pairs: list[Pair] = []
-        for what, mine, theirs in named:
-            paths = jax.tree_util.tree_leaves_with_path(mine)
-            for (path, array), other in zip(paths, jax.tree.leaves(theirs), strict=True):
-                pairs.append((f"{what} {jax.tree_util.keystr(path)}".rstrip(), array, other))
+        for kind, pipeline_tree, reference_tree in named:
+            paths = jax.tree_util.tree_leaves_with_path(pipeline_tree)
+            for (path, array), reference_leaf in zip(
+                paths, jax.tree.leaves(reference_tree), strict=True
+            ):
+                pairs.append(
+                    (f"{kind} {jax.tree_util.keystr(path)}".rstrip(), array, reference_leaf)
+                )
         return pairs

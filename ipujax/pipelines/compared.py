@@ -1,4 +1,4 @@
-"""How the numbers of a pipeline differ from those of the unpipelined step, in a table and words."""
+"""The differences between a pipeline and the unpipelined step, as a table and in words."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jax.typing import ArrayLike
 
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
-from ipujax.host.tables import table
+from ipujax.host.tables import format_columns
 from ipujax.pipelines.values import check
-from lowering import lists
+from lowering import list_in_dir
 
 Pair = tuple[str, ArrayLike, ArrayLike]
-"""What it is, as the pipeline has it, as the reference has it."""
+"""The name of an array, its value in the pipeline, and its value in the reference."""
 
 MAX_ROWS = 24  # of a table; above, what agrees is cut down to the worst of each kind
 KINDS = (
@@ -36,7 +36,7 @@ KINDS = (
 @check.guard
 @dc.dataclass(frozen=True)
 class Difference:
-    """One array, pipelined and not.
+    """The difference between a pipelined array and its reference.
 
     Attributes:
       schedule: the name of the schedule.
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def ok(self) -> bool:
-        """Whether the difference passes; one that is no number does not."""
+        """True if the difference passes; NaN does not."""
         return self.difference <= self.allowed
 
     @property
@@ -70,29 +70,29 @@ class Difference:
 
     @property
     def kind(self) -> str:
-        """What the name begins with."""
+        """The kind of the array, with which its name begins."""
         return next(kind for kind in KINDS if self.name.startswith(kind))
 
     @property
     def only_scaled(self) -> bool:
-        """Whether the two differ by a factor and nothing else."""
+        """True if the two arrays differ by a constant factor only."""
         tolerance = self.allowed * max(1.0, abs(self.scale))
         return not self.ok and self.scale != 0 and self.scaled_difference <= tolerance
 
 
 @check.guard
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True)
 class PipelineCheck:
-    """What `check_pipeline` found; `print` it.
+    """The result of `check_pipeline`; `print` it.
 
     Attributes:
       rows: one for each array and schedule.
-      micro_batches: of one weight update.
+      micro_batches: the number of micro-batches in one weight update.
       replicas: copies of the pipeline.
-      reduction: how the gradients of micro-batches became one.
-      rtol: as given.
-      atol: as given.
+      reduction: the way in which the gradients of micro-batches were combined.
+      rtol: the relative tolerance of the check.
+      atol: the absolute tolerance of the check.
     """
 
     rows: tuple[Difference, ...]
@@ -104,7 +104,7 @@ class PipelineCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether all differences pass."""
+        """True if all differences pass."""
         return all(row.ok for row in self.rows)
 
     @property
@@ -114,12 +114,12 @@ class PipelineCheck:
 
     @property
     def findings(self) -> list[str]:
-        """What differs, in sentences; none if all is well."""
+        """The sentences that explain the differences; none if all arrays agree."""
         groups = itertools.groupby(self.rows, key=lambda row: row.schedule)
-        by_schedule = {schedule: self._findings(list(rows)) for schedule, rows in groups}
-        said = list(by_schedule.values()) or [[]]
-        if all(texts == said[0] for texts in said):
-            return said[0]
+        by_schedule = {schedule: self._explain_differences(list(rows)) for schedule, rows in groups}
+        texts_by_schedule = list(by_schedule.values()) or [[]]
+        if all(texts == texts_by_schedule[0] for texts in texts_by_schedule):
+            return texts_by_schedule[0]
         return [f"{name}: {text}" for name, texts in by_schedule.items() for text in texts]
 
     def raise_if_different(self) -> None:
@@ -142,32 +142,32 @@ class PipelineCheck:
             textwrap.fill(text, 98, initial_indent="  ", subsequent_indent="    ")
             for text in self.findings
         ]
-        return "\n".join([head, *self._table(), *notes])
+        return "\n".join([head, *self._table_lines(), *notes])
 
-    def _table(self) -> list[str]:
-        shown = self._shown()
+    def _table_lines(self) -> list[str]:
+        selected_rows = self._select_rows()
         cells = [("", "schedule", "what", "difference", "relative", "times", "")]
-        for row in shown:
+        for row in selected_rows:
             mark, verdict = ">" if row is self.worst else "", "" if row.ok else "DIFFERS"
             numbers = f"{row.difference:.1e}", f"{row.relative:.1e}", f"{row.scale:.6g}"
             cells.append((mark, row.schedule, row.name, *numbers, verdict))
-        lines = table(cells, texts=(0, 1, 2, 6))
-        left_out = len(self.rows) - len(shown)
+        lines = format_columns(cells, left_columns=(0, 1, 2, 6))
+        left_out = len(self.rows) - len(selected_rows)
         return [*lines, f"   ... and {left_out} more that agree"] if left_out else lines
 
-    def _shown(self) -> Sequence[Difference]:
+    def _select_rows(self) -> Sequence[Difference]:
         if len(self.rows) <= MAX_ROWS:
             return self.rows
         worst: dict[tuple[str, str], Difference] = {}
         for row in self.rows:
-            kept = worst.setdefault((row.schedule, row.kind), row)
-            if row.excess > kept.excess:
+            worst_row = worst.setdefault((row.schedule, row.kind), row)
+            if row.excess > worst_row.excess:
                 worst[row.schedule, row.kind] = row
         return [row for row in self.rows if not row.ok or row is worst[row.schedule, row.kind]]
 
     # --- in words ---------------------------------------------------------------------------------
 
-    def _findings(self, rows: Sequence[Difference]) -> list[str]:
+    def _explain_differences(self, rows: Sequence[Difference]) -> list[str]:
         findings: list[str] = []
         for kind in KINDS:
             of_kind = [row for row in rows if row.kind == kind and not np.isnan(row.scale)]
@@ -175,57 +175,57 @@ class PipelineCheck:
             scaled = [row for row in wrong if row.only_scaled]
             # Arrays of zeros agree at any scale.
             telling = [row for row in of_kind if row.scale or not row.ok]
-            for factor, group in _by_factor(scaled):
+            for factor, group in _group_by_factor(scaled):
                 every = len(group) == len(telling) and len(group) > 1
-                who = f"all {_plural(kind)}" if every else _listed(group)
+                subject = f"all {_plural_of_kind(kind)}" if every else _join_row_names(group)
                 times = f"{'are' if len(group) > 1 else 'is'} {factor:.6g} times the reference's"
-                findings.append(f"{who} {times}{self._meaning(kind, factor)}")
-            rest = [row for row in wrong if row not in scaled]
-            if rest:
-                verb = "differ" if len(rest) > 1 else "differs"
-                findings.append(f"{_listed(rest)} {verb}, not just by a factor")
+                findings.append(f"{subject} {times}{self._explain_factor(kind, factor)}")
+            unscaled = [row for row in wrong if row not in scaled]
+            if unscaled:
+                verb = "differ" if len(unscaled) > 1 else "differs"
+                findings.append(f"{_join_row_names(unscaled)} {verb}, not just by a factor")
         odd = [row for row in rows if not np.isfinite(row.difference)]
         if odd:
             findings.append(
-                f"only one of the two has numbers that are not finite in {_listed(odd)}"
+                f"only one of the two has numbers that are not finite in {_join_row_names(odd)}"
             )
         return findings
 
-    def _meaning(self, kind: str, factor: float) -> str:
-        """What a factor looks like."""
+    def _explain_factor(self, kind: str, factor: float) -> str:
+        """Explains a factor between pipeline and reference, if it looks like a familiar one."""
         count, replicas = self.micro_batches, self.replicas
         sums = self.reduction is GradientAccumulationReductionMethod.SUM
-        if count > 1 and (_is(factor, count) or _is(factor, 1 / count)):
-            what = f": {count} is the number of micro-batches"
-            if sums != _is(factor, count) or not kind.startswith("gradient"):
-                return what
+        if count > 1 and (_is_nearly(factor, count) or _is_nearly(factor, 1 / count)):
+            explanation = f": {count} is the number of micro-batches"
+            if sums != _is_nearly(factor, count) or not kind.startswith("gradient"):
+                return explanation
             does = f"averages {count} of them, where the reference adds them up"
             instead = "SUM would add them up"
             if sums:
                 does = f"adds {count} of them up, where the reference averages"
                 instead = "MEAN would average"
             return (
-                f"{what}. The pipeline's reduction_method={self.reduction.name} {does}; "
+                f"{explanation}. The pipeline's reduction_method={self.reduction.name} {does}; "
                 f"reduction_method={instead}"
             )
-        if replicas > 1 and (_is(factor, replicas) or _is(factor, 1 / replicas)):
+        if replicas > 1 and (_is_nearly(factor, replicas) or _is_nearly(factor, 1 / replicas)):
             return f": {replicas} is the number of replicas, over which one side averages"
-        if _is(factor, -1):
+        if _is_nearly(factor, -1):
             return ": the sign is the other one"
-        if count > 1 and replicas > 1 and _is(factor, count * replicas):
+        if count > 1 and replicas > 1 and _is_nearly(factor, count * replicas):
             return f": {factor:.6g} is the number of micro-batches times that of replicas"
         return ""
 
 
-def _is(factor: float, other: float) -> bool:
-    return abs(factor - other) <= 1e-3 * abs(other)
+def _is_nearly(factor: float, expected: float) -> bool:
+    return abs(factor - expected) <= 1e-3 * abs(expected)
 
 
-def _by_factor(rows: Iterable[Difference]) -> list[tuple[float, list[Difference]]]:
-    """Rows with nearly the same scale together."""
+def _group_by_factor(rows: Iterable[Difference]) -> list[tuple[float, list[Difference]]]:
+    """Groups rows of nearly the same scale."""
     groups: list[tuple[float, list[Difference]]] = []
     for row in rows:
-        group = next((rows for factor, rows in groups if _is(row.scale, factor)), None)
+        group = next((rows for factor, rows in groups if _is_nearly(row.scale, factor)), None)
         if group is None:
             groups.append((row.scale, [row]))
         else:
@@ -233,14 +233,14 @@ def _by_factor(rows: Iterable[Difference]) -> list[tuple[float, list[Difference]
     return groups
 
 
-def _listed(rows: Sequence[Difference]) -> str:
+def _join_row_names(rows: Sequence[Difference]) -> str:
     names = [row.name for row in rows]
     if len(names) > 3:
         names = [*names[:2], f"{len(names) - 2} more"]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _plural(kind: str) -> str:
+def _plural_of_kind(kind: str) -> str:
     plurals = {
         "loss": "losses",
         "updated": "updated variables",
@@ -251,34 +251,47 @@ def _plural(kind: str) -> str:
 
 
 def schedule_name(schedule: object) -> str:
-    """What to call a schedule, however it was given."""
+    """Returns the name of a schedule given as a function, an object or None."""
     if schedule is None:
         return "default"
-    inner = getattr(schedule, "func", schedule)  # functools.partial
-    return str(getattr(inner, "name", None) or getattr(inner, "__name__", type(inner).__name__))
+    wrapped_schedule = getattr(schedule, "func", schedule)  # functools.partial
+    return str(
+        getattr(wrapped_schedule, "name", None)
+        or getattr(wrapped_schedule, "__name__", type(wrapped_schedule).__name__)
+    )
 
 
-def compare(schedule: str, pairs: Iterable[Pair], rtol: float, atol: float) -> list[Difference]:
-    """The differences of pairs of arrays.
+def compare_pairs(
+    schedule: str, pairs: Iterable[Pair], rtol: float, atol: float
+) -> list[Difference]:
+    """Computes the differences of pairs of arrays.
 
     Raises:
       PipelineError: two of different shapes.
     """
-    return [_difference(schedule, *pair, rtol, atol) for pair in pairs]
+    return [_measure_difference(schedule, *pair, rtol, atol) for pair in pairs]
 
 
 def _without_key_types(array: ArrayLike) -> ArrayLike:
-    """The numbers of typed random keys; other arrays as they are."""
+    """Returns the numbers of typed random keys; other arrays as they are."""
     is_key = isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
     return jax.random.key_data(array) if is_key else array
 
 
-def _difference(
-    schedule: str, name: str, mine: ArrayLike, theirs: ArrayLike, rtol: float, atol: float
+def _measure_difference(
+    schedule: str,
+    name: str,
+    pipeline_array: ArrayLike,
+    reference_array: ArrayLike,
+    rtol: float,
+    atol: float,
 ) -> Difference:
-    mine, theirs = _without_key_types(mine), _without_key_types(theirs)
-    wide = complex if np.iscomplexobj(mine) or np.iscomplexobj(theirs) else float
-    a, b = np.asarray(mine).astype(wide), np.asarray(theirs).astype(wide)
+    pipeline_array, reference_array = (
+        _without_key_types(pipeline_array),
+        _without_key_types(reference_array),
+    )
+    wide = complex if np.iscomplexobj(pipeline_array) or np.iscomplexobj(reference_array) else float
+    a, b = np.asarray(pipeline_array).astype(wide), np.asarray(reference_array).astype(wide)
     if a.shape != b.shape:
         raise PipelineError(
             f"{name} has the shape {list(a.shape)} in the pipeline and {list(b.shape)} in the "
@@ -293,7 +306,7 @@ def _difference(
         difference = float(distance.max(initial=0.0))
         norm = float(np.sum(np.abs(b) ** 2))
         scale = float(np.real(np.sum(a * np.conj(b)))) / norm if norm else float(not a.any())
-        left = float(np.abs(a - scale * b).max(initial=0.0))
+        unscaled_difference = float(np.abs(a - scale * b).max(initial=0.0))
     if not np.isfinite(distance).all():
         difference = float("inf")
     return Difference(
@@ -302,6 +315,6 @@ def _difference(
         difference=difference,
         relative=difference / largest if largest else (float("inf") if difference else 0.0),
         scale=scale,
-        scaled_difference=left,
+        scaled_difference=unscaled_difference,
         allowed=atol + rtol * largest if np.isfinite(largest) else atol,
     )

@@ -1,6 +1,6 @@
-"""What an optimizer makes of the gradients of one micro-batch: its `compute_gradients`, in tasks.
+"""Splits an optimizer's `compute_gradients` of one micro-batch into the tasks of the stages.
 
-It wants all gradients, in the structure of the variables, and stages have theirs one after the
+It takes all gradients, in the structure of the variables, but the stages compute them one after the
 other, the last stage first. So it is traced once, and the backward task of each stage runs the part
 of it that needs no gradients of earlier stages. A mapping of each gradient by itself thus stays
 with the stage that has it; where gradients of several stages meet, as in a norm over all of them,
@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.errors import PipelineError
-from ipujax.pipelines.model import Arrays, Model, mapped_by
+from ipujax.pipelines.model import Arrays, Model, compute_mapped_gradients
 from ipujax.pipelines.stages import Value
 from lowering import jaxpr, shape_of
 
 
 class GradientMapping:
-    """`compute_gradients` of a pipeline's optimizer.
+    """The `compute_gradients` of a pipeline's optimizer, split by stages.
 
     Args:
       model: a pipeline whose optimizer maps gradients.
@@ -33,23 +33,23 @@ class GradientMapping:
     """
 
     def __init__(self, model: Model):
-        self.model, self.trained = model, list(model.owners)
+        self.model, self.trained = model, list(model.owner_stages)
         self._variables, self._outputs = list(model.variables), model.output_leaves
         operands = [*self.trained, *self._variables, *self._outputs]
-        self._closed = jaxpr.trace_flat(self._all, [value.aval for value in operands])
-        first = _first_stages(self._closed, [model.owners[value] for value in self.trained])
+        self._closed = jaxpr.trace_flat(self._map_all_gradients, [value.aval for value in operands])
+        first = _first_stages(self._closed, [model.owner_stages[value] for value in self.trained])
         pairs = zip(self.trained, first, strict=True)
-        self.stages = {value: min(stage, model.owners[value]) for value, stage in pairs}
-        self._parts = {stage: self._part(stage) for stage in set(self.stages.values())}
+        self.stages = {value: min(stage, model.owner_stages[value]) for value, stage in pairs}
+        self._parts = {stage: self._trace_stage_part(stage) for stage in set(self.stages.values())}
         self.awaited = {
             value
             for stage in self._parts
-            for value in self.gradients(stage)
-            if model.owners[value] > stage
+            for value in self.gradients_read_by(stage)
+            if model.owner_stages[value] > stage
         }
 
-    def _all(self, *flat: jax.Array) -> list[jax.Array]:
-        """The mapped gradients of gradients, variables and the last stage's outputs, all flat."""
+    def _map_all_gradients(self, *flat: jax.Array) -> list[jax.Array]:
+        """Maps flat gradients, given with the variables and the last stage's outputs."""
         count = len(self.trained)
         gradients = dict(zip(self.trained, flat[:count], strict=True))
         arrays = flat[count : count + len(self._variables)]
@@ -61,19 +61,19 @@ class GradientMapping:
             for value in self._variables
         ]
         tree = structure.unflatten(leaves)
-        output = self.model.optimizer(flat[count + len(self._variables) :])
-        mapped = mapped_by(output, tree, structure.unflatten(arrays))
+        output = self.model.call_optimizer_on_leaves(flat[count + len(self._variables) :])
+        mapped = compute_mapped_gradients(output, tree, structure.unflatten(arrays))
         try:
-            made = dict(zip(self._variables, structure.flatten_up_to(mapped), strict=True))
+            gradient_of = dict(zip(self._variables, structure.flatten_up_to(mapped), strict=True))
         except ValueError as error:
             raise PipelineError(
                 f"compute_gradients of {output.opt!r} returned another structure than that of the "
                 f"variables: {error}",
                 fix="return a gradient for each variable",
             ) from error
-        return [self._checked(value, made[value]) for value in self.trained]
+        return [self._check_gradient(value, gradient_of[value]) for value in self.trained]
 
-    def _checked(self, value: Value, gradient: object) -> jax.Array:
+    def _check_gradient(self, value: Value, gradient: object) -> jax.Array:
         shape = shape_of(value.aval)
         if not isinstance(gradient, jax.Array) or gradient.shape != shape:
             raise PipelineError(
@@ -83,49 +83,54 @@ class GradientMapping:
             )
         return gradient
 
-    def _part(self, stage: int) -> tuple[jaxpr.ClosedJaxpr, list[int]]:
-        """What makes the gradients that one stage can make, and of which operands."""
-        return jaxpr.without_unused(self._closed, [self.stages[v] == stage for v in self.trained])
+    def _trace_stage_part(self, stage: int) -> tuple[jaxpr.ClosedJaxpr, list[int]]:
+        """Traces the gradients that one stage can compute; returns its operands' numbers too."""
+        return jaxpr.prune_unused(self._closed, [self.stages[v] == stage for v in self.trained])
 
-    def _read(self, stage: int) -> list[int]:
+    def _operand_numbers(self, stage: int) -> list[int]:
         return self._parts[stage][1] if stage in self._parts else []
 
-    def gradients(self, stage: int) -> list[Value]:
-        """The variables whose gradients a stage's part reads."""
-        return [self.trained[i] for i in self._read(stage) if i < len(self.trained)]
+    def gradients_read_by(self, stage: int) -> list[Value]:
+        """Returns the variables whose gradients a stage's part reads."""
+        return [self.trained[i] for i in self._operand_numbers(stage) if i < len(self.trained)]
 
-    def others(self, stage: int) -> list[Value]:
-        """What else it reads: variables, and outputs of the last stage."""
+    def values_read_by(self, stage: int) -> list[Value]:
+        """Returns the variables and outputs of the last stage that a stage's part reads."""
         values, count = [*self._variables, *self._outputs], len(self.trained)
-        return [values[i - count] for i in self._read(stage) if i >= count]
+        return [values[i - count] for i in self._operand_numbers(stage) if i >= count]
 
-    def mapped(self, stage: int, of: Callable[[Value], jax.Array], gradients: Arrays) -> Arrays:
-        """The mapped gradients that a stage makes.
+    def map_stage_gradients(
+        self, stage: int, look_up: Callable[[Value], jax.Array], gradients: Arrays
+    ) -> Arrays:
+        """Computes the mapped gradients of a stage.
 
         Args:
           stage: its number.
-          of: looks up `others`.
-          gradients: at least those of `gradients`.
+          look_up: returns the arrays of `values_read_by`.
+          gradients: at least those of `gradients_read_by`.
         """
         if stage not in self._parts:
             return {}
         closed, _ = self._parts[stage]
-        operands = [*(gradients[v] for v in self.gradients(stage)), *map(of, self.others(stage))]
+        operands = [
+            *(gradients[v] for v in self.gradients_read_by(stage)),
+            *map(look_up, self.values_read_by(stage)),
+        ]
         flat = jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-        made = [value for value in self.trained if self.stages[value] == stage]
-        return dict(zip(made, flat, strict=True))
+        stage_variables = [value for value in self.trained if self.stages[value] == stage]
+        return dict(zip(stage_variables, flat, strict=True))
 
 
 def _first_stages(closed: jaxpr.ClosedJaxpr, owners: Sequence[int]) -> list[int]:
-    """For each result the first stage of whose gradients it is made."""
+    """Returns for each result the first stage whose gradients it depends on."""
     graph = closed.jaxpr
     first: dict[object, int] = dict(zip(graph.invars[: len(owners)], owners, strict=True))
     none = max(owners, default=0)
 
-    def of(atom: jaxpr.Atom) -> int:
+    def stage_of_atom(atom: jaxpr.Atom) -> int:
         return none if isinstance(atom, jaxpr.Literal) else first.get(atom, none)
 
     for eqn in graph.eqns:
-        stage = min(map(of, eqn.invars), default=none)
+        stage = min(map(stage_of_atom, eqn.invars), default=none)
         first.update(dict.fromkeys(eqn.outvars, stage))
-    return list(map(of, graph.outvars))
+    return list(map(stage_of_atom, graph.outvars))

@@ -1,4 +1,4 @@
-"""All stages of a pipeline, traced one after the other, and what they share."""
+"""The traced stages of a pipeline, and the values that they share."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Model:
     """The traced stages of a pipeline.
 
     Attributes:
-      request: what the pipeline was asked to do.
+      request: the arguments of the pipeline.
       tree: the variables as a pytree of `Value`s, or None.
       state: the untrained state in the same way, as the first stage finds it.
       inputs: the flat inputs.
       element: the infeed's element as the first stage takes it.
       stages: in order.
-      outputs: of the last stage, pytrees of `Value`s.
-      loss: in training.
+      outputs: the outputs of the last stage, pytrees of `Value`s.
+      loss: the loss, in training.
     """
 
     request: PipelineRequest
@@ -62,32 +62,34 @@ class Model:
     @functools.cached_property
     def variables(self) -> dict[Value, str]:
         """Every leaf of the variables, with its name for messages."""
-        return _named(self.tree, "variables")
+        return _leaf_names(self.tree, "variables")
 
     @functools.cached_property
-    def untrained(self) -> dict[Value, str]:
+    def untrained_state(self) -> dict[Value, str]:
         """Every leaf of the untrained state, with its name for messages."""
-        return _named(self.state, "state")
+        return _leaf_names(self.state, "state")
 
     @functools.cached_property
-    def changed(self) -> dict[Value, Stage]:
-        """The leaves of the untrained state that some stage changes."""
+    def changed_state(self) -> dict[Value, Stage]:
+        """The leaves of the untrained state that a stage changes, with that stage."""
         return {value: stage for stage in self.stages for value in stage.changed}
 
     @functools.cached_property
-    def elements(self) -> dict[Value, None]:
+    def element_leaves(self) -> dict[Value, None]:
         """The leaves of the infeed's element."""
         return dict.fromkeys(jax.tree.leaves(self.element))
 
     @functools.cached_property
-    def given(self) -> list[Value]:
-        """What the pipeline is given: variables, inputs, untrained state."""
-        return [*self.variables, *self.inputs, *self.untrained]
+    def input_values(self) -> list[Value]:
+        """The values that the pipeline is given: variables, inputs, untrained state."""
+        return [*self.variables, *self.inputs, *self.untrained_state]
 
     @functools.cached_property
     def constants(self) -> dict[Value, None]:
-        """What of it is the same for all micro-batches."""
-        return dict.fromkeys(value for value in self.given if value not in self.changed)
+        """The given values that are the same for all micro-batches."""
+        return dict.fromkeys(
+            value for value in self.input_values if value not in self.changed_state
+        )
 
     @functools.cached_property
     def output_leaves(self) -> list[Value]:
@@ -95,14 +97,14 @@ class Model:
         return jax.tree.leaves(self.outputs)
 
     @functools.cached_property
-    def sought(self) -> set[Value]:
-        """The values whose cotangents somebody computes: the loss, and what later stages read."""
+    def values_with_cotangents(self) -> set[Value]:
+        """The values whose cotangents are computed: the loss, and what later stages read."""
         read = {v for stage in self.stages for v in stage.operands if v.trainable}
         return read if self.loss is None else {*read, self.loss}
 
     @functools.cached_property
     def weight_storage(self) -> ops.Storage:
-        """Where the variables wait between tasks."""
+        """The storage of the variables between tasks."""
         request = self.request
         sharded = request.replicated_weight_sharding
         if sharded is None:
@@ -112,15 +114,15 @@ class Model:
     # --- queues -----------------------------------------------------------------------------------
 
     def next_element(self) -> Arrays:
-        """Takes an element, inside the first task."""
+        """Takes an element from the infeed, inside the first task."""
         queue = self.request.infeed_queue
         if queue is None:
             return {}
         arrays = jax.tree.leaves(queue.next_element(None))
-        return dict(zip(self.elements, arrays, strict=True))
+        return dict(zip(self.element_leaves, arrays, strict=True))
 
-    def sent(self) -> Pytree:
-        """What goes to the outfeed: a pytree of `Value`s."""
+    def values_to_send(self) -> Pytree:
+        """Returns the values that go to the outfeed, as a pytree."""
         if self.request.outfeed_loss:
             return self.loss
         mask = self.request.outfeed_mask or [False] * len(self.outputs)
@@ -128,20 +130,20 @@ class Model:
 
     @functools.cached_property
     def sent_leaves(self) -> list[Value]:
-        """The same, flat; nothing without an outfeed."""
-        return [] if self.request.outfeed_queue is None else jax.tree.leaves(self.sent())
+        """The values that go to the outfeed, as a list; empty without an outfeed."""
+        return [] if self.request.outfeed_queue is None else jax.tree.leaves(self.values_to_send())
 
-    def enqueue(self, arrays: Sequence[jax.Array]) -> None:
-        """Sends arrays in the place of what goes to the outfeed."""
+    def enqueue_arrays(self, arrays: Sequence[jax.Array]) -> None:
+        """Sends arrays to the outfeed, in the structure of its values."""
         queue = self.request.outfeed_queue
         if queue is not None:
-            queue.enqueue(jax.tree.unflatten(jax.tree.structure(self.sent()), arrays))
+            queue.enqueue(jax.tree.unflatten(jax.tree.structure(self.values_to_send()), arrays))
 
     # --- gradients --------------------------------------------------------------------------------
 
     @functools.cached_property
-    def owners(self) -> dict[Value, int]:
-        """For every trainable variable that is read, the stage that adds to its accumulator.
+    def owner_stages(self) -> dict[Value, int]:
+        """The stage that accumulates the gradients of each trainable variable that is read.
 
         It is the first one: its backward task is the last to know a gradient.
         """
@@ -152,50 +154,52 @@ class Model:
                     owners.setdefault(value, stage.number)
         return owners
 
-    def optimizer(self, leaves: Sequence[jax.Array]) -> OptimizerFunctionOutput:
-        """What the optimizer function gives for the last stage's outputs, given flat."""
+    def call_optimizer_on_leaves(self, leaves: Sequence[jax.Array]) -> OptimizerFunctionOutput:
+        """Calls the optimizer function on the last stage's outputs, given flat."""
         outputs = jax.tree.structure(self.outputs)
-        return self.request.optimizer(*jax.tree.unflatten(outputs, leaves))
+        return self.request.call_optimizer_function(*jax.tree.unflatten(outputs, leaves))
 
     @functools.cached_property
-    def maps(self) -> bool:
-        """Whether the optimizer maps the gradients of each micro-batch."""
-        return self.request.training and maps_gradients(self.sample_optimizer.opt)
+    def maps_micro_batch_gradients(self) -> bool:
+        """True if the optimizer maps the gradients of each micro-batch."""
+        return self.request.is_training and maps_gradients(self.sample_optimizer.opt)
 
     @property
     def keeps_replicas_equal(self) -> bool:
-        """Whether all replicas have the same variables for ever, as far as one can see."""
-        return not self.request.training or averages(self.sample_optimizer.opt)
+        """True if the replicas' variables stay equal, as far as the optimizer shows."""
+        return not self.request.is_training or combines_replica_gradients(self.sample_optimizer.opt)
 
     @functools.cached_property
     def sample_optimizer(self) -> OptimizerFunctionOutput:
-        """What the optimizer function returns; good for all but the arrays in it."""
-        made: list[OptimizerFunctionOutput] = []
+        """The optimizer function's result on tracers: valid but for the arrays in it."""
+        optimizer_outputs: list[OptimizerFunctionOutput] = []
 
-        def function(*leaves: jax.Array) -> None:
-            made.append(self.optimizer(leaves))
+        def record_optimizer(*leaves: jax.Array) -> None:
+            optimizer_outputs.append(self.call_optimizer_on_leaves(leaves))
 
-        jax.eval_shape(function, *(v.aval for v in self.output_leaves))
-        return made[0]
+        jax.eval_shape(record_optimizer, *(v.aval for v in self.output_leaves))
+        return optimizer_outputs[0]
 
 
-def mapped_by(output: OptimizerFunctionOutput, gradients: Pytree, variables: Pytree) -> Pytree:
-    """The first moment of an optimizer's step, on gradients in the structure of the variables."""
+def compute_mapped_gradients(
+    output: OptimizerFunctionOutput, gradients: Pytree, variables: Pytree
+) -> Pytree:
+    """Runs an optimizer's `compute_gradients` on gradients in the structure of the variables."""
     args, kwargs = output.compute_gradients_args, output.compute_gradients_kwargs
     return compute_gradients(output.opt, gradients, variables, *args, **kwargs)
 
 
-def updated_by(
+def apply_update(
     output: OptimizerFunctionOutput, gradients: Pytree, state: Pytree, variables: optax.Params
 ) -> tuple[optax.Params, Pytree]:
-    """The second moment: new variables, and the optimizer's new state."""
+    """Runs an optimizer's `apply_gradients`; returns new variables and a new state."""
     args, kwargs = output.apply_gradients_args, output.apply_gradients_kwargs
     updates, state = apply_gradients(output.opt, gradients, state, variables, *args, **kwargs)
     return apply_updates(variables, updates), state
 
 
-def averages(opt: optax.GradientTransformation) -> bool:
-    """Whether an optimizer averages gradients over the replicas, or adds them up."""
+def combines_replica_gradients(opt: optax.GradientTransformation) -> bool:
+    """Returns whether an optimizer averages or sums gradients over the replicas."""
     while isinstance(opt, IpuOptimizer):
         if isinstance(opt, CrossReplicaOptimizer | SummingOptimizer):
             return True
@@ -218,8 +222,8 @@ def trace_model(
       PipelineError: stages that do not fit together, share a variable across IPUs, or whose last
         outputs have nowhere to go.
     """
-    tree = jax.tree.map(_variable, variables)
-    first, found = jax.tree.map(lambda x: Value(jax.typeof(x)), (inputs, state))
+    tree = jax.tree.map(_make_variable, variables)
+    first, state_values = jax.tree.map(lambda x: Value(jax.typeof(x)), (inputs, state))
     element = Arguments((), {})
     if request.infeed_queue is not None:
         args, kwargs = request.infeed_queue.arguments()
@@ -227,15 +231,19 @@ def trace_model(
     arguments = Arguments((*first, *element.args), element.kwargs)
     stages: list[Stage] = []
     loss: Value | None = None
-    left = found
+    current_state = state_values
     for number, parts in enumerate(request.stages):
         last = number + 1 == len(request.stages)
-        optimizer = request.optimizer if last and request.training else None
-        stage, outputs, left, loss = trace_stage(number, parts, tree, left, arguments, optimizer)
+        optimizer = request.call_optimizer_function if last and request.is_training else None
+        stage, outputs, current_state, loss = trace_stage(
+            number, parts, tree, current_state, arguments, optimizer
+        )
         stages.append(stage)
         arguments = Arguments(tuple(outputs), {})
     inputs_flat = tuple(jax.tree.leaves(first))
-    model = Model(request, tree, found, inputs_flat, element, tuple(stages), arguments.args, loss)
+    model = Model(
+        request, tree, state_values, inputs_flat, element, tuple(stages), arguments.args, loss
+    )
     _check_outputs(model)
     _check_changed(model)
     _check_shared(model)
@@ -243,12 +251,12 @@ def trace_model(
     return model
 
 
-def _variable(leaf: jax.Array) -> Value:
+def _make_variable(leaf: jax.Array) -> Value:
     aval = jax.typeof(leaf)
     return Value(aval, trainable=is_trained(aval))
 
 
-def _named(tree: Pytree, root: str) -> dict[Value, str]:
+def _leaf_names(tree: Pytree, root: str) -> dict[Value, str]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {value: jax.tree_util.keystr(path) or root for path, value in leaves}
 
@@ -260,7 +268,7 @@ def _check_outputs(model: Model) -> None:
             f"outfeed_mask has {len(mask)} entries, and the last stage {len(model.outputs)} "
             "outputs; the sizes need to match"
         )
-    if request.outfeed_queue is None and jax.tree.leaves(model.sent()):
+    if request.outfeed_queue is None and jax.tree.leaves(model.values_to_send()):
         last = request.stages[-1][-1]
         raise PipelineError(
             f"the last computational stage (`{last.name}`) has tensor outputs, but there is no "
@@ -270,52 +278,55 @@ def _check_outputs(model: Model) -> None:
 
 
 def _check_changed(model: Model) -> None:
-    """Only one stage changes a leaf of the state, and those in front of it do not read it.
+    """Raises an error if two stages change one leaf of the state, or an earlier one reads it.
 
     In a pipeline they work on the next micro-batches before it has done so.
     """
-    made: dict[Value, tuple[str, Stage]] = {}
+    changed_by: dict[Value, tuple[str, Stage]] = {}
     for stage in model.stages:
-        for before, after in stage.changed.items():
-            if before in made:
-                name, other = made[before]
+        for old_value, new_value in stage.changed.items():
+            if old_value in changed_by:
+                name, first_stage = changed_by[old_value]
                 raise PipelineError(
-                    f"state {name} is changed by {_described(other)} and by {_described(stage)}: "
+                    f"state {name} is changed by {_describe_stage(first_stage)} and by {_describe_stage(stage)}: "
                     "the first would have to wait for what the second makes of each micro-batch",
                     fix="give each stage leaves of its own to change",
                 )
-            made[after] = model.untrained[before], stage
+            changed_by[new_value] = model.untrained_state[old_value], stage
     for stage in model.stages:
         for value in stage.operands:
-            changes = model.changed.get(value, stage)
+            changes = model.changed_state.get(value, stage)
             if changes is not stage:
                 raise PipelineError(
-                    f"state {model.untrained[value]} is read by {_described(stage)} and changed by "
-                    f"{_described(changes)}, which comes later: the next micro-batch is read "
+                    f"state {model.untrained_state[value]} is read by {_describe_stage(stage)} and changed by "
+                    f"{_describe_stage(changes)}, which comes later: the next micro-batch is read "
                     "before that has happened",
                     fix="let the first stage that reads a leaf change it; later ones see what it "
                     "made",
                 )
 
 
-def _described(stage: Stage) -> str:
+def _describe_stage(stage: Stage) -> str:
     return f"stage {stage.number} (`{stage.parts[0].name}`)"
 
 
 def _check_shared(model: Model) -> None:
-    """A variable lives on one IPU, so all stages that read it must be there."""
+    """Raises an error if stages on different IPUs read the same variable."""
     first: dict[Value, Stage] = {}
     names = {v: f"variable {name}" for v, name in model.variables.items()}
-    names |= {v: f"state {name}" for v, name in model.untrained.items()}
+    names |= {v: f"state {name}" for v, name in model.untrained_state.items()}
     for stage in model.stages:
         for value in stage.operands:
             if value not in names:
                 continue
-            other = first.setdefault(value, stage)
-            ipus, others = ({part.ipu for part in s.parts} for s in (stage, other))
-            if SPANS_ALL in ipus | others or ipus & others:
+            first_stage = first.setdefault(value, stage)
+            ipus, first_ipus = ({part.ipu for part in s.parts} for s in (stage, first_stage))
+            if SPANS_ALL in ipus | first_ipus or ipus & first_ipus:
                 continue  # of concurrent functions, placement says which one reads it
-            mapping = [min(others) if value in s.operands else _mapped(s) for s in model.stages]
+            mapping = [
+                min(first_ipus) if value in s.operands else _device_mapping_entry(s)
+                for s in model.stages
+            ]
             fix = f"device_mapping={mapping}"
             if all(entry == mapping[0] for entry in mapping):  # which is no pipeline any more
                 alone = mapping if len(mapping) <= 4 else f"[{mapping[0]}] * {len(mapping)}"
@@ -324,30 +335,32 @@ def _check_shared(model: Model) -> None:
                     f"nothing overlaps: device_mapping={alone}"
                 )
             raise PipelineError(
-                f"{names[value]} is read by stage {other.number} "
-                f"(`{other.parts[0].name}`) on IPU {min(others)} and by stage {stage.number} "
+                f"{names[value]} is read by stage {first_stage.number} "
+                f"(`{first_stage.parts[0].name}`) on IPU {min(first_ipus)} and by stage {stage.number} "
                 f"(`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a variable must "
                 "be on the same IPU",
                 fix=fix,
             )
 
 
-def _mapped(stage: Stage) -> int | list[int]:
-    """The entry of a stage in the device mapping."""
+def _device_mapping_entry(stage: Stage) -> int | list[int]:
+    """Returns the entry of a stage in the device mapping."""
     ipus = [part.ipu for part in stage.parts]
     return ipus if len(ipus) > 1 else ipus[0]
 
 
 def _check_loss(model: Model) -> None:
-    if not model.request.training:
+    if not model.request.is_training:
         return
     if not model.variables:
         raise PipelineError(
             "a training pipeline needs `variables`, the parameters to train, as a pytree"
         )
     output = model.sample_optimizer
-    if not model.maps and (output.compute_gradients_args or output.compute_gradients_kwargs):
-        mapped_by(output, {}, {})  # nothing takes them; this says so
+    if not model.maps_micro_batch_gradients and (
+        output.compute_gradients_args or output.compute_gradients_kwargs
+    ):
+        compute_mapped_gradients(output, {}, {})  # nothing takes them; this says so
     if model.loss is None or not model.loss.trainable:
         raise PipelineError(
             "the loss does not depend on any of the `variables`, so there is nothing to train",

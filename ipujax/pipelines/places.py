@@ -1,7 +1,7 @@
-"""Which stage each equation of a marked function belongs to.
+"""Assigns each equation, variable and value of a marked function to a pipeline stage.
 
-A mark says it, and what has none goes where its operands are. A variable (or a leaf of the state)
-lives where it is first read: its home is the first stage of a marked reader, if it has any.
+A marked equation is in its stage, others in that of their operands. A variable (or state leaf)
+lives in the stage that first reads it: the first stage of a marked reader, if there is one.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ Var = jaxpr.Var
 
 
 def current_stage() -> int | None:
-    """The stage that the marks around what is traced here and now say."""
-    return marks.read(jaxpr.current_name_stack()).stage
+    """Returns the stage that the marks around the code being traced give, or None."""
+    return marks.read_marks(jaxpr.current_name_stack()).stage
 
 
 def stage_scope(stage: int) -> str:
-    """The name of a `jax.named_scope` that marks what is traced in it with a stage."""
-    return marks.write(marks.STAGE, str(stage))
+    """Returns the name of a `jax.named_scope` that marks the code in it with a stage."""
+    return marks.write_mark(marks.STAGE, str(stage))
 
 
 def shard_scope(ipu: int) -> str:
     """The name of a `jax.named_scope` that places what is traced in it on an IPU."""
-    return marks.write(marks.SHARD, str(ipu))
+    return marks.write_mark(marks.SHARD, str(ipu))
 
 
-class Places:
+class StageAssignment:
     """The stages of a function's equations, variables and values.
 
     Args:
-      body: the function; what its results do not need is left out, and marks are on top.
+      body: the function, without unused equations and with its marks on top.
       elements: those of its arguments that are different for each micro-batch.
       count: the number of stages, where that is known; then a stage may be empty.
 
     Attributes:
       count: the number of stages.
       leaves: the other arguments: variables, and leaves of the state.
-      of: of each equation, by `id`; those that depend on constants alone have none.
-      homes: of variables and leaves of the state that somebody reads.
+      of: the stage of each equation by its `id`; equations on constants alone have none.
+      homes: the stage of each variable and leaf of the state that an equation reads.
 
     Raises:
       PipelineError: no marks, a stage without any, or stages that are not in order.
@@ -50,144 +50,150 @@ class Places:
 
     def __init__(self, body: jaxpr.Jaxpr, elements: Collection[Var], count: int | None = None):
         self._body, self.leaves = body, set(body.invars) - set(elements)
-        self._marks = {id(eqn): _marked(eqn) for eqn in body.eqns}
-        self.count = _counted(set(self._marks.values()) - {None}, count)
+        self._marks = {id(eqn): _stage_mark(eqn) for eqn in body.eqns}
+        self.count = _count_stages(set(self._marks.values()) - {None}, count)
         self.of: dict[int, int] = {}
         self.homes: dict[Var, int] = {}
         self._makers = {var: eqn for eqn in body.eqns for var in eqn.outvars}
         self._made = dict.fromkeys(elements, 0)
         for eqn in body.eqns:
             if (mark := self._marks[id(eqn)]) is not None:
-                self._place(eqn, mark)
-        self._find_homes()
-        self._latest = self._before_marks()
-        placed = -1
-        while placed < len(self.of):
-            placed = len(self.of)
-            self._place_after_operands()
-            self._place_before_readers()
-            self._find_homes()
-        self._place_rest()
-        self._delay()
+                self._assign_equation(eqn, mark)
+        self._assign_variables()
+        self._latest = self._latest_stages()
+        num_assigned = -1
+        while num_assigned < len(self.of):
+            num_assigned = len(self.of)
+            self._assign_by_operands()
+            self._assign_by_readers()
+            self._assign_variables()
+        self._assign_to_last_stage()
+        self._delay_element_equations()
 
-    def where(self, var: Var) -> int | None:
-        """The stage that makes a value, or that a variable lives in; None for neither."""
+    def stage_of_value(self, var: Var) -> int | None:
+        """Returns the stage that computes a value, or that a variable lives in, or None."""
         return self._made.get(var, self.homes.get(var))
 
     def is_marked(self, eqn: jaxpr.JaxprEqn) -> bool:
-        """Whether the user said where the equation belongs."""
+        """Returns whether the user marked the equation with a stage."""
         return self._marks[id(eqn)] is not None
 
-    def _before_marks(self) -> dict[int, int]:
-        """The stage in which marked readers need what an equation makes, at the latest."""
+    def _latest_stages(self) -> dict[int, int]:
+        """Returns for each equation the latest stage in which its marked readers need it."""
         latest: dict[int, int] = {}
         readers: dict[Var, int] = {}
         for eqn in reversed(self._body.eqns):
             stages = [readers[v] for v in eqn.outvars if v in readers]
             latest[id(eqn)] = self.of.get(id(eqn), min(stages, default=self.count - 1))
-            for var in pipelines.variables(eqn.invars):
+            for var in pipelines.unique_variables(eqn.invars):
                 readers[var] = min(latest[id(eqn)], readers.get(var, self.count))
         return latest
 
-    def _place_after_operands(self) -> None:
-        """Places what depends on something that has a place."""
+    def _assign_by_operands(self) -> None:
+        """Assigns equations with an assigned operand to a stage."""
         for eqn in self._body.eqns:
-            operands = pipelines.variables(eqn.invars)
+            operands = pipelines.unique_variables(eqn.invars)
             if id(eqn) not in self.of:
-                stages = [stage for v in operands if (stage := self.where(v)) is not None]
+                stages = [stage for v in operands if (stage := self.stage_of_value(v)) is not None]
                 if stages:
                     # A variable's home may be later than the value is needed; nothing else may.
-                    made = [self._made[v] for v in operands if v in self._made]
-                    self._place(eqn, min(max(stages), max([self._latest[id(eqn)], *made])))
+                    operand_stages = [self._made[v] for v in operands if v in self._made]
+                    self._assign_equation(
+                        eqn, min(max(stages), max([self._latest[id(eqn)], *operand_stages]))
+                    )
             elif self.is_marked(eqn):
-                self._check_order(eqn, operands)
+                self._check_operand_stages(eqn, operands)
 
-    def _place_before_readers(self) -> None:
-        """Places what depends on variables without a place, by those who need it."""
-        movable = pipelines.dependent(self._body.eqns, self.leaves)
+    def _assign_by_readers(self) -> None:
+        """Assigns equations on unassigned variables to the stage of their first reader."""
+        movable = pipelines.variables_depending_on(self._body.eqns, self.leaves)
         readers: dict[Var, int] = {}
         for eqn in reversed(self._body.eqns):
             stages = [readers[v] for v in eqn.outvars if v in readers]
             if id(eqn) not in self.of and stages and not movable.isdisjoint(eqn.outvars):
-                self._place(eqn, min(stages))
+                self._assign_equation(eqn, min(stages))
             if (stage := self.of.get(id(eqn))) is not None:
-                for var in pipelines.variables(eqn.invars):
+                for var in pipelines.unique_variables(eqn.invars):
                     readers[var] = min(stage, readers.get(var, stage))
 
-    def _find_homes(self) -> None:
-        """Lets variables live in the first stage that reads them."""
+    def _assign_variables(self) -> None:
+        """Assigns variables to the first stage that reads them."""
         for eqn in self._body.eqns:
             if (stage := self.of.get(id(eqn))) is not None:
-                for var in self.leaves.intersection(pipelines.variables(eqn.invars)):
+                for var in self.leaves.intersection(pipelines.unique_variables(eqn.invars)):
                     self.homes[var] = min(stage, self.homes.get(var, stage))
 
-    def _place_rest(self) -> None:
-        """Places what nothing says about, such as a counter: in the last stage, with the loss."""
-        movable = pipelines.dependent(self._body.eqns, self.leaves)
+    def _assign_to_last_stage(self) -> None:
+        """Assigns unconstrained equations, such as a counter's, to the last stage."""
+        movable = pipelines.variables_depending_on(self._body.eqns, self.leaves)
         for eqn in self._body.eqns:
             if id(eqn) not in self.of and (eqn.effects or not movable.isdisjoint(eqn.outvars)):
-                self._place(eqn, self.count - 1)
-        self._find_homes()
+                self._assign_equation(eqn, self.count - 1)
+        self._assign_variables()
 
-    def _delay(self) -> None:
-        """Moves what is made of elements alone, such as one-hot labels, to where it is first read.
+    def _delay_element_equations(self) -> None:
+        """Moves equations on elements alone, such as one-hot labels, to their first reader's stage.
 
-        It stays where it is if it is smaller than what it is made of.
+        An equation stays where it is if its results are smaller than its operands.
         """
         anchors = [v for e in self._body.eqns if self.is_marked(e) or e.effects for v in e.outvars]
-        fixed = pipelines.dependent(self._body.eqns, self.leaves.union(anchors))
-        readers = dict.fromkeys(pipelines.variables(self._body.outvars), 0)
+        fixed = pipelines.variables_depending_on(self._body.eqns, self.leaves.union(anchors))
+        readers = dict.fromkeys(pipelines.unique_variables(self._body.outvars), 0)
         for eqn in reversed(self._body.eqns):
             if id(eqn) not in self.of:
                 continue
-            made_of, made = (
-                pipelines.variables(eqn.invars),
+            inputs_read, outputs_read = (
+                pipelines.unique_variables(eqn.invars),
                 [v for v in eqn.outvars if v in readers],
             )
             if (
                 fixed.isdisjoint(eqn.outvars)
                 and not eqn.effects
-                and _bytes(made) >= _bytes(made_of)
+                and _total_bytes(outputs_read) >= _total_bytes(inputs_read)
             ):
-                self._place(eqn, max(self.of[id(eqn)], min(readers[v] for v in made)))
-            for var in made_of:
+                self._assign_equation(
+                    eqn, max(self.of[id(eqn)], min(readers[v] for v in outputs_read))
+                )
+            for var in inputs_read:
                 readers[var] = min(self.of[id(eqn)], readers.get(var, self.count))
 
-    def _place(self, eqn: jaxpr.JaxprEqn, stage: int) -> None:
+    def _assign_equation(self, eqn: jaxpr.JaxprEqn, stage: int) -> None:
         self.of[id(eqn)] = stage
         self._made.update(dict.fromkeys(eqn.outvars, stage))
 
-    def _check_order(self, eqn: jaxpr.JaxprEqn, operands: Sequence[Var]) -> None:
-        """No marked equation may need what a later stage makes."""
+    def _check_operand_stages(self, eqn: jaxpr.JaxprEqn, operands: Sequence[Var]) -> None:
+        """Raises an error if a marked equation needs a value of a later stage."""
         stage = self.of[id(eqn)]
         for var in operands:
             if (later := self._made.get(var, 0)) > stage:
                 raise PipelineError(
-                    f"the stages are not in order: `{_scope(eqn)}` is in stage {stage}, and needs "
-                    f"what `{_scope(self._cause(var, later))}` computes in stage {later}",
+                    f"the stages are not in order: `{_scope_name(eqn)}` is in stage {stage}, and needs "
+                    f"what `{_scope_name(self._find_marked_cause(var, later))}` computes in stage {later}",
                     where=jaxpr.user_line(eqn),
                     fix="give what comes later in the model the same stage or a later one",
                 )
 
-    def _cause(self, var: Var, stage: int) -> jaxpr.JaxprEqn:
-        """The marked equation because of which a value is in its stage."""
+    def _find_marked_cause(self, var: Var, stage: int) -> jaxpr.JaxprEqn:
+        """Finds the marked equation that put a value into its stage."""
         eqn = self._makers[var]
         while not self.is_marked(eqn):
-            operands = pipelines.variables(eqn.invars)
-            made = [v for v in operands if v in self._makers and self.where(v) == stage]
-            if not made:
+            operands = pipelines.unique_variables(eqn.invars)
+            same_stage_operands = [
+                v for v in operands if v in self._makers and self.stage_of_value(v) == stage
+            ]
+            if not same_stage_operands:
                 break  # the home of a variable is the reason
-            eqn = self._makers[made[0]]
+            eqn = self._makers[same_stage_operands[0]]
         return eqn
 
 
-def _marked(eqn: jaxpr.JaxprEqn) -> int | None:
-    """The stage that an equation is marked with."""
-    stages = pipelines.marked_stages(eqn)
+def _stage_mark(eqn: jaxpr.JaxprEqn) -> int | None:
+    """Returns the stage that an equation is marked with, or None."""
+    stages = pipelines.stages_in_marks(eqn)
     if len(stages) > 1:
         raise PipelineError(
-            f"`{_scope(eqn)}` is one operation ({eqn.primitive.name}) of the stages "
-            f"{_listed(stages)}, so that it cannot be cut",
+            f"`{_scope_name(eqn)}` is one operation ({eqn.primitive.name}) of the stages "
+            f"{_join_stages(stages)}, so that it cannot be cut",
             where=jaxpr.user_line(eqn),
             fix="let loops, conditionals, jax.checkpoint and functions with a derivative of their "
             "own be in one stage each",
@@ -195,8 +201,8 @@ def _marked(eqn: jaxpr.JaxprEqn) -> int | None:
     return next(iter(stages), None)
 
 
-def _counted(marked: set[Any], count: int | None) -> int:
-    """The number of stages."""
+def _count_stages(marked: set[Any], count: int | None) -> int:
+    """Returns the number of stages, and checks that each has a mark."""
     if not marked and count is None:
         raise PipelineError(
             "nothing in the function says which stage it is in, so that it cannot be cut",
@@ -213,21 +219,21 @@ def _counted(marked: set[Any], count: int | None) -> int:
         )
     if missing:
         raise PipelineError(
-            f"nothing that the results need is in stage {_listed(missing)}, and the highest stage "
+            f"nothing that the results need is in stage {_join_stages(missing)}, and the highest stage "
             f"is {highest}",
             fix=f"let each of the stages 0 to {highest} compute something",
         )
     return highest + 1
 
 
-def _bytes(values: Iterable[Var]) -> int:
+def _total_bytes(values: Iterable[Var]) -> int:
     return sum(size_in_bytes(v.aval) for v in values)
 
 
-def _listed(stages: Iterable[int]) -> str:
+def _join_stages(stages: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(stages)))
 
 
-def _scope(eqn: jaxpr.JaxprEqn) -> str:
-    """What the user calls the equation's part of the model."""
-    return marks.scope(jaxpr.name_stack(eqn)) or eqn.primitive.name
+def _scope_name(eqn: jaxpr.JaxprEqn) -> str:
+    """Returns the user's named scope of an equation, or the name of its primitive."""
+    return marks.innermost_user_scope(jaxpr.name_stack(eqn)) or eqn.primitive.name

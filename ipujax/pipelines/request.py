@@ -1,4 +1,4 @@
-"""What a pipeline is asked to do, in frozen data that fits together."""
+"""The validated arguments of a pipeline, as frozen data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from ipujax.distribution.summation import Summation
-from ipujax.distribution.summation import current as current_summation
+from ipujax.distribution.summation import get_current_summation as current_summation
 from ipujax.errors import PipelineError, PipelineNotImplementedError, PipelineTypeError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipujax.optimizers.accumulation import dtype_chooser, storage_of
+from ipujax.optimizers.accumulation import choose_state_storage, make_dtype_chooser
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
 from ipujax.pipelines import values
 from ipujax.pipelines.arguments import (
@@ -47,11 +47,11 @@ _SCHEDULES = {
 
 @dc.dataclass(frozen=True, kw_only=True, eq=False)
 class PipelineRequest:
-    """What `pipelining_ops.pipeline` is asked for, but for the arrays; to be run by `run_pipeline`.
+    """The arguments of `pipelining_ops.pipeline` but for its arrays.
 
     Attributes: as the arguments of `pipelining_ops.pipeline`, and
       origin: the user's line, for messages.
-      summation: of the gradients of several workers; that of the strategy in force.
+      summation: the sum of the gradients of several workers that the current strategy asks for.
 
     Raises:
       PipelineError: (a `ValueError`) arguments that contradict one another.
@@ -92,17 +92,17 @@ class PipelineRequest:
     summation: Summation | None = dc.field(default_factory=current_summation)
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {"outfeed_mask": values.mask(self.outfeed_mask)}
+        checked: dict[str, object] = {"outfeed_mask": values.check_outfeed_mask(self.outfeed_mask)}
         for name in (field.name for field in dc.fields(self) if field.type == "Flag"):
-            checked[name] = check.optional_flag(getattr(self, name), name)
+            checked[name] = check.require_optional_flag(getattr(self, name), name)
         for name in ("batch_serialization_iterations", "repeat_count"):
-            checked[name] = check.integer(getattr(self, name), name, 1)
+            checked[name] = check.require_integer(getattr(self, name), name, 1)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        check.instance(self.infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
-        check.instance(self.outfeed_queue, IPUOutfeedQueue, "outfeed_queue", optional=True)
-        check.instance(self.name, str, "name", optional=True)
-        check.function(self.optimizer_function, "optimizer_function", optional=True)
+        check.require_instance(self.infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
+        check.require_instance(self.outfeed_queue, IPUOutfeedQueue, "outfeed_queue", optional=True)
+        check.require_instance(self.name, str, "name", optional=True)
+        check.require_function(self.optimizer_function, "optimizer_function", optional=True)
         for name, member in vars(PipelineRequest).items():
             if isinstance(member, functools.cached_property):
                 getattr(self, name)  # which raises if what it is made of does not fit together
@@ -112,16 +112,18 @@ class PipelineRequest:
     # --- stages -----------------------------------------------------------------------------------
 
     @property
-    def training(self) -> bool:
-        """Whether there is a backward pass."""
+    def is_training(self) -> bool:
+        """True if the pipeline has a backward pass."""
         return self.optimizer_function is not None
 
     @functools.cached_property
     def stages(self) -> tuple[tuple[Part, ...], ...]:
         """The functions of each stage, with their IPUs."""
-        groups = _functions(self.computational_stages)
-        ipus = _ipus(self, [len(group) for group in groups])
-        pairs = (zip(*each, strict=True) for each in zip(groups, ipus, strict=True))
+        groups = _check_stage_functions(self.computational_stages)
+        ipus = _check_device_mapping(self, [len(group) for group in groups])
+        pairs = (
+            zip(*group_and_ipus, strict=True) for group_and_ipus in zip(groups, ipus, strict=True)
+        )
         return tuple(tuple(Part(function, ipu) for function, ipu in pair) for pair in pairs)
 
     @property
@@ -132,23 +134,23 @@ class PipelineRequest:
         )
 
     @functools.cached_property
-    def options(self) -> dict[pipelines.Kind, tuple[pipelines.Options, ...]]:
+    def options(self) -> dict[pipelines.TaskRole, tuple[pipelines.Options, ...]]:
         """The Poplar options of each stage's tasks, and of the weight update."""
         by_kind = {
-            pipelines.Kind.FORWARD: "forward_propagation_stages_poplar_options",
-            pipelines.Kind.BACKWARD: "backward_propagation_stages_poplar_options",
+            pipelines.TaskRole.FORWARD: "forward_propagation_stages_poplar_options",
+            pipelines.TaskRole.BACKWARD: "backward_propagation_stages_poplar_options",
         }
         count = len(self.stages)
-        of_tasks = {k: _stage_options(getattr(self, n), n, count) for k, n in by_kind.items()}
-        update = _one_option(self.weight_update_poplar_options, "weight_update_poplar_options")
-        return {**of_tasks, pipelines.Kind.UPDATE: (update,)}
+        of_tasks = {k: _check_stage_options(getattr(self, n), n, count) for k, n in by_kind.items()}
+        update = _check_option(self.weight_update_poplar_options, "weight_update_poplar_options")
+        return {**of_tasks, pipelines.TaskRole.UPDATE: (update,)}
 
     # --- micro-batches ----------------------------------------------------------------------------
 
     @functools.cached_property
     def micro_batches(self) -> int:
-        """How many make up one weight update; in inference, one execution."""
-        count = values.micro_batches(self.gradient_accumulation_count)
+        """The number of micro-batches in one weight update; in inference, in one execution."""
+        count = values.check_accumulation_count(self.gradient_accumulation_count)
         return count * self.batch_serialization_iterations
 
     @property
@@ -160,11 +162,11 @@ class PipelineRequest:
 
     @functools.cached_property
     def schedule(self) -> schedules.Spec:
-        """What `schedules.build` takes."""
+        """The schedule in the form that `schedules.build` takes."""
         chosen, serial = self._chosen_schedule, self.batch_serialization_iterations
         if not isinstance(chosen, (PipelineSchedule, schedules.Schedule)) and not callable(chosen):
-            wanted = "a PipelineSchedule, a function or Schedule of ipujax.schedules"
-            raise check.other_than(wanted, chosen, "pipeline_schedule")
+            expected = "a PipelineSchedule, a function or Schedule of ipujax.schedules"
+            raise check.wrong_type_error(expected, chosen, "pipeline_schedule")
         if serial == 1:
             return _SCHEDULES[chosen] if isinstance(chosen, PipelineSchedule) else chosen
         if chosen is not PipelineSchedule.Sequential:
@@ -176,9 +178,9 @@ class PipelineRequest:
 
     @functools.cached_property
     def recomputation(self) -> pipelines.Recomputation:
-        """How activations are computed again."""
+        """The way in which activations are recomputed."""
         mode = self.recomputation_mode
-        check.instance(mode, RecomputationMode, "recomputation_mode", optional=True)
+        check.require_instance(mode, RecomputationMode, "recomputation_mode", optional=True)
         interleaved = mode is RecomputationMode.RecomputeAndBackpropagateInterleaved
         if mode in (None, RecomputationMode.Auto):
             interleaved = self._chosen_schedule is PipelineSchedule.Sequential
@@ -187,17 +189,20 @@ class PipelineRequest:
 
     # --- the weight update ------------------------------------------------------------------------
 
-    def optimizer(self, *outputs: Pytree) -> OptimizerFunctionOutput:
-        """What the optimizer function gives for the last stage's outputs.
+    def call_optimizer_function(self, *outputs: Pytree) -> OptimizerFunctionOutput:
+        """Calls the optimizer function on the last stage's outputs.
 
         Raises:
           PipelineTypeError: (a `TypeError`) it gives something else.
         """
         if self.optimizer_function is None:
             raise PipelineError("an inference pipeline has no optimizer")
-        what, wanted = "what optimizer_function returns", "an OptimizerFunctionOutput(opt, loss)"
-        output = check.instance(
-            self.optimizer_function(*outputs), OptimizerFunctionOutput, what, wanted
+        result_name, expected = (
+            "what optimizer_function returns",
+            "an OptimizerFunctionOutput(opt, loss)",
+        )
+        output = check.require_instance(
+            self.optimizer_function(*outputs), OptimizerFunctionOutput, result_name, expected
         )
         if self.summation is None:
             return output
@@ -207,48 +212,50 @@ class PipelineRequest:
 
     @functools.cached_property
     def reduction(self) -> GradientAccumulationReductionMethod:
-        """How the gradients of micro-batches become one."""
+        """The way in which the gradients of micro-batches are combined."""
         return parse_reduction_method(self.reduction_method)
 
     @functools.cached_property
     def accumulation_dtype(self) -> DtypeOf:
-        """From a variable to the dtype of its accumulator."""
+        """The function from a variable to the dtype of its accumulator."""
         dtype, name = self.gradient_accumulation_dtype, "gradient_accumulation_dtype"
-        return dtype_chooser(dtype, name, jnp.inexact, PipelineTypeError)
+        return make_dtype_chooser(dtype, name, jnp.inexact, PipelineTypeError)
 
     @functools.cached_property
     def outfeed_dtype(self) -> DtypeOf:
-        """From an output to the dtype of its sum."""
+        """The function from an output to the dtype of its sum."""
         dtype, name = self.accumulate_outfeed_dtype, "accumulate_outfeed_dtype"
-        return dtype_chooser(dtype, name, jnp.number, PipelineTypeError)
+        return make_dtype_chooser(dtype, name, jnp.number, PipelineTypeError)
 
     @functools.cached_property
     def state_storage(self) -> ops.Storage:
-        """Where the optimizer's state waits between updates."""
+        """The storage of the optimizer's state between updates."""
         sharded = bool(self.replicated_optimizer_state_sharding)
-        return storage_of(self.offload_weight_update_variables, sharded, PipelineError)
+        return choose_state_storage(self.offload_weight_update_variables, sharded, PipelineError)
 
     @property
     def accumulator_storage(self) -> ops.Storage:
-        """Where accumulated gradients wait between tasks."""
+        """The storage of accumulated gradients between tasks."""
         return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers), what="sums")
 
 
-def _functions(computational_stages: Sequence[Any]) -> list[list[StageFunction]]:
-    """The functions of each stage."""
-    stages = check.sequence(computational_stages, "computational_stages", "functions")
+def _check_stage_functions(computational_stages: Sequence[Any]) -> list[list[StageFunction]]:
+    """Returns the functions of each stage."""
+    stages = check.require_sequence(computational_stages, "computational_stages", "functions")
     groups = [list(s) if isinstance(s, (list, tuple)) else [s] for s in stages]
     if len(groups) < 2:
         raise PipelineError(f"a pipeline needs at least 2 computational stages, not {len(groups)}")
     for number, group in enumerate(groups):
         if not group or not all(map(callable, group)):
-            wanted = "a function, or a list of functions that run concurrently"
-            raise check.other_than(wanted, stages[number], f"computational_stages[{number}]")
+            expected = "a function, or a list of functions that run concurrently"
+            raise check.wrong_type_error(
+                expected, stages[number], f"computational_stages[{number}]"
+            )
     return groups
 
 
-def _ipus(request: PipelineRequest, sizes: Sequence[int]) -> list[list[int]]:
-    """The IPU of each function of each stage; the stages have as many functions as `sizes` says."""
+def _check_device_mapping(request: PipelineRequest, sizes: Sequence[int]) -> list[list[int]]:
+    """Returns the IPU of each function of each stage; `sizes` are their numbers of functions."""
     mapping, serial = request.device_mapping, request.batch_serialization_iterations > 1
     if mapping is None:
         numbers = iter(range(sum(sizes)))
@@ -272,7 +279,7 @@ def _ipus(request: PipelineRequest, sizes: Sequence[int]) -> list[list[int]]:
                 f"which {'is a list of ' + str(size) if concurrent else 'is one'} "
                 f"function{'s' * (size > 1)}"
             )
-        ipus.append([_ipu(ipu, number) for ipu in several])
+        ipus.append([_check_ipu_number(ipu, number) for ipu in several])
         if len(set(several)) < size:
             raise PipelineError(
                 f"device_mapping[{number}]={entry!r}: concurrent functions need an IPU each"
@@ -285,33 +292,33 @@ def _ipus(request: PipelineRequest, sizes: Sequence[int]) -> list[list[int]]:
     return ipus
 
 
-def _ipu(entry: Any, number: int) -> int:
-    what = f"device_mapping[{number}]"
-    ipu = check.integer(entry, what)
+def _check_ipu_number(entry: Any, number: int) -> int:
+    argument = f"device_mapping[{number}]"
+    ipu = check.require_integer(entry, argument)
     if ipu < SPANS_ALL:
-        wanted = f"the number of an IPU, or {SPANS_ALL} for a stage that spans all of them"
-        raise check.other_than(wanted, entry, what)
+        expected = f"the number of an IPU, or {SPANS_ALL} for a stage that spans all of them"
+        raise check.wrong_type_error(expected, entry, argument)
     return ipu
 
 
-def _stage_options(options: object, name: str, stages: int) -> tuple[pipelines.Options, ...]:
+def _check_stage_options(options: object, name: str, stages: int) -> tuple[pipelines.Options, ...]:
     if options is None:
         return ((),) * stages
-    entries = check.sequence(options, name)
+    entries = check.require_sequence(options, name)
     if len(entries) != stages:
         raise PipelineError(f"{name} has {len(entries)} entries for {stages} computational stages")
-    return tuple(_one_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
+    return tuple(_check_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
 
 
-def _one_option(option: object, name: str) -> pipelines.Options:
-    check.instance(option, PipelineStageOptions, name, optional=True)
+def _check_option(option: object, name: str) -> pipelines.Options:
+    check.require_instance(option, PipelineStageOptions, name, optional=True)
     return option.as_marks if isinstance(option, PipelineStageOptions) else ()
 
 
 def _check_outfeed(request: PipelineRequest) -> None:
     loss, mask, queue = request.outfeed_loss, request.outfeed_mask, request.outfeed_queue
     for name, value in (("outfeed_loss", loss), ("outfeed_mask", mask)):
-        if value and not request.training:
+        if value and not request.is_training:
             raise PipelineError(f"{name} needs an optimizer_function, which defines the loss")
     if loss and mask:
         raise PipelineError("only one of outfeed_loss and outfeed_mask may be set")

@@ -1,9 +1,9 @@
-"""A schedule that holds for all pipelines traced within a `with`, whatever they ask for.
+"""A context that sets the schedule of all pipelines traced in it, whatever they ask for.
 
     with schedule_override(schedules.gpipe):
         lowered = ipu.compile(step).lower(*args)
 
-JAX's own caches know of it, so a pipeline inside a function that was jitted before is traced anew.
+It is part of the keys of JAX's caches, so a pipeline in a jitted function is traced again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces the stages of a pipeline, and finds out what each of them reads and makes.
+"""Traces the stages of a pipeline, and finds the values that each of them reads and computes.
 
 Values between stages are symbols here (`Value`): a value that a stage only passes on keeps its
 symbol, so nothing is computed, stashed or differentiated for it. A variable that is passed on to
@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ipujax.checks.arguments import as_list, misfit
+from ipujax.checks.arguments import as_list, find_signature_mismatch
 from ipujax.checks.iterators import watch_iterators
 from ipujax.errors import PipelineError
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
-from ipujax.pipelines.state import StageOutput, changes, leaf_name, with_changes
+from ipujax.pipelines.state import StageOutput, find_changed_leaves, leaf_name, replace_leaves
 from lowering import jaxpr, line_of_file, marks, ops, pipelines
 
 Pytree = object
@@ -32,7 +32,7 @@ Aval = jaxpr.ShapedArray | jax.ShapeDtypeStruct
 """The shape and dtype of an array, known before there is one."""
 
 SPANS_ALL = -1
-"""In a device mapping: the stage runs on all IPUs, and its own shards say where."""
+"""In a device mapping: the stage spans all IPUs, and its own shard scopes place its operations."""
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class Value:
     aval: Aval
     stage: int = -1
     trainable: bool = False
-    storage: ops.Storage = ops.HERE
+    storage: ops.Storage = ops.ON_TILES
 
 
 @dc.dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Part:
         return getattr(self.function, "__name__", repr(self.function))
 
     def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
-        """The scope that places what is traced inside."""
+        """Returns the scope that places what is traced in it on the IPU of the part."""
         if self.ipu == SPANS_ALL:
             return contextlib.nullcontext()
-        return jax.named_scope(marks.write(marks.SHARD, str(self.ipu)))
+        return jax.named_scope(marks.write_mark(marks.SHARD, str(self.ipu)))
 
 
 @dc.dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Stage:
       number: counting from 0.
       parts: its functions.
       closed: operands -> results, flat; only what it computes itself.
-      operands: what it reads.
-      results: what it computes.
+      operands: the values that it reads.
+      results: the values that it computes.
       changed: leaves of the untrained state: as the stage finds them -> as it leaves them.
     """
 
@@ -92,25 +92,25 @@ class Stage:
     changed: dict[Value, Value]
 
     def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
-        """The scope of what is done for the stage as a whole."""
+        """Returns the scope that places what is done for the stage as a whole."""
         return self.parts[-1].on_its_ipu()
 
 
 class Arguments(NamedTuple):
-    """What a stage is called with after variables and state: arrays, or `Value`s for them."""
+    """The arguments of a stage after variables and state: arrays, or `Value`s."""
 
     args: tuple[Pytree, ...]
     kwargs: dict[str, Pytree]
 
 
 class TracedStage(NamedTuple):
-    """A stage, and what it gives: pytrees of `Value`s.
+    """A traced stage with its outputs, state and loss as pytrees of `Value`s.
 
     Attributes:
       stage: the stage.
-      outputs: of all its functions, one after the other.
+      outputs: the outputs of all its functions, one after the other.
       state: the untrained state after it.
-      loss: that of the last stage in training.
+      loss: the loss of the last stage, in training.
     """
 
     stage: Stage
@@ -143,35 +143,40 @@ def trace_stage(
     leaves, structure = jax.tree.flatten((variables, state, arguments))
     sources = list(dict.fromkeys(leaves))  # a stage may have given one value twice
     structures: list[object] = []  # JAX exports no type of theirs
-    places: list[int] = []
+    changed_leaves: list[int] = []
 
-    def whole(*flat: jax.Array) -> list[jax.Array]:
+    def call_flat_stage(*flat: jax.Array) -> list[jax.Array]:
         arrays = dict(zip(sources, flat, strict=True))
-        given = structure.unflatten([arrays[v] for v in leaves])
-        outputs, changed = call_stage(number, parts, *given)
+        stage_arguments = structure.unflatten([arrays[v] for v in leaves])
+        outputs, changed = call_stage(number, parts, *stage_arguments)
         outputs = jax.tree.map(jnp.asarray, outputs)
         results, outputs_structure = jax.tree.flatten(outputs)
         structures.append(outputs_structure)
-        places[:] = changed
+        changed_leaves[:] = changed
         if optimizer is not None:
             with parts[-1].on_its_ipu():
-                results.append(_scalar(optimizer(*outputs).loss))
+                results.append(_check_scalar_loss(optimizer(*outputs).loss))
         return [*results, *changed.values()]
 
-    closed = jaxpr.trace_flat(whole, [source.aval for source in sources])
+    closed = jaxpr.trace_flat(call_flat_stage, [source.aval for source in sources])
     _check_captures(number, parts, closed)
     _check_shards(number, parts, closed.jaxpr)
-    before = jax.tree.leaves(state)
+    old_state_leaves = jax.tree.leaves(state)
     handed_on = [] if optimizer is not None else jax.tree.leaves(variables)
-    handed_on += [value for value in before if value.stage < 0]
-    stage, values = _stage(
-        number, parts, closed, sources, frozenset(handed_on), [before[i] for i in places]
+    handed_on += [value for value in old_state_leaves if value.stage < 0]
+    stage, values = _reduce_stage(
+        number,
+        parts,
+        closed,
+        sources,
+        frozenset(handed_on),
+        [old_state_leaves[i] for i in changed_leaves],
     )
-    last = len(values) - len(places)
-    after = with_changes(state, dict(zip(places, values[last:], strict=True)))
+    last = len(values) - len(changed_leaves)
+    new_state = replace_leaves(state, dict(zip(changed_leaves, values[last:], strict=True)))
     results = values[:last]
     loss = results.pop() if optimizer is not None else None
-    return TracedStage(stage, jax.tree.unflatten(structures[-1], results), after, loss)
+    return TracedStage(stage, jax.tree.unflatten(structures[-1], results), new_state, loss)
 
 
 def call_stage(
@@ -189,24 +194,26 @@ def call_stage(
     changed: dict[int, jax.Array] = {}
     for part in parts:
         with part.on_its_ipu():
-            result = _called(number, part, (variables, state), arguments)
+            result = _call_part(number, part, (variables, state), arguments)
             if isinstance(result, StageOutput):
-                who = f"stage {number} (`{part.name}`)"
-                for place, leaf in changes(who, state, result.state).items():
-                    if place in changed:
-                        name = leaf_name(state, place)
+                stage_name = f"stage {number} (`{part.name}`)"
+                for leaf_number, leaf in find_changed_leaves(
+                    stage_name, state, result.state
+                ).items():
+                    if leaf_number in changed:
+                        name = leaf_name(state, leaf_number)
                         raise PipelineError(
                             f"two functions of stage {number} change state{name}",
-                            where=_defined(part.function),
+                            where=_definition_line(part.function),
                             fix="let one of them do it; they run at the same time",
                         )
-                    changed[place] = leaf
+                    changed[leaf_number] = leaf
                 result = result.outputs
             outputs += as_list(result)
     return outputs, changed
 
 
-def _stage(
+def _reduce_stage(
     number: int,
     parts: tuple[Part, ...],
     closed: jaxpr.ClosedJaxpr,
@@ -214,57 +221,61 @@ def _stage(
     handed_on: frozenset[Value],
     changed: Sequence[Value],
 ) -> tuple[Stage, list[Value]]:
-    """The stage reduced to what it computes, and the `Value` of each of its outputs.
+    """Reduces a stage to what it computes itself, and finds the `Value` of each of its outputs.
 
     The last outputs are what becomes of the state's leaves `changed`; what is `handed_on` is a new
     value for the next stage.
     """
-    inner = closed.jaxpr
-    source_of = dict(zip(inner.invars, sources, strict=True))
-    flowing = pipelines.dependent(inner.eqns, [v for v, s in source_of.items() if s.trainable])
-    known: dict[_Key, Value] = {v: s for v, s in source_of.items() if s not in handed_on}
+    body = closed.jaxpr
+    source_of = dict(zip(body.invars, sources, strict=True))
+    flowing = pipelines.variables_depending_on(
+        body.eqns, [v for v, s in source_of.items() if s.trainable]
+    )
+    value_of: dict[_Key, Value] = {v: s for v, s in source_of.items() if s not in handed_on}
     computed: list[jaxpr.Var | jaxpr.Literal] = []
-    untrained = len(inner.outvars) - len(changed)
-    for place, (atom, aval) in enumerate(zip(inner.outvars, closed.out_avals, strict=True)):
-        if _key(atom) in known:
+    untrained = len(body.outvars) - len(changed)
+    for number_of_output, (atom, aval) in enumerate(
+        zip(body.outvars, closed.out_avals, strict=True)
+    ):
+        if _atom_key(atom) in value_of:
             continue
-        has_gradient = jnp.issubdtype(aval.dtype, jnp.inexact) and place < untrained
+        has_gradient = jnp.issubdtype(aval.dtype, jnp.inexact) and number_of_output < untrained
         is_flowing = not isinstance(atom, jaxpr.Literal) and atom in flowing
-        known[_key(atom)] = Value(aval, stage=number, trainable=has_gradient and is_flowing)
+        value_of[_atom_key(atom)] = Value(aval, stage=number, trainable=has_gradient and is_flowing)
         computed.append(atom)
-    results = tuple(known[_key(atom)] for atom in computed)
-    reduced = jaxpr.ClosedJaxpr(jaxpr.with_eqns(inner, inner.eqns, computed), closed.consts)
-    pruned, reads = jaxpr.without_unused(reduced)
+    results = tuple(value_of[_atom_key(atom)] for atom in computed)
+    reduced = jaxpr.ClosedJaxpr(jaxpr.replace_equations(body, body.eqns, computed), closed.consts)
+    pruned, reads = jaxpr.prune_unused(reduced)
     operands = tuple(sources[i] for i in reads)
-    values = [known[_key(atom)] for atom in inner.outvars]
-    after = dict(zip(changed, values[untrained:], strict=True))
-    return Stage(number, parts, pruned, operands, results, after), values
+    values = [value_of[_atom_key(atom)] for atom in body.outvars]
+    changed_values = dict(zip(changed, values[untrained:], strict=True))
+    return Stage(number, parts, pruned, operands, results, changed_values), values
 
 
 _Key = jaxpr.Var | int
 
 
-def _key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
-    """What tells an atom of a jaxpr from others: equal literals are two."""
+def _atom_key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
+    """Returns a key that identifies an atom of a jaxpr: equal literals have different keys."""
     return id(atom) if isinstance(atom, jaxpr.Literal) else atom
 
 
 _LEAD = ("the variables", "the state")
 
 
-def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments) -> Pytree:
+def _call_part(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments) -> Pytree:
     args = (*(tree for tree in lead if tree is not None), *arguments.args)
-    if refusal := misfit(part.function, args, arguments.kwargs):
+    if refusal := find_signature_mismatch(part.function, args, arguments.kwargs):
         signature, mismatch = refusal
         names = [n for n, tree in zip(_LEAD, lead, strict=True) if tree is not None]
         first = f"{', '.join(names)}, then " if names else ""
-        before = f"what stage {number - 1} returns"
-        source = before if number else "`inputs` and the infeed's element"
+        previous_result = f"what stage {number - 1} returns"
+        source = previous_result if number else "`inputs` and the infeed's element"
         raise PipelineError(
             f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
-            f"  given: {first}{source}: {_listed(arguments)}\n"
+            f"  given: {first}{source}: {_describe_arguments(arguments)}\n"
             f"  takes: {part.name}{signature}",
-            where=_defined(part.function),
+            where=_definition_line(part.function),
             fix="let the stage take exactly that, in this order",
         )
     try:
@@ -272,34 +283,34 @@ def _called(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Argume
             return part.function(*args, **arguments.kwargs)
     except Exception as error:
         error.add_note(
-            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_listed(arguments)}"
+            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_describe_arguments(arguments)}"
         )
         raise
 
 
-def _listed(arguments: Arguments) -> str:
-    """Shapes and dtypes of arguments."""
-    named = (f"{k}={_described(v)}" for k, v in arguments.kwargs.items())
-    return f"({', '.join([*map(_described, arguments.args), *named])})"
+def _describe_arguments(arguments: Arguments) -> str:
+    """Returns the shapes and dtypes of a stage's arguments as a text."""
+    named = (f"{k}={_describe_argument(v)}" for k, v in arguments.kwargs.items())
+    return f"({', '.join([*map(_describe_argument, arguments.args), *named])})"
 
 
-def _described(tree: Pytree) -> str:
-    """Shapes and dtypes of an argument."""
+def _describe_argument(tree: Pytree) -> str:
+    """Returns the shapes and dtypes of one argument as a text."""
     shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
     return shapes if isinstance(shapes, str) else str(shapes).replace("'", "")
 
 
-def _defined(function: Callable[..., Pytree]) -> str:
+def _definition_line(function: Callable[..., Pytree]) -> str:
     code = getattr(inspect.unwrap(function), "__code__", None)
     return line_of_file(code.co_filename, code.co_firstlineno) if code else "an unknown line"
 
 
 def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxpr) -> None:
-    """A stage may close over constants, never over a value that is being traced outside."""
+    """Raises an error if a stage closes over a value that is being traced outside of it."""
     for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
         if jaxpr.is_tracer(value):
             users = (e for e in closed.jaxpr.eqns if any(a is var for a in e.invars))
-            line = next(filter(None, map(jaxpr.user_line, users)), "") or _defined(
+            line = next(filter(None, map(jaxpr.user_line, users)), "") or _definition_line(
                 parts[0].function
             )
             raise PipelineError(
@@ -313,12 +324,12 @@ def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxp
 
 
 def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None:
-    """A stage runs on its own IPU, unless it spans all of them."""
+    """Raises an error if a stage places operations on another IPU than its own."""
     ipus = {part.ipu for part in parts}
     if SPANS_ALL in ipus:
         return
     for eqn in body.eqns:
-        shard = marks.read(jaxpr.name_stack(eqn)).shard
+        shard = marks.read_marks(jaxpr.name_stack(eqn)).shard
         if shard is not None and shard not in ipus:
             raise PipelineError(
                 f"stage {number} (`{parts[0].name}`) is on IPU {', '.join(map(str, ipus))}, but "
@@ -327,11 +338,11 @@ def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None
                 fix=f"leave the scope out, or give the stage {SPANS_ALL} in device_mapping, "
                 "which lets its own scopes say where",
             )
-        for inner in jaxpr.sub_jaxprs(eqn):
-            _check_shards(number, parts, inner)
+        for sub_jaxpr in jaxpr.sub_jaxprs(eqn):
+            _check_shards(number, parts, sub_jaxpr)
 
 
-def _scalar(loss: ArrayLike) -> jax.Array:
+def _check_scalar_loss(loss: ArrayLike) -> jax.Array:
     array = jnp.asarray(loss)
     if array.shape or not jnp.issubdtype(array.dtype, jnp.floating):
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""The untrained state of a pipeline: what its stages change from micro-batch to micro-batch."""
+"""The untrained state of a pipeline, which its stages change from micro-batch to micro-batch."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.structures import shown
+from ipujax.checks.structures import structure_text
 from ipujax.errors import PipelineError
 from ipujax.pipelines.values import check
 
 
 @check.guard
 class StageOutput(NamedTuple):
-    """What a stage of a pipeline with untrained state may return in place of its outputs alone.
+    """The result of a stage that changes the untrained state: its outputs and the new state.
 
     Attributes:
       outputs: as a stage without state returns them.
@@ -27,13 +27,13 @@ class StageOutput(NamedTuple):
     state: Any
 
 
-def changes(who: str, before: Any, after: Any) -> dict[int, jax.Array]:
-    """What a function of a stage has changed.
+def find_changed_leaves(function_name: str, old_state: Any, new_state: Any) -> dict[int, jax.Array]:
+    """Finds the leaves of the state that a function of a stage has changed.
 
     Args:
-      who: the function, for messages.
-      before: the state that it was given, None if there is none.
-      after: the one that it returned.
+      function_name: the function, for messages.
+      old_state: the state that it was given, None if there is none.
+      new_state: the one that it returned.
 
     Returns:
       The new arrays by their places among the state's leaves; no gradients flow through them.
@@ -41,46 +41,48 @@ def changes(who: str, before: Any, after: Any) -> dict[int, jax.Array]:
     Raises:
       PipelineError: a state of another structure, or leaves of other shapes or dtypes.
     """
-    if before is None:
+    if old_state is None:
         raise PipelineError(
-            f"{who} returns a StageOutput, but the pipeline has no untrained state",
+            f"{function_name} returns a StageOutput, but the pipeline has no untrained state",
             fix="pass state=..., or return the outputs alone",
         )
-    given, structure = jax.tree.flatten_with_path(before)
-    returned, other = jax.tree.flatten(after)
-    if other != structure:
+    old_leaves, structure = jax.tree.flatten_with_path(old_state)
+    returned, new_structure = jax.tree.flatten(new_state)
+    if new_structure != structure:
         raise PipelineError(
-            f"{who} returns a state of another structure than it was given:\n"
-            f"  given    {shown(structure)}\n  returned {shown(other)}",
+            f"{function_name} returns a state of another structure than it was given:\n"
+            f"  given    {structure_text(structure)}\n  returned {structure_text(new_structure)}",
             fix="return the whole state, with other arrays in the place of the changed ones",
         )
-    made: dict[int, jax.Array] = {}
-    for place, ((path, old), leaf) in enumerate(zip(given, returned, strict=True)):
+    changed: dict[int, jax.Array] = {}
+    for leaf_number, ((path, old), leaf) in enumerate(zip(old_leaves, returned, strict=True)):
         if leaf is old:
             continue
         new = jnp.asarray(leaf)
         if (new.shape, new.dtype) != (old.shape, old.dtype):
             raise PipelineError(
-                f"{who} turns state{jax.tree_util.keystr(path)} from "
+                f"{function_name} turns state{jax.tree_util.keystr(path)} from "
                 f"{old.dtype}{list(old.shape)} into {new.dtype}{list(new.shape)}",
                 fix="keep its shape, and cast it (`.astype`) before it is returned",
             )
-        made[place] = lax.stop_gradient(strong(new))
-    return made
+        changed[leaf_number] = lax.stop_gradient(without_weak_type(new))
+    return changed
 
 
-def leaf_name(state: Any, place: int) -> str:
-    """The path to a leaf, for messages."""
-    return jax.tree_util.keystr(jax.tree.leaves_with_path(state)[place][0])
+def leaf_name(state: Any, leaf_number: int) -> str:
+    """Returns the path to a leaf of the state, for messages."""
+    return jax.tree_util.keystr(jax.tree.leaves_with_path(state)[leaf_number][0])
 
 
-def with_changes(state: Any, changed: dict[int, Any]) -> Any:
-    """The state with other leaves at some places."""
+def replace_leaves(state: Any, changed: dict[int, Any]) -> Any:
+    """Returns the state with some leaves replaced, by their numbers."""
     leaves, structure = jax.tree.flatten(state)
-    return structure.unflatten([changed.get(place, leaf) for place, leaf in enumerate(leaves)])
+    return structure.unflatten(
+        [changed.get(leaf_number, leaf) for leaf_number, leaf in enumerate(leaves)]
+    )
 
 
-def strong(leaf: Any) -> jax.Array:
-    """An array whose dtype gives way to no other, as that of a Python number would."""
+def without_weak_type(leaf: Any) -> jax.Array:
+    """Returns a leaf as an array without a weak type, so that promotion keeps its dtype."""
     array = jnp.asarray(leaf)
     return lax.convert_element_type(array, array.dtype)

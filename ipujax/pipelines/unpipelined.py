@@ -1,4 +1,4 @@
-"""The unpipelined step: the same model as one function, under plain JAX."""
+"""The reference of `check_pipeline`: the same model as one function under plain JAX."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from jax.typing import ArrayLike
 from ipujax.checks.arguments import as_list
 from ipujax.errors import PipelineError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod
-from ipujax.optimizers.trained_leaves import initial_state, is_trained
-from ipujax.pipelines.model import averages, mapped_by, updated_by
+from ipujax.optimizers.trained_leaves import init_optimizer_state, is_trained
+from ipujax.pipelines.model import (
+    apply_update,
+    combines_replica_gradients,
+    compute_mapped_gradients,
+)
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, Pytree, call_stage
-from ipujax.pipelines.state import StageOutput, changes, with_changes
+from ipujax.pipelines.state import StageOutput, find_changed_leaves, replace_leaves
 
 
 class Step(NamedTuple):
-    """What the unpipelined step makes of one element.
+    """The results of the unpipelined step for one element.
 
     Attributes:
       loss: NaN in inference, which has none.
       outputs: None if the reference does not tell.
-      gradients: by the variables' names; none in inference.
+      gradients: the gradients by the variables' names; empty in inference.
       untrained: the untrained state after it.
     """
 
@@ -41,13 +45,13 @@ class Step(NamedTuple):
 
 @dc.dataclass(frozen=True, eq=False)
 class Unpipelined:
-    """What a pipeline should compute.
+    """The model of a pipeline as one unpipelined function.
 
     Attributes:
       request: what the pipeline is asked to do.
       variables: before the step.
       inputs: first arguments of the first stage.
-      state: of the optimizer; None for its initial one.
+      state: the state of the optimizer, or None for its initial state.
       reference: the model as one function; None for the stages one after the other.
       untrained: the untrained state; None for none.
     """
@@ -60,8 +64,8 @@ class Unpipelined:
     untrained: Pytree
 
     @property
-    def trained(self) -> dict[str, int]:
-        """The names of the variables that have gradients, with their places among the leaves."""
+    def trained_leaf_numbers(self) -> dict[str, int]:
+        """The names of the variables that have gradients, with their numbers among the leaves."""
         leaves = jax.tree_util.tree_leaves_with_path(self.variables)
         return {
             jax.tree_util.keystr(path): index
@@ -71,45 +75,47 @@ class Unpipelined:
 
     @functools.cached_property
     def jitted_loss(self) -> Callable[[Sequence[Pytree]], jax.Array]:
-        """Outputs of one micro-batch to its loss."""
-        return jax.jit(lambda row: self.request.optimizer(*row).loss)
+        """The jitted function from the outputs of one micro-batch to its loss."""
+        return jax.jit(lambda row: self.request.call_optimizer_function(*row).loss)
 
     @functools.cached_property
     def jitted_step(self) -> Callable[..., Step]:
-        """As `step`."""
-        return jax.jit(self.step)
+        """The jitted form of `run_element`."""
+        return jax.jit(self.run_element)
 
     @functools.cached_property
     def jitted_update(self) -> Callable[..., tuple[Pytree, Pytree]]:
-        """As `update`."""
-        return jax.jit(self.update, static_argnames="replicas")
+        """The jitted form of `update_variables`."""
+        return jax.jit(self.update_variables, static_argnames="replicas")
 
-    def losses(self, outputs: Sequence[Sequence[Pytree]]) -> np.ndarray:
-        """The loss of each micro-batch, of its outputs."""
+    def compute_losses(self, outputs: Sequence[Sequence[Pytree]]) -> np.ndarray:
+        """Computes the loss of each micro-batch from its outputs."""
         return np.stack([np.asarray(self.jitted_loss(row), np.float64) for row in outputs])
 
     # --- forward and backward ---------------------------------------------------------------------
 
-    def micro_batches(
+    def run_micro_batches(
         self,
         elements: Sequence[Arguments],
         outputs: Sequence[Sequence[Pytree]],
         replicas: int,
     ) -> list[Step]:
-        """What is made of each element.
+        """Runs the step for each element, with its untrained state per replica.
 
         Args:
-          elements: of the infeed; replicas take turns.
+          elements: the elements of the infeed; replicas take turns.
           outputs: the pipeline's for each of them, of which the optimizer is made.
           replicas: how many there are, each with untrained state of its own.
         """
         steps: list[Step] = []
         for number, (element, row) in enumerate(zip(elements, outputs, strict=True)):
-            before = steps[number - replicas].untrained if number >= replicas else self.untrained
-            steps.append(self.jitted_step(self.variables, before, self.inputs, element, row))
+            old_untrained = (
+                steps[number - replicas].untrained if number >= replicas else self.untrained
+            )
+            steps.append(self.jitted_step(self.variables, old_untrained, self.inputs, element, row))
         return steps
 
-    def step(
+    def run_element(
         self,
         variables: Pytree,
         untrained: Pytree,
@@ -117,53 +123,61 @@ class Unpipelined:
         element: Arguments,
         pipelined: Sequence[Pytree],
     ) -> Step:
-        """Loss, outputs, gradients by name and the new untrained state for one element."""
+        """Computes the loss, outputs, gradients and new untrained state for one element."""
         leaves, structure = jax.tree.flatten(variables)
         arguments = Arguments((*inputs, *element.args), element.kwargs)
-        if not self.request.training:
-            loss, outputs, after = self.results(variables, untrained, arguments)
-            return Step(loss, outputs, {}, after)
+        if not self.request.is_training:
+            loss, outputs, new_untrained = self.run_stages_or_reference(
+                variables, untrained, arguments
+            )
+            return Step(loss, outputs, {}, new_untrained)
 
-        def loss_of(trained: dict[str, jax.Array]) -> tuple[ArrayLike, Any]:
-            whole = list(leaves)
+        def reference_loss(trained: dict[str, jax.Array]) -> tuple[ArrayLike, Any]:
+            all_leaves = list(leaves)
             for name, leaf in trained.items():
-                whole[self.trained[name]] = leaf
-            loss, *others = self.results(structure.unflatten(whole), untrained, arguments)
+                all_leaves[self.trained_leaf_numbers[name]] = leaf
+            loss, *outputs_and_state = self.run_stages_or_reference(
+                structure.unflatten(all_leaves), untrained, arguments
+            )
             if jnp.shape(loss):
                 raise PipelineError(
                     f"the reference's loss has the shape {list(jnp.shape(loss))}",
                     fix="return one number, or (loss, outputs)",
                 )
-            return loss, others
+            return loss, outputs_and_state
 
-        trained = {name: leaves[index] for name, index in self.trained.items()}
-        (loss, others), gradients = jax.value_and_grad(loss_of, has_aux=True)(trained)
-        outputs, after = others
-        by_place = {self.trained[name]: gradient for name, gradient in gradients.items()}
+        trained = {name: leaves[index] for name, index in self.trained_leaf_numbers.items()}
+        (loss, others), gradients = jax.value_and_grad(reference_loss, has_aux=True)(trained)
+        outputs, new_untrained = others
+        by_place = {
+            self.trained_leaf_numbers[name]: gradient for name, gradient in gradients.items()
+        }
         zeros = [jnp.zeros_like(leaf) for leaf in leaves]
         tree = structure.unflatten([by_place.get(i, zero) for i, zero in enumerate(zeros)])
-        output = self.request.optimizer(*pipelined)
-        mapped = structure.flatten_up_to(mapped_by(output, tree, variables))
-        by_name = {name: mapped[index] for name, index in self.trained.items()}
-        return Step(loss, outputs, by_name, after)
+        output = self.request.call_optimizer_function(*pipelined)
+        mapped = structure.flatten_up_to(compute_mapped_gradients(output, tree, variables))
+        by_name = {name: mapped[index] for name, index in self.trained_leaf_numbers.items()}
+        return Step(loss, outputs, by_name, new_untrained)
 
-    def results(
+    def run_stages_or_reference(
         self, variables: Pytree, untrained: Pytree, arguments: Arguments
     ) -> tuple[ArrayLike, list[Pytree] | None, Pytree]:
-        """Loss, outputs and new untrained state for one element, as `Step` has them."""
-        training = self.request.training
+        """Computes the loss, outputs and new untrained state for one element."""
+        training = self.request.is_training
         if self.reference is None:
             for number, parts in enumerate(self.request.stages):
                 outputs, changed = call_stage(number, parts, variables, untrained, arguments)
                 arguments = Arguments(tuple(outputs), {})
-                untrained = with_changes(untrained, changed)
-            loss = self.request.optimizer(*arguments.args).loss if training else np.nan
+                untrained = replace_leaves(untrained, changed)
+            loss = (
+                self.request.call_optimizer_function(*arguments.args).loss if training else np.nan
+            )
             return loss, list(arguments.args), untrained
         lead = tuple(tree for tree in (variables, untrained) if tree is not None)
         result = self.reference(*lead, *arguments.args, **arguments.kwargs)
         if isinstance(result, StageOutput):
-            changed = changes("the reference", untrained, result.state)
-            result, untrained = result.outputs, with_changes(untrained, changed)
+            changed = find_changed_leaves("the reference", untrained, result.state)
+            result, untrained = result.outputs, replace_leaves(untrained, changed)
         if not training:
             return np.nan, as_list(result), untrained
         if not isinstance(result, tuple):
@@ -177,27 +191,27 @@ class Unpipelined:
 
     # --- the weight update ------------------------------------------------------------------------
 
-    def reduced(self, each: np.ndarray) -> np.ndarray:
-        """Micro-batches' numbers as `reduction_method` makes them one."""
+    def reduce_micro_batches(self, per_micro_batch: np.ndarray) -> np.ndarray:
+        """Combines the numbers of micro-batches as `reduction_method` says."""
         is_sum = self.request.reduction is GradientAccumulationReductionMethod.SUM
-        return each.sum(axis=0) if is_sum else each.mean(axis=0)
+        return per_micro_batch.sum(axis=0) if is_sum else per_micro_batch.mean(axis=0)
 
-    def update(
+    def update_variables(
         self, gradients: Pytree, summed: Pytree, last: Sequence[Pytree], *, replicas: int
     ) -> tuple[Pytree, Pytree]:
-        """New variables and state, by a plain call of the optimizer.
+        """Computes new variables and optimizer state by a plain call of the optimizer.
 
         Args:
-          gradients: of replica 0, accumulated.
-          summed: those of all replicas together.
+          gradients: the accumulated gradients of replica 0.
+          summed: the sum of the gradients of all replicas.
           last: the last stage's outputs for the last micro-batch.
           replicas: how many there are.
         """
-        output = self.request.optimizer(*last)
+        output = self.request.call_optimizer_function(*last)
         state = self.state
         if state is None:
-            state = initial_state(output.opt, self.variables)
-        if replicas > 1 and averages(output.opt):
+            state = init_optimizer_state(output.opt, self.variables)
+        if replicas > 1 and combines_replica_gradients(output.opt):
             gradients = jax.tree.map(lambda total: total / replicas, summed)
         dtype_of = self.request.accumulation_dtype
 
@@ -207,4 +221,4 @@ class Unpipelined:
             return gradient.astype(dtype_of(jax.typeof(variable)))
 
         cast = jax.tree.map(cast_gradient, gradients, self.variables)
-        return updated_by(output, cast, jax.tree.map(jnp.asarray, state), self.variables)
+        return apply_update(output, cast, jax.tree.map(jnp.asarray, state), self.variables)

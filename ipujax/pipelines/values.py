@@ -1,4 +1,4 @@
-"""Checks of single arguments of a pipeline."""
+"""The checks of single arguments of a pipeline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ipujax.errors import PipelineError, PipelineTypeError
 check = ArrayChecks(PipelineTypeError, PipelineError)
 
 
-def micro_batches(count: Any) -> int:
-    """A gradient_accumulation_count."""
+def check_accumulation_count(count: Any) -> int:
+    """Checks a gradient_accumulation_count, and returns it as an integer."""
     if count is None or (
         isinstance(count, (int, np.integer)) and count == 0 and count is not False
     ):
@@ -21,12 +21,12 @@ def micro_batches(count: Any) -> int:
             "gradient_accumulation_count must be specified, as at least 1: the number of "
             f"micro-batches of one weight update; it is {count}"
         )
-    return check.integer(count, "gradient_accumulation_count", 1)
+    return check.require_integer(count, "gradient_accumulation_count", 1)
 
 
-def mask(flags: Any) -> tuple[bool, ...] | None:
-    """An outfeed_mask; an empty one is none."""
+def check_outfeed_mask(flags: Any) -> tuple[bool, ...] | None:
+    """Checks an outfeed_mask, and returns it as a tuple; None if it is empty."""
     if flags is None:
         return None
-    entries = check.sequence(flags, "outfeed_mask", "booleans")
-    return tuple(check.flag(entry, "an entry of outfeed_mask") for entry in entries) or None
+    entries = check.require_sequence(flags, "outfeed_mask", "booleans")
+    return tuple(check.require_flag(entry, "an entry of outfeed_mask") for entry in entries) or None

@@ -368,12 +368,13 @@ defaultAiGraphcoreOpset = DEFAULT_OPSETS["ai.graphcore"]
 
 @_check.guard
 def getTensorInfo(array: Any) -> TensorInfo:
-    """Type and shape of an array."""
+    """Returns the data type and the shape of an array."""
     return TensorInfo(array)
 
 
 def __getattr__(name: str) -> NoReturn:
-    near = difflib.get_close_matches(name, globals(), 3)
+    similar_names = difflib.get_close_matches(name, globals(), 3)
     raise MissingAttributeError(
-        f"popart has no {name!r} here", fix=f"use {' or '.join(near) or 'a name of dir(popart)'}"
+        f"popart has no {name!r} here",
+        fix=f"use {' or '.join(similar_names) or 'a name of dir(popart)'}",
     )

@@ -1,4 +1,4 @@
-"""`python -m ipujax.popart script.py ...` runs a script whose `import popart` finds ours."""
+"""The command `python -m ipujax.popart script.py`, with `import popart` finding ours."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What training sessions and inference sessions share."""
+"""The base class of training sessions and inference sessions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import numpy as np
 import onnx
 
 from ipujax.checks.lines import api_boundary
-from ipujax.distribution.join import instance_count
+from ipujax.distribution.join import count_replica_groups
 from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
-from ipujax.frontends.onnx.model import Converted, changes, converted
+from ipujax.frontends.onnx.model import ConvertedGraph, convert_graph, updates_of_variables
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
-from ipujax.frontends.onnx.read import read
+from ipujax.frontends.onnx.read import read_onnx_model
 from ipujax.pipelining_ops import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
-from ipujax.popart.anchors import ACCUMULATED, Changing
-from ipujax.popart.checks import as_popart_errors, check
+from ipujax.popart.anchors import ACCUMULATED, DerivedAnchors
+from ipujax.popart.checks import check, convert_frontend_errors
 from ipujax.popart.data_flow import DataFlow
-from ipujax.popart.devices import DeviceInfo, provide
-from ipujax.popart.forward import Forward, followed
-from ipujax.popart.host_weights import HostWeights, without_slots
-from ipujax.popart.inputs import InputShapeInfo, broadcast_inputs, check_shapes
+from ipujax.popart.devices import DeviceInfo, configure_ipus_for_session
+from ipujax.popart.forward import Forward, find_differentiable_names
+from ipujax.popart.host_weights import HostWeights, split_off_slots
+from ipujax.popart.inputs import InputShapeInfo, check_input_shapes, read_broadcast_inputs
 from ipujax.popart.loss_scaling import count_gradients
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
@@ -37,15 +37,15 @@ from ipujax.popart.options import (
     VirtualGraphMode,
 )
 from ipujax.popart.patterns import Patterns
-from ipujax.popart.placed import placed, spread
+from ipujax.popart.placed import distribute_nodes, read_placement
 from ipujax.popart.reports import Reports
-from ipujax.popart.serialized import serialized
+from ipujax.popart.serialized import serialize_graph
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
-from ipujax.popart.tensor_info import DataType, TensorInfo, data_type_of
+from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
 from ipujax.popart.weights import Weights
 from ipujax.training import Inference, Training
 from ipujax.training.device_loop import DeviceLoop
-from ipujax.training.loss_scaling import scaled
+from ipujax.training.loss_scaling import wrap_with_loss_scaling
 from ipujax.training.step import ReplicaReduction
 from ipujax.utils import reset_ipu_seed
 
@@ -53,7 +53,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Session(Reports, Weights):
-    """What the kinds of sessions share: see `TrainingSession` and `InferenceSession`."""
+    """A base class of `TrainingSession` and `InferenceSession`."""
 
     @api_boundary
     def __init__(
@@ -68,100 +68,105 @@ class Session(Reports, Weights):
         loss: str | None = None,
         optimizer: Optimizer | None = None,
     ):
-        self.dataFlow = copy.deepcopy(check.instance(dataFlow, DataFlow, "dataFlow"))
+        self.dataFlow = copy.deepcopy(check.require_instance(dataFlow, DataFlow, "dataFlow"))
         options = userOptions or SessionOptions()
-        self._options = copy.deepcopy(check.instance(options, SessionOptions, "userOptions"))
-        self._options.check()
-        check.instance(patterns, Patterns, "patterns", optional=True)
-        check.instance(inputShapeInfo, InputShapeInfo, "inputShapeInfo", optional=True)
-        self._device = check.instance(deviceInfo, DeviceInfo, "deviceInfo")
-        self._name = check.text(name, "name")
+        self._options = copy.deepcopy(
+            check.require_instance(options, SessionOptions, "userOptions")
+        )
+        self._options.check_supported()
+        check.require_instance(patterns, Patterns, "patterns", optional=True)
+        check.require_instance(inputShapeInfo, InputShapeInfo, "inputShapeInfo", optional=True)
+        self._device = check.require_instance(deviceInfo, DeviceInfo, "deviceInfo")
+        self._name = check.require_text(name, "name")
         is_training = loss is not None
         if self._options.enableGradientAccumulation and not is_training:
-            raise check.refuse(
+            raise check.value_error(
                 "Gradient Accumulation only available when training",
-                "leave out enableGradientAccumulation, and say more batches per step",
+                "do not set enableGradientAccumulation; use more batches per step",
             )
         if not is_training and not dataFlow.nAnchors():
-            raise check.refuse(
+            raise check.value_error(
                 "User must specify an anchor tensor when doing inference.",
                 'say DataFlow(1, {tensor: AnchorReturnType("All")})',
             )
         self._loss, self._optimizer = loss, optimizer
-        with as_popart_errors():
-            self._proto, slots = without_slots(read(fnModel, typed=False))
-        self._model = self._made_model(inputShapeInfo or InputShapeInfo())
+        with convert_frontend_errors():
+            self._proto, slots = split_off_slots(read_onnx_model(fnModel, check_types=False))
+        self._model = self._build_model(inputShapeInfo or InputShapeInfo())
         if is_training:
-            self._check_loss(loss)
+            self._check_loss_tensor(loss)
         for anchor in dataFlow.anchors():
             self._check_anchor(anchor, is_training)
         self.accumulationFactor = self._options.accumulation
         self.replicationFactor = self._options.replicas
-        self._forward = self._made_forward()
+        self._forward = self._build_forward()
         counting = self._forward.counting
         self._host = HostWeights(
             self._model.variables,
             self._forward.trained,
-            self._initialized(),
+            self._find_constant_initializers(),
             optimizer,
             slots,
             None if counting is None else counting.factors,
         )
         self._seed = 0
         self._is_ready = False
-        self._loop = self._made()
-        self._state = self._host.state(optimizer)
+        self._loop = self._build_device_loop()
+        self._state = self._host.build_train_state(optimizer)
 
-    # --- the life of a session ------------------------------------------------------------------
+    # --- public methods -------------------------------------------------------------------------
 
     def initAnchorArrays(self) -> dict[str, Array]:
-        """An array for what a step returns of each anchor."""
+        """Creates an empty array for the values that a step returns of each anchor."""
         arrays: dict[str, Array] = {}
         for name in self.dataFlow.anchors():
             info = self.getInfo(name)
-            lead = self.dataFlow.art(name).lead(*self._lead)
+            lead = self.dataFlow.art(name).lead(*self._step_shape)
             arrays[name] = np.empty((*lead, *info.shape()), info.dtype)
         return arrays
 
     def getInfo(self, id: str) -> TensorInfo:
-        """Type and shape of a tensor, or of a gradient.
+        """Returns the data type and shape of a tensor, or of a gradient.
 
         Raises:
-          PopARTError: (a `ValueError`) there is none of that name.
+          PopARTError: (a `ValueError`) there is no tensor of that name.
         """
-        own = check.text(id, "a tensor")
+        tensor_name = check.require_text(id, "a tensor")
         for prefix in (GRADIENT, ACCUMULATED, UPDATED):
-            own = own.removeprefix(prefix)
-        if own == FINAL_SCALE and self._loss is not None:
+            tensor_name = tensor_name.removeprefix(prefix)
+        if tensor_name == FINAL_SCALE and self._loss is not None:
             return TensorInfo(DataType.FLOAT, [])
-        for values in (self._model.avals, self._model.variables, self._known):
-            if own in values:
-                return TensorInfo(data_type_of(values[own].dtype), values[own].shape)
-        raise check.refuse(
-            f"there is no tensor {own!r} in the model", "anchor one that a node gives, or an input"
+        for values in (self._model.avals, self._model.variables, self._known_values):
+            if tensor_name in values:
+                return TensorInfo(
+                    to_data_type(values[tensor_name].dtype), values[tensor_name].shape
+                )
+        raise check.value_error(
+            f"there is no tensor {tensor_name!r} in the model",
+            "anchor the result of a node, or an input",
         )
 
     def getAllTensorIds(self) -> set[str]:
-        """The names of all tensors of the model."""
+        """Returns the names of all tensors of the model."""
         return {*self._model.avals, *self._model.variables, *self._model.constants}
 
     def setRandomSeed(self, seedValue: int) -> None:
-        """Sets what random numbers follow from."""
-        self._seed = check.integer(seedValue, "the seed", at_least=0)
+        """Sets the seed of the random numbers of the next step."""
+        self._seed = check.require_integer(seedValue, "the seed", at_least=0)
 
     def getRandomSeed(self) -> int:
-        """What the random numbers of the next step follow from; each step changes it."""
+        """Returns the seed of the next step's random numbers; each step changes it."""
         return self._seed
 
     def setRNGState(self, rngValue: Sequence[int]) -> None:
-        """Sets what `getRNGState` gave.
+        """Restores the state of random numbers that `getRNGState` returned.
 
         Raises:
           PopARTError: (a `ValueError`) another number of values.
         """
-        values = check.sequence(rngValue, "rngValue")
+        values = check.require_sequence(rngValue, "rngValue")
         if len(values) != 1:
-            raise check.refuse(
+            raise check.value_error(
                 f"Devicex::setRngStateValue received rngState of size {len(values)}; was expecting "
                 "size 1",
                 "give what getRNGState() gave",
@@ -169,232 +174,254 @@ class Session(Reports, Weights):
         self.setRandomSeed(values[0])
 
     def getRNGState(self) -> list[int]:
-        """All that random numbers, and stochastic rounding, follow from: the seed."""
+        """Returns the state of random numbers and stochastic rounding: the seed."""
         return [self._seed]
 
     @api_boundary
     def run(self, stepio: PyStepIO | PyStepIOCallback, debugName: str = "") -> None:
-        """Runs a step: as many batches as the data flow says.
+        """Runs one step: as many batches as the data flow says.
 
         Raises:
           PopARTError: (a `ValueError`) a session that is not prepared, or data that do not fit.
         """
-        check.instance(stepio, PyStepIO | PyStepIOCallback, "stepio", "a PyStepIO")
-        check.text(debugName, "debugName")
+        check.require_instance(stepio, PyStepIO | PyStepIOCallback, "stepio", "a PyStepIO")
+        check.require_text(debugName, "debugName")
         self._check_ready("run")
         reset_ipu_seed(self._seed)  # for stochastic rounding
-        advance = self._loop.advance(self._state, self._elements(self._read(stepio)), self._steps)
+        advance = self._loop.run_single_loop(
+            self._state,
+            self._iterate_micro_batches(self._read_step_inputs(stepio)),
+            self._session_loop_steps,
+        )
         self._state, self._seed = advance.state, self._seed + 1
         if self._options.syntheticDataMode is SyntheticDataMode.Off:
-            self._hand_out(stepio, advance.results)
+            self._write_anchors(stepio, advance.results)
 
     def _serializeIr(self, format: IrSerializationFormat = IrSerializationFormat.JSON) -> str:
-        """The graph that runs, as JSON: see `ipujax.popart.serialized`.
+        """Returns the graph that runs as JSON: see `ipujax.popart.graph_json`.
 
-        It is the forward pass, after what only constants go into has been computed. What becomes
-        of it on an IPU, and the backward pass, are JAX's: see `executable`.
+        It is the forward pass after constant folding. The backward pass, and what runs on an IPU,
+        come from JAX: see `executable`.
         """
-        check.instance(format, IrSerializationFormat, "format")
+        check.require_instance(format, IrSerializationFormat, "format")
         forward = self._forward
         results = {name for node in forward.graph.nodes for name in node.results}
         avals = {**self._model.avals, **self._model.variables}
-        return serialized(self._proto.graph, results, avals, forward.recomputed)
+        return serialize_graph(self._proto.graph, results, avals, forward.recomputed)
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------
 
     @property
-    def _lead(self) -> tuple[int, int, int]:
+    def _step_shape(self) -> tuple[int, int, int]:
         return self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor
 
     @property
-    def _known(self) -> dict[str, Any]:
-        """Values that are known before a step runs."""
-        numbers = execution.scalars(self._optimizer, self._model, self._loss, self._options)
+    def _known_values(self) -> dict[str, Any]:
+        """The values of tensors that are known before a step runs."""
+        numbers = execution.compute_optimizer_scalars(
+            self._optimizer, self._model, self._loss, self._options
+        )
         return {**numbers, **self._model.constants}
 
     @property
-    def _steps(self) -> int:
-        """Steps of the device loop in a step of the session."""
-        is_one = self._forward.loss is None and self._forward.placement.is_pipelined
-        return 1 if is_one else self.dataFlow.batchesPerStep()
+    def _session_loop_steps(self) -> int:
+        """The number of steps of the device loop in one step of the session."""
+        is_single_step = self._forward.loss is None and self._forward.placement.is_pipelined
+        return 1 if is_single_step else self.dataFlow.batchesPerStep()
 
-    def _compile(self) -> None:
-        inputs = [np.zeros((*self._lead, *a.shape), a.dtype) for a in self._forward.inputs.values()]
-        self._loop.compile(self._state, self._elements(inputs), self._steps)
+    def _compile_session(self) -> None:
+        inputs = [
+            np.zeros((*self._step_shape, *a.shape), a.dtype)
+            for a in self._forward.input_avals.values()
+        ]
+        self._loop.compile(
+            self._state, self._iterate_micro_batches(inputs), self._session_loop_steps
+        )
 
     def _check_anchor(self, name: str, is_training: bool) -> None:
-        """Refuses what is no tensor, and gradients that there are not."""
+        """Checks that an anchor is a tensor, or a gradient that the session computes."""
         info = self.getInfo(name)
         if not name.startswith(GRADIENT):
             return
         if not is_training:
-            raise check.refuse(
+            raise check.value_error(
                 f"the anchor {name!r} is a gradient, and this session does not train",
                 "anchor it in a TrainingSession",
             )
-        own = name.removeprefix(GRADIENT)
-        is_open = self._loss is not None and own in followed(self._model.graph, self._loss)
-        if not is_open or not jnp.issubdtype(info.dtype, jnp.floating):
-            raise check.refuse(
+        tensor_name = name.removeprefix(GRADIENT)
+        has_gradient = self._loss is not None and tensor_name in find_differentiable_names(
+            self._model.graph, self._loss
+        )
+        if not has_gradient or not jnp.issubdtype(info.dtype, jnp.floating):
+            raise check.value_error(
                 f"Anchor tensor `{name}' not in Ir Tensors. It is the gradient of a tensor that "
                 "the loss does not depend on, that is constant, or that is no floating point",
                 "anchor gradients of inputs, weights or results of nodes",
             )
 
-    def _check_loss(self, loss: Any) -> None:
-        name = check.text(loss, "the loss")
+    def _check_loss_tensor(self, loss: Any) -> None:
+        name = check.require_text(loss, "the loss")
         if name not in self._model.avals:
-            raise check.refuse(
+            raise check.value_error(
                 f"the loss {name!r} is no tensor that the model computes",
                 "name the result of a node, such as builder.aiGraphcore.identityloss([x])",
             )
         if (aval := self._model.avals[name]).size != 1:
-            raise check.refuse(
+            raise check.value_error(
                 f"the loss {name!r} has shape {aval.shape}, and must be a scalar",
                 "reduce it: builder.aiGraphcore.identityloss([x], reduction=ReductionType.Mean)",
             )
 
-    def _initialized(self) -> dict[str, Array]:
+    def _find_constant_initializers(self) -> dict[str, Array]:
         names = {tensor.name for tensor in self._proto.graph.initializer}
         return {n: np.asarray(v) for n, v in self._model.constants.items() if n in names}
 
-    def _made_model(self, infos: InputShapeInfo) -> Converted:
-        """The model as it runs in a session of these options."""
+    def _build_model(self, infos: InputShapeInfo) -> ConvertedGraph:
+        """Builds the model as the session's options change it."""
         options = self._options
-        model = _converted(self._proto, infos, options.getGlobalReplicationFactor())
+        model = _convert_model(self._proto, infos, options.getGlobalReplicationFactor())
         if options.groupNormStridedChannelGrouping:
-            model = training_mode.with_strided_groups(model)
+            model = training_mode.use_strided_groups(model)
         if self._loss is not None:
-            model = training_mode.with_dropout(model)
+            model = training_mode.enable_dropout(model)
         if options.virtualGraphMode is not VirtualGraphMode.Auto:
             return model
         count = max(1, self._device.numIpus // options.replicas)
-        graph = spread(model.graph, {**model.avals, **model.variables}, count)
+        graph = distribute_nodes(model.graph, {**model.avals, **model.variables}, count)
         return dc.replace(model, graph=graph)
 
-    def _made_forward(self) -> Forward:
-        options, loss, known = self._options, self._loss, self._known
+    def _build_forward(self) -> Forward:
+        options, loss, known_values = self._options, self._loss, self._known_values
         has_ipus = options.virtualGraphMode is not VirtualGraphMode.Off
-        where = placed(self._model.graph, has_ipus, options.enablePipelining)
+        placement = read_placement(self._model.graph, has_ipus, options.enablePipelining)
         factor = self.accumulationFactor if options.enableGradientAccumulation else None
-        where.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
-        config = execution.config_of(options)
+        placement.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
+        config = execution.build_session_config(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
-        provide(self.replicationFactor, where.ipu_count, self._device, config, cache)
-        moved = changes(self._model.graph)
+        configure_ipus_for_session(
+            self.replicationFactor, placement.ipu_count, self._device, config, cache
+        )
+        changed_values = updates_of_variables(self._model.graph)
         if loss is not None:
-            moved |= training_mode.moved_statistics(self._model)
+            changed_values |= training_mode.find_moving_statistics(self._model)
         forward = Forward(
-            placement=where,
+            placement=placement,
             loss=loss,
-            counting=count_gradients(options, self._optimizer, self._model, where),
+            counting=count_gradients(options, self._optimizer, self._model, placement),
             model=self._model,
-            moved=moved,
+            moved=changed_values,
             recomputation=options.autoRecomputation,
         )
-        is_mean = execution.reduction_of(options) == "RUNNING_MEAN"
-        self._changing = Changing(forward.trained, self.accumulationFactor, is_mean)
-        sources = [self._changing.source(n) for n in self.dataFlow.anchors() if n not in known]
+        is_mean = execution.choose_gradient_reduction(options) == "RUNNING_MEAN"
+        self._changing = DerivedAnchors(forward.trained, self.accumulationFactor, is_mean)
+        sources = [
+            self._changing.source_of_anchor(n)
+            for n in self.dataFlow.anchors()
+            if n not in known_values
+        ]
         gradients = {n.removeprefix(GRADIENT): n for n in sources if n.startswith(GRADIENT)}
         values = dict.fromkeys(n for n in sources if not n.startswith(GRADIENT))
         forward = dc.replace(forward, sent=tuple(values), gradients_of=tuple(gradients))
         if not gradients:
             return forward
-        where = where.in_turn()  # a pipeline sends what its stages give, and no gradients
-        counting = count_gradients(options, self._optimizer, self._model, where)
-        return dc.replace(forward, placement=where, counting=counting)
+        placement = placement.in_turn()  # a pipeline sends what its stages give, and no gradients
+        counting = count_gradients(options, self._optimizer, self._model, placement)
+        return dc.replace(forward, placement=placement, counting=counting)
 
-    def _made(self) -> DeviceLoop:
+    def _build_device_loop(self) -> DeviceLoop:
         forward = self._forward
-        common: Any = {
+        settings: Any = {
             "name": self._name,
             "replicas": self.replicationFactor,
-            "alone": self._options.instances < instance_count(),
+            "alone": self._options.instances < count_replica_groups(),
         }
         is_pipelined = forward.placement.is_pipelined
         if self._optimizer is None:
             if not is_pipelined:
-                return Inference(forward, **common)
+                return Inference(forward, **settings)
             count = self.dataFlow.batchesPerStep()
-            return Inference(forward.pipeline(), accumulation=count, **common)
-        optimizer = self._optimizer.transformation()
+            return Inference(forward.build_pipeline(), accumulation=count, **settings)
+        optimizer = self._optimizer.build_transformation()
         if forward.counting is not None:
-            optimizer = scaled(optimizer, forward.counting.settings)
+            optimizer = wrap_with_loss_scaling(optimizer, forward.counting.settings)
         kind = self._optimizer.accumulator_type
         means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
         return Training(
-            forward.pipeline() if is_pipelined else forward.differentiable,
+            forward.build_pipeline() if is_pipelined else forward.differentiable,
             (lambda loss, *_: OptimizerFunctionOutput(optimizer, loss))
             if is_pipelined
             else optimizer,
             accumulation=self.accumulationFactor,
-            reduction_method=execution.reduction_of(self._options),
+            reduction_method=execution.choose_gradient_reduction(self._options),
             accumulation_dtype=None if kind is DataType.UNDEFINED else kind.value,
             replica_reduction=ReplicaReduction.MEAN if means else ReplicaReduction.SUM,
-            **common,
+            **settings,
         )
 
-    def _read(self, stepio: PyStepIO | PyStepIOCallback) -> list[Array]:
-        """The inputs of a step, `[batches, accumulation, replicas, ...]`."""
+    def _read_step_inputs(self, stepio: PyStepIO | PyStepIOCallback) -> list[Array]:
+        """Reads the inputs of a step, `[batches, accumulation, replicas, ...]`."""
         mode = self._options.syntheticDataMode
         if mode is not SyntheticDataMode.Off:
             shapes = [
-                ((*self._lead, *aval.shape), aval.dtype) for aval in self._forward.inputs.values()
+                ((*self._step_shape, *aval.shape), aval.dtype)
+                for aval in self._forward.input_avals.values()
             ]
-            return execution.synthetic(mode, shapes)
-        # Weights are inputs of the original's models, too: data of theirs are not looked at.
-        inputs = {*self._model.inputs, *self._model.variables, *self._initialized()}
-        stepio.check_names(inputs, self.dataFlow.anchors())
-        shared = broadcast_inputs(self._proto)
+            return execution.generate_synthetic_data(mode, shapes)
+        # The original accepts data for weights, too, and ignores them.
+        inputs = {*self._model.inputs, *self._model.variables, *self._find_constant_initializers()}
+        stepio.check_array_names(inputs, self.dataFlow.anchors())
+        shared_inputs = read_broadcast_inputs(self._proto)
         return [
-            self._read_shared(stepio, name, aval)
-            if name in shared
-            else stepio.read(name, self._lead, aval)
-            for name, aval in self._forward.inputs.items()
+            self._read_shared_input(stepio, name, aval)
+            if name in shared_inputs
+            else stepio.read_input(name, self._step_shape, aval)
+            for name, aval in self._forward.input_avals.items()
         ]
 
-    def _read_shared(
+    def _read_shared_input(
         self, stepio: PyStepIO | PyStepIOCallback, name: str, aval: jax.ShapeDtypeStruct
     ) -> Array:
-        """An input of which all replicas get the same, `[batches, accumulation, replicas, ...]`."""
-        *lead, _ = self._lead
-        value = stepio.read(name, (*lead, 1), aval)
-        return np.broadcast_to(value, (*self._lead, *aval.shape))
+        """Reads an input that all replicas share, `[batches, accumulation, replicas, ...]`."""
+        *lead, _ = self._step_shape
+        value = stepio.read_input(name, (*lead, 1), aval)
+        return np.broadcast_to(value, (*self._step_shape, *aval.shape))
 
-    def _hand_out(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
-        known, names = self._known, self._forward.anchors
+    def _write_anchors(self, stepio: PyStepIO | PyStepIOCallback, results: Any) -> None:
+        known_values, names = self._known_values, self._forward.anchors
         # A pipeline without anchors sends the loss, as it must send something.
-        sent = dict(zip(names, jax.tree.leaves(results) if names else [], strict=True))
+        returned_values = dict(zip(names, jax.tree.leaves(results) if names else [], strict=True))
         for name in self.dataFlow.anchors():
-            shape = (*self._lead, *self.getInfo(name).shape())
-            if name in known:
-                value = np.broadcast_to(known[name], shape)
+            shape = (*self._step_shape, *self.getInfo(name).shape())
+            if name in known_values:
+                value = np.broadcast_to(known_values[name], shape)
             else:
-                values = np.asarray(sent[self._changing.source(name)]).reshape(shape)
-                value = self._changing.value(name, values, self._state.variables)
-            stepio.write(name, self.dataFlow.art(name).reduced(value))
+                values = np.asarray(returned_values[self._changing.source_of_anchor(name)]).reshape(
+                    shape
+                )
+                value = self._changing.compute_anchor(name, values, self._state.variables)
+            stepio.write_anchor(name, self.dataFlow.art(name).reduced(value))
 
-    def _elements(self, inputs: Sequence[Array]) -> Any:
-        """The micro-batches, in the order in which the program takes them."""
-        count = int(np.prod(self._lead))
-        keys = self._keys(count)
+    def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Any:
+        """Iterates over the micro-batches in the order in which the program takes them."""
+        count = int(np.prod(self._step_shape))
+        keys = self._split_random_keys(count)
         rows = [value.reshape(count, *value.shape[3:]) for value in inputs]
         scaling = 1.0 if self._optimizer is None else self._optimizer.getLossScalingVal()
         return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)
 
-    def _keys(self, count: int) -> Array:
-        """The keys of this process's micro-batches, of those of all: `uint32[count, 2]`."""
+    def _split_random_keys(self, count: int) -> Array:
+        """Splits the random keys of this process's micro-batches: `uint32[count, 2]`."""
         instances, offset = self._options.instances, self._options.globalReplicaOffset
-        every = jax.random.split(jax.random.key(self._seed), count * instances)
-        data = np.asarray(jax.random.key_data(every))
+        all_keys = jax.random.split(jax.random.key(self._seed), count * instances)
+        data = np.asarray(jax.random.key_data(all_keys))
         rows = data.reshape(-1, self.replicationFactor * instances, data.shape[-1])
-        own = rows[:, offset : offset + self.replicationFactor]
-        return own.reshape(count, data.shape[-1])
+        local_keys = rows[:, offset : offset + self.replicationFactor]
+        return local_keys.reshape(count, data.shape[-1])
 
 
-def _converted(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> Converted:
-    check_shapes(proto, infos)
+def _convert_model(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> ConvertedGraph:
+    check_input_shapes(proto, infos)
     names = {info.name for info in proto.graph.input}
     shapes = {n: infos.get(n).shape() for n in infos.getAllTensorIds() if n in names}
-    with as_popart_errors():
-        return converted(proto, shapes, {}, {REPLICAS: replicas})
+    with convert_frontend_errors():
+        return convert_graph(proto, shapes, {}, {REPLICAS: replicas})

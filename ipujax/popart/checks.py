@@ -1,4 +1,4 @@
-"""The checks of PopART's arguments, and what front ends refuse as errors of PopART."""
+"""The checker of PopART's arguments, and the conversion of front ends' errors to PopART's."""
 
 import contextlib
 from collections.abc import Generator
@@ -10,8 +10,8 @@ check = Checks(PopARTTypeError, PopARTError)
 
 
 @contextlib.contextmanager
-def as_popart_errors() -> Generator[None]:
-    """Has what a front end refuses be a `PopARTError`."""
+def convert_frontend_errors() -> Generator[None]:
+    """Raises errors of a front end in the block as `PopARTError`s."""
     try:
         yield
     except FrontendTypeError as error:

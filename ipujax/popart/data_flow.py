@@ -1,4 +1,4 @@
-"""What a session returns of its tensors, and how many batches it makes a step of."""
+"""The tensors that a step returns, its anchors, and the number of batches of a step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_PERIOD = "A return period should not be supplied for this anchor return type
 
 
 class AnchorReturnTypeId(NumberedEnum):
-    """Which values of an anchor are returned: see `AnchorReturnType`."""
+    """The choice of which values of an anchor are returned: see `AnchorReturnType`."""
 
     Final = 0
     EveryN = 1
@@ -26,17 +26,17 @@ class AnchorReturnTypeId(NumberedEnum):
 
 @check.guard
 class AnchorReturnType:
-    """Which values of a tensor a step returns.
+    """The choice of which values of a tensor a step returns.
 
-    `Final` is that of the last micro-batch, `All` that of every one, `EveryN` those of each
-    `returnPeriod`-th micro-batch, `Sum` the sum over batches and accumulation; each of every
+    `Final` returns the value of the last micro-batch, `All` those of all micro-batches, `EveryN`
+    those of each `returnPeriod`-th one, `Sum` the sum over batches and accumulation; each for every
     replica.
 
     Args:
       anchorReturnTypeString: `"Final"`, `"EveryN"`, `"All"` or `"Sum"`, in any case of letters.
-      returnPeriod: for `EveryN`; a `TileSet` in this place is the one that follows.
-      tileSet: which tiles send it; it changes nothing here, where no tiles are set apart for that.
-      exchangeStrategy: when it is sent; it changes nothing here.
+      returnPeriod: the period of `EveryN`; may be left out, with a `TileSet` in its position.
+      tileSet: the tiles that send the values; changes nothing here, as no tiles are set apart.
+      exchangeStrategy: when the values are sent; changes nothing here.
 
     Raises:
       PopARTError: (a `ValueError`) another text, or a period that is missing.
@@ -53,99 +53,105 @@ class AnchorReturnType:
             strategy = tileSet if isinstance(tileSet, ExchangeStrategy) else exchangeStrategy
             returnPeriod, tileSet, exchangeStrategy = None, returnPeriod, strategy
         kinds = {kind.name.lower(): kind for kind in AnchorReturnTypeId}
-        name = check.text(anchorReturnTypeString, "the return type of an anchor")
+        name = check.require_text(anchorReturnTypeString, "the return type of an anchor")
         if name.lower() not in kinds:
-            raise check.refuse(
+            raise check.value_error(
                 f"Invalid anchor return type ID supplied: {name}",
                 f"say one of {', '.join(kind.name for kind in AnchorReturnTypeId)}",
             )
         self._id = kinds[name.lower()]
-        self._period = self._checked(returnPeriod)
-        self._tiles = check.instance(tileSet, TileSet, "tileSet")
-        self._strategy = check.instance(exchangeStrategy, ExchangeStrategy, "exchangeStrategy")
+        self._period = self._check_period(returnPeriod)
+        self._tiles = check.require_instance(tileSet, TileSet, "tileSet")
+        self._strategy = check.require_instance(
+            exchangeStrategy, ExchangeStrategy, "exchangeStrategy"
+        )
 
-    def _checked(self, period: int | None) -> int:
+    def _check_period(self, period: int | None) -> int:
         if self._id is not AnchorReturnTypeId.EveryN:
             if period is not None:
-                raise check.refuse(_NO_PERIOD, f"leave the period of {self._id.name} out")
+                raise check.value_error(_NO_PERIOD, f"leave the period of {self._id.name} out")
             return 1
         if period is None:
-            raise check.refuse(
+            raise check.value_error(
                 "Must specify return period with option 'EVERYN'",
                 'say AnchorReturnType("EveryN", 2)',
             )
-        if (number := check.integer(period, "the period of an anchor")) < 1:
-            raise check.refuse("Anchor return period must be greater than zero", "say 1 or more")
+        if (number := check.require_integer(period, "the period of an anchor")) < 1:
+            raise check.value_error(
+                "Anchor return period must be greater than zero", "say 1 or more"
+            )
         return number
 
     def id(self) -> AnchorReturnTypeId:
-        """The kind."""
+        """Returns the kind of the return type."""
         return self._id
 
     def rp(self) -> int:
-        """The period of `EveryN`.
+        """Returns the period of `EveryN`.
 
         Raises:
           PopARTError: (a `ValueError`) another kind, which has none.
         """
         if self._id is not AnchorReturnTypeId.EveryN:
-            raise check.refuse(_NO_PERIOD, "ask for id() first")
+            raise check.value_error(_NO_PERIOD, "ask for id() first")
         return self._period
 
     def tileSet(self) -> TileSet:
-        """What it was given."""
+        """Returns the tile set that was given."""
         return self._tiles
 
     def exchangeStrategy(self) -> ExchangeStrategy:
-        """What it was given."""
+        """Returns the exchange strategy that was given."""
         return self._strategy
 
-    def check(self, batches: int) -> None:
-        """Whether a step of so many batches can have it.
+    def check_divides_batches(self, batches: int) -> None:
+        """Checks that the return period divides the number of batches of a step.
 
         Raises:
           PopARTError: (a `ValueError`) a period that does not divide the batches.
         """
         if self._period > batches:
-            raise check.refuse(
+            raise check.value_error(
                 "Return period must be <= to the number of batches per step",
                 f"the period is {self._period}, and a step has {batches}",
             )
         if batches % self._period:
-            raise check.refuse(
+            raise check.value_error(
                 "Return period must be a factor of the number of batches per step",
                 f"the period is {self._period}, and a step has {batches}",
             )
 
-    def lead(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
-        """The dimensions of a result before the tensor's own; those of 1 are left out."""
-        one = self._id in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum)
-        sizes = (replicas,) if one else (batches // self._period, accumulation, replicas)
+    def leading_shape(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
+        """Returns a result's dimensions before the tensor's own; those of size 1 are dropped."""
+        returns_one_value = self._id in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum)
+        sizes = (
+            (replicas,) if returns_one_value else (batches // self._period, accumulation, replicas)
+        )
         return tuple(size for size in sizes if size != 1)
 
-    def reduced(self, values: Array) -> Array:
-        """What is returned of `[batches, accumulation, replicas, ...]`."""
+    def select_returned_values(self, values: Array) -> Array:
+        """Selects or sums the returned values from `[batches, accumulation, replicas, ...]`."""
         match self._id:
             case AnchorReturnTypeId.Final:
                 return values[-1, -1]
             case AnchorReturnTypeId.Sum:
                 return values.sum((0, 1), dtype=values.dtype)
             case _:
-                batches, accumulation, *rest = values.shape
-                rows = values.reshape(batches * accumulation, *rest)[
+                batches, accumulation, *replica_shape = values.shape
+                rows = values.reshape(batches * accumulation, *replica_shape)[
                     self._period - 1 :: self._period
                 ]
-                return rows.reshape(batches // self._period, accumulation, *rest)
+                return rows.reshape(batches // self._period, accumulation, *replica_shape)
 
 
 @check.guard
 class DataFlow:
-    """Batches of a step, and the anchors: tensors whose values it returns.
+    """The number of batches of a step, and the anchors: tensors whose values it returns.
 
     Args:
-      batchesPerStep: weight updates, or inferences, of a step.
-      anchorTensors: return types by tensor; or tensors, which all have the type that follows.
-      anchorReturnType: of a list of tensors.
+      batchesPerStep: the number of weight updates, or inferences, of a step.
+      anchorTensors: return types by tensor; or a list of tensors.
+      anchorReturnType: the return type of all tensors of a list.
       anchorIds: another name of `anchorTensors`, for lists.
 
     Raises:
@@ -160,54 +166,58 @@ class DataFlow:
         *,
         anchorIds: Iterable[str] | None = None,
     ):
-        self._batches = check.integer(batchesPerStep, "batchesPerStep", at_least=0)
-        given = anchorIds if anchorTensors is None else anchorTensors
-        if given is not None and not self._batches:
-            raise check.refuse("'Batches per step' must be greater than zero", "say 1 or more")
-        if isinstance(given, Mapping):
-            self._anchors = dict(given)
+        self._batches = check.require_integer(batchesPerStep, "batchesPerStep", at_least=0)
+        anchors = anchorIds if anchorTensors is None else anchorTensors
+        if anchors is not None and not self._batches:
+            raise check.value_error("'Batches per step' must be greater than zero", "say 1 or more")
+        if isinstance(anchors, Mapping):
+            self._anchors = dict(anchors)
         else:
-            check.instance(anchorReturnType, AnchorReturnType, "anchorReturnType", optional=True)
+            check.require_instance(
+                anchorReturnType, AnchorReturnType, "anchorReturnType", optional=True
+            )
             kind = anchorReturnType or AnchorReturnType("All")
-            names = () if given is None else check.iterable(given, "anchorTensors", "names")
-            self._anchors = {check.text(name, "an anchor"): kind for name in names}
+            names = (
+                () if anchors is None else check.require_iterable(anchors, "anchorTensors", "names")
+            )
+            self._anchors = {check.require_text(name, "an anchor"): kind for name in names}
         for kind in self._anchors.values():
-            check.instance(kind, AnchorReturnType, "the return type of an anchor")
-            kind.check(self._batches)
+            check.require_instance(kind, AnchorReturnType, "the return type of an anchor")
+            kind.check_divides_batches(self._batches)
 
     def setBatchesPerStep(self, batchesPerStep: int) -> None:
-        """Says another number of batches; a session keeps the one that it was made with.
+        """Sets the number of batches of a step; existing sessions keep theirs.
 
         Raises:
           PopARTError: (a `ValueError`) fewer than one, or periods that do not divide them.
         """
-        batches = check.integer(batchesPerStep, "batchesPerStep", at_least=1)
+        batches = check.require_integer(batchesPerStep, "batchesPerStep", at_least=1)
         for kind in self._anchors.values():
-            kind.check(batches)
+            kind.check_divides_batches(batches)
         self._batches = batches
 
     def batchesPerStep(self) -> int:
-        """Batches of a step."""
+        """Returns the number of batches of a step."""
         return self._batches
 
     def anchors(self) -> list[str]:
-        """The tensors."""
+        """Returns the names of the anchors."""
         return list(self._anchors)
 
     def isAnchored(self, tensor: str) -> bool:
-        """Whether a tensor is returned."""
+        """Returns whether a step returns a tensor."""
         return tensor in self._anchors
 
     def nAnchors(self) -> int:
-        """How many there are."""
+        """Returns the number of anchors."""
         return len(self._anchors)
 
     def art(self, tensor: str) -> AnchorReturnType:
-        """The return type of an anchor.
+        """Returns the return type of an anchor.
 
         Raises:
-          PopARTError: (a `ValueError`) it is none.
+          PopARTError: (a `ValueError`) the tensor is no anchor.
         """
         if tensor not in self._anchors:
-            raise check.refuse(f"{tensor!r} is no anchor", f"the anchors are {self.anchors()}")
+            raise check.value_error(f"{tensor!r} is no anchor", f"the anchors are {self.anchors()}")
         return self._anchors[tensor]

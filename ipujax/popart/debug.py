@@ -1,4 +1,4 @@
-"""What is told of tensors and nodes for debugging: names, places in scripts, and what one likes."""
+"""The debug information of tensors and nodes: names, source locations and the user's values."""
 
 from __future__ import annotations
 
@@ -19,68 +19,68 @@ _ids = itertools.count(1)
 @check.guard
 @dc.dataclass(frozen=True)
 class SourceLocation:
-    """A line of a script."""
+    """The function, file and line number of a line of a script."""
 
     functionName: str
     fileName: str
     lineNumber: int
 
     def __post_init__(self) -> None:
-        check.text(self.functionName, "functionName")
-        check.text(self.fileName, "fileName")
-        check.integer(self.lineNumber, "lineNumber", at_least=0)
+        check.require_text(self.functionName, "functionName")
+        check.require_text(self.fileName, "fileName")
+        check.require_integer(self.lineNumber, "lineNumber", at_least=0)
 
 
 @check.guard
 class DebugContext:
-    """What a tensor, a node or a part of a script is called, and where it comes from.
+    """The name and the source location of a tensor, a node or a part of a script.
 
     Called as `DebugContext(name="", loc=...)` or `DebugContext(debugInfo, name="", loc=...)`; the
     location is the caller's line. Wherever a `debugContext` is taken, a text stands for its name.
 
     Args:
-      debugInfo: of what this is a part of; its name comes first.
-      name: its own.
-      loc: where it is from.
+      debugInfo: the information of what this is a part of; its name becomes a prefix.
+      name: the name.
+      loc: the source location; the caller's line by default.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
-        given = list(args)
-        parent = given.pop(0) if given and isinstance(given[0], DebugInfo) else None
-        names = dict(zip(("name", "loc"), given, strict=False)) | kwargs
+        positional = list(args)
+        parent = positional.pop(0) if positional and isinstance(positional[0], DebugInfo) else None
+        names = dict(zip(("name", "loc"), positional, strict=False)) | kwargs
         parent = names.pop("debugInfo", parent)
-        self.parent: DebugInfo | None = check.instance(
+        self.parent: DebugInfo | None = check.require_instance(
             parent, DebugInfo, "debugInfo", optional=True
         )
-        self.name: str = check.text(names.pop("name", ""), "the name of a DebugContext")
-        loc = names.pop("loc", None) or _caller()
-        self.location: SourceLocation = check.instance(loc, SourceLocation, "loc")
-        if names or len(given) > 2:
-            raise check.refuse_type(f"DebugContext takes no {[*names, *given[2:]]}")
+        self.name: str = check.require_text(names.pop("name", ""), "the name of a DebugContext")
+        loc = names.pop("loc", None) or _calling_location()
+        self.location: SourceLocation = check.require_instance(loc, SourceLocation, "loc")
+        if names or len(positional) > 2:
+            raise check.type_error(f"DebugContext takes no {[*names, *positional[2:]]}")
 
     @property
     def path(self) -> str:
-        """The name, after those that it is a part of."""
-        before = self.parent.context.path if self.parent else ""
-        return "/".join(filter(None, [before, self.name]))
+        """The name, with the names of the contexts around it in front."""
+        prefix = self.parent.context.path if self.parent else ""
+        return "/".join(filter(None, [prefix, self.name]))
 
 
 @check.guard
 class DebugInfo:
-    """Values that are told of something, in the file of `initializePoplarDebugInfo`.
+    """A set of values about an object, for the file of `initializePoplarDebugInfo`.
 
-    They are written once nothing uses this any more, or the file is closed.
+    The values are written when this object is freed, or the file is closed.
 
     Args:
-      debugContext: what it is; a text is its name.
-      layer: who tells it.
+      debugContext: the context of the object, or its name.
+      layer: the software layer that adds the values.
     """
 
     def __init__(self, debugContext: DebugContext | str, layer: str):
         self.context = (
-            DebugContext(debugContext, loc=_caller())
+            DebugContext(debugContext, loc=_calling_location())
             if isinstance(debugContext, str)
-            else check.instance(debugContext, DebugContext, "debugContext")
+            else check.require_instance(debugContext, DebugContext, "debugContext")
         )
         self._id = next(_ids)
         parent = self.context.parent
@@ -88,29 +88,29 @@ class DebugInfo:
             "id": self._id,
             "name": self.context.name,
             "location": dc.asdict(self.context.location),
-            "layer": check.text(layer, "the layer"),
+            "layer": check.require_text(layer, "the layer"),
             **({"parentId": parent.getId()} if parent else {}),
         }
-        if _File.now is not None:
-            _File.now.add(self, self._values)
+        if _DebugInfoFile.current is not None:
+            _DebugInfoFile.current.add_info(self, self._values)
 
     def setValue(self, name: str, value: Any) -> None:
-        """Tells a value: a text, or a list of values."""
-        self._values[check.text(name, "the name of a value")] = value
+        """Sets a value: a text, or a list of values."""
+        self._values[check.require_text(name, "the name of a value")] = value
 
     def getId(self) -> int:
-        """The number of this."""
+        """Returns the id of this debug information."""
         return self._id
 
 
 Context = DebugContext | str
-"""What a `debugContext` can be."""
+"""The types that a `debugContext` can have."""
 
 
-class _File:
+class _DebugInfoFile:
     """A file of debug information: contexts, and a table of texts that they name by number."""
 
-    now: _File | None = None
+    current: _DebugInfoFile | None = None
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -118,67 +118,69 @@ class _File:
         self._texts: dict[str, int] = {}
         self._pending: list[weakref.finalize[..., Any]] = []
 
-    def add(self, info: DebugInfo, values: dict[str, Any]) -> None:
-        ended = weakref.finalize(info, self._end, values)
-        ended.atexit = False
-        self._pending.append(ended)
+    def add_info(self, info: DebugInfo, values: dict[str, Any]) -> None:
+        finalizer = weakref.finalize(info, self._append_context, values)
+        finalizer.atexit = False
+        self._pending.append(finalizer)
 
-    def write(self) -> None:
-        for ended in self._pending:
-            ended()
+    def write_debug_contexts(self) -> None:
+        for finalizer in self._pending:
+            finalizer()
         content = {"contexts": self._contexts, "stringTable": list(self._texts)}
-        with files.replacing(self._path) as file:
+        with files.replace_file(self._path) as file:
             file.write(json.dumps(content).encode())
 
-    def _end(self, values: dict[str, Any]) -> None:
+    def _append_context(self, values: dict[str, Any]) -> None:
         location = values["location"]
         self._contexts.append(
             values
             | {
-                "name": self._number(values["name"]),
+                "name": self._text_index(values["name"]),
                 "location": {
-                    "fileName": self._number(location["fileName"]),
-                    "functionName": self._number(location["functionName"]),
+                    "fileName": self._text_index(location["fileName"]),
+                    "functionName": self._text_index(location["functionName"]),
                     "lineNumber": location["lineNumber"],
                 },
             }
         )
 
-    def _number(self, text: str) -> int:
+    def _text_index(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
 
 
 @check.guard
 def initializePoplarDebugInfo(filename: str | os.PathLike[str], format: str = "json") -> None:
-    """Begins a file of debug information.
+    """Opens a file of debug information.
 
     Raises:
       PopARTError: (a `ValueError`) another format than JSON.
     """
-    check.one_of(format, ("json",), "the format of initializePoplarDebugInfo")
-    _File.now = _File(os.fspath(check.path(filename, "the file of debug information")))
+    check.require_one_of(format, ("json",), "the format of initializePoplarDebugInfo")
+    _DebugInfoFile.current = _DebugInfoFile(
+        os.fspath(check.require_path(filename, "the file of debug information"))
+    )
 
 
 def closePoplarDebugInfo() -> None:
-    """Writes the file of debug information, and ends it."""
-    if _File.now is not None:
-        _File.now.write()
-        _File.now = None
+    """Writes the file of debug information, and closes it."""
+    if _DebugInfoFile.current is not None:
+        _DebugInfoFile.current.write_debug_contexts()
+        _DebugInfoFile.current = None
 
 
-def path_of(context: Context) -> str:
-    """The name that a text or a context says.
+def context_path(context: Context) -> str:
+    """Returns the path of a debug context, or a text as it is.
 
     Raises:
-      PopARTTypeError: (a `TypeError`) it is neither.
+      PopARTTypeError: (a `TypeError`) `context` is neither.
     """
     if isinstance(context, DebugContext):
         return context.path
-    return check.text(context, "debugContext")
+    return check.require_text(context, "debugContext")
 
 
-def _caller() -> SourceLocation:
-    """The line that calls what calls this."""
+def _calling_location() -> SourceLocation:
+    """Returns the source location of the user's call."""
     frame = calling_frame(2)
     if frame is None:
         return SourceLocation("", "", 0)

@@ -1,4 +1,4 @@
-"""Devices of sessions: virtual IPUs, however they are asked for."""
+"""The virtual IPUs that sessions run on, and the device manager that hands them out."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TILES = 1472
 _WORKERS = 6
 _MOST_IPUS = 1024
 
-_own: list[object] = []  # the configuration that was made here last
+_last_generation: list[object] = []  # the configuration that was made here last
 _ids = itertools.count()
 
 
 class DeviceType(NumberedEnum):
-    """What a device was in the original; here all are virtual IPUs."""
+    """The kind of device that a script asks for; here all are virtual IPUs."""
 
     IpuModel = 0
     Cpu = 1
@@ -37,7 +37,7 @@ class DeviceType(NumberedEnum):
 
 
 class DeviceConnectionType(NumberedEnum):
-    """When a device was attached to; here it is always there."""
+    """The choice of when a session attaches to its device; here it is always there."""
 
     Always = 0
     OnDemand = 1
@@ -45,7 +45,7 @@ class DeviceConnectionType(NumberedEnum):
 
 
 class DeviceSelectionCriterion(NumberedEnum):
-    """Which of several devices was taken; here they are alike."""
+    """The choice among several devices; here all are alike."""
 
     First = 0
     Random = 1
@@ -56,14 +56,14 @@ class DeviceInfo:
     """A device that sessions run on.
 
     Attributes:
-      type: as what it was asked for.
-      numIpus: IPUs that it has; a CPU device has as many as are needed, and says 1.
-      connectionType: as it was asked for; a session on a device that is Never connected compiles.
-      id: a number of its own.
-      isAttached: whether it is held.
-      tilesPerIPU, tilesPerIpu: as they were asked for, or those of a Mk2 IPU.
-      numWorkerContexts: threads of a tile.
-      driverIds: none, as there is no driver.
+      type: the kind of device that was asked for.
+      numIpus: the number of its IPUs; a CPU device has as many as are needed, and says 1.
+      connectionType: the type that was asked for; with Never a session compiles only.
+      id: the id of the device.
+      isAttached: whether the device is attached.
+      tilesPerIPU, tilesPerIpu: the number that was asked for, or that of a Mk2 IPU.
+      numWorkerContexts: the number of worker threads of a tile.
+      driverIds: an empty list, as there is no driver.
       version, ipuVersion: `ipu2`.
     """
 
@@ -77,29 +77,31 @@ class DeviceInfo:
     ):
         self.type, self.limit = type, numIpus
         self.numIpus = numIpus or 1
-        self.connectionType = check.instance(connectionType, DeviceConnectionType, "connectionType")
-        self.tilesPerIPU = check.integer(tilesPerIPU, "tilesPerIPU", at_least=0) or _TILES
-        self.id = next(_ids) if id is None else check.integer(id, "id", at_least=0)
+        self.connectionType = check.require_instance(
+            connectionType, DeviceConnectionType, "connectionType"
+        )
+        self.tilesPerIPU = check.require_integer(tilesPerIPU, "tilesPerIPU", at_least=0) or _TILES
+        self.id = next(_ids) if id is None else check.require_integer(id, "id", at_least=0)
         self.isAttached = connectionType is DeviceConnectionType.Always
         self.numWorkerContexts, self.version, self.ipuVersion = _WORKERS, "ipu2", "ipu2"
         self.driverIds: list[int] = []
 
     @property
     def tilesPerIpu(self) -> int:
-        """As `tilesPerIPU`."""
+        """The number of tiles of an IPU, as `tilesPerIPU`."""
         return self.tilesPerIPU
 
     def attach(self) -> bool:
-        """Takes it; False for one that is never connected."""
+        """Attaches to the device; returns False if its connection type is Never."""
         self.isAttached = self.connectionType is not DeviceConnectionType.Never
         return self.isAttached
 
     def tryAttachUntilTimeout(self) -> bool:
-        """As `attach`; nobody has to wait."""
+        """Attaches to the device, as `attach`, without any waiting."""
         return self.attach()
 
     def detach(self) -> None:
-        """Gives it back."""
+        """Detaches from the device."""
         self.isAttached = False
 
     def __enter__(self) -> DeviceInfo:
@@ -114,34 +116,34 @@ class DeviceInfo:
 
 @check.guard
 class DeviceManager:
-    """Gives devices."""
+    """A factory of devices."""
 
     def createCpuDevice(self) -> DeviceInfo:
-        """A device of as many virtual IPUs as a session needs."""
+        """Creates a device of as many virtual IPUs as a session needs."""
         return DeviceInfo(DeviceType.Cpu, None)
 
     def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """A device of `options["numIPUs"]` virtual IPUs, 1 by default."""
-        return self._made(DeviceType.IpuModel, options)
+        """Creates a device of `options["numIPUs"]` virtual IPUs, 1 by default."""
+        return self._create_device(DeviceType.IpuModel, options)
 
     def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
-        """As `createIpuModelDevice`: there is no other simulation."""
-        return self._made(DeviceType.Sim, options)
+        """Creates a device as `createIpuModelDevice` does: there is no other simulation."""
+        return self._create_device(DeviceType.Sim, options)
 
     def createOfflineIPUDevice(self, opts: Mapping[str, Any]) -> DeviceInfo:
-        """A device that sessions compile for."""
-        return self._made(DeviceType.OfflineIpu, opts)
+        """Creates a device that sessions can only compile for."""
+        return self._create_device(DeviceType.OfflineIpu, opts)
 
     def createOfflineIpuFromDeviceInfo(self, deviceInfo: DeviceInfo) -> DeviceInfo:
-        """A device like another that sessions compile for."""
-        like = check.instance(deviceInfo, DeviceInfo, "deviceInfo")
-        options = {"numIPUs": like.numIpus, "tilesPerIPU": like.tilesPerIPU}
-        return self._made(DeviceType.OfflineIpu, options)
+        """Creates a device like another one that sessions can only compile for."""
+        template = check.require_instance(deviceInfo, DeviceInfo, "deviceInfo")
+        options = {"numIPUs": template.numIpus, "tilesPerIPU": template.tilesPerIPU}
+        return self._create_device(DeviceType.OfflineIpu, options)
 
     def createOfflineIpuFromSystemString(self, system: str, numIpus: int) -> DeviceInfo:
-        """A device that sessions compile for; of the system only the IPUs count."""
-        check.text(system, "the system")
-        return self._made(DeviceType.OfflineIpu, {"numIPUs": numIpus})
+        """Creates a device that sessions can only compile for, of some number of IPUs."""
+        check.require_text(system, "the system")
+        return self._create_device(DeviceType.OfflineIpu, {"numIPUs": numIpus})
 
     def acquireAvailableDevice(
         self,
@@ -151,16 +153,16 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo:
-        """A device of so many virtual IPUs.
+        """Acquires a device of some number of virtual IPUs.
 
         Raises:
           PopARTError: (a `ValueError`) more IPUs than a system can have.
         """
-        check.instance(pattern, SyncPattern, "pattern")
-        check.instance(selectionCriterion, DeviceSelectionCriterion, "selectionCriterion")
-        count = check.integer(numIpus, "numIpus", at_least=1)
+        check.require_instance(pattern, SyncPattern, "pattern")
+        check.require_instance(selectionCriterion, DeviceSelectionCriterion, "selectionCriterion")
+        count = check.require_integer(numIpus, "numIpus", at_least=1)
         if count > _MOST_IPUS:
-            raise check.refuse(
+            raise check.value_error(
                 f"Failed to acquire device with {count} IPUs", f"ask for at most {_MOST_IPUS}"
             )
         return DeviceInfo(DeviceType.Ipu, count, connectionType, tilesPerIpu)
@@ -173,8 +175,8 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
-        """As `acquireAvailableDevice`, with None where there is no such device."""
-        if check.integer(numIpus, "numIpus", at_least=1) > _MOST_IPUS:
+        """Acquires a device as `acquireAvailableDevice`; returns None if there is none."""
+        if check.require_integer(numIpus, "numIpus", at_least=1) > _MOST_IPUS:
             return None
         return self.acquireAvailableDevice(
             numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion
@@ -186,13 +188,13 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo:
-        """A device with this number, of the virtual IPUs that `gc-info -l` shows for it.
+        """Acquires a device by its id, with the virtual IPUs that `gc-info -l` lists for it.
 
-        Of numbers that are not listed, the device has one IPU.
+        A device with an id that is not listed has one IPU.
         """
-        check.instance(pattern, SyncPattern, "pattern")
-        listed = check.integer(id, "id", at_least=0) < len(DEVICES)
-        count = len(DEVICES[id].ipus) if listed else 1
+        check.require_instance(pattern, SyncPattern, "pattern")
+        is_listed = check.require_integer(id, "id", at_least=0) < len(DEVICES)
+        count = len(DEVICES[id].ipus) if is_listed else 1
         return DeviceInfo(DeviceType.Ipu, count, connectionType, id=id)
 
     def tryAcquireDeviceById(
@@ -201,7 +203,7 @@ class DeviceManager:
         pattern: SyncPattern = SyncPattern.Full,
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
-        """As `acquireDeviceById`, which always finds one."""
+        """Acquires a device as `acquireDeviceById`, which always succeeds."""
         return self.acquireDeviceById(id, pattern, connectionType)
 
     def enumerateDevices(
@@ -212,20 +214,20 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
         tilesPerIPU: int = 0,
     ) -> list[DeviceInfo]:
-        """The devices that there are of a kind: one."""
-        check.instance(pattern, SyncPattern, "pattern")
-        check.instance(deviceType, DeviceType, "deviceType")
-        count = check.integer(numIpus, "numIpus", at_least=1)
+        """Returns a list of one device of the kind that is asked for."""
+        check.require_instance(pattern, SyncPattern, "pattern")
+        check.require_instance(deviceType, DeviceType, "deviceType")
+        count = check.require_integer(numIpus, "numIpus", at_least=1)
         return [DeviceInfo(deviceType, count, connectionType, tilesPerIPU)]
 
     def setOnDemandAttachTimeout(self, attachTimeout: int) -> None:
         """Changes nothing: nobody has to wait for virtual IPUs."""
-        check.integer(attachTimeout, "attachTimeout", at_least=0)
+        check.require_integer(attachTimeout, "attachTimeout", at_least=0)
 
-    def _made(self, kind: DeviceType, options: Mapping[str, Any]) -> DeviceInfo:
-        check.instance(options, Mapping, "the options of a device")
+    def _create_device(self, kind: DeviceType, options: Mapping[str, Any]) -> DeviceInfo:
+        check.require_instance(options, Mapping, "the options of a device")
         counts = {
-            name: check.integer(_written(options[name]), name, at_least=at_least)
+            name: check.require_integer(_parse_count(options[name]), name, at_least=at_least)
             for name, at_least in (("numIPUs", 1), ("tilesPerIPU", 0))
             if name in options
         }
@@ -234,43 +236,43 @@ class DeviceManager:
         return DeviceInfo(kind, counts.get("numIPUs", 1), connection, counts.get("tilesPerIPU", 0))
 
 
-def _written(count: Any) -> Any:
-    """A count, which the options of devices may have as a text."""
+def _parse_count(count: Any) -> Any:
+    """Converts a count that the options of a device hold as text."""
     return int(count) if isinstance(count, str) and count.isdecimal() else count
 
 
-def provide(
+def configure_ipus_for_session(
     replicas: int, ipus: int, device: DeviceInfo, config: IPUConfig, cache: str | None
 ) -> None:
-    """Has the system have what a session needs; see `ipujax.poptorch.devices.provide`.
+    """Configures the system's IPUs for a session; see `configure_ipus_for_model`.
 
     Args:
-      replicas: how many there are.
-      ipus: of each.
-      device: the user's.
-      config: what the session's options ask for; a system that the user configured stays as it is.
+      replicas: the number of replicas.
+      ipus: the IPUs of each replica.
+      device: the user's device.
+      config: the configuration by the session's options; a configuration of the user's own stays.
       cache: the folder that compiled programs are kept in.
 
     Raises:
       PopARTError: (a `ValueError`) the device, or the user's configuration, has fewer IPUs.
     """
-    each = 1 << (ipus - 1).bit_length()
-    needed = 1 << (replicas * each - 1).bit_length()
+    ipus_per_replica = 1 << (ipus - 1).bit_length()
+    needed = 1 << (replicas * ipus_per_replica - 1).bit_length()
     if device.limit is not None and device.limit < replicas * ipus:
-        raise check.refuse(
+        raise check.value_error(
             f"{replicas} replicas of {ipus} IPUs need {replicas * ipus}, and the device has "
             f"{device.limit}",
             f"ask for a device of {needed} IPUs",
         )
-    there = SYSTEM.device(_DEVICE).num_ipus
-    if SYSTEM.configured and SYSTEM.generation not in _own:
-        if there < needed:
-            raise check.refuse(
-                f"the session needs {needed} IPUs, and {_DEVICE} has {there}",
+    available = SYSTEM.device(_DEVICE).num_ipus
+    if SYSTEM.is_configured and SYSTEM.generation not in _last_generation:
+        if available < needed:
+            raise check.value_error(
+                f"the session needs {needed} IPUs, and {_DEVICE} has {available}",
                 f"set IPUConfig.auto_select_ipus = {needed}, or leave the system unconfigured",
             )
     else:
-        config.auto_select_ipus = max(needed, there)
+        config.auto_select_ipus = max(needed, available)
         SYSTEM.configure(config)
-        _own[:] = [SYSTEM.generation]
-    executable_cache.keep_in(cache)
+        _last_generation[:] = [SYSTEM.generation]
+    executable_cache.set_cache_folder(cache)

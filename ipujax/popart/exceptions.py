@@ -1,8 +1,8 @@
-"""The names of exceptions that handlers of scripts have.
+"""The exceptions of PopART, Poplar and PopLibs that scripts catch.
 
-`popart_exception` is what ipujax raises in the original's place, `poplar_exception` where that left
-it to Poplar, and `poplar_runtime_error` where a program ended itself. Nothing raises the others:
-kinds of theirs that need an IPU, or are PopART's own mistakes.
+ipujax raises `popart_exception` where PopART raised an error, `poplar_exception` where Poplar did,
+and `poplar_runtime_error` where a program ended itself. Nothing raises the others: they stand for
+faults of an IPU, or bugs of PopART.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ poplar_runtime_error = CallbackError
 
 
 class popart_internal_exception(popart_exception):
-    """A mistake of PopART's own."""
+    """A bug of PopART itself; never raised here."""
 
 
 class popart_runtime_error(popart_exception):
-    """PopART found something wrong while a program ran."""
+    """An error of PopART while a program runs; never raised here."""
 
 
 class poplibs_exception(Exception):
-    """A library of Poplar's operations refused something."""
+    """An error of PopLibs; never raised here."""
 
 
 class poplar_application_runtime_error(poplar_runtime_error):
-    """A program did something wrong."""
+    """An error of a program on an IPU; never raised here."""
 
 
 class poplar_system_runtime_error(poplar_runtime_error):
-    """The IPUs, or what connects them, had a fault."""
+    """A fault of the IPUs or their links; never raised here."""
 
 
 class poplar_recoverable_runtime_error(poplar_system_runtime_error):
-    """A fault after which one may go on, once something is reset."""
+    """A fault of the IPUs after which a reset allows going on; never raised here."""
 
 
 class poplar_unrecoverable_runtime_error(poplar_system_runtime_error):
-    """A fault after which one cannot go on."""
+    """A fault of the IPUs after which nothing can go on; never raised here."""
 
 
 class poplar_unknown_runtime_error(poplar_system_runtime_error):
-    """A fault of which nothing is known."""
+    """An unknown fault of the IPUs; never raised here."""
 
 
 class OutOfMemoryException(popart_exception):
-    """A model did not fit into the tiles' memory. `ipu.report` tells of that without an error."""
+    """A model that does not fit into the tiles' memory; never raised here: see `ipu.report`."""

@@ -1,4 +1,4 @@
-"""How options of a session act on the program."""
+"""The effects of a session's options on its program: configuration, reductions, synthetic data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ipujax.config import IPUConfig
-from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.model import ConvertedGraph
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     MeanReductionStrategy,
@@ -17,15 +17,15 @@ from ipujax.popart.options import (
     SessionOptions,
     SyntheticDataMode,
 )
-from ipujax.popart.tensor_info import data_type_of
+from ipujax.popart.tensor_info import to_data_type
 from ipujax.training import TrainState
-from ipujax.training.state import on_device
+from ipujax.training.state import to_strong_arrays
 
 Array = np.ndarray[Any, Any]
 
 
-def config_of(options: SessionOptions) -> IPUConfig:
-    """The configuration of a system that nobody else has configured."""
+def build_session_config(options: SessionOptions) -> IPUConfig:
+    """Builds the configuration of the virtual system that the options ask for."""
     config = IPUConfig()
     behaviour = config.floating_point_behaviour
     if options.enableFloatingPointChecks:
@@ -35,29 +35,31 @@ def config_of(options: SessionOptions) -> IPUConfig:
     return config
 
 
-def reduction_of(options: SessionOptions) -> str:
-    """What becomes of the gradients of several micro-batches."""
+def choose_gradient_reduction(options: SessionOptions) -> str:
+    """Returns the reduction of the gradients of several micro-batches."""
     if options.accumulationAndReplicationReductionType is ReductionType.Sum:
         return "SUM"
     strategy = options.meanAccumulationAndReplicationReductionStrategy
     return "RUNNING_MEAN" if strategy is MeanReductionStrategy.Running else "MEAN"
 
 
-def scalars(
-    optimizer: Optimizer | None, model: Converted, loss: str | None, options: SessionOptions
+def compute_optimizer_scalars(
+    optimizer: Optimizer | None, model: ConvertedGraph, loss: str | None, options: SessionOptions
 ) -> dict[str, Array]:
-    """What an optimizer's hyperparameters are in the original's programs, float32 by name."""
+    """Computes the scalars of an optimizer in the original's programs, float32 by name."""
     if optimizer is None or loss is None:
         return {}
-    kinds = {name: data_type_of(value.dtype).name for name, value in model.variables.items()}
-    is_mean = reduction_of(options) == "MEAN"
+    kinds = {name: to_data_type(value.dtype).name for name, value in model.variables.items()}
+    is_mean = choose_gradient_reduction(options) == "MEAN"
     count = options.accumulation * options.getGlobalReplicationFactor() if is_mean else 1
-    found = optimizer.scalars(kinds, data_type_of(model.avals[loss].dtype).name, count)
-    return {name: np.asarray(value, np.float32) for name, value in found.items()}
+    values = optimizer.compute_scalars(kinds, to_data_type(model.avals[loss].dtype).name, count)
+    return {name: np.asarray(value, np.float32) for name, value in values.items()}
 
 
-def synthetic(mode: SyntheticDataMode, shapes: Sequence[tuple[Any, Any]]) -> list[Array]:
-    """Data that take the place of a user's, the same in each step."""
+def generate_synthetic_data(
+    mode: SyntheticDataMode, shapes: Sequence[tuple[Any, Any]]
+) -> list[Array]:
+    """Generates data that replace a user's, the same in each step."""
     generator = np.random.default_rng(0)
     arrays: list[Array] = []
     for shape, dtype in shapes:
@@ -71,8 +73,8 @@ def synthetic(mode: SyntheticDataMode, shapes: Sequence[tuple[Any, Any]]) -> lis
     return arrays
 
 
-def with_hyper(state: TrainState, hyper: Mapping[str, Any]) -> TrainState:
-    """The state with other hyperparameters."""
+def replace_session_hyperparameters(state: TrainState, hyper: Mapping[str, Any]) -> TrainState:
+    """Returns the state with other hyperparameters."""
     return dc.replace(
-        state, optimizer_state=on_device({**state.optimizer_state, "hyper": dict(hyper)})
+        state, optimizer_state=to_strong_arrays({**state.optimizer_state, "hyper": dict(hyper)})
     )

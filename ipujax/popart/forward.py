@@ -1,4 +1,4 @@
-"""The forward pass of a model, as training and inference take it."""
+"""The forward pass of a model on one micro-batch, with its loss and anchors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import jax.numpy as jnp
 
 from ipujax.doors import graphs
 from ipujax.doors.graphs import GRADIENT, Evaluation, Graph, Named, Node, Ref
-from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.model import ConvertedGraph
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.popart.options import RecomputationType
-from ipujax.popart.recomputation import NamingOperators, recomputed
+from ipujax.popart.recomputation import NamingOperators, choose_recomputed_results
 
 
 @dc.dataclass(frozen=True, eq=False, kw_only=True)
 class Forward(graphs.Forward):
-    """A micro-batch of a model; it sends the anchors that are not known before it runs.
+    """The forward pass of a model on one micro-batch, which returns the anchors.
 
     Attributes:
       model: the model.
@@ -28,43 +28,45 @@ class Forward(graphs.Forward):
       recomputation: which results the backward pass has computed again.
     """
 
-    model: Converted
+    model: ConvertedGraph
     moved: Mapping[str, str] = dc.field(default_factory=dict[str, str])
     recomputation: RecomputationType = RecomputationType.NoRecompute
 
     def __post_init__(self) -> None:
-        _ = self.recomputed  # which refuses what cannot be
+        _ = self.recomputed  # raises an error if the choice cannot be followed
 
     @functools.cached_property
     def graph(self) -> Graph:
-        """What is needed of the model's graph, with a place to differentiate by where needed."""
-        wanted = {*self.sent, *self.gradients_of, *self.moved.values()}
-        wanted |= {self.loss} if self.loss else set()
-        return _perturbed(needed(self.model.graph, wanted, acting=True), self.gradients_of)
+        """The needed part of the graph, with inputs to differentiate anchors by."""
+        needed_names = {*self.sent, *self.gradients_of, *self.moved.values()}
+        needed_names |= {self.loss} if self.loss else set()
+        return _add_perturbations(
+            select_needed_nodes(self.model.graph, needed_names, acting=True), self.gradients_of
+        )
 
     @functools.cached_property
-    def inputs(self) -> dict[str, jax.ShapeDtypeStruct]:
-        """Those of the model's inputs that are needed."""
+    def input_avals(self) -> dict[str, jax.ShapeDtypeStruct]:
+        """The inputs of the model that are needed."""
         names = {*self.sent, self.loss}.union(*(node.reads for node in self.graph.nodes))
         return {name: aval for name, aval in self.model.inputs.items() if name in names}
 
     @functools.cached_property
     def trained(self) -> tuple[str, ...]:
-        """The variables that the loss has a gradient by."""
+        """The variables by which the loss is differentiated."""
         if self.loss is None:
             return ()
-        names = followed(self.model.graph, self.loss)
+        names = find_differentiable_names(self.model.graph, self.loss)
         candidates = (name for name in self.model.variables if name in names)
         return tuple(name for name in candidates if name not in self.moved)
 
     @functools.cached_property
     def recomputed(self) -> frozenset[str]:
-        """The results that the backward pass has computed again."""
+        """The results that the backward pass recomputes."""
         if self.loss is None:
             return frozenset()
-        nodes = needed(self.model.graph, {self.loss}).nodes
+        nodes = select_needed_nodes(self.model.graph, {self.loss}).nodes
         avals, stage_of = self.model.avals, self.placement.stage_of
-        return recomputed(nodes, self.loss, self.recomputation, avals, stage_of)
+        return choose_recomputed_results(nodes, self.loss, self.recomputation, avals, stage_of)
 
     @property
     def policy(self) -> Callable[..., bool] | None:
@@ -89,7 +91,7 @@ class Forward(graphs.Forward):
         self, variables: Named, added: Named, inputs: tuple[Any, ...], key: jax.Array
     ) -> tuple[Named, Mapping[str, jax.Array]]:
         """As that of every `Forward`."""
-        values = {**variables, **dict(zip(self.inputs, inputs, strict=True))}
+        values = {**variables, **dict(zip(self.input_avals, inputs, strict=True))}
         values |= {GRADIENT + name: value for name, value in added.items()}
         wanted = {name for name in (self.loss, *self.sent, *self.moved.values()) if name}
 
@@ -105,41 +107,43 @@ class Forward(graphs.Forward):
         return named, {v: named[n].astype(values[v].dtype) for v, n in self.moved.items()}
 
 
-def followed(graph: Graph, loss: str) -> frozenset[str]:
-    """The tensors that a loss has a gradient by: what is detached has none."""
-    open_nodes = (n for n in graph.nodes if not n.operator.startswith("ai.graphcore.Detach-"))
-    nodes = needed(dc.replace(graph, nodes=tuple(open_nodes)), {loss}).nodes
+def find_differentiable_names(graph: Graph, loss: str) -> frozenset[str]:
+    """Finds the tensors by which a loss can be differentiated: those that are not detached."""
+    attached_nodes = (n for n in graph.nodes if not n.operator.startswith("ai.graphcore.Detach-"))
+    nodes = select_needed_nodes(dc.replace(graph, nodes=tuple(attached_nodes)), {loss}).nodes
     return frozenset({loss}).union(*(node.reads for node in nodes))
 
 
-def needed(graph: Graph, names: Iterable[str], *, acting: bool = False) -> Graph:
-    """The nodes of a graph that some values are computed of.
+def select_needed_nodes(graph: Graph, names: Iterable[str], *, acting: bool = False) -> Graph:
+    """Selects the nodes of a graph that some values depend on.
 
     Args:
-      graph: all of it.
-      names: of the values.
-      acting: whether nodes that act by themselves, such as prints, are among them.
+      graph: the whole graph.
+      names: the names of the values.
+      acting: whether to include nodes with side effects, such as prints.
     """
-    left = set(names)
-    kept: list[Node] = []
+    needed_names = set(names)
+    needed_nodes: list[Node] = []
     for node in reversed(graph.nodes):
-        if left.intersection(node.results) or (acting and ONNX.acts(node, graph)):
-            kept.append(node)
-            left |= node.reads
-    return dc.replace(graph, nodes=tuple(reversed(kept)))
+        if needed_names.intersection(node.results) or (
+            acting and ONNX.node_has_effect(node, graph)
+        ):
+            needed_nodes.append(node)
+            needed_names |= node.reads
+    return dc.replace(graph, nodes=tuple(reversed(needed_nodes)))
 
 
-def _perturbed(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with something added to some values, by which it can be differentiated."""
-    wanted = set(names)
+def _add_perturbations(graph: Graph, names: Sequence[str]) -> Graph:
+    """Adds an input to each of some values, by which it can be differentiated."""
+    perturbed_names = set(names)
 
-    def added(name: str) -> Node:
+    def make_addition(name: str) -> Node:
         # A name that has a value already gets a new one.
-        add = ONNX.resolve("Add", 7)
+        add = ONNX.resolve_version("Add", 7)
         return Node(add, (Ref(name), Ref(GRADIENT + name)), {}, (name,), (None,))
 
-    nodes: list[Node] = [added(name) for name in graph.inputs if name in wanted]
+    nodes: list[Node] = [make_addition(name) for name in graph.inputs if name in perturbed_names]
     for node in graph.nodes:
-        nodes += [node, *(added(name) for name in node.results if name in wanted)]
+        nodes += [node, *(make_addition(name) for name in node.results if name in perturbed_names)]
     inputs = (*graph.inputs, *(GRADIENT + name for name in names))
     return dc.replace(graph, inputs=inputs, nodes=tuple(nodes))

@@ -1,4 +1,4 @@
-"""`GraphTransformer`: an ONNX model with other types, or with constants for initializers."""
+"""The class `GraphTransformer`: changes data types and initializers of an ONNX model."""
 
 from __future__ import annotations
 
@@ -12,57 +12,57 @@ import onnx.numpy_helper
 from onnx import TensorProto
 
 from ipujax.errors import PopARTError
-from ipujax.frontends.onnx.read import read
-from ipujax.popart.checks import as_popart_errors, check
+from ipujax.frontends.onnx.read import read_onnx_model
+from ipujax.popart.checks import check, convert_frontend_errors
 
-_MOVING = ("mean", "var", "saved_mean", "saved_var")
+_MOVING_STATISTICS = ("mean", "var", "saved_mean", "saved_var")
 
 
 @check.guard
 class GraphTransformer:
-    """Changes a model; the changed one is `getModelProto`'s.
+    """A converter of an ONNX model's data types and initializers; see `getModelProto`.
 
-    Where types change, so do those of inputs, outputs, initializers and arrays in attributes.
+    A conversion of types changes inputs, outputs, initializers and arrays in attributes.
 
     Args:
       modelProtoOrFilename: the model, as bytes or a path.
 
     Raises:
-      PopARTError: (a `ValueError`) no model.
+      PopARTError: (a `ValueError`) the argument is no model.
     """
 
     def __init__(self, modelProtoOrFilename: bytes | str | os.PathLike[str]):
-        with as_popart_errors():
-            self._model = read(modelProtoOrFilename, typed=False)
+        with convert_frontend_errors():
+            self._model = read_onnx_model(modelProtoOrFilename, check_types=False)
 
     def getModelProto(self) -> bytes:
-        """The model, as the bytes of a file."""
+        """Returns the converted model as the bytes of a file."""
         return self._model.SerializeToString()
 
     # --- types ----------------------------------------------------------------------------------
 
     def convertFloatsToHalfs(self) -> None:
-        """Has FLOAT16 in the place of FLOAT."""
-        self._convert(TensorProto.FLOAT, TensorProto.FLOAT16)
+        """Converts FLOAT to FLOAT16."""
+        self._convert_type(TensorProto.FLOAT, TensorProto.FLOAT16)
 
     def convertUINT8ToINT32(self) -> None:
-        """Has INT32 in the place of UINT8."""
-        self._convert(TensorProto.UINT8, TensorProto.INT32)
+        """Converts UINT8 to INT32."""
+        self._convert_type(TensorProto.UINT8, TensorProto.INT32)
 
     def convertUINT16ToINT32(self) -> None:
-        """Has INT32 in the place of UINT16."""
-        self._convert(TensorProto.UINT16, TensorProto.INT32)
+        """Converts UINT16 to INT32."""
+        self._convert_type(TensorProto.UINT16, TensorProto.INT32)
 
     def convertINT8ToINT32(self) -> None:
-        """Has INT32 in the place of INT8."""
-        self._convert(TensorProto.INT8, TensorProto.INT32)
+        """Converts INT8 to INT32."""
+        self._convert_type(TensorProto.INT8, TensorProto.INT32)
 
     def convertINT16ToINT32(self) -> None:
-        """Has INT32 in the place of INT16."""
-        self._convert(TensorProto.INT16, TensorProto.INT32)
+        """Converts INT16 to INT32."""
+        self._convert_type(TensorProto.INT16, TensorProto.INT32)
 
     def convertINT64ToINT32(self, clip: bool = False) -> None:
-        """Has INT32 in the place of INT64.
+        """Converts INT64 to INT32.
 
         Args:
           clip: whether larger values become the largest that there are.
@@ -70,35 +70,39 @@ class GraphTransformer:
         Raises:
           PopARTError: (a `ValueError`) there are larger values, which are not to be clipped.
         """
-        self._convert(TensorProto.INT64, TensorProto.INT32, clip=check.flag(clip, "clip"))
+        self._convert_type(
+            TensorProto.INT64, TensorProto.INT32, clip=check.require_flag(clip, "clip")
+        )
 
     def convertDoublesToFloats(self) -> None:
-        """Has FLOAT in the place of DOUBLE."""
-        self._convert(TensorProto.DOUBLE, TensorProto.FLOAT)
+        """Converts DOUBLE to FLOAT."""
+        self._convert_type(TensorProto.DOUBLE, TensorProto.FLOAT)
 
     def convertDoublesToHalfs(self) -> None:
-        """Has FLOAT16 in the place of DOUBLE."""
-        self._convert(TensorProto.DOUBLE, TensorProto.FLOAT16)
+        """Converts DOUBLE to FLOAT16."""
+        self._convert_type(TensorProto.DOUBLE, TensorProto.FLOAT16)
 
     def convertBFloats16ToFloat32(self) -> None:
-        """Has FLOAT in the place of BFLOAT16."""
-        self._convert(TensorProto.BFLOAT16, TensorProto.FLOAT)
+        """Converts BFLOAT16 to FLOAT."""
+        self._convert_type(TensorProto.BFLOAT16, TensorProto.FLOAT)
 
     # --- nodes ----------------------------------------------------------------------------------
 
     def convertInitializersToConstants(self, ids: Iterable[str]) -> None:
-        """Has nodes give what are initializers.
+        """Replaces initializers by nodes `Constant`.
 
         Raises:
           PopARTError: (a `ValueError`) there is no such initializer.
         """
-        known = {tensor.name: tensor for tensor in self._model.graph.initializer}
+        initializers_by_name = {tensor.name: tensor for tensor in self._model.graph.initializer}
         names = list(ids)
         for name in names:
-            if name not in known:
+            if name not in initializers_by_name:
                 raise PopARTError(f"TensorId {name} not in the model initalizers")
         graph = self._model.graph
-        nodes = [onnx.helper.make_node("Constant", [], [n], value=known[n]) for n in names]
+        nodes = [
+            onnx.helper.make_node("Constant", [], [n], value=initializers_by_name[n]) for n in names
+        ]
         nodes += graph.node
         initializers = [t for t in graph.initializer if t.name not in names]
         inputs = [i for i in graph.input if i.name not in names]
@@ -109,7 +113,7 @@ class GraphTransformer:
         graph.input.extend(inputs)
 
     def convertAllFixedPointInitializersToConstants(self) -> None:
-        """As `convertInitializersToConstants`, for all that are no floating point."""
+        """Replaces all initializers of integer types by nodes `Constant`."""
         kinds = {
             tensor.name: onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
             for tensor in self._model.graph.initializer
@@ -117,7 +121,7 @@ class GraphTransformer:
         self.convertInitializersToConstants(n for n, kind in kinds.items() if kind.kind in "iu")
 
     def removeUnusedInputs(self) -> None:
-        """Leaves out inputs that no node has."""
+        """Removes inputs that no node reads."""
         graph = self._model.graph
         used = {name for node in graph.node for name in node.input}
         inputs = [i for i in graph.input if i.name in used]
@@ -125,43 +129,43 @@ class GraphTransformer:
         graph.input.extend(inputs)
 
     def prepareNodesForTraining(self) -> None:
-        """Has batch normalization give its moving statistics, which makes it change them."""
+        """Makes batch normalization return its moving statistics, so that training updates them."""
         for node in self._model.graph.node:
             if node.op_type == "BatchNormalization" and len(node.output) == 1:
-                node.output.extend(f"{node.output[0]}/{name}" for name in _MOVING)
+                node.output.extend(f"{node.output[0]}/{name}" for name in _MOVING_STATISTICS)
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------
 
-    def _convert(self, old: int, new: int, *, clip: bool = False) -> None:
-        for graph in _graphs(self._model.graph):
+    def _convert_type(self, old: int, new: int, *, clip: bool = False) -> None:
+        for graph in _walk_graphs(self._model.graph):
             attributes = (a for node in graph.node for a in node.attribute)
             for tensor in (*graph.initializer, *(a.t for a in attributes if a.HasField("t"))):
                 if tensor.data_type == old:
-                    tensor.CopyFrom(_converted(tensor, new, clip))
+                    tensor.CopyFrom(_convert_tensor(tensor, new, clip))
             for info in (*graph.input, *graph.output, *graph.value_info):
                 if info.type.tensor_type.elem_type == old:
                     info.type.tensor_type.elem_type = new
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph, and those inside it."""
+def _walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yields a graph, and the graphs nested in it."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _graphs(attribute.g)
+                yield from _walk_graphs(attribute.g)
 
 
-def _converted(tensor: TensorProto, kind: int, clip: bool) -> TensorProto:
+def _convert_tensor(tensor: TensorProto, kind: int, clip: bool) -> TensorProto:
     values = onnx.numpy_helper.to_array(tensor)
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
     if values.dtype == np.int64:
         limits = np.iinfo(np.int32)
-        kept = values.clip(limits.min, limits.max)
-        if not clip and not np.array_equal(kept, values):
-            raise check.refuse(
+        clipped = values.clip(limits.min, limits.max)
+        if not clip and not np.array_equal(clipped, values):
+            raise check.value_error(
                 f"the tensor {tensor.name!r} has values that INT32 has not",
                 "say convertINT64ToINT32(clip=True)",
             )
-        values = kept
+        values = clipped
     return onnx.numpy_helper.from_array(values.astype(dtype), tensor.name)

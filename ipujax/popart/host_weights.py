@@ -10,56 +10,58 @@ import onnx
 import onnx.numpy_helper
 
 from ipujax.popart.checks import check
-from ipujax.popart.initializers import initializer, replace
+from ipujax.popart.initializers import make_initializer, replace_initializer_value
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import TrainState
 from ipujax.training.loss_scaling import FACTOR, Factors, Scale
-from ipujax.training.state import on_device
+from ipujax.training.state import to_strong_arrays
 
 Array = np.ndarray[Any, Any]
 
 
 COUNTER = "Histogram_counter"
-"""Of weight updates since the factor of automatic loss scaling was due, less one."""
+"""The name of the count of weight updates since the loss scaling was adapted, minus one."""
 
 
-def _is_slot(name: str, weights: Collection[str]) -> bool:
+def _is_optimizer_slot(name: str, weights: Collection[str]) -> bool:
     if name in (FACTOR, COUNTER):
         return True
     return any(name.startswith(p) and name.removeprefix(p) in weights for p in PREFIXES)
 
 
-def without_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """A model without the slots of an optimizer that `modelToHost` wrote, and those slots."""
+def split_off_slots(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """Splits a model that `modelToHost` wrote into the model and its optimizer's slots."""
     names = {tensor.name for tensor in proto.graph.initializer}
     used = {name for node in proto.graph.node for name in node.input}
     slots = {
         tensor.name: onnx.numpy_helper.to_array(tensor)
         for tensor in proto.graph.initializer
-        if tensor.name not in used and _is_slot(tensor.name, names)
+        if tensor.name not in used and _is_optimizer_slot(tensor.name, names)
     }
     if not slots:
         return proto, {}
-    plain = onnx.ModelProto()
-    plain.CopyFrom(proto)
-    kept = [tensor for tensor in plain.graph.initializer if tensor.name not in slots]
-    del plain.graph.initializer[:]
-    plain.graph.initializer.extend(kept)
-    return plain, slots
+    model_without_slots = onnx.ModelProto()
+    model_without_slots.CopyFrom(proto)
+    weight_tensors = [
+        tensor for tensor in model_without_slots.graph.initializer if tensor.name not in slots
+    ]
+    del model_without_slots.graph.initializer[:]
+    model_without_slots.graph.initializer.extend(weight_tensors)
+    return model_without_slots, slots
 
 
 class HostWeights:
-    """Weights, and slots by PopART's names, such as `Accl1___w` or `lossScaleUpdateFactor`.
+    """The weights and slots on the host; slots have PopART's names, such as `Accl1___w`.
 
     Args:
       weights: the variables of the model.
-      trained: the names of those that are trained.
-      constants: initializers that are no variables, such as those of integers.
-      optimizer: None in inference.
-      slots: of a model that was saved; those that the optimizer does not have are left out.
-      factors: of automatic loss scaling; None without it.
+      trained: the names of the trained variables.
+      constants: initializers that are no variables, such as integers.
+      optimizer: the optimizer; None in inference.
+      slots: the slots of a saved model; slots that the optimizer does not have are dropped.
+      factors: the factors of automatic loss scaling; None without it.
     """
 
     def __init__(
@@ -74,33 +76,36 @@ class HostWeights:
         self.weights = {name: np.array(value) for name, value in weights.items()}
         self._trained, self._constants = tuple(trained), dict(constants)
         self._factors = factors
-        begun: dict[str, Any] = {}
+        initial_slots: dict[str, Any] = {}
         if optimizer is not None:
-            state: Any = optimizer.transformation().init(self._of_trained())
-            begun |= state["slots"]
-        self._own_slots = tuple(begun)
+            state: Any = optimizer.build_transformation().init(self._select_trained_weights())
+            initial_slots |= state["slots"]
+        self._own_slots = tuple(initial_slots)
         if factors is not None:
-            begun[FACTOR] = np.ones((), np.float32)
+            initial_slots[FACTOR] = np.ones((), np.float32)
             if factors.settings.period > 1:
-                begun[COUNTER] = np.full((), -1, np.int32)
-        self.slots = {n: slots[n] if n in slots else np.array(v) for n, v in begun.items()}
+                initial_slots[COUNTER] = np.full((), -1, np.int32)
+        self.slots = {n: slots[n] if n in slots else np.array(v) for n, v in initial_slots.items()}
 
-    def state(self, optimizer: Optimizer | None) -> TrainState:
-        """What training goes on from."""
-        rest = {name: v for name, v in self.weights.items() if name not in self._trained}
-        trained = self._of_trained()
+    def build_train_state(self, optimizer: Optimizer | None) -> TrainState:
+        """Builds the state that training starts from, on the device."""
+        untrained = {name: v for name, v in self.weights.items() if name not in self._trained}
+        trained = self._select_trained_weights()
         if optimizer is None:
-            return TrainState(*on_device((trained, None, rest)))
+            return TrainState(*to_strong_arrays((trained, None, untrained)))
         slots = {name: self.slots[name] for name in self._own_slots}
-        kept: dict[str, Any] = {"hyper": optimizer.hyper(), "slots": slots}
+        optimizer_state: dict[str, Any] = {
+            "hyper": optimizer.collect_variable_values(),
+            "slots": slots,
+        }
         if self._factors is not None:
             updates = np.int32(self.slots.get(COUNTER, -1) + 1)
-            kept["scale"] = scale = Scale(self.slots[FACTOR], updates)  # pyright: ignore
-            trained |= dict.fromkeys(self._factors.names, scale.factor)
-        return TrainState(*on_device((trained, kept, rest)))
+            optimizer_state["scale"] = scale = Scale(self.slots[FACTOR], updates)  # pyright: ignore
+            trained |= dict.fromkeys(self._factors.factor_names, scale.factor)
+        return TrainState(*to_strong_arrays((trained, optimizer_state, untrained)))
 
-    def update(self, state: TrainState) -> None:
-        """Takes what is on the device."""
+    def copy_from_device(self, state: TrainState) -> None:
+        """Copies the weights and slots from the device."""
         values = {**state.variables, **state.state}
         self.weights = {name: np.array(values[name]) for name in self.weights}
         if state.optimizer_state is None:
@@ -113,46 +118,54 @@ class HostWeights:
                 period = self._factors.settings.period
                 self.slots[COUNTER] = np.array((scale.updates - 1) % period, np.int32)
 
-    def read(self, into: PyWeightsIO) -> None:
-        """Fills a user's arrays.
+    def fill_user_arrays(self, user_arrays: PyWeightsIO) -> None:
+        """Copies weights and slots into a user's arrays.
 
         Raises:
-          PopARTError: (a `ValueError`) names that there are not, or arrays of another size.
+          PopARTError: (a `ValueError`) unknown names, or arrays of another size.
         """
         everything = {**self._constants, **self.weights, **self.slots}
-        for name, array in check.instance(into, PyWeightsIO, "the weights").weights.items():
-            array[...] = self._fitting(everything, name, array).reshape(array.shape)
+        for name, array in check.require_instance(
+            user_arrays, PyWeightsIO, "the weights"
+        ).weights.items():
+            array[...] = self._check_array_size(everything, name, array).reshape(array.shape)
 
-    def write(self, given: PyWeightsIO) -> None:
-        """Takes a user's arrays; errors as `read`."""
-        found: list[tuple[dict[str, Array], str, Array]] = []
-        for name, array in check.instance(given, PyWeightsIO, "the weights").weights.items():
-            into = self.weights if name in self.weights else self.slots
-            old = self._fitting({**self.weights, **self.slots}, name, np.asarray(array))
-            found.append((into, name, np.asarray(array, old.dtype).reshape(old.shape)))
-        for into, name, array in found:
-            into[name] = array.copy()
+    def take_user_arrays(self, user_arrays: PyWeightsIO) -> None:
+        """Copies a user's arrays to weights and slots; raises errors as `fill_user_arrays`."""
+        updates: list[tuple[dict[str, Array], str, Array]] = []
+        for name, array in check.require_instance(
+            user_arrays, PyWeightsIO, "the weights"
+        ).weights.items():
+            target = self.weights if name in self.weights else self.slots
+            old = self._check_array_size({**self.weights, **self.slots}, name, np.asarray(array))
+            updates.append((target, name, np.asarray(array, old.dtype).reshape(old.shape)))
+        for target, name, array in updates:
+            target[name] = array.copy()
 
-    def write_model(self, proto: onnx.ModelProto) -> bytes:
-        """A model with these weights and slots."""
+    def serialize_model(self, proto: onnx.ModelProto) -> bytes:
+        """Serializes a model with these weights and slots."""
         model = onnx.ModelProto()
         model.CopyFrom(proto)
         for tensor in model.graph.initializer:
             if tensor.name in self.weights:
-                replace(tensor, self.weights[tensor.name])
-        slots = [initializer(name, value) for name, value in self.slots.items()]
+                replace_initializer_value(tensor, self.weights[tensor.name])
+        slots = [make_initializer(name, value) for name, value in self.slots.items()]
         model.graph.initializer.extend(slots)
         return model.SerializeToString()
 
-    def _of_trained(self) -> dict[str, Array]:
+    def _select_trained_weights(self) -> dict[str, Array]:
         return {name: self.weights[name] for name in self._trained}
 
-    def _fitting(self, known: Mapping[str, Array], name: str, array: Array) -> Array:
-        if name not in known:
-            raise check.refuse(f"there is no weight {name!r}", f"the weights are {sorted(known)}")
-        if known[name].size != array.size:
-            raise check.refuse(
-                f"weight {name!r} has shape {known[name].shape}, and the array {array.shape}",
+    def _check_array_size(
+        self, values_by_name: Mapping[str, Array], name: str, array: Array
+    ) -> Array:
+        if name not in values_by_name:
+            raise check.value_error(
+                f"there is no weight {name!r}", f"the weights are {sorted(values_by_name)}"
+            )
+        if values_by_name[name].size != array.size:
+            raise check.value_error(
+                f"weight {name!r} has shape {values_by_name[name].shape}, and the array {array.shape}",
                 "give an array of the weight's shape",
             )
-        return known[name]
+        return values_by_name[name]

@@ -1,4 +1,4 @@
-"""Arrays as a model's initializers."""
+"""The conversion of arrays to a model's initializers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import onnx.numpy_helper
 _TYPED = (np.dtype("float32"), np.dtype("int32"), np.dtype("int64"))
 
 
-def initializer(name: str, value: Any) -> onnx.TensorProto:
-    """An array as an initializer.
+def make_initializer(name: str, value: Any) -> onnx.TensorProto:
+    """Makes an initializer from an array.
 
     As in the original, scripts find its numbers in `float_data`, `int32_data` or `int64_data`;
     those of other dtypes are in `raw_data`.
@@ -25,10 +25,10 @@ def initializer(name: str, value: Any) -> onnx.TensorProto:
     return onnx.helper.make_tensor(name, kind, array.shape, array.ravel())
 
 
-def replace(tensor: onnx.TensorProto, value: Any) -> None:
-    """Gives an initializer another value, in the field that its own is in."""
+def replace_initializer_value(tensor: onnx.TensorProto, value: Any) -> None:
+    """Replaces the value of an initializer, in the protobuf field that holds it."""
     array = np.asarray(value)
     if tensor.HasField("raw_data"):
         tensor.CopyFrom(onnx.numpy_helper.from_array(array, tensor.name))
     else:
-        tensor.CopyFrom(initializer(tensor.name, array))
+        tensor.CopyFrom(make_initializer(tensor.name, array))

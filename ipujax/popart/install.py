@@ -1,4 +1,4 @@
-"""`install()` lets `import popart` find this package, for scripts that stay as they are."""
+"""The function `install()`, which lets `import popart` find this package."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ _NAMES = ("popart", "popart_core")
 
 
 def install() -> None:
-    """Has `import popart`, and modules in it, find `ipujax.popart`; `import popart_core` does, too.
+    """Makes `import popart`, `popart_core` and `popdist` find ipujax's packages.
 
-    `import popdist` finds `ipujax.popdist`.
+    It acts in this process, and in Python processes that it starts: `PYTHONPATH` and `sys.path` get
+    folders with modules of these names.
 
-    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
-    get folders with modules of these names.
-
-    Nobody else calls this: put it above the first `import popart`, or run a script by
+    ipujax never calls this by itself: call it before the first `import popart`, or run a script by
     `python -m ipujax.popart script.py`.
 
     Raises:
       PopARTError: (a `ValueError`) another `popart` is imported already.
     """
     for name in _NAMES:
-        there = stand_in_for(name, "ipujax.popart", _FOR_CHILDREN)
-        if there is not None:
+        imported_module = stand_in_for(name, "ipujax.popart", _FOR_CHILDREN)
+        if imported_module is not None:
             raise PopARTError(
-                f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",
+                f"{name} is imported already, from {getattr(imported_module, '__file__', 'elsewhere')}",
                 fix="call ipujax.popart.install() before anything imports popart",
             )
     install_popdist()

@@ -1,4 +1,4 @@
-"""PopART's lines on standard error from the level that a script or `POPART_LOG_LEVEL` says."""
+"""The log of PopART: lines on standard error, from the level of a script or `POPART_LOG_LEVEL`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _ROOT = "popart"
 
 @check.guard
 class Logger:
-    """The log of a part of PopART; Python's own logger of that name gets its lines.
+    """A log of a part of PopART; Python's own logger of that name gets its lines.
 
     Args:
-      name: of the part, such as `builder`; `all` for all of them.
+      name: the name of the part, such as `builder`; `all` for all parts.
     """
 
     def __init__(self, name: str):
@@ -40,52 +40,52 @@ class Logger:
         Raises:
           PopARTError: (a `ValueError`) it is none of TRACE, DEBUG, INFO, WARN, ERR, CRITICAL, OFF.
         """
-        self._log.setLevel(LEVELS[check.one_of(level, LEVELS, "the level of setLevel")])
+        self._log.setLevel(LEVELS[check.require_one_of(level, LEVELS, "the level of setLevel")])
 
     def trace(self, message: str) -> None:
-        """Logs what only those need to know who look for a mistake of PopART's."""
+        """Logs a message at level TRACE, for those who debug PopART itself."""
         self._log.log(TRACE, "%s", message)
 
     def debug(self, message: str) -> None:
-        """Logs what is done step by step."""
+        """Logs a message at level DEBUG."""
         self._log.debug("%s", message)
 
     def info(self, message: str) -> None:
-        """Logs what is done."""
+        """Logs a message at level INFO."""
         self._log.info("%s", message)
 
     def warn(self, message: str) -> None:
-        """Logs what may be a mistake."""
+        """Logs a message at level WARN."""
         self._log.warning("%s", message)
 
     def error(self, message: str) -> None:
-        """Logs a mistake."""
+        """Logs a message at level ERR."""
         self._log.error("%s", message)
 
     def critical(self, message: str) -> None:
-        """Logs a mistake after which nothing goes on."""
+        """Logs a message at level CRITICAL."""
         self._log.critical("%s", message)
 
 
 @check.guard
 def getLogger(name: str = _ALL) -> Logger:
-    """The log of a part of PopART."""
-    return Logger(check.text(name, "the name of a log"))
+    """Returns the log of a part of PopART."""
+    return Logger(check.require_text(name, "the name of a log"))
 
 
-class _StderrOfToday(logging.Handler):
-    """Writes to what `sys.stderr` is when a line comes: it may be captured only for a while."""
+class _CurrentStderrHandler(logging.Handler):
+    """A log handler that writes to the current `sys.stderr`, which may be captured for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
 
 
-def _set_up() -> None:
-    handler = _StderrOfToday()
+def _set_up_log() -> None:
+    handler = _CurrentStderrHandler()
     form = "[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s"
     handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
     logging.getLogger(_ROOT).addHandler(handler)
     getLogger().setLevel(os.environ.get("POPART_LOG_LEVEL", "WARN"))
 
 
-_set_up()
+_set_up_log()

@@ -1,4 +1,4 @@
-"""Automatic loss scaling, as a session's options ask for it: which gradients count."""
+"""The automatic loss scaling that a session's options ask for: the choice of gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import GradientCounting, Node, Placement
-from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.model import ConvertedGraph
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import GradientTensorTrackingMethod, SessionOptions
@@ -38,7 +38,10 @@ def _counts(
 
 
 def count_gradients(
-    options: SessionOptions, optimizer: Optimizer | None, model: Converted, placement: Placement
+    options: SessionOptions,
+    optimizer: Optimizer | None,
+    model: ConvertedGraph,
+    placement: Placement,
 ) -> GradientCounting | None:
     """What the options say; None without automatic loss scaling.
 
@@ -49,55 +52,55 @@ def count_gradients(
     told = options.automaticLossScalingSettings
     if not told.enabled:
         return None
-    _check_session(options, optimizer)
+    _check_loss_scaling_session(options, optimizer)
     settings = LossScaling(
         told.binEdgeLocation, told.thresholdUpperCountProportion, told.updatePeriod
     )
     settings.check_ranges(check)
     by_user = GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors
-    method = check.instance(
+    method = check.require_instance(
         told.gradientTensorTrackingMethod, GradientTensorTrackingMethod, "the tracking method"
     )
     if (told.toTrackTensors is None) == (method is by_user):
-        raise check.refuse(
+        raise check.value_error(
             f"{_TRANSFORM} toTrackTensors is {told.toTrackTensors}, and the "
             f"gradientTensorTrackingMethod is {method.name}",
             f"set toTrackTensors and {by_user}, or neither",
         )
     counts = functools.partial(_counts, method, frozenset(told.toTrackTensors or ()))
     nodes = model.graph.nodes
-    if not any(_is_half(model, n) and counts(node, n) for node in nodes for n in node.reads):
-        raise check.refuse(
+    if not any(_is_float16(model, n) and counts(node, n) for node in nodes for n in node.reads):
+        raise check.value_error(
             f"{_TRANSFORM} No tracked gradient tensors of type fp16 were found.",
             "compute in FLOAT16, or leave automatic loss scaling away: FLOAT needs none",
         )
     return GradientCounting(settings, placement, counts)
 
 
-def _check_session(options: SessionOptions, optimizer: Optimizer | None) -> None:
+def _check_loss_scaling_session(options: SessionOptions, optimizer: Optimizer | None) -> None:
     if optimizer is None:
-        raise check.refuse(
+        raise check.value_error(
             f"{_TRANSFORM} Only compatible when doing training",
             "leave automaticLossScalingSettings.enabled at False",
         )
     if optimizer.values["lossScaling"].getDefault().constant:
-        raise check.refuse(
+        raise check.value_error(
             f"{_TRANSFORM} The optimizer must have non-const loss scaling",
             'say {"lossScaling": (1.0, False)}',
         )
     if options.enablePipelining and not options.enableGradientAccumulation:
-        raise check.refuse(
+        raise check.value_error(
             f"{_TRANSFORM} Automatic loss scaling is not currently supported when the "
             "'enablePipelining' SessionOption is set to 'true', but the "
             "'enableGradientAccumulation' SessionOption is set to 'false'",
             "set both",
         )
     if optimizer.keeps_scaled:
-        raise check.refuse(
+        raise check.value_error(
             "scaledOptimizerState and automaticLossScaling are not compatible.", "leave one away"
         )
 
 
-def _is_half(model: Converted, name: str) -> bool:
+def _is_float16(model: ConvertedGraph, name: str) -> bool:
     aval = model.avals.get(name, model.variables.get(name))
     return aval is not None and aval.dtype == jnp.float16

@@ -1,4 +1,4 @@
-"""Enumerations whose members are numbers, too, as those of a library of C++ are in Python."""
+"""The base class of enumerations whose members convert to integers, as in C++ bindings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class NumberedEnum(enum.Enum):
-    """Members that `int` takes, and that members of the same enumeration are compared with.
+    """A base class of enumerations whose members convert to `int` and are ordered.
 
-    The number is a member's value, or its place among the members where the value is a text. As in
+    The number is a member's value, or its position among the members if the value is a text. As in
     the original, no member equals a number.
     """
 

@@ -1,4 +1,4 @@
-"""Patterns: PopART's rewriting of graphs, which XLA does here in its own way."""
+"""The rewriting patterns of PopART, which do nothing here: XLA rewrites programs in its own way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ipujax.popart.numbered import NumberedEnum
 
 
 class PatternsLevel(NumberedEnum):
-    """How many patterns were on to begin with."""
+    """The choice of how many patterns are enabled by default."""
 
     NoPatterns = 0
     Minimal = 1
@@ -20,35 +20,37 @@ class PatternsLevel(NumberedEnum):
 
 @check.guard
 class Patterns:
-    """Which patterns are on. Nothing depends on it: XLA rewrites the program, all the same.
+    """The set of enabled patterns. Nothing depends on it: XLA rewrites programs by itself.
 
     Any name is accepted, by the methods and as attributes: `patterns.OpToIdentity = False`.
 
     Args:
-      level: a level, or the names of those that are on.
+      level: a level, or the names of the enabled patterns.
     """
 
     def __init__(self, level: PatternsLevel | Sequence[str] = PatternsLevel.Default):
         if isinstance(level, PatternsLevel):
             kind, on = level, dict[str, bool]()
         else:
-            names = check.iterable(level, "the level of patterns", "names")
+            names = check.require_iterable(level, "the level of patterns", "names")
             kind, on = PatternsLevel.NoPatterns, dict.fromkeys(names, True)
         object.__setattr__(self, "_on", on)
         object.__setattr__(self, "_default", kind.value >= PatternsLevel.Default.value)
 
     def enablePattern(self, name: str, value: bool) -> Patterns:
-        """Switches a pattern."""
-        self._on[check.text(name, "a pattern")] = check.flag(value, f"pattern {name}")
+        """Enables or disables a pattern."""
+        self._on[check.require_text(name, "a pattern")] = check.require_flag(
+            value, f"pattern {name}"
+        )
         return self
 
     def isPatternEnabled(self, name: str) -> bool:
-        """Whether a pattern is on."""
-        return self._on.get(check.text(name, "a pattern"), self._default)
+        """Returns whether a pattern is enabled."""
+        return self._on.get(check.require_text(name, "a pattern"), self._default)
 
     def enableRuntimeAsserts(self, enable: bool) -> Patterns:
-        """Changes nothing: what can be checked is always checked."""
-        check.flag(enable, "enable")
+        """Changes nothing: all checks are always made."""
+        check.require_flag(enable, "enable")
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:

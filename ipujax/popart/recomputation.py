@@ -1,4 +1,4 @@
-"""Which results of a model's nodes are computed again for the backward pass, not kept for it."""
+"""The choice of node results that are recomputed in the backward pass instead of kept."""
 
 from __future__ import annotations
 
@@ -24,52 +24,56 @@ _NONLINEARITIES = frozenset({
 })  # fmt: skip
 
 
-def recomputed(
+def choose_recomputed_results(
     nodes: Sequence[Node],
     loss: str,
     kind: RecomputationType,
     avals: Mapping[str, jax.ShapeDtypeStruct],
     stage_of: Callable[[Node], int | None],
 ) -> frozenset[str]:
-    """The results that are computed again.
+    """Chooses the node results that the backward pass recomputes.
 
-    Without `kind` these are what `Builder.recomputeOutput` has marked so. NormOnly: the results of
-    normalizations, and of nonlinearities that follow them. The others have checkpoints, and compute
-    again all but these and what reaches the loss without one in between, in a pipeline within its
-    last stage: its gradients are the first, and nothing is gained if it is computed twice. The
-    checkpoints are what is marked so, which is kept in any case; those of Standard are also what is
-    alive at some points, one in each of about sqrt(n) runs of nodes, where the least is.
+    Without a kind these are the results that `Builder.recomputeOutput` marked. NormOnly recomputes
+    the results of normalizations, and of nonlinearities that follow them. The other kinds keep
+    checkpoints, and recompute all results but these and those between the last checkpoint and the
+    loss (in a pipeline within its last stage), whose gradients are computed first. Results marked
+    as checkpoints are always kept; Standard adds the results that are alive at the points of least
+    live memory, one in each of about sqrt(n) runs of nodes.
 
     Args:
-      nodes: those that the loss needs, in order.
-      loss: its name.
-      kind: what the session's options ask for.
-      avals: of the results.
-      stage_of: gives the stage of a node; None where that does not count.
+      nodes: the nodes that the loss depends on, in order.
+      loss: the name of the loss.
+      kind: the kind that the session's options ask for.
+      avals: the shapes and dtypes of the results.
+      stage_of: a function that returns the stage of a node; None without a pipeline.
 
     Raises:
-      PopARTError: (a `ValueError`) both a kind and nodes that are marked one by one.
+      PopARTError: (a `ValueError`) there are both a kind and nodes that are marked one by one.
     """
-    marked = _marked(nodes, RecomputeType.Recompute)
+    marked = _select_marked_results(nodes, RecomputeType.Recompute)
     if kind is RecomputationType.NoRecompute:
         return marked
     if marked:
-        raise check.refuse(
+        raise check.value_error(
             "A mixture of auto and manual recomputation is not supported",
             "leave out SessionOptions.autoRecomputation, or builder.recomputeOutput",
         )
-    checkpoints = _marked(nodes, RecomputeType.Checkpoint)
+    checkpoints = _select_marked_results(nodes, RecomputeType.Checkpoint)
     if kind is RecomputationType.NormOnly:
-        return frozenset(_of_norms(nodes)) - checkpoints
+        return frozenset(_find_norm_results(nodes)) - checkpoints
     if kind is RecomputationType.Standard:
-        checkpoints |= _least_alive(nodes, avals)
-    return _names(nodes) - checkpoints - _last(nodes, loss, checkpoints, stage_of)
+        checkpoints |= _find_least_alive(nodes, avals)
+    return (
+        _result_names(nodes)
+        - checkpoints
+        - _find_results_before_loss(nodes, loss, checkpoints, stage_of)
+    )
 
 
 class NamingOperators(Operators):
-    """Another table of operators, whose results have their names in a jaxpr, too.
+    """A table of operators whose results keep their names in a jaxpr.
 
-    A policy of `jax.checkpoint` can tell them from one another then.
+    A policy of `jax.checkpoint` can then tell results apart.
     """
 
     def __init__(self, operators: Operators) -> None:
@@ -77,26 +81,30 @@ class NamingOperators(Operators):
         self._operators = operators
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As that of the other table."""
+        """Applies an operator of the other table, and names its results."""
         value = self._operators.apply(call, args, kwargs)
         names = call.node.results
-        return _named(value, names[0]) if len(names) == 1 else tuple(map(_named, value, names))
+        return (
+            _name_result(value, names[0])
+            if len(names) == 1
+            else tuple(map(_name_result, value, names))
+        )
 
 
-def _named(value: Any, name: str) -> Any:
-    # What is known stays so.
+def _name_result(value: Any, name: str) -> Any:
+    # Constants stay constants.
     return checkpoint_name(value, name) if isinstance(value, jax.Array) else value
 
 
-def _names(nodes: Iterable[Node]) -> frozenset[str]:
+def _result_names(nodes: Iterable[Node]) -> frozenset[str]:
     return frozenset(name for node in nodes for name in node.results if name)
 
 
-def _marked(nodes: Iterable[Node], kind: RecomputeType) -> frozenset[str]:
-    return _names(node for node in nodes if node.marks.get(RECOMPUTE) == kind.value)
+def _select_marked_results(nodes: Iterable[Node], kind: RecomputeType) -> frozenset[str]:
+    return _result_names(node for node in nodes if node.marks.get(RECOMPUTE) == kind.value)
 
 
-def _of_norms(nodes: Iterable[Node]) -> Iterator[str]:
+def _find_norm_results(nodes: Iterable[Node]) -> Iterator[str]:
     normal: set[str] = set()
     for node in nodes:
         operator = node.operator.rsplit("-", 1)[0]
@@ -105,41 +113,43 @@ def _of_norms(nodes: Iterable[Node]) -> Iterator[str]:
             yield from node.results
 
 
-def _least_alive(
+def _find_least_alive(
     nodes: Sequence[Node], avals: Mapping[str, jax.ShapeDtypeStruct]
 ) -> frozenset[str]:
-    """What is alive where the least is, in each of about sqrt(n) runs of nodes."""
+    """Returns the results alive where memory is least, in each of about sqrt(n) runs of nodes."""
     alive: list[frozenset[str]] = []
     read: frozenset[str] = frozenset()
     for number in reversed(range(len(nodes))):
-        own = _names(nodes[number : number + 1])
-        alive.append(own | (read & _names(nodes[:number])))
+        node_results = _result_names(nodes[number : number + 1])
+        alive.append(node_results | (read & _result_names(nodes[:number])))
         read |= nodes[number].reads
     alive.reverse()
     size = max(1, math.isqrt(len(nodes)))
     runs = [alive[i : i + size] for i in range(0, len(alive), size)]
-    return frozenset[str]().union(*(min(run, key=lambda n: _bytes(n, avals)) for run in runs))
+    return frozenset[str]().union(
+        *(min(run, key=lambda n: _bytes_of_names(n, avals)) for run in runs)
+    )
 
 
-def _bytes(names: Collection[str], avals: Mapping[str, jax.ShapeDtypeStruct]) -> int:
+def _bytes_of_names(names: Collection[str], avals: Mapping[str, jax.ShapeDtypeStruct]) -> int:
     return sum(avals[name].size * avals[name].dtype.itemsize for name in names if name in avals)
 
 
-def _last(
+def _find_results_before_loss(
     nodes: Sequence[Node],
     loss: str,
     checkpoints: Collection[str],
     stage_of: Callable[[Node], int | None],
 ) -> frozenset[str]:
-    """What reaches the loss without a checkpoint in between, and within the last stage."""
+    """Returns the results after the last checkpoint before the loss, within the last stage."""
     stages = [stage_of(node) for node in nodes]
     last = max((stage for stage in stages if stage is not None), default=None)
     reaching = {loss}
-    found: set[str] = set()
+    results_before_loss: set[str] = set()
     for node, stage in zip(reversed(nodes), reversed(stages), strict=True):
         results = reaching.intersection(node.results)
         if not results or not results.isdisjoint(checkpoints) or stage not in (None, last):
             continue
-        found |= {*node.results}
+        results_before_loss |= {*node.results}
         reaching |= node.reads
-    return frozenset(found)
+    return frozenset(results_before_loss)

@@ -1,4 +1,4 @@
-"""What a session tells of its program, and where it writes it."""
+"""The part of a session that compiles its program, reports on it and exports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ipujax.training.device_loop import DeviceLoop
 
 
 class Reports(abc.ABC):
-    """The part of a session that is about its program."""
+    """A base class of sessions: compilation, reports and export of the program."""
 
     _loop: DeviceLoop
     _options: SessionOptions
@@ -26,18 +26,18 @@ class Reports(abc.ABC):
         Args:
           loadEngine: changes nothing; a program is on the device from its first step on.
         """
-        check.flag(loadEngine, "loadEngine")
+        check.require_flag(loadEngine, "loadEngine")
         if self._options.compileEngine:
-            self._compile()
+            self._compile_session()
         self._is_ready = True
 
     def loadEngineAndConnectStreams(self) -> None:
-        """Changes nothing, as `loadEngine`."""
+        """Checks that the session is prepared, and changes nothing."""
         self._check_ready("loadEngineAndConnectStreams")
 
     def setEngineIsLoaded(self, isLoaded: bool) -> None:
-        """Changes nothing, as `loadEngine`."""
-        check.flag(isLoaded, "isLoaded")
+        """Checks its argument, and changes nothing."""
+        check.require_flag(isLoaded, "isLoaded")
 
     @property
     def executable(self) -> Executable | None:
@@ -45,34 +45,34 @@ class Reports(abc.ABC):
         return self._loop.executable
 
     def getReport(self) -> Report:
-        """The machine model's report of the program.
+        """Returns the machine model's report of the program.
 
         Raises:
           PopARTError: (a `ValueError`) before `prepareDevice`.
         """
-        return self._compiled("getReport").report()
+        return self._require_executable("getReport").report()
 
     def getSummaryReport(self, resetProfile: bool = True) -> str:
-        """The same as text; there is nothing to reset."""
-        check.flag(resetProfile, "resetProfile")
-        return str(self._compiled("getSummaryReport").report())
+        """Returns the machine model's report as text; there is nothing to reset."""
+        check.require_flag(resetProfile, "resetProfile")
+        return str(self._require_executable("getSummaryReport").report())
 
     def getCycleCount(self, id: str = "") -> int:
-        """Cycles of a step, as the machine model has them; it has no parts that have names.
+        """Returns the modelled cycles of a step.
 
         Raises:
           PopARTError: (a `ValueError`) without `instrumentWithHardwareCycleCounter`.
         """
         if not self._options.instrumentWithHardwareCycleCounter:
-            raise check.refuse(
+            raise check.value_error(
                 "cycles are not counted", "set SessionOptions.instrumentWithHardwareCycleCounter"
             )
-        if check.text(id, "id"):
-            raise check.refuse(f"there is no cycle count {id!r}", "ask for that of the step")
-        return self._compiled("getCycleCount").report().cycles
+        if check.require_text(id, "id"):
+            raise check.value_error(f"there is no cycle count {id!r}", "ask for that of the step")
+        return self._require_executable("getCycleCount").report().cycles
 
     def compileAndExport(self, filename: str | os.PathLike[str]) -> None:
-        """Compiles the program, and writes it as `ipujax` writes executables.
+        """Compiles the program and saves it as ipujax saves executables.
 
         Args:
           filename: the file; a folder's is `executable.ipujax`. Folders that are missing are made.
@@ -83,48 +83,50 @@ class Reports(abc.ABC):
         """
         if self.executable is None:
             self.prepareDevice(False)
-        place = placed_in(filename, "executable.ipujax")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        self._compiled("compileAndExport").save(place)
+        file = resolve_file_path(filename, "executable.ipujax")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._require_executable("compileAndExport").save(file)
 
     def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
-        """Is refused: sessions compile their programs.
+        """Raises an error: sessions compile their programs and cannot load them.
 
         Raises:
           PopARTError: (a `ValueError`) always.
         """
-        raise check.refuse(
+        raise check.value_error(
             f"a session cannot load {os.fspath(filename)}",
             "set SessionOptions.enableEngineCaching and cachePath, and prepareDevice() compiles "
             "nothing that was compiled before",
         )
 
     def getSerializedGraph(self) -> bytes:
-        """Is refused: there is no graph of Poplar.
+        """Raises an error: there is no Poplar graph.
 
         Raises:
           PopARTError: (a `ValueError`) always.
         """
-        raise check.refuse("getSerializedGraph: there is no graph of Poplar", "see getReport()")
+        raise check.value_error(
+            "getSerializedGraph: there is no graph of Poplar", "see getReport()"
+        )
 
-    def _check_ready(self, what: str) -> None:
+    def _check_ready(self, method: str) -> None:
         if not self._is_ready:
-            raise check.refuse(
-                f"prepareDevice() must be called before {what}()", "call session.prepareDevice()"
+            raise check.value_error(
+                f"prepareDevice() must be called before {method}()", "call session.prepareDevice()"
             )
 
-    def _compiled(self, what: str) -> Executable:
+    def _require_executable(self, method: str) -> Executable:
         if self.executable is None:
-            self._check_ready(what)
-            self._compile()
-        return check.instance(self.executable, Executable, "the program")
+            self._check_ready(method)
+            self._compile_session()
+        return check.require_instance(self.executable, Executable, "the program")
 
     @abc.abstractmethod
-    def _compile(self) -> None:
+    def _compile_session(self) -> None:
         """Compiles the program for the shapes of a step."""
 
 
-def placed_in(path: str | os.PathLike[str], name: str) -> Path:
-    """A file, or that of a name in a folder."""
-    place = Path(path).expanduser()
-    return place / name if place.is_dir() else place
+def resolve_file_path(path: str | os.PathLike[str], name: str) -> Path:
+    """Returns a path, or a file of a given name in it if it is a folder."""
+    resolved = Path(path).expanduser()
+    return resolved / name if resolved.is_dir() else resolved

@@ -1,4 +1,4 @@
-"""What the names of tensors begin with that belong to another tensor, such as its gradient."""
+"""The prefixes of tensor names that belong to another tensor, such as its gradient."""
 
 from collections.abc import Callable
 
@@ -7,90 +7,90 @@ from ipujax.popart.anchors import ACCUMULATED, UPDATED
 
 
 def reservedGradientPrefix() -> str:
-    """Of gradients, which can be anchored."""
+    """Returns the prefix of gradients, which can be anchored."""
     return GRADIENT
 
 
 def reservedAcclPrefix() -> str:
-    """Of the velocity of an `SGD` that keeps it Combined."""
+    """Returns the prefix of the velocity of an `SGD` with a Combined accumulator."""
     return "Accl___"
 
 
 def reservedAccl1Prefix() -> str:
-    """Of an optimizer's first moment, and of the velocity of an `SGD` that keeps it Separate."""
+    """Returns the prefix of first moments, and of the velocity of an `SGD` with a Separate one."""
     return "Accl1___"
 
 
 def reservedAccl2Prefix() -> str:
-    """Of an optimizer's second moment."""
+    """Returns the prefix of second moments of an optimizer."""
     return "Accl2___"
 
 
 def reservedAccl3Prefix() -> str:
-    """Of what `Adaptive` keeps for momentum."""
+    """Returns the prefix of the momentum buffer of `Adaptive`."""
     return "Accl3___"
 
 
 def reservedStepPrefix() -> str:
-    """Of the number of steps that `Adam` has made."""
+    """Returns the prefix of the step count of `Adam`."""
     return "Step___"
 
 
 def reservedAccumPrefix() -> str:
-    """Of the sum of a weight's gradients so far, over the micro-batches of a weight update."""
+    """Returns the prefix of gradients accumulated over the micro-batches of a weight update."""
     return ACCUMULATED
 
 
 def reservedUpdatedVarPrefix() -> str:
-    """Of a weight after the update of its batch."""
+    """Returns the prefix of weights after the update of their batch."""
     return UPDATED
 
 
 def reservedLossScalingPrefix() -> str:
-    """Of the loss scaling, before the data type of the loss."""
+    """Returns the prefix of the loss scaling, before the data type of the loss."""
     return "lossScaling_"
 
 
-def _default(name: str) -> Callable[[], str]:
+def _make_default_prefix(name: str) -> Callable[[], str]:
     def prefix() -> str:
-        """Of a number for all weights that have none of their own, before their data type."""
+        """Returns the prefix of a hyperparameter's default value, before its data type."""
         return f"{name}___default___"
 
     return prefix
 
 
-def _specific(name: str) -> Callable[[], str]:
+def _make_specific_prefix(name: str) -> Callable[[], str]:
     def prefix() -> str:
-        """Of a number for one weight, before the weight's name."""
+        """Returns the prefix of a hyperparameter of one weight, before the weight's name."""
         return f"{name}___specific___"
 
     return prefix
 
 
-# What the numbers are says `optimizers.scalars`.
-reservedDefaultScaledLearningRate0Prefix = _default("scaledLearningRate0")
-reservedSpecificScaledLearningRate0Prefix = _specific("scaledLearningRate0")
-reservedDefaultWeightDecayScaleFactor0Prefix = _default("weightDecayScaleFactor0")
-reservedSpecificWeightDecayScaleFactor0Prefix = _specific("weightDecayScaleFactor0")
-reservedDefaultScaledLearningRate1Prefix = _default("scaledLearningRate1")
-reservedSpecificScaledLearningRate1Prefix = _specific("scaledLearningRate1")
-reservedDefaultScaledWeightDecay1Prefix = _default("scaledWeightDecay1")
-reservedSpecificScaledWeightDecay1Prefix = _specific("scaledWeightDecay1")
-reservedDefaultDampeningScaleFactor1Prefix = _default("dampeningScaleFactor1")
-reservedSpecificDampeningScaleFactor1Prefix = _specific("dampeningScaleFactor1")
-reservedDefaultScaledMomentum1Prefix = _default("scaledMomentum1")
-reservedSpecificScaledMomentum1Prefix = _specific("scaledMomentum1")
-reservedDefaultLearningRatePrefix = _default("learningRate")
-reservedSpecificLearningRatePrefix = _specific("learningRate")
-reservedDefaultWeightDecayPrefix = _default("weightDecay")
-reservedSpecificWeightDecayPrefix = _specific("weightDecay")
-reservedDefaultLossScalingPrefix = _default("lossScaling")
-reservedSpecificLossScalingPrefix = _specific("lossScaling")
-reservedDefaultMaxWeightNormPrefix = _default("maxWeightNorm")
-reservedSpecificMaxWeightNormPrefix = _specific("maxWeightNorm")
-reservedDefaultAdamBeta1Prefix = _default("adamBeta1")
-reservedSpecificAdamBeta1Prefix = _specific("adamBeta1")
-reservedDefaultAdamBeta2Prefix = _default("adamBeta2")
-reservedSpecificAdamBeta2Prefix = _specific("adamBeta2")
-reservedDefaultAdamEpsPrefix = _default("adamEps")
-reservedSpecificAdamEpsPrefix = _specific("adamEps")
+# These hyperparameters are defined in `optimizers.scalars`.
+reservedDefaultScaledLearningRate0Prefix = _make_default_prefix("scaledLearningRate0")
+reservedSpecificScaledLearningRate0Prefix = _make_specific_prefix("scaledLearningRate0")
+reservedDefaultWeightDecayScaleFactor0Prefix = _make_default_prefix("weightDecayScaleFactor0")
+reservedSpecificWeightDecayScaleFactor0Prefix = _make_specific_prefix("weightDecayScaleFactor0")
+reservedDefaultScaledLearningRate1Prefix = _make_default_prefix("scaledLearningRate1")
+reservedSpecificScaledLearningRate1Prefix = _make_specific_prefix("scaledLearningRate1")
+reservedDefaultScaledWeightDecay1Prefix = _make_default_prefix("scaledWeightDecay1")
+reservedSpecificScaledWeightDecay1Prefix = _make_specific_prefix("scaledWeightDecay1")
+reservedDefaultDampeningScaleFactor1Prefix = _make_default_prefix("dampeningScaleFactor1")
+reservedSpecificDampeningScaleFactor1Prefix = _make_specific_prefix("dampeningScaleFactor1")
+reservedDefaultScaledMomentum1Prefix = _make_default_prefix("scaledMomentum1")
+reservedSpecificScaledMomentum1Prefix = _make_specific_prefix("scaledMomentum1")
+reservedDefaultLearningRatePrefix = _make_default_prefix("learningRate")
+reservedSpecificLearningRatePrefix = _make_specific_prefix("learningRate")
+reservedDefaultWeightDecayPrefix = _make_default_prefix("weightDecay")
+reservedSpecificWeightDecayPrefix = _make_specific_prefix("weightDecay")
+reservedDefaultLossScalingPrefix = _make_default_prefix("lossScaling")
+reservedSpecificLossScalingPrefix = _make_specific_prefix("lossScaling")
+reservedDefaultMaxWeightNormPrefix = _make_default_prefix("maxWeightNorm")
+reservedSpecificMaxWeightNormPrefix = _make_specific_prefix("maxWeightNorm")
+reservedDefaultAdamBeta1Prefix = _make_default_prefix("adamBeta1")
+reservedSpecificAdamBeta1Prefix = _make_specific_prefix("adamBeta1")
+reservedDefaultAdamBeta2Prefix = _make_default_prefix("adamBeta2")
+reservedSpecificAdamBeta2Prefix = _make_specific_prefix("adamBeta2")
+reservedDefaultAdamEpsPrefix = _make_default_prefix("adamEps")
+reservedSpecificAdamEpsPrefix = _make_specific_prefix("adamEps")

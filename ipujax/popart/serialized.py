@@ -1,4 +1,4 @@
-"""The graphs of a session as text, in the form of the original's intermediate representation."""
+"""The serialization of a session's graphs as JSON, in the form of PopART's representation."""
 
 from __future__ import annotations
 
@@ -11,82 +11,86 @@ import onnx
 from onnx import AttributeProto
 
 from ipujax.popart.recomputation import RECOMPUTE
-from ipujax.popart.tensor_info import data_type_of
+from ipujax.popart.tensor_info import to_data_type
 
 NAMELESS = "BuilderGraph_"
-"""The name of a graph that nobody has named."""
+"""The name of a graph without a name of the user's."""
 
-Described = dict[str, Any]
+NodeFields = dict[str, Any]
 
 
-def serialized(
+def serialize_graph(
     graph: onnx.GraphProto,
     results: Collection[str],
     avals: Mapping[str, jax.ShapeDtypeStruct],
     recomputed: Collection[str],
 ) -> str:
-    """A model's graph, and those inside its nodes, as JSON: lists of nodes by the graphs' names.
+    """Serializes a graph, and those inside its nodes, as JSON: lists of nodes by graph name.
 
-    A node has `type`, `name`, `domain`, `inputs`, `outputs` and `attributes`; all else is texts.
-    Its `recompute` is `YES` where the backward pass computes it again.
+    A node has `type`, `name`, `domain`, `inputs`, `outputs` and `attributes`; all values are texts.
+    Its attribute `recompute` is `YES` if the backward pass recomputes it.
 
     Args:
-      graph: the model's.
-      results: of the nodes that run; the others are left out.
-      avals: of all tensors of the model.
-      recomputed: the results that are computed again.
+      graph: the graph of the model.
+      results: the results of nodes that run; other nodes are left out.
+      avals: the shapes and dtypes of all tensors of the model.
+      recomputed: the results that are recomputed.
     """
     name = "maingraph" if graph.name in ("", NAMELESS) else graph.name
-    graphs: dict[str, list[Described]] = {name: []}
+    graphs: dict[str, list[NodeFields]] = {name: []}
     for node in graph.node:
         if not any(result in results for result in node.output):
             continue
-        again = "YES" if any(result in recomputed for result in node.output) else "NO"
-        graphs[name].append(_described(node, avals, {"recompute": again}))
-        _add_inner(graphs, node)
+        recompute = "YES" if any(result in recomputed for result in node.output) else "NO"
+        graphs[name].append(_describe_node_fields(node, avals, {"recompute": recompute}))
+        _add_inner_graphs(graphs, node)
     return json.dumps(graphs)
 
 
-def _add_inner(graphs: dict[str, list[Described]], node: onnx.NodeProto) -> None:
+def _add_inner_graphs(graphs: dict[str, list[NodeFields]], node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
         if attribute.type != AttributeProto.GRAPH:
             continue
-        inner = attribute.g.node
-        graphs[attribute.g.name] = [_described(one, {}, {}) for one in inner]
-        for one in inner:
-            _add_inner(graphs, one)
+        inner_nodes = attribute.g.node
+        graphs[attribute.g.name] = [
+            _describe_node_fields(inner_node, {}, {}) for inner_node in inner_nodes
+        ]
+        for one in inner_nodes:
+            _add_inner_graphs(graphs, one)
 
 
-def _described(
-    node: onnx.NodeProto, avals: Mapping[str, jax.ShapeDtypeStruct], more: Mapping[str, str]
-) -> Described:
-    attributes = {a.name: _text(a) for a in node.attribute if a.name != RECOMPUTE}
+def _describe_node_fields(
+    node: onnx.NodeProto,
+    avals: Mapping[str, jax.ShapeDtypeStruct],
+    extra_attributes: Mapping[str, str],
+) -> NodeFields:
+    attributes = {a.name: _attribute_text(a) for a in node.attribute if a.name != RECOMPUTE}
     return {
         "type": node.op_type,
         "name": node.name,
         "domain": node.domain or "ai.onnx",
-        "inputs": _tensors(node.input, avals),
-        "outputs": _tensors(node.output, avals),
-        "attributes": {**attributes, **more},
+        "inputs": _describe_tensors(node.input, avals),
+        "outputs": _describe_tensors(node.output, avals),
+        "attributes": {**attributes, **extra_attributes},
     }
 
 
-def _tensors(
+def _describe_tensors(
     names: Sequence[str], avals: Mapping[str, jax.ShapeDtypeStruct]
 ) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = []
+    tensors: list[dict[str, str]] = []
     for index, name in enumerate(names):
         if not name:
             continue
         tensor = {"name": name, "index": str(index)}
         if name in avals:
             aval = avals[name]
-            tensor |= {"shape": str([*aval.shape]), "type": data_type_of(aval.dtype).name}
-        found.append(tensor)
-    return found
+            tensor |= {"shape": str([*aval.shape]), "type": to_data_type(aval.dtype).name}
+        tensors.append(tensor)
+    return tensors
 
 
-def _text(attribute: AttributeProto) -> str:
+def _attribute_text(attribute: AttributeProto) -> str:
     if attribute.type == AttributeProto.GRAPH:
         return attribute.g.name
     value = onnx.helper.get_attribute_value(attribute)

@@ -1,11 +1,11 @@
-"""Sessions: a model on virtual IPUs, run step after step."""
+"""The sessions of PopART: a model on virtual IPUs, run step after step."""
 
 from __future__ import annotations
 
 import copy
 from typing import Any
 
-from ipujax.distribution.collectives import sent_by
+from ipujax.distribution.collectives import broadcast_from_process
 from ipujax.popart import execution
 from ipujax.popart.base_session import Session
 from ipujax.popart.checks import check
@@ -16,17 +16,17 @@ from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
 from ipujax.popart.patterns import Patterns
 from ipujax.training import TrainState
-from ipujax.training.state import on_device
+from ipujax.training.state import to_strong_arrays
 
 
 @check.guard
 class InferenceSession(Session):
-    """Runs a model.
+    """A session that runs a model.
 
     Args:
       fnModel: the bytes of a model, or its path.
-      dataFlow: batches of a step, and what it returns.
-      deviceInfo: of a `DeviceManager`.
+      dataFlow: the batches of a step, and the anchors that it returns.
+      deviceInfo: a device of a `DeviceManager`.
       inputShapeInfo: shapes of inputs that the model leaves open.
       patterns: `Patterns`; they change nothing.
       userOptions: `SessionOptions`, which are copied; None for the defaults.
@@ -51,16 +51,16 @@ class InferenceSession(Session):
 
 @check.guard
 class TrainingSession(Session):
-    """Trains a model: its initializers of floating point that the loss depends on.
+    """A session that trains a model: its floating-point initializers that the loss depends on.
 
     Batch normalization that gives its moving statistics changes them, and dropout acts.
 
     Args:
       fnModel: the bytes of a model, or its path.
-      dataFlow: weight updates of a step, and what it returns.
+      dataFlow: the weight updates of a step, and the anchors that it returns.
       loss: a scalar tensor of the model.
       optimizer: an `SGD`, `Adam` or `Adaptive`.
-      deviceInfo: of a `DeviceManager`.
+      deviceInfo: a device of a `DeviceManager`.
       inputShapeInfo: shapes of inputs that the model leaves open.
       patterns: `Patterns`; they change nothing.
       userOptions: `SessionOptions`, which are copied; None for the defaults.
@@ -82,7 +82,7 @@ class TrainingSession(Session):
         userOptions: SessionOptions | None = None,
         name: str = "training",
     ):
-        kind = check.instance(optimizer, Optimizer, "the optimizer")
+        kind = check.require_instance(optimizer, Optimizer, "the optimizer")
         super().__init__(
             fnModel,
             dataFlow,
@@ -91,56 +91,67 @@ class TrainingSession(Session):
             patterns,
             userOptions,
             name,
-            check.text(loss, "the loss"),
+            check.require_text(loss, "the loss"),
             copy.deepcopy(kind),
         )
 
     def updateOptimizerFromHost(self, optimizer: Optimizer) -> None:
-        """Takes new values of hyperparameters that are not constant; nothing is compiled.
+        """Sets new values of hyperparameters that are not constant, without compilation.
 
         Raises:
           PopARTError: (a `ValueError`) another kind, or constants that change.
         """
-        own = check.instance(self._optimizer, Optimizer, "the session's optimizer")
-        own.check_replacement(optimizer)
+        current_optimizer = check.require_instance(
+            self._optimizer, Optimizer, "the session's optimizer"
+        )
+        current_optimizer.check_replacement(optimizer)
         self._optimizer = copy.deepcopy(optimizer)
-        self._state = execution.with_hyper(self._state, optimizer.hyper())
+        self._state = execution.replace_session_hyperparameters(
+            self._state, optimizer.collect_variable_values()
+        )
 
     def getTensorIds(self) -> set[str]:
-        """As `getAllTensorIds`."""
+        """Returns the names of all tensors of the model, as `getAllTensorIds`."""
         return self.getAllTensorIds()
 
     def broadcastWeights(self, rootRank: int = 0) -> None:
-        """Gives all processes the weights, and the optimizer's state, that one has on its device.
+        """Copies weights and optimizer state from one process's device to all processes.
 
         Changes nothing where the session runs in one process.
 
         Args:
-          rootRank: which process.
+          rootRank: the index of the process.
 
         Raises:
           PopARTError: (a `ValueError`) there is no such process.
         """
-        count, root = self._options.instances, check.integer(rootRank, "rootRank", at_least=0)
+        count, root = (
+            self._options.instances,
+            check.require_integer(rootRank, "rootRank", at_least=0),
+        )
         if root >= count:
-            raise check.refuse(f"rootRank is {root}, of {count} processes", "they count from 0")
+            raise check.value_error(
+                f"rootRank is {root}, of {count} processes", "they count from 0"
+            )
         if count > 1:
             self._check_ready("broadcastWeights")
-            now = self._state
-            parts = now.variables, now.optimizer_state, now.state
-            variables, optimizer_state, state = on_device(sent_by(root, parts))
-            self._state = TrainState(variables, optimizer_state, state, now.step)
+            train_state = self._state
+            parts = train_state.variables, train_state.optimizer_state, train_state.state
+            variables, optimizer_state, state = to_strong_arrays(
+                broadcast_from_process(root, parts)
+            )
+            self._state = TrainState(variables, optimizer_state, state, train_state.step)
 
     def updateEngineCache(self) -> None:
-        """Changes nothing: `prepareDevice` sees what other sessions have put into the cache."""
+        """Changes nothing: `prepareDevice` sees entries that other sessions add to the cache."""
 
     def connectStreamToCallback(self, streamHandle: str, callback: Any, index: int = 0) -> None:
-        """Is refused: there are no streams of Poplar.
+        """Raises an error: there are no Poplar streams.
 
         Raises:
           PopARTError: (a `ValueError`) always.
         """
-        raise check.refuse(
+        raise check.value_error(
             f"connectStreamToCallback: there is no stream {streamHandle!r}",
             "give a PyStepIOCallback to session.run",
         )

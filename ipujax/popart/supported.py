@@ -1,4 +1,4 @@
-"""Which operators there are, and what they take."""
+"""The tables of operators that are supported, with their inputs, outputs and attributes."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from ipujax.popart.tensor_info import DataType
 NEWEST = 11
 """The newest version of ONNX whose operators the original's builders had."""
 
-_OWN = "ai.onnx"
+_ONNX_DOMAIN = "ai.onnx"
 
 
 @check.guard
 @dc.dataclass(frozen=True)
 class OperatorIdentifier:
-    """An operator, from a version of its domain on."""
+    """The identity of an operator: domain, type, and the version that introduced it."""
 
     domain: str
     type: str
     version: int
 
     def __post_init__(self) -> None:
-        check.text(self.domain, "the domain of an operator")
-        check.text(self.type, "the type of an operator")
-        check.integer(self.version, "the version of an operator", at_least=1)
+        check.require_text(self.domain, "the domain of an operator")
+        check.require_text(self.type, "the type of an operator")
+        check.require_integer(self.version, "the version of an operator", at_least=1)
 
 
 @check.guard
 @dc.dataclass(frozen=True)
 class OpDefinition:
-    """What an operator takes and gives, by ONNX's schema; Graphcore's own say their attributes.
+    """The inputs, outputs and attributes of an operator, by ONNX's schema.
 
     Attributes:
-      inputs: with the types of each.
-      outputs: as the inputs.
-      attributes: by name.
+      inputs: the inputs, with the types of each; empty for Graphcore's own operators.
+      outputs: the outputs, likewise.
+      attributes: the attributes by name.
     """
 
     @dc.dataclass(frozen=True)
     class Tensor:
-        """An input or output."""
+        """An input or output of an operator."""
 
         name: str
         supportedTensors: list[DataType]
 
     @dc.dataclass(frozen=True)
     class Attribute:
-        """What an attribute can be: `*` for any value of its type."""
+        """The values that an attribute can have: `*` for any value of its type."""
 
         supportedValuesRegex: list[str]
 
@@ -64,42 +64,48 @@ class OpDefinition:
 
 @check.guard
 def getSupportedOperations(includeInternal: bool) -> list[OperatorIdentifier]:
-    """The operators that models can have.
+    """Returns the operators that models can have.
 
     Args:
-      includeInternal: whether those, too, that no builder of the original had: of later versions
-        of ONNX.
+      includeInternal: whether to include operators of later ONNX versions, which no builder of the
+        original had.
     """
     return list(getSupportedOperationsDefinition(includeInternal))
 
 
 @check.guard
 def getUnsupportedOperations(opsetVersion: int) -> list[OperatorIdentifier]:
-    """The operators of a version of ONNX that models cannot have."""
-    newest = check.integer(opsetVersion, "opsetVersion", at_least=1)
-    latest = {schema.name: schema for schema in _schemas(newest)}
-    return [_identified(schema) for schema in latest.values() if not _is_known(schema)]
+    """Returns the operators of a version of ONNX that models cannot have."""
+    newest = check.require_integer(opsetVersion, "opsetVersion", at_least=1)
+    latest = {schema.name: schema for schema in _list_onnx_schemas(newest)}
+    return [
+        _identify_operator(schema)
+        for schema in latest.values()
+        if not _is_supported_operator(schema)
+    ]
 
 
 @check.guard
 def getSupportedOperationsDefinition(
     includeInternal: bool,
 ) -> dict[OperatorIdentifier, OpDefinition]:
-    """What the operators of `getSupportedOperations` take and give."""
-    every = check.flag(includeInternal, "includeInternal")
-    newest = onnx.defs.onnx_opset_version() if every else NEWEST
-    found = {
-        _identified(schema): _definition(schema) for schema in _schemas(newest) if _is_known(schema)
+    """Returns the definitions of the operators of `getSupportedOperations`."""
+    includes_later_versions = check.require_flag(includeInternal, "includeInternal")
+    newest = onnx.defs.onnx_opset_version() if includes_later_versions else NEWEST
+    definitions = {
+        _identify_operator(schema): _define_operator(schema)
+        for schema in _list_onnx_schemas(newest)
+        if _is_supported_operator(schema)
     }
     for operation in graphcore_operations().values():
         attributes = {name: OpDefinition.Attribute(["*"]) for name in operation.attributes}
         name = OperatorIdentifier(operation.domain, operation.operator, operation.version)
-        found[name] = OpDefinition([], [], attributes)
-    return found
+        definitions[name] = OpDefinition([], [], attributes)
+    return definitions
 
 
-def _schemas(newest: int) -> list[onnx.defs.OpSchema]:
-    """Those of ONNX's own domain up to a version; of one operator, older ones come first."""
+def _list_onnx_schemas(newest: int) -> list[onnx.defs.OpSchema]:
+    """Lists the schemas of ONNX's own domain up to a version, by name and version."""
     return sorted(
         (
             schema
@@ -110,22 +116,22 @@ def _schemas(newest: int) -> list[onnx.defs.OpSchema]:
     )
 
 
-def _is_known(schema: onnx.defs.OpSchema) -> bool:
-    return ONNX.resolve(schema.name, schema.since_version) != schema.name
+def _is_supported_operator(schema: onnx.defs.OpSchema) -> bool:
+    return ONNX.resolve_version(schema.name, schema.since_version) != schema.name
 
 
-def _identified(schema: onnx.defs.OpSchema) -> OperatorIdentifier:
-    return OperatorIdentifier(_OWN, schema.name, schema.since_version)
+def _identify_operator(schema: onnx.defs.OpSchema) -> OperatorIdentifier:
+    return OperatorIdentifier(_ONNX_DOMAIN, schema.name, schema.since_version)
 
 
-def _definition(schema: onnx.defs.OpSchema) -> OpDefinition:
+def _define_operator(schema: onnx.defs.OpSchema) -> OpDefinition:
     return OpDefinition(
-        [OpDefinition.Tensor(i.name, _types(i.types)) for i in schema.inputs],
-        [OpDefinition.Tensor(o.name, _types(o.types)) for o in schema.outputs],
+        [OpDefinition.Tensor(i.name, _parse_types(i.types)) for i in schema.inputs],
+        [OpDefinition.Tensor(o.name, _parse_types(o.types)) for o in schema.outputs],
         {name: OpDefinition.Attribute(["*"]) for name in sorted(schema.attributes)},
     )
 
 
-def _types(names: Iterable[str]) -> list[DataType]:
+def _parse_types(names: Iterable[str]) -> list[DataType]:
     kinds = {name.removeprefix("tensor(").removesuffix(")").upper() for name in names}
     return [kind for kind in DataType if kind.name in kinds]

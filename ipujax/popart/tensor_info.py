@@ -1,4 +1,4 @@
-"""Shapes and types of tensors."""
+"""The shapes and data types of tensors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from ipujax.checks.arguments import dtype_of
+from ipujax.checks.arguments import parse_dtype
 from ipujax.popart.checks import check
 from ipujax.popart.numbered import NumberedEnum
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class DataType(NumberedEnum):
-    """Types of tensors, by ONNX's names; the values are the names of dtypes."""
+    """The data types of tensors, by ONNX's names; the values are names of dtypes."""
 
     UINT8 = "uint8"
     INT8 = "int8"
@@ -42,11 +42,11 @@ class DataType(NumberedEnum):
         return TensorProto.DataType.Value(self.name)
 
 
-def data_type_of(kind: Any) -> DataType:
-    """The type of a name of ONNX, a dtype, or itself.
+def to_data_type(kind: Any) -> DataType:
+    """Returns the data type that an ONNX name, an ONNX number or a dtype stands for.
 
     Raises:
-      PopARTError: (a `ValueError`) there is none.
+      PopARTError: (a `ValueError`) there is no such data type.
     """
     if isinstance(kind, DataType):
         return kind
@@ -55,10 +55,10 @@ def data_type_of(kind: Any) -> DataType:
     if isinstance(kind, int) and kind in TensorProto.DataType.values():
         return DataType[TensorProto.DataType.Name(kind)]
     names = {member.value: member for member in DataType}
-    dtype = dtype_of(kind)
+    dtype = parse_dtype(kind)
     name = str(kind) if dtype is None else dtype.name
     if name not in names:
-        raise check.refuse(
+        raise check.value_error(
             f"there is no data type {kind!r}", "say one of FLOAT, FLOAT16, INT32 ..."
         )
     return names[name]
@@ -66,44 +66,44 @@ def data_type_of(kind: Any) -> DataType:
 
 @check.guard
 class TensorInfo:
-    """Type and shape of a tensor.
+    """The data type and the shape of a tensor.
 
     Args:
-      dtype: a name such as `"FLOAT"`, a `DataType`; or an array that has type and shape.
-      shape: sizes of the dimensions.
+      dtype: a name such as `"FLOAT"`, a `DataType`; or an array with the type and the shape.
+      shape: the sizes of the dimensions.
     """
 
     def __init__(self, dtype: Any, shape: Sequence[int] | None = None):
         if shape is None:
             array = np.asarray(dtype)
             dtype, shape = array.dtype, array.shape
-        self._type = data_type_of(dtype)
-        sizes = check.iterable(shape, "the shape", "integers")
-        self._shape = [check.integer(size, "a dimension", at_least=0) for size in sizes]
+        self._type = to_data_type(dtype)
+        sizes = check.require_iterable(shape, "the shape", "integers")
+        self._shape = [check.require_integer(size, "a dimension", at_least=0) for size in sizes]
 
     def data_type(self) -> DataType:
-        """The type."""
+        """Returns the data type."""
         return self._type
 
     def data_type_lcase(self) -> str:
-        """The name of the dtype, such as `float32`."""
+        """Returns the name of the dtype, such as `float32`."""
         return self._type.value
 
     def shape(self) -> list[int]:
-        """Sizes of the dimensions."""
+        """Returns the sizes of the dimensions."""
         return list(self._shape)
 
     def rank(self) -> int:
-        """How many dimensions there are."""
+        """Returns the number of dimensions."""
         return len(self._shape)
 
     def nelms(self) -> int:
-        """How many elements there are."""
+        """Returns the number of elements."""
         return int(np.prod(self._shape, dtype=int))
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of an array of it."""
+        """The dtype of an array of this data type."""
         return helper.tensor_dtype_to_np_dtype(self._type.onnx)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""What operators of a model do because of the session: its kind, or its options."""
+"""The changes to a model's operators by the session: training, or its options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.doors.graphs import Graph, Node, Ref
-from ipujax.frontends.onnx.model import Converted
+from ipujax.frontends.onnx.model import ConvertedGraph
 from ipujax.frontends.onnx.operators import ONNX
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
@@ -17,44 +17,46 @@ _GROUPS = "ai.graphcore.GroupNormalization-1"
 _SHAPED = "ai.graphcore.ShapedDropout-1"
 
 
-def with_dropout(model: Converted) -> Converted:
-    """The model with dropout that acts: up to opset 11 the session says whether it does."""
-    return dc.replace(model, graph=_with_each(model.graph, _acting))
+def enable_dropout(model: ConvertedGraph) -> ConvertedGraph:
+    """Returns the model with active dropout: up to opset 11 the session decides about it."""
+    return dc.replace(model, graph=_map_nodes(model.graph, _activate_dropout))
 
 
-def with_strided_groups(model: Converted) -> Converted:
-    """The model with group normalization over every n-th channel."""
-    return dc.replace(model, graph=_with_each(model.graph, _strided))
+def use_strided_groups(model: ConvertedGraph) -> ConvertedGraph:
+    """Returns the model with group normalization over every n-th channel."""
+    return dc.replace(model, graph=_map_nodes(model.graph, _set_strided))
 
 
-def moved_statistics(model: Converted) -> dict[str, str]:
-    """The moving means and variances of batch normalization, and what they become."""
-    moved: dict[str, str] = {}
+def find_moving_statistics(model: ConvertedGraph) -> dict[str, str]:
+    """Finds the moving means and variances of batch normalization, and the results they become."""
+    statistics: dict[str, str] = {}
     for node in model.graph.nodes:
         if not node.operator.startswith(_NORMALIZATIONS) or len(node.results) < 3:
             continue
         for arg, result in zip(node.args[3:5], node.results[1:3], strict=True):
             if isinstance(arg, Ref) and arg.name in model.variables:
-                moved[arg.name] = result
-    return moved
+                statistics[arg.name] = result
+    return statistics
 
 
-def _with_each(graph: Graph, changed: Callable[[Node], Node]) -> Graph:
-    """A graph with other nodes, those of graphs inside it, too."""
-    inner = {name: _with_each(one, changed) for name, one in graph.graphs.items()}
-    return dc.replace(graph, nodes=tuple(map(changed, graph.nodes)), graphs=inner)
+def _map_nodes(graph: Graph, change_node: Callable[[Node], Node]) -> Graph:
+    """Applies a function to the nodes of a graph, and of the graphs inside it."""
+    inner_graphs = {
+        name: _map_nodes(inner_graph, change_node) for name, inner_graph in graph.graphs.items()
+    }
+    return dc.replace(graph, nodes=tuple(map(change_node, graph.nodes)), graphs=inner_graphs)
 
 
-def _strided(node: Node) -> Node:
-    is_meant = node.operator == _GROUPS
-    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_meant else node
+def _set_strided(node: Node) -> Node:
+    is_group_norm = node.operator == _GROUPS
+    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_group_norm else node
 
 
-def _acting(node: Node) -> Node:
+def _activate_dropout(node: Node) -> Node:
     if node.operator == _SHAPED:
         return dc.replace(node, kwargs={**node.kwargs, "training": True})
     if node.operator not in _DROPOUTS:
         return node
     ratio = np.float32(node.kwargs.get("ratio", 0.5))
     args = (node.args[0], np.asarray(ratio), np.asarray(True))
-    return dc.replace(node, operator=ONNX.resolve("Dropout", 12), args=args, kwargs={})
+    return dc.replace(node, operator=ONNX.resolve_version("Dropout", 12), args=args, kwargs={})

@@ -1,4 +1,4 @@
-"""Which replicas share a weight, and which of their values are read."""
+"""The settings of which replicas share a weight, and which of their values are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipujax.popart.numbered import NumberedEnum
 
 
 class CommGroupType(enum.IntEnum):
-    """Which replicas are a group, where groups have k of N = k * m replicas.
+    """The choice of which replicas form a group of k, where N = k * m replicas make groups.
 
     `All` of them; `Consecutive` ones, {0 .. k-1}, {k .. 2k-1} ..; `Orthogonal` ones, {0, m, 2m ..},
     {1, m+1 ..} ..; or each by itself (`Ungrouped`).
@@ -24,7 +24,7 @@ class CommGroupType(enum.IntEnum):
 
 
 class VariableRetrievalMode(NumberedEnum):
-    """Which replicas' values of a weight are read: one of each group, their sum, or all."""
+    """The choice of which replicas' values of a weight are read: one per group, sum, or all."""
 
     OnePerGroup = 0
     AllReduceReplicas = 1
@@ -35,7 +35,7 @@ class VariableRetrievalMode(NumberedEnum):
 @check_attributes(check)
 @dc.dataclass
 class CommGroup:
-    """Groups of replicas; how many there are in one does not count for `All` and `Ungrouped`."""
+    """The kind and size of groups of replicas; `All` and `Ungrouped` need no size."""
 
     type: CommGroupType = CommGroupType.All
     replicaGroupSize: int = 0
@@ -43,7 +43,7 @@ class CommGroup:
 
 @check.guard
 class VariableSettings:
-    """Which replicas share a weight, and which of their values are read.
+    """The groups of replicas that share a weight, and which of their values are read.
 
     Called as `VariableSettings(CommGroup(), VariableRetrievalMode.OnePerGroup)`, either of which
     can be left out. `Builder.addInitializedInputTensor` takes the default alone: all replicas share
@@ -62,36 +62,36 @@ class VariableSettings:
         if isinstance(sharedVariableDomain_, VariableRetrievalMode):
             sharedVariableDomain_, retrievalMode_ = None, sharedVariableDomain_
         domain = CommGroup() if sharedVariableDomain_ is None else sharedVariableDomain_
-        self._domain: CommGroup = check.instance(domain, CommGroup, "sharedVariableDomain_")
-        self._mode: VariableRetrievalMode = check.instance(
+        self._domain: CommGroup = check.require_instance(domain, CommGroup, "sharedVariableDomain_")
+        self._mode: VariableRetrievalMode = check.require_instance(
             retrievalMode_, VariableRetrievalMode, "retrievalMode_"
         )
 
     def getSharedVariableDomain(self) -> CommGroup:
-        """The groups."""
+        """Returns the groups of replicas that share a weight."""
         return self._domain
 
     def getRetrievalMode(self) -> VariableRetrievalMode:
-        """Which values are read."""
+        """Returns which replicas' values are read."""
         return self._mode
 
     def getGroupCount(self, replicaCount: int) -> int:
-        """How many groups so many replicas are.
+        """Returns the number of groups that some number of replicas make.
 
         Raises:
           PopARTError: (a `ValueError`) groups of a size that does not divide them.
         """
-        count = check.integer(replicaCount, "replicaCount", at_least=1)
-        alone = {CommGroupType.All: count, CommGroupType.Ungrouped: 1}
-        size = alone.get(self._domain.type, self._domain.replicaGroupSize)
+        count = check.require_integer(replicaCount, "replicaCount", at_least=1)
+        fixed_sizes = {CommGroupType.All: count, CommGroupType.Ungrouped: 1}
+        size = fixed_sizes.get(self._domain.type, self._domain.replicaGroupSize)
         if size < 1 or count % size:
-            raise check.refuse(
+            raise check.value_error(
                 f"{count} replicas are no groups of {size}", "give a size that divides them"
             )
         return count // size
 
     def numReplicasReturningVariable(self, replicaCount: int) -> int:
-        """How many values of a weight are read; errors as for `getGroupCount`."""
+        """Returns the number of values of a weight that are read; raises as `getGroupCount`."""
         groups = self.getGroupCount(replicaCount)
         return {
             VariableRetrievalMode.OnePerGroup: groups,
@@ -99,19 +99,19 @@ class VariableSettings:
             VariableRetrievalMode.AllReplicas: replicaCount,
         }[self._mode]
 
-    def check(self) -> None:
-        """Raises for what is no default.
+    def check_all_share(self) -> None:
+        """Checks that all replicas share the weight, and that it is read once.
 
         Raises:
           PopARTError: (a `ValueError`) groups of replicas, or another mode.
         """
         if self._domain.type is not CommGroupType.All:
-            raise check.refuse(
+            raise check.value_error(
                 f"VariableSettings: groups of replicas ({self._domain.type.name}) share a weight",
                 "let all replicas share them: VariableSettings()",
             )
         if self._mode is not VariableRetrievalMode.OnePerGroup:
-            raise check.refuse(
-                f"VariableSettings: the retrieval mode {self._mode.name}",
+            raise check.value_error(
+                f"VariableSettings: the retrieval mode {self._mode.name} is missing",
                 "use VariableRetrievalMode.OnePerGroup: all replicas have the same values",
             )

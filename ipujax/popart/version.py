@@ -1,4 +1,4 @@
-"""Which PopART this is."""
+"""The version of PopART that this package re-creates."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _NUMBER = (3, 4, 0)
 
 
 def versionNumber() -> tuple[int, int, int]:
-    """The version of the original whose names these are."""
+    """Returns the version of PopART whose names this package has."""
     return _NUMBER
 
 
 def versionString() -> str:
-    """The version of the original, and ipujax's own, such as `3.4.0 (ipujax 0.1)`."""
+    """Returns the version of PopART, and ipujax's own, such as `3.4.0 (ipujax 0.1)`."""
     return f"{'.'.join(map(str, _NUMBER))} ({packageHash()})"
 
 
 def packageHash() -> str:
-    """What tells this build from others: ipujax's own version."""
+    """Returns what identifies this build: ipujax's own version."""
     return f"ipujax {__version__}"

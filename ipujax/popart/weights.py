@@ -1,4 +1,4 @@
-"""The weights of a session: between its host and its device, and in files."""
+"""The part of a session that copies weights between host, device and files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 import onnx
 import onnx.numpy_helper
 
-from ipujax.frontends.onnx.read import read
+from ipujax.frontends.onnx.read import read_onnx_model
 from ipujax.host import files
-from ipujax.popart.checks import as_popart_errors, check
+from ipujax.popart.checks import check, convert_frontend_errors
 from ipujax.popart.host_weights import HostWeights
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
-from ipujax.popart.reports import placed_in
+from ipujax.popart.reports import resolve_file_path
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import TrainState
 
 
 class Weights(abc.ABC):
-    """The part of a session that is about its weights, and the slots of its optimizer."""
+    """A base class of sessions: weights and optimizer slots on host and device, and in files."""
 
     _proto: onnx.ModelProto
     _host: HostWeights
@@ -35,36 +35,36 @@ class Weights(abc.ABC):
     def weightsFromHost(self) -> None:
         """Copies the weights, and the optimizer's state, from the host to the device."""
         self._check_ready("weightsFromHost")
-        self._state = self._host.state(self._optimizer)
+        self._state = self._host.build_train_state(self._optimizer)
 
     def weightsToHost(self) -> None:
         """Copies the weights, and the optimizer's state, from the device to the host."""
         self._check_ready("weightsToHost")
-        self._host.update(self._state)
+        self._host.copy_from_device(self._state)
 
     def readWeights(self, weights: PyWeightsIO) -> None:
-        """Fills arrays with what the host has of the weights; slots are there by their names.
+        """Copies the host's weights, and slots by their names, into arrays.
 
         Raises:
-          PopARTError: (a `ValueError`) names that there are not, or arrays of another size.
+          PopARTError: (a `ValueError`) unknown names, or arrays of another size.
         """
-        self._host.read(weights)
+        self._host.fill_user_arrays(weights)
 
     def writeWeights(self, weights: PyWeightsIO) -> None:
-        """Takes arrays as the host's weights, for the next `weightsFromHost`.
+        """Copies arrays to the host's weights, for the next `weightsFromHost`.
 
         Raises:
           PopARTError: (a `ValueError`) as `readWeights`; constant weights.
         """
-        self._check_variable("writeWeights")
-        self._host.write(weights)
+        self._check_not_constant("writeWeights")
+        self._host.take_user_arrays(weights)
 
     def resetHostWeights(
         self,
         modelProtoOrFilename: Any,
         ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
     ) -> None:
-        """Takes the weights of another model as the host's.
+        """Replaces the host's weights by those of another model.
 
         Args:
           modelProtoOrFilename: the bytes of a model, or its path.
@@ -73,34 +73,40 @@ class Weights(abc.ABC):
         Raises:
           PopARTError: (a `ValueError`) weights that the session does not have; constant weights.
         """
-        ignored = check.flag(ignoreWeightsInModelWithoutCorrespondingHostWeight, "ignore...")
-        self._check_variable("resetHostWeights")
-        with as_popart_errors():
-            model = read(modelProtoOrFilename)
+        ignores_unknown = check.require_flag(
+            ignoreWeightsInModelWithoutCorrespondingHostWeight, "ignore..."
+        )
+        self._check_not_constant("resetHostWeights")
+        with convert_frontend_errors():
+            model = read_onnx_model(modelProtoOrFilename)
         tensors = {t.name: onnx.numpy_helper.to_array(t) for t in model.graph.initializer}
-        known = {**self._host.weights, **self._host.slots}
-        own = {*known, *(tensor.name for tensor in self._proto.graph.initializer)}
-        if not ignored and (other := [name for name in tensors if name not in own]):
-            raise check.refuse(
-                f"resetWeights, no tensor '{other[0]}' in tensors",
+        host_values = {**self._host.weights, **self._host.slots}
+        model_names = {*host_values, *(tensor.name for tensor in self._proto.graph.initializer)}
+        if not ignores_unknown and (
+            unknown_names := [name for name in tensors if name not in model_names]
+        ):
+            raise check.value_error(
+                f"resetWeights, no tensor '{unknown_names[0]}' in tensors",
                 "say ignoreWeightsInModelWithoutCorrespondingHostWeight=True",
             )
-        self._host.write(PyWeightsIO({n: v for n, v in tensors.items() if n in known}))
+        self._host.take_user_arrays(
+            PyWeightsIO({n: v for n, v in tensors.items() if n in host_values})
+        )
 
     def modelToHost(self, path: str | os.PathLike[str]) -> None:
         """Writes the model to a file, with the weights and the optimizer's state of the device."""
         if self._is_ready:
-            self._host.update(self._state)
+            self._host.copy_from_device(self._state)
         self.saveVariables(path)
 
     def saveVariables(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model to a file, with the weights that the host has, for `resetHostWeights`.
+        """Writes the model to a file, with the host's weights, for `resetHostWeights`.
 
         Args:
           path: the file; a folder's is `variables.onnx`.
         """
-        with files.replacing(placed_in(path, "variables.onnx")) as file:
-            file.write(self._host.write_model(self._proto))
+        with files.replace_file(resolve_file_path(path, "variables.onnx")) as file:
+            file.write(self._host.serialize_model(self._proto))
 
     def saveExecutable(
         self,
@@ -108,7 +114,7 @@ class Weights(abc.ABC):
         savePopartMetadata: bool = True,
         saveVariables: bool = True,
     ) -> None:
-        """Writes the compiled program as `compileAndExport` does; errors as there.
+        """Saves the compiled program as `compileAndExport` does, and the host's weights.
 
         Args:
           path: the file; a folder's is `executable.ipujax`.
@@ -118,36 +124,36 @@ class Weights(abc.ABC):
             `.onnx`.
         """
         self._check_ready("saveExecutable")
-        check.flag(savePopartMetadata, "savePopartMetadata")
+        check.require_flag(savePopartMetadata, "savePopartMetadata")
         self.compileAndExport(path)
-        if check.flag(saveVariables, "saveVariables"):
+        if check.require_flag(saveVariables, "saveVariables"):
             is_folder = Path(path).is_dir()
             self.saveVariables(path if is_folder else Path(path).with_suffix(".onnx"))
 
     def updateExternallySavedTensorLocations(self, fromLocation: str, toLocation: str) -> None:
-        """Is refused: a session takes all tensors into its model.
+        """Raises an error: a session has all tensors in its model.
 
         Raises:
           PopARTError: (a `ValueError`) always.
         """
-        raise check.refuse(
+        raise check.value_error(
             f"updateExternallySavedTensorLocations: no tensor is at {fromLocation!r}, as a session "
             "writes models whole",
             "leave it out",
         )
 
-    def _check_variable(self, what: str) -> None:
+    def _check_not_constant(self, method: str) -> None:
         if self._loss is None and self._options.constantWeights:
-            raise check.refuse(
-                f"Cannot call {what} when constantWeights is set. Set `constantWeights` to False "
+            raise check.value_error(
+                f"Cannot call {method} when constantWeights is set. Set `constantWeights` to False "
                 "in the `SessionOption`s when initialising the session to enable this behaviour.",
                 "set SessionOptions.constantWeights = False",
             )
 
     @abc.abstractmethod
     def compileAndExport(self, filename: str | os.PathLike[str]) -> None:
-        """Writes the compiled program to a file."""
+        """Compiles the program and saves it to a file."""
 
     @abc.abstractmethod
-    def _check_ready(self, what: str) -> None:
-        """Refuses what a session can only do once it is prepared."""
+    def _check_ready(self, method: str) -> None:
+        """Raises an error if the session is not prepared."""

@@ -1,4 +1,4 @@
-"""PopTorch's options for instances, under the name that the original had for them."""
+"""PopTorch's options for instances, under the original's name."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from ipujax.poptorch.options import _DistributedOptions
 
 
 class _Distributed(_DistributedOptions):
-    """`Options.Distributed` of an instance, which nobody can change."""
+    """The `Options.Distributed` of an instance, which cannot be changed."""
 
     def disable(self) -> NoReturn:
-        """Refused."""
-        raise _blocked("Distributed.disable")
+        """Raises, as `ipurun` sets this."""
+        raise _option_error("Distributed.disable")
 
     def setEnvVarNames(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        raise _blocked("Distributed.setEnvVarNames")
+        """Raises, as `ipurun` sets this."""
+        raise _option_error("Distributed.setEnvVarNames")
 
     def configureProcessId(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        raise _blocked("Distributed.configureProcessId")
+        """Raises, as `ipurun` sets this."""
+        raise _option_error("Distributed.configureProcessId")
 
 
 @check.guard
 class Options(_Options):
-    """`poptorch.Options` of an instance: what `ipurun` says can not be said again.
+    """The `poptorch.Options` of an instance: values that `ipurun` sets cannot be changed.
 
-    `poptorch.Options()` has the same values, and lets them be changed.
+    `poptorch.Options()` has the same values, which may be changed.
 
     Args:
-      ipus_per_replica: of the model; those that `ipurun --ipus-per-replica` says, or 1.
+      ipus_per_replica: by default, the number in `ipurun --ipus-per-replica`, or 1.
 
     Raises:
       Error: (a `ValueError` and `RuntimeError`) `ipurun` says another number; or, of the methods
@@ -42,27 +42,27 @@ class Options(_Options):
 
     def __init__(self, ipus_per_replica: int | None = None):
         super().__init__()
-        told = popdist.getNumIpusPerReplica()
+        launched_ipus_per_replica = popdist.getNumIpusPerReplica()
         if ipus_per_replica is not None:
-            check.integer(ipus_per_replica, "ipus_per_replica", at_least=1)
-            if popdist.isPopdistEnvSet() and ipus_per_replica != told:
-                raise check.refuse(
-                    f"ipus_per_replica is {ipus_per_replica}, but ipurun says {told}",
+            check.require_integer(ipus_per_replica, "ipus_per_replica", at_least=1)
+            if popdist.isPopdistEnvSet() and ipus_per_replica != launched_ipus_per_replica:
+                raise check.value_error(
+                    f"ipus_per_replica is {ipus_per_replica}, but ipurun says {launched_ipus_per_replica}",
                     f"start it by ipurun --ipus-per-replica {ipus_per_replica}",
                 )
         self._distributed = _Distributed()
 
     def replicationFactor(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        raise _blocked("replicationFactor")
+        """Raises, as `ipurun` sets this."""
+        raise _option_error("replicationFactor")
 
     def useIpuId(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused."""
-        raise _blocked("useIpuId")
+        """Raises, as `ipurun` sets this."""
+        raise _option_error("useIpuId")
 
 
-def _blocked(name: str) -> Exception:
-    return check.refuse(
+def _option_error(name: str) -> Exception:
+    return check.value_error(
         f"Cannot call `{name}` with popdist.poptorch.Options",
         "ipurun says that; or use poptorch.Options",
     )

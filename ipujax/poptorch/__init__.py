@@ -80,11 +80,11 @@ from ipujax.poptorch.strategies import (
     Stage,
 )
 from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
-from ipujax.poptorch.torch_namespace import fill_namespace
+from ipujax.poptorch.torch_namespace import fill_torch_namespace
 from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
 from ipujax.version import __version__
 
-fill_namespace()
+fill_torch_namespace()
 
 __all__ = [
     "CPU",

@@ -1,4 +1,4 @@
-"""`python -m ipujax.poptorch script.py ...` runs a script whose `import poptorch` finds ours."""
+"""The command `python -m ipujax.poptorch script.py`, with `import poptorch` finding ours."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Functions of the original's insides that its programs call."""
+"""The private functions of the original's `poptorch._impl` that public programs call."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from ipujax.poptorch.checks import check
 
 
 def isDispatchTracing() -> bool:
-    """Whether new tensors must be made on a device "ipu": never, there is none for PyTorch."""
+    """Returns False: new tensors never need a device "ipu", which PyTorch does not have here."""
     return False
 
 
 def _restoreWrapperIfNecessary(obj: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
-    """What a file's object is: itself, as files and copies of modules hold nothing of ours."""
+    """Returns an object as it is: files and copies of modules hold no wrapper here."""
     return obj
 
 
 def internal_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor in another dtype.
+    """Casts a tensor to float32 or float16.
 
     Raises:
-      Error: (a `ValueError`) it is neither float32 nor float16.
+      Error: (a `ValueError`) the dtype is neither float32 nor float16.
     """
     if dtype not in (torch.float32, torch.float16):
-        raise check.other_than("torch.float or torch.half", dtype, "the target of internal_cast")
+        raise check.wrong_type_error(
+            "torch.float or torch.half", dtype, "the target of internal_cast"
+        )
     return tensor.to(dtype)

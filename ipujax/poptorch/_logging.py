@@ -1,4 +1,4 @@
-"""The original's names of its log."""
+"""The names of the original's module `poptorch._logging`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ipujax.poptorch.log import setLogLevel as setLogLevel
 
 
 def setPopartLogLevel(level: str) -> None:
-    """Nothing: there is no PopART below, and so none of its lines.
+    """Checks a log level and does nothing else: there is no PopART whose lines it could filter.
 
     Raises:
       Error: (a `ValueError`) a level that is none.
     """
     if level not in LEVELS:
-        raise check.refuse(f"Level must be one of {', '.join(LEVELS)}, and is {level!r}")
+        raise check.value_error(f"Level must be one of {', '.join(LEVELS)}, and is {level!r}")

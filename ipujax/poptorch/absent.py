@@ -1,4 +1,4 @@
-"""What PopTorch has and this package has not: each raises an error that says so."""
+"""The functions of PopTorch that this package does not have: each raises an error that says so."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from ipujax.poptorch.checks import check
 
 @check.guard
 def fps(*args: Any, **kwargs: Any) -> Any:
-    """Farthest points of a cloud.
+    """Raises an error: sampling of the farthest points of a point cloud is missing.
 
     Raises:
       Error: always: operations for graphs and clouds of points are missing.
     """
-    raise _missing("fps")
+    raise _missing_function_error("fps")
 
 
 @check.guard
 def nearest(*args: Any, **kwargs: Any) -> Any:
-    """The nearest of some points.
+    """Raises an error: search of nearest points is missing.
 
     Raises:
       Error: always: operations for graphs and clouds of points are missing.
     """
-    raise _missing("nearest")
+    raise _missing_function_error("nearest")
 
 
 @check.guard
 def autocast(*args: Any, **kwargs: Any) -> Any:
-    """Dtypes that the original once chose by itself.
+    """Raises an error: dtypes are never chosen automatically.
 
     Raises:
       Error: always: modules compute in the dtypes that they and PyTorch say.
     """
-    raise check.refuse(
+    raise check.value_error(
         "poptorch.autocast: no dtypes are chosen automatically, as in the original's last versions",
         "call model.half(), or cast tensors with .half() and .float()",
     )
 
 
-def _missing(name: str) -> Exception:
-    return check.refuse(
+def _missing_function_error(name: str) -> Exception:
+    return check.value_error(
         f"poptorch.{name}: operations for graphs and clouds of points are missing",
         "write it with PyTorch's operators",
     )

@@ -1,4 +1,4 @@
-"""Anchors: values of a model's graph that are kept for the user after a call."""
+"""The anchors of a program: values of a model's graph that are kept for the user after a call."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import torch
 from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
-from ipujax.frontends.pytorch.capture import Captured
+from ipujax.frontends.pytorch.capture import ModuleTrace
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.shares import Shares
+from ipujax.poptorch.shares import BatchSplit
 
 
 @dc.dataclass(frozen=True)
 class Anchors:
-    """What is kept of a program.
+    """The values that a program keeps for the user.
 
     Attributes:
-      names: the user's names of the values that it sends: those of the graph, then gradients.
-      values: the graph's names of the first ones.
-      gradients: the variables whose gradients are the others.
-      updated: variables, by the user's names of their values after a call.
-      modes: of `names`, the mode and period of each one; no mode for that of the outputs.
+      names: the user's names of the returned values: values of the graph, then gradients.
+      values: the names of those values in the graph.
+      gradients: the variables whose gradients are returned.
+      updated: the variables whose values after a call are kept, by the user's names.
+      modes: the output mode and period of each of `names`; None for the mode of the outputs.
     """
 
     names: tuple[str, ...] = ()
@@ -40,58 +40,62 @@ class Anchors:
     def __len__(self) -> int:
         return len(self.names)
 
-    def read(
-        self, results: Sequence[np.ndarray], shares: Shares, mode: OutputMode
+    def combine_anchor_results(
+        self, results: Sequence[np.ndarray], batch_split: BatchSplit, mode: OutputMode
     ) -> dict[str, torch.Tensor]:
-        """The values by the user's names.
+        """Combines the results of micro-batches to the anchors' values, by the user's names.
 
         Args:
-          results: what each micro-batch sent of them.
-          shares: of a call.
-          mode: that of the outputs.
+          results: the anchors' values of each micro-batch.
+          batch_split: the micro-batches of a call.
+          mode: the mode of the outputs.
         """
-        chosen = zip(self.names, self.modes, results, strict=True)
+        anchor_results = zip(self.names, self.modes, results, strict=True)
         return {
-            name: to_torch(shares.combined(leaf, own or mode, period))
-            for name, (own, period), leaf in chosen
+            name: to_torch(batch_split.combine_micro_batches(leaf, anchor_mode or mode, period))
+            for name, (anchor_mode, period), leaf in anchor_results
         }
 
 
-def anchors_of(module: Captured, loss: str | None, options: Options) -> Anchors:
-    """What the options want to be kept of a module.
+def choose_anchors(module: ModuleTrace, loss: str | None, options: Options) -> Anchors:
+    """Finds the values of a module that the options anchor.
 
     Args:
-      module: traced.
+      module: the traced module.
       loss: the name of its loss; None in inference.
-      options: with their `anchorTensor`.
+      options: the options with their anchors.
 
     Raises:
-      PopTorchError: (a `ValueError`) there is no value of a name.
+      PopTorchError: (a `ValueError`) the module has no value of a name.
     """
     if not options.anchored_tensors:
         return Anchors()
-    known = tensor_names(module, loss)
+    graph_names = list_anchor_names(module, loss)
     chosen: dict[str, tuple[str, OutputMode | None, int]] = {}
     for short, (long, is_default, mode, period) in options.anchored_tensors.items():
-        found = next((n for n in (long, long.replace("___model.", "___")) if n in known), None)
-        if found is None:
+        tensor_name = next(
+            (n for n in (long, long.replace("___model.", "___")) if n in graph_names), None
+        )
+        if tensor_name is None:
             raise PopTorchError(
                 f"anchorTensor({short!r}, {long!r}): the model has no value of this name",
                 fix="choose one of getTensorNames(), of the model without this anchor",
             )
-        chosen[short] = found, None if is_default else mode, period
+        chosen[short] = tensor_name, None if is_default else mode, period
         if not is_default:
             logger.debug("Anchor %s %s/%d", long, _LOGGED[mode], period)
-    updated = {short: one[0] for short, one in chosen.items() if one[0].startswith(UPDATED)}
-    sent = {short: one for short, one in chosen.items() if short not in updated}
-    order = sorted(sent, key=lambda short: sent[short][0].startswith(GRADIENT))
-    gradients = [n for n in order if sent[n][0].startswith(GRADIENT)]
+    updated = {
+        short: anchor[0] for short, anchor in chosen.items() if anchor[0].startswith(UPDATED)
+    }
+    returned = {short: one for short, one in chosen.items() if short not in updated}
+    order = sorted(returned, key=lambda short: returned[short][0].startswith(GRADIENT))
+    gradients = [n for n in order if returned[n][0].startswith(GRADIENT)]
     return Anchors(
         tuple(order),
-        tuple(known[sent[short][0]] for short in order if short not in gradients),
-        tuple(known[sent[short][0]] for short in gradients),
-        {short: known[name] for short, name in updated.items()},
-        tuple(sent[short][1:] for short in order),
+        tuple(graph_names[returned[short][0]] for short in order if short not in gradients),
+        tuple(graph_names[returned[short][0]] for short in gradients),
+        {short: graph_names[name] for short, name in updated.items()},
+        tuple(returned[short][1:] for short in order),
     )
 
 
@@ -101,8 +105,8 @@ _LOGGED: dict[Any, str] = {
 }  # fmt: skip
 
 
-def tensor_names(module: Captured, loss: str | None) -> dict[str, str]:
-    """The values of a module that can be kept, by the names that the user gives them.
+def list_anchor_names(module: ModuleTrace, loss: str | None) -> dict[str, str]:
+    """Lists the values of a module that can be anchored, by the names that the user gives them.
 
     Inputs are `input`, `input.1`, ..., the parameters and buffers have their own names, the results
     of operators are `path.of.the.module/name`. In training there are `loss`, and for each parameter
@@ -114,7 +118,7 @@ def tensor_names(module: Captured, loss: str | None) -> dict[str, str]:
       loss: the name of its loss; None in inference.
     """
     names = {f"input.{i}" if i else "input": n for i, n in enumerate(module.inputs) if n}
-    names |= {name: own[0] for name, own in module.names.items()}
+    names |= {name: graph_names[0] for name, graph_names in module.names.items()}
     for node in module.graph.nodes:
         if isinstance(node.avals[0], (list, tuple)) or node.avals[0] is None:
             continue

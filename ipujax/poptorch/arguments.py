@@ -1,4 +1,4 @@
-"""The arguments of a wrapped module: bound to its parameters, and compared with the first ones."""
+"""The arguments of a wrapped module: bound to its parameters, compared with the first call's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from ipujax.errors import PopTorchError
-from ipujax.poptorch.structures import flatten, rebuild
+from ipujax.poptorch.structures import flatten_tensors, rebuild_structure
 
 _ENDS = (
     "the model was compiled for other arguments; make another wrapper for these, or call "
@@ -17,12 +17,12 @@ _ENDS = (
 
 
 class Arguments(NamedTuple):
-    """Of one call, with the defaults of what is not given.
+    """The arguments of one call, with defaults filled in.
 
     Attributes:
-      args: by position, as many as the signature lets have positions.
-      kwargs: the others, by name.
-      names: of `args`.
+      args: the positional arguments, as many as the signature allows.
+      kwargs: the other arguments, by name.
+      names: the parameter names of `args`.
     """
 
     args: tuple[Any, ...]
@@ -31,21 +31,21 @@ class Arguments(NamedTuple):
 
     @property
     def tensors(self) -> list[torch.Tensor]:
-        """All tensors in them, in order."""
-        return flatten((self.args, self.kwargs))
+        """The tensors in the arguments, in order."""
+        return flatten_tensors((self.args, self.kwargs))
 
-    def forms(self) -> Arguments:
-        """Arguments of the same forms, which keep no data: one number stands for a tensor's."""
+    def drop_data(self) -> Arguments:
+        """Returns arguments of the same structure, shapes and dtypes whose tensors hold no data."""
         tensors = [tensor.new_zeros(()).expand(tensor.shape) for tensor in self.tensors]
-        args, kwargs = rebuild((self.args, self.kwargs), tensors)
+        args, kwargs = rebuild_structure((self.args, self.kwargs), tensors)
         return Arguments(args, kwargs, self.names)
 
 
 class Signature:
-    """What a module's `forward` takes.
+    """The signature of a module's `forward`.
 
     Args:
-      module: whose.
+      module: the module.
     """
 
     def __init__(self, module: torch.nn.Module):
@@ -55,8 +55,8 @@ class Signature:
         by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         self._is_plain = all(p.kind in by_position for p in self._parameters)
 
-    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
-        """The arguments of a call.
+    def bind_forward_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+        """Binds the arguments of a call to the parameters of `forward`.
 
         Raises:
           PopTorchError: (a `ValueError`) too few, too many or unknown ones.
@@ -64,83 +64,89 @@ class Signature:
         if self._is_plain and not kwargs and len(args) == len(self._names):
             return Arguments(args, kwargs, self._names)  # as almost always
         try:
-            given = self._signature.bind_partial(*args, **kwargs)
+            bound = self._signature.bind_partial(*args, **kwargs)
         except TypeError as error:
             raise PopTorchError(f"the arguments do not fit the model's forward: {error}") from error
-        given.apply_defaults()
+        bound.apply_defaults()
         for name in self._names:
-            if name not in given.arguments:
+            if name not in bound.arguments:
                 raise PopTorchError(f"Mandatory parameter {name} missing")
         names: list[str] = []
         for parameter in self._parameters:
             if parameter.kind is parameter.VAR_POSITIONAL:
-                more = len(given.arguments[parameter.name])
-                names += [f"*{parameter.name}[{i}]" for i in range(more)]
+                count = len(bound.arguments[parameter.name])
+                names += [f"*{parameter.name}[{i}]" for i in range(count)]
             else:
                 names.append(parameter.name)
-        return Arguments(given.args, given.kwargs, tuple(names[: len(given.args)]))
+        return Arguments(bound.args, bound.kwargs, tuple(names[: len(bound.args)]))
 
 
-def tensors_like(compiled: Arguments, given: Arguments) -> list[torch.Tensor]:
-    """The tensors of a call, in the order of those that the program was compiled for.
+def collect_matching_tensors(compiled: Arguments, arguments: Arguments) -> list[torch.Tensor]:
+    """Collects the tensors of a call, checked against the arguments of the compiled program.
 
     Raises:
       PopTorchError: (a `ValueError`) arguments of other structures, types, shapes, dtypes or
         constants than those.
     """
-    found: list[torch.Tensor] = []
-    if len(compiled.args) != len(given.args):
-        raise _mismatch(
+    tensors: list[torch.Tensor] = []
+    if len(compiled.args) != len(arguments.args):
+        raise _mismatch_error(
             f"Number of positional arguments mismatch: expected {len(compiled.args)} arguments "
-            f"but got {len(given.args)}"
+            f"but got {len(arguments.args)}"
         )
-    for name, wanted, value in zip(compiled.names, compiled.args, given.args, strict=True):
-        _collect(name, wanted, value, found)
-    if compiled.kwargs.keys() != given.kwargs.keys():
-        raise _other_keys("named arguments", compiled.kwargs, given.kwargs)
-    for name, wanted in compiled.kwargs.items():
-        _collect(name, wanted, given.kwargs[name], found)
-    return found
+    for name, expected, value in zip(compiled.names, compiled.args, arguments.args, strict=True):
+        _collect_tensors(name, expected, value, tensors)
+    if compiled.kwargs.keys() != arguments.kwargs.keys():
+        raise _key_mismatch_error("named arguments", compiled.kwargs, arguments.kwargs)
+    for name, expected in compiled.kwargs.items():
+        _collect_tensors(name, expected, arguments.kwargs[name], tensors)
+    return tensors
 
 
-def _collect(name: str, wanted: Any, given: Any, found: list[torch.Tensor]) -> None:
-    if isinstance(wanted, torch.Tensor) and isinstance(given, torch.Tensor):
-        if wanted.dtype != given.dtype:
-            raise _differ("Data type", name, wanted.dtype, given.dtype)
-        if wanted.shape != given.shape:
-            raise _differ("Shape", name, wanted.shape, given.shape)
-        found.append(given)
-    elif type(wanted) is not type(given):
-        raise _differ("Type", name, type(wanted), type(given))
-    elif isinstance(wanted, list | tuple):
-        if len(wanted) != len(given):
-            raise _differ("Length", name, f"{len(wanted)} elements", len(given))
-        for index, (one, other) in enumerate(zip(wanted, given, strict=True)):
-            _collect(f"{name}[{index}]", one, other, found)
-    elif isinstance(wanted, dict):
-        entries = cast(dict[Any, Any], wanted)
-        if entries.keys() != given.keys():
-            raise _other_keys(name, entries, given)
-        for key, one in entries.items():
-            _collect(f"{name}[{key}]", one, given[key], found)
-    elif tensors := flatten(wanted):  # of a type of the user's
-        _collect(name, tensors, flatten(given), found)
-    elif wanted is not given and wanted != given:
-        raise _differ("Value", name, wanted, given)
+def _collect_tensors(name: str, expected: Any, value: Any, collected: list[torch.Tensor]) -> None:
+    if isinstance(expected, torch.Tensor) and isinstance(value, torch.Tensor):
+        if expected.dtype != value.dtype:
+            raise _property_mismatch_error("Data type", name, expected.dtype, value.dtype)
+        if expected.shape != value.shape:
+            raise _property_mismatch_error("Shape", name, expected.shape, value.shape)
+        collected.append(value)
+    elif type(expected) is not type(value):
+        raise _property_mismatch_error("Type", name, type(expected), type(value))
+    elif isinstance(expected, list | tuple):
+        if len(expected) != len(value):
+            raise _property_mismatch_error("Length", name, f"{len(expected)} elements", len(value))
+        for index, (expected_entry, actual_entry) in enumerate(zip(expected, value, strict=True)):
+            _collect_tensors(f"{name}[{index}]", expected_entry, actual_entry, collected)
+    elif isinstance(expected, dict):
+        entries = cast(dict[Any, Any], expected)
+        if entries.keys() != value.keys():
+            raise _key_mismatch_error(name, entries, value)
+        for key, expected_entry in entries.items():
+            _collect_tensors(f"{name}[{key}]", expected_entry, value[key], collected)
+    elif tensors := flatten_tensors(expected):  # of a type of the user's
+        _collect_tensors(name, tensors, flatten_tensors(value), collected)
+    elif expected is not value and expected != value:
+        raise _property_mismatch_error("Value", name, expected, value)
 
 
-def _differ(what: str, name: str, wanted: object, given: object) -> PopTorchError:
-    return _mismatch(f"{what} mismatch for {name}: expected {wanted} but got {given}")
+def _property_mismatch_error(
+    property_name: str, name: str, expected: object, actual: object
+) -> PopTorchError:
+    return _mismatch_error(
+        f"{property_name} mismatch for {name}: expected {expected} but got {actual}"
+    )
 
 
-def _other_keys(name: str, wanted: dict[Any, Any], given: dict[Any, Any]) -> PopTorchError:
+def _key_mismatch_error(
+    name: str, expected: dict[Any, Any], actual: dict[Any, Any]
+) -> PopTorchError:
     differences = {
-        "Unexpected": sorted(map(str, given.keys() - wanted.keys())),
-        "Missing": sorted(map(str, wanted.keys() - given.keys())),
+        "Unexpected": sorted(map(str, actual.keys() - expected.keys())),
+        "Missing": sorted(map(str, expected.keys() - actual.keys())),
     }
     details = [f"{kind} arguments: {', '.join(keys)}" for kind, keys in differences.items() if keys]
-    return _mismatch(f"Keys mismatch for {name}: {'. '.join(details)}.")
+    return _mismatch_error(f"Keys mismatch for {name}: {'. '.join(details)}.")
 
 
-def _mismatch(what: str) -> PopTorchError:
-    return PopTorchError(what, fix=_ENDS)
+def _mismatch_error(message: str) -> PopTorchError:
+    return PopTorchError(message, fix=_ENDS)

@@ -1,4 +1,4 @@
-"""`Attribute`: what the original's compiler was told of single operations."""
+"""The scope `Attribute`, which carried attributes of operations to the original's compiler."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ipujax.poptorch.checks import check
 
 @check.guard
 class Attribute:
-    """A scope whose operations have attributes; nothing here: XLA decides what code is shared.
+    """A scope that gives its operations attributes; nothing here: XLA decides what code is shared.
 
     The original's compiler shared code only between operations whose `__outline` was the same.
 
     Args:
-      attributes: values by name, for each kind.
+      attributes: for each kind of attribute a dictionary of values by name.
 
     Raises:
-      Error: they are no dictionaries.
+      Error: an argument is no dictionary.
     """
 
     def __init__(self, **attributes: Mapping[str, Any]):
         for kind, values in attributes.items():
-            check.instance(values, Mapping, f"the value of {kind}", "a dictionary")
+            check.require_instance(values, Mapping, f"the value of {kind}", "a dictionary")
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def __exit__(self, *_: Any) -> None:
-        """Nothing."""
+        """Does nothing."""

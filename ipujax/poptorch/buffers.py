@@ -1,4 +1,4 @@
-"""What becomes of a module's buffers: which of them may change, and on which replica."""
+"""The rules for a module's buffers: which may be written, and which differ between replicas."""
 
 from __future__ import annotations
 
@@ -11,74 +11,74 @@ from torch.nn.modules.batchnorm import (
 )
 
 from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.capture import Captured
-from ipujax.poptorch.forward import written_buffers
+from ipujax.frontends.pytorch.capture import ModuleTrace
+from ipujax.poptorch.forward import find_written_buffers
 from ipujax.poptorch.options import Options
 
 _KINDS = {"_parameters": "Parameter", "_buffers": "Buffer"}
 
 
-def updatable(options: Options) -> list[str]:
-    """The names of the buffers that `copyNamedBuffersToDevice` writes."""
+def get_updatable_buffer_names(options: Options) -> list[str]:
+    """Returns the names of the buffers that `copyNamedBuffersToDevice` writes."""
     return options._Popart.options.get("updatableNamedBuffers", [])  # pyright: ignore[reportPrivateUsage]
 
 
-def check_updatable(module: torch.nn.Module, options: Options) -> None:
-    """Refuses names of buffers that a module does not have.
+def check_updatable_buffers(module: torch.nn.Module, options: Options) -> None:
+    """Checks that a module has the buffers of `Options.updatableNamedBuffers`.
 
     Raises:
-      PopTorchError: (a `ValueError`) there are some.
+      PopTorchError: (a `ValueError`) the module does not have some of them.
     """
     buffers = {name for name, _ in module.named_buffers()}
-    if unknown := sorted(set(updatable(options)) - buffers):
+    if unknown := sorted(set(get_updatable_buffer_names(options)) - buffers):
         raise PopTorchError(
             f"updatableNamedBuffers: the module has no buffer {', '.join(unknown)}",
             fix=f"its buffers are {', '.join(sorted(buffers)) or 'none'}",
         )
 
 
-def own_buffers(
-    module: torch.nn.Module, captured: Captured, options: Options, replicas: int
+def find_buffers_per_replica(
+    module: torch.nn.Module, captured: ModuleTrace, options: Options, replicas: int
 ) -> tuple[str, ...]:
-    """The buffers of which each replica is to have its own: those that the module writes to.
+    """Returns the names of buffers that each replica has for itself: those the module writes to.
 
     Args:
-      module: the user's.
-      captured: the same, traced.
-      options: the model's.
-      replicas: of all processes that run it together.
+      module: the user's module.
+      captured: the same module, traced.
+      options: the model's options.
+      replicas: the number of replicas in all processes that run the model together.
 
     Raises:
-      PopTorchError: (a `ValueError`) the options want them to be the same on all replicas. That
-        says nothing of the statistics of normalizations, as it did not in the original.
+      PopTorchError: (a `ValueError`) the options ask for the same buffers on all replicas. The
+        statistics of normalizations are excepted, as in the original.
     """
-    written = written_buffers(captured) if replicas > 1 else ()
-    others = [name for name in written if name not in _statistics(module)]
-    if others and options.broadcast_buffers:
+    written_names = find_written_buffers(captured) if replicas > 1 else ()
+    other_names = [name for name in written_names if name not in _find_statistics_buffers(module)]
+    if other_names and options.broadcast_buffers:
         raise PopTorchError(
-            f"the module writes to its buffers {', '.join(others)}, and PopTorch does not "
+            f"the module writes to its buffers {', '.join(other_names)}, and PopTorch does not "
             "support broadcasting buffers. If your model is able to tolerate buffers becoming out "
             "of sync between replicas, you can disable buffer broadcasting using "
             "poptorch.Options.broadcastBuffers(False)."
         )
-    return written
+    return written_names
 
 
-def _statistics(module: torch.nn.Module) -> set[str]:
-    """The names of buffers in which normalizations keep statistics, and count batches."""
+def _find_statistics_buffers(module: torch.nn.Module) -> set[str]:
+    """Returns the names of buffers that hold statistics and batch counts of normalizations."""
     parts = dict(module.named_modules())
     names = [name for name, _ in module.named_buffers()]
     return {name for name in names if isinstance(parts[name.rpartition(".")[0]], _NormBase)}
 
 
 @contextlib.contextmanager
-def kept_tensors(module: torch.nn.Module) -> Generator[None]:
-    """In the block a module must keep its tensors; afterwards it has the very ones of before.
+def preserve_tensors(module: torch.nn.Module) -> Generator[None]:
+    """Restores a module's parameters and buffers after the block, and checks that all were kept.
 
     Raises:
       PopTorchError: (a `ValueError`) one was removed, or another one is in its place.
     """
-    before = [
+    saved_tensors = [
         (f"{path}.{name}" if path else name, getattr(part, kind), name, tensor)
         for path, part in module.named_modules()
         for kind in _KINDS
@@ -89,18 +89,18 @@ def kept_tensors(module: torch.nn.Module) -> Generator[None]:
     try:
         yield
         wrong += [
-            _what(_KINDS[kinds[id(held)]], path, name in held)
-            for path, held, name, tensor in before
-            if held.get(name) is not tensor
+            _describe_lost_tensor(_KINDS[kinds[id(tensor_dict)]], path, name in tensor_dict)
+            for path, tensor_dict, name, tensor in saved_tensors
+            if tensor_dict.get(name) is not tensor
         ]
     finally:
-        for _, held, name, tensor in before:
+        for _, held, name, tensor in saved_tensors:
             held[name] = tensor
     if wrong:
         raise PopTorchError(wrong[0])
 
 
-def _what(kind: str, path: str, is_there: bool) -> str:
+def _describe_lost_tensor(kind: str, path: str, is_there: bool) -> str:
     if not is_there:
         return f"{kind} {path} is removed from the model when calling the forward method."
     return (

@@ -1,4 +1,4 @@
-"""The checks of what PopTorch's names are given."""
+"""The checker of the arguments of PopTorch's functions."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import PopTorchError, PopTorchTypeError

@@ -12,16 +12,16 @@ _STEPS = 2  # the module is traced, the program is compiled
 
 
 @contextlib.contextmanager
-def compilation_bar(is_wanted: bool) -> Generator[Callable[[], object]]:
+def compilation_bar(is_shown: bool) -> Generator[Callable[[], object]]:
     """Shows in the block how far a compilation is, if standard error is a terminal.
 
     Args:
-      is_wanted: whether anything is shown.
+      is_shown: whether to show the bar.
 
     Yields:
-      What is called when the module is traced, and when its program is compiled.
+      A function to call when the module is traced, and again when its program is compiled.
     """
-    if not is_wanted or not sys.stderr.isatty():
+    if not is_shown or not sys.stderr.isatty():
         yield lambda: None
         return
     bar = progress_bar(_STEPS, "Graph compilation")

@@ -1,4 +1,4 @@
-"""What is measured of a model's runs, on the host, and of its compilation."""
+"""The measured times of a model's runs and its compilation, and its modelled cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipujax.errors import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import Program
-from ipujax.poptorch.shares import Shares
+from ipujax.poptorch.shares import BatchSplit
 from ipujax.report import Report
 
 Latency = tuple[float, float, float]
@@ -19,20 +19,20 @@ Latency = tuple[float, float, float]
 
 
 class Run(NamedTuple):
-    """One call of a model.
+    """The times and tensor counts of one call of a model.
 
     The host sees a program begin and end, and nothing in between: all micro-batches of a call have
     these same times.
 
     Attributes:
-      given: when the inputs were given, in seconds.
-      started: when the program was started.
-      ended: when the results were there.
-      returned: when the results were the user's tensors.
+      given: the time of the call, in seconds.
+      started: the time when the program was started.
+      ended: the time when the program's results were there.
+      returned: the time when the results had become tensors.
       inputs: how many tensors each micro-batch takes.
-      outputs: how many it gives.
-      steps: micro-batches.
-      kept: those whose outputs came back.
+      outputs: how many tensors each micro-batch returns.
+      steps: the number of micro-batches.
+      kept: the number of micro-batches whose outputs came back.
     """
 
     given: float
@@ -45,32 +45,32 @@ class Run(NamedTuple):
     kept: int
 
 
-class Measured(abc.ABC):
-    """What a wrapped model tells of itself."""
+class PerformanceCounters(abc.ABC):
+    """A base class of wrapped models that reports times and cycles."""
 
     _options: Options
     _last_run: Run | None
     _compilation: datetime.timedelta | None
 
     @abc.abstractmethod
-    def _compiled(self) -> Program:
-        """The program; an error, if there is none."""
+    def _require_program(self) -> Program:
+        """Returns the program; raises an error if there is none."""
 
     @property
     def executable(self) -> Executable:
-        """The program, as `ipu.compile` makes them.
+        """The compiled program, as `ipu.compile` returns it.
 
         Raises:
-          PopTorchError: (a `ValueError`) there is none yet.
+          PopTorchError: (a `ValueError`) the model is not compiled yet.
         """
-        return cast(Executable, self._compiled().executable)
+        return cast(Executable, self._require_program().executable)
 
     def report(self) -> Report:
-        """Memory per tile, cycles and the timeline, as the machine model tells them."""
+        """Returns the machine model's report: memory per tile, cycles and the timeline."""
         return self.executable.report()
 
     def cycleCount(self) -> int:
-        """Cycles of the IPU's clock that a call takes, as the machine model tells them.
+        """Returns the modelled number of clock cycles of one call.
 
         Raises:
           PopTorchError: (a `ValueError`) `Options.logCycleCount(True)` was not set, or the model
@@ -87,7 +87,7 @@ class Measured(abc.ABC):
         return self.report().cycles
 
     def compilationTime(self) -> datetime.timedelta:
-        """How long tracing and compiling took.
+        """Returns the time that tracing and compiling took.
 
         Raises:
           PopTorchError: (a `ValueError`) the model is not compiled yet, or
@@ -102,13 +102,13 @@ class Measured(abc.ABC):
         return self._compilation
 
     def getPerfCounters(self) -> dict[str, list[list[float]]]:
-        """When data went in and out in the last call, as the host saw it.
+        """Returns when data went in and out in the last call, as the host saw it.
 
         Returns:
           By `input`, `input_complete`, `output` and `output_complete` a list for each tensor, with
           a time for each micro-batch, in seconds from the first one.
         """
-        run = self._ran()
+        run = self._require_last_run()
         kinds = {
             "input": (run.given, run.inputs, run.steps),
             "input_complete": (run.started, run.inputs, run.steps),
@@ -121,39 +121,39 @@ class Measured(abc.ABC):
         }
 
     def getHostIpuLatency(self) -> Latency:
-        """How long the inputs of the last call took to the device."""
-        return self._between("given", "started")
+        """Returns the time that the last call's inputs took to the device."""
+        return self._latency_between("given", "started")
 
     def getComputeLatency(self) -> Latency:
-        """How long the last call computed, all its micro-batches together."""
-        return self._between("started", "ended")
+        """Returns the time that the last call computed, all its micro-batches together."""
+        return self._latency_between("started", "ended")
 
     def getIpuHostLatency(self) -> Latency:
-        """How long the outputs of the last call took to the host."""
-        return self._between("ended", "returned")
+        """Returns the time that the last call's outputs took to the host."""
+        return self._latency_between("ended", "returned")
 
     def getLatency(self) -> Latency:
-        """How long the last call took from its inputs to its outputs."""
-        return self._between("given", "returned")
+        """Returns the time from the inputs to the outputs of the last call."""
+        return self._latency_between("given", "returned")
 
-    def _between(self, start: str, end: str) -> Latency:
-        run = self._ran()
+    def _latency_between(self, start: str, end: str) -> Latency:
+        run = self._require_last_run()
         seconds = getattr(run, end) - getattr(run, start) if run.steps else 0.0
         return seconds, seconds, seconds
 
-    def _ran(self) -> Run:
+    def _require_last_run(self) -> Run:
         if self._last_run is None:
-            raise check.refuse("there are no times of a model that has not run", "call it first")
+            raise check.value_error("there are no times: the model has not run", "call it first")
         return self._last_run
 
 
-def moved_steps(shares: Shares, options: Options) -> tuple[int, int]:
-    """Of how many micro-batches of a call data goes in, and comes out.
+def count_transferred_steps(batch_split: BatchSplit, options: Options) -> tuple[int, int]:
+    """Counts the micro-batches of a call whose inputs, and whose outputs, are transferred.
 
-    A sum is one of each replica; synthetic data goes nowhere.
+    `OutputMode.Sum` gives one output of each replica; synthetic data is not transferred.
     """
     if options._Popart.options.get("syntheticDataMode"):  # pyright: ignore[reportPrivateUsage]
         return 0, 0
-    steps = shares.count // shares.replicas
-    kept = {"Final": 1, "Sum": 1, "EveryN": steps // options.output_return_period}
-    return shares.count, kept.get(options.output_mode.name, steps) * shares.replicas
+    steps = batch_split.count // batch_split.replicas
+    kept_steps = {"Final": 1, "Sum": 1, "EveryN": steps // options.output_return_period}
+    return batch_split.count, kept_steps.get(options.output_mode.name, steps) * batch_split.replicas

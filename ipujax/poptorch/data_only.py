@@ -1,7 +1,6 @@
-"""The data of a file that pickle wrote, without its code: nothing that the file names runs.
+"""The reading of a PyTorch file's data without its code: nothing that the file names runs.
 
-What tensors are made of is made; objects of every other class become `Inert` ones, which keep what
-they would have been given.
+Tensors are read; objects of every other class become `Inert` ones, which keep their state.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _MOST_FILES = 1_000_000  # of an archive
 
 
 class Inert:
-    """What stands for an object of a class that is not looked for."""
+    """A stand-in for an object of any class that is not looked up."""
 
     def __new__(cls, *_: Any, **__: Any) -> Inert:
-        """Takes whatever the class would."""
+        """Makes the stand-in, whatever arguments the class would take."""
         return object.__new__(cls)
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -35,13 +34,13 @@ class Inert:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        """Entries of dictionaries of other classes are not kept."""
+        """Ignores an entry of a dictionary of another class."""
 
     def append(self, value: Any) -> None:
-        """Entries of lists of other classes are not kept."""
+        """Ignores an entry of a list of another class."""
 
     def extend(self, values: Any) -> None:
-        """The same."""
+        """Ignores the entries of a list of another class."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -50,19 +49,19 @@ class _Unpickler(pickle.Unpickler):
             return getattr(sys.modules[_TENSORS], name)
         if module == "collections" and name == "OrderedDict":
             return dict
-        found = vars(torch).get(name) if module == "torch" else None
-        is_storage = isinstance(found, type) and name.endswith("Storage")
-        if is_storage or isinstance(found, torch.dtype) or found is torch.Size:
-            return found
+        attribute = vars(torch).get(name) if module == "torch" else None
+        is_storage = isinstance(attribute, type) and name.endswith("Storage")
+        if is_storage or isinstance(attribute, torch.dtype) or attribute is torch.Size:
+            return attribute
         return Inert
 
 
-def read_data(path: str | os.PathLike[str]) -> Any:
-    """What is in a file that `torch.save` wrote.
+def read_torch_file_data(path: str | os.PathLike[str]) -> Any:
+    """Reads a file that `torch.save` wrote, without running code that it names.
 
     Raises:
       OSError: a file that cannot be read.
-      ValueError: no such file, or one that is broken.
+      ValueError: the file is broken, or was not written by `torch.save`.
     """
     try:
         if not zipfile.is_zipfile(path):
@@ -82,8 +81,8 @@ def read_data(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def weights_of(module: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """The weights and buffers of a module that was read, by their names."""
+def iterate_weights(module: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Yields the names and values of weights and buffers of a module that was read."""
     state = getattr(module, "state", None)
     if not isinstance(module, Inert) or not isinstance(state, dict):
         return
@@ -92,6 +91,6 @@ def weights_of(module: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]
         for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
             if isinstance(tensor, torch.Tensor):
                 yield f"{path}{name}", tensor
-    below: Any = state.get("_modules")
-    for name, inner in below.items() if isinstance(below, dict) else ():
-        yield from weights_of(inner, f"{path}{name}.")
+    submodules: Any = state.get("_modules")
+    for name, submodule in submodules.items() if isinstance(submodules, dict) else ():
+        yield from iterate_weights(submodule, f"{path}{name}.")

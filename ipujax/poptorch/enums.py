@@ -1,4 +1,4 @@
-"""The choices that PopTorch's options and functions take, with the numbers of the original."""
+"""The enumerations that PopTorch's options and functions take, with the original's numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class OutputMode(enum.IntEnum):
-    """Which outputs of a wrapped model's iterations come back.
+    """The choice of which iterations' outputs a wrapped model returns.
 
     `Default` stands for `All` in inference and for `Final` in training.
     """
@@ -19,7 +19,7 @@ class OutputMode(enum.IntEnum):
 
 
 class DataLoaderMode(enum.IntEnum):
-    """How a `DataLoader` reads its data set.
+    """The choice of how a `DataLoader` reads its data set.
 
     `Sync` reads when a batch is asked for. `Async` reads ahead. `AsyncRebatched` does so as well,
     and has workers give small batches that are put together afterwards, so that an iterable data
@@ -32,7 +32,7 @@ class DataLoaderMode(enum.IntEnum):
 
 
 class SharingStrategy(enum.IntEnum):
-    """How the original gave a data set to the process that reads ahead; here it is a thread."""
+    """The way in which the original shared a data set with its reading process; here a thread."""
 
     SharedMemory = 0
     FileSystem = 1
@@ -41,7 +41,7 @@ class SharingStrategy(enum.IntEnum):
 
 
 class ConnectionType(enum.IntEnum):
-    """When a model attaches to its IPUs: at once, before its first run, or never."""
+    """The choice of when a model attaches to its IPUs: at once, before its first run, or never."""
 
     Always = 0
     OnDemand = 1
@@ -49,7 +49,7 @@ class ConnectionType(enum.IntEnum):
 
 
 class HalfFloatCastingBehavior(enum.IntEnum):
-    """What became of float16 beside float32; as in PyTorch, the result is float32 ever since."""
+    """The original's choice of result dtype of float16 with float32; it is float32 here."""
 
     FloatDowncastToHalf = 0
     HalfUpcastToFloat = 1
@@ -57,7 +57,7 @@ class HalfFloatCastingBehavior(enum.IntEnum):
 
 
 class ReductionType(enum.IntEnum):
-    """What becomes of several values of one quantity."""
+    """The choice of how several values of one quantity are reduced."""
 
     Sum = 0
     Mean = 1
@@ -65,7 +65,7 @@ class ReductionType(enum.IntEnum):
 
 
 class MeanReductionStrategy(enum.IntEnum):
-    """When a mean of gradients is divided: at each step, after the sum, or before and after it."""
+    """The choice of when a mean of gradients is divided: each step, after the sum, or both."""
 
     Running = 0
     Post = 1
@@ -73,7 +73,7 @@ class MeanReductionStrategy(enum.IntEnum):
 
 
 class SyncPattern(enum.IntEnum):
-    """Which IPUs wait for one another when one of them speaks to the host."""
+    """The choice of which IPUs wait for one another when one communicates with the host."""
 
     Full = 0
     SinglePipeline = 1
@@ -90,7 +90,7 @@ class MatMulSerializationMode(enum.Enum):
 
 
 class Liveness(enum.IntEnum):
-    """Where tensors are between the phases of a phased execution."""
+    """The choice of where tensors are stored between the phases of a phased execution."""
 
     AlwaysLive = 0
     OffChipAfterFwd = 1
@@ -99,7 +99,7 @@ class Liveness(enum.IntEnum):
 
 
 class OverlapMode(enum.Enum):
-    """How far ahead the host copies an input or output while the IPUs compute."""
+    """The choice of how far host copies of an input or output overlap with computation."""
 
     NoOverlap = "no_overlap"
     OverlapAccumulationLoop = "overlap_accumulation_loop"
@@ -107,7 +107,7 @@ class OverlapMode(enum.Enum):
 
 
 class AutoStage(enum.IntEnum):
-    """How blocks get pipeline stages where nobody has listed the stages.
+    """The choice of how blocks get pipeline stages if no stages are listed.
 
     With `SameAsIpu` the stage is the block's IPU. With `AutoIncrement` each new block is the next
     stage, so that a model can come back to an IPU in a later stage.
@@ -118,14 +118,14 @@ class AutoStage(enum.IntEnum):
 
 
 class MultiConvPlanType(enum.IntEnum):
-    """Whether the convolutions of a `MultiConv` run beside or after one another."""
+    """The choice of whether the convolutions of a `MultiConv` run in parallel or in sequence."""
 
     Parallel = 0
     Serial = 1
 
 
 class CommGroupType(enum.IntEnum):
-    """Which replicas share an input or a variable, where groups have k of N = k * m replicas.
+    """The choice of which replicas form a group of k, where N = k * m replicas make groups.
 
     `All` of them; `Consecutive` ones, {0 .. k-1}, {k .. 2k-1} ..; `Orthogonal` ones, {0, m, 2m ..},
     {1, m+1 ..} ..; or none, each replica having its own (`NoGrouping`).
@@ -138,7 +138,7 @@ class CommGroupType(enum.IntEnum):
 
 
 class VariableRetrievalMode(enum.IntEnum):
-    """Which replicas' values of a grouped variable are read: one of each group, or all."""
+    """The choice of which replicas' values of a grouped variable are read."""
 
     OnePerGroup = 0
     AllReplicas = 2

@@ -1,4 +1,4 @@
-"""All that can be wrong with a model is a `poptorch.Error`."""
+"""The conversion of errors from the layers below into `poptorch.Error`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import TracebackType
 from ipujax.errors import IPUError, PopTorchError
 
 
-class as_poptorch:
-    """In the block, errors of what PopTorch stands on are raised as its own.
+class convert_errors:
+    """A context that raises errors of the layers below as PopTorch's own errors.
 
-    A class, as `contextlib.suppress` is: calls pass through it, and a generator takes longer.
+    A class, as `contextlib.suppress` is: every call enters it, and a generator would be slower.
 
     Raises:
       PopTorchError: (a `ValueError`) says the same; its `__cause__` is the error.
@@ -26,5 +26,5 @@ class as_poptorch:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, IPUError) and not isinstance(error, PopTorchError):
-            what = getattr(error, "what", str(error))
-            raise PopTorchError(what, where=error.where, fix=error.fix) from error
+            message = getattr(error, "what", str(error))
+            raise PopTorchError(message, where=error.where, fix=error.fix) from error

@@ -1,4 +1,4 @@
-"""`PoplarExecutor`: a module that runs as a program on virtual IPUs when it is called."""
+"""The class `PoplarExecutor`: a module that runs as a program on virtual IPUs."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ import numpy as np
 import torch
 
 from ipujax.checks.lines import api_boundary
-from ipujax.distribution.join import here, instance_count
+from ipujax.distribution.join import count_replica_groups, current_instance
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
-from ipujax.poptorch.anchors import Anchors, anchors_of, tensor_names
-from ipujax.poptorch.arguments import Arguments, Signature, tensors_like
-from ipujax.poptorch.buffers import check_updatable, own_buffers
+from ipujax.poptorch.anchors import Anchors, choose_anchors, list_anchor_names
+from ipujax.poptorch.arguments import Arguments, Signature, collect_matching_tensors
+from ipujax.poptorch.buffers import check_updatable_buffers, find_buffers_per_replica
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.compilation_bar import compilation_bar
-from ipujax.poptorch.counters import Run, moved_steps
-from ipujax.poptorch.custom_operators import with_replicas
-from ipujax.poptorch.devices import provide
+from ipujax.poptorch.counters import Run, count_transferred_steps
+from ipujax.poptorch.custom_operators import trace_with_replicas
+from ipujax.poptorch.devices import configure_ipus_for_model
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
-from ipujax.poptorch.errors import as_poptorch
+from ipujax.poptorch.errors import convert_errors
 from ipujax.poptorch.forward import Forward, sent_names, written_inputs
-from ipujax.poptorch.held import Held, own_values
-from ipujax.poptorch.hooks import after_compilation, before_compilation
+from ipujax.poptorch.held import WrappedModel, copy_module_values
+from ipujax.poptorch.hooks import call_post_compile_hooks, call_pre_compile_hooks
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import (
     Program,
-    inference_program,
-    training_program,
+    build_inference_program,
+    build_training_program,
 )
-from ipujax.poptorch.reductions import reductions_of
+from ipujax.poptorch.reductions import choose_reductions
 from ipujax.poptorch.saving import Saved, SavedData
-from ipujax.poptorch.shares import Shares
-from ipujax.poptorch.structures import rebuild
-from ipujax.poptorch.tracing import Traced, traced
-from ipujax.poptorch.weights import unwatched
+from ipujax.poptorch.shares import BatchSplit
+from ipujax.poptorch.structures import rebuild_structure
+from ipujax.poptorch.tracing import TracedModule, trace_module
+from ipujax.poptorch.weights import suspend_watching
 
 
 @check.guard
-class PoplarExecutor(Held):
+class PoplarExecutor(WrappedModel):
     """A module that runs on virtual IPUs; made by `trainingModel` and `inferenceModel`.
 
     It is called as the module is. The first call, or `compile`, traces and compiles the module for
-    arguments of these shapes. What is not found here is an attribute of the module.
+    arguments of these shapes. Other attributes are those of the module.
     """
 
     def __init__(
@@ -60,9 +60,9 @@ class PoplarExecutor(Held):
         optimizer: torch.optim.Optimizer | None = None,
     ):
         super().__init__(model, options, optimizer)
-        self._traced: Traced | None = None
+        self._traced: TracedModule | None = None
         self._compiled_for: Arguments | None = None
-        self._rng_state = [_seed_of(options), 0]
+        self._rng_state = [_initial_seed(options), 0]
         self._anchors, self._anchored = Anchors(), dict[str, torch.Tensor]()
 
     # --- compiling --------------------------------------------------------------------------------
@@ -77,61 +77,69 @@ class PoplarExecutor(Held):
           LoweringError: a program that does not fit its IPUs.
         """
         if self._program is None:
-            self._compile(self._signature.bound(args, kwargs))
+            self._compile_module(self._signature.bind_forward_arguments(args, kwargs))
 
-    def _compile(self, given: Arguments) -> Program:
-        before_compilation()
-        started, shares = time.perf_counter(), self._shares
-        tensors = given.tensors
-        micro_batches = [shares.micro_batch(tensor.detach()) for tensor in tensors]
-        args, kwargs = rebuild((given.args, given.kwargs), micro_batches)
+    def _compile_module(self, arguments: Arguments) -> Program:
+        call_pre_compile_hooks()
+        started, batch_split = time.perf_counter(), self._batch_split
+        tensors = arguments.tensors
+        micro_batches = [
+            batch_split.select_first_micro_batch(tensor.detach()) for tensor in tensors
+        ]
+        args, kwargs = rebuild_structure((arguments.args, arguments.kwargs), micro_batches)
         strategy = self._options._execution_strategy  # pyright: ignore[reportPrivateUsage]
         is_shown = self._options._show_compilation_progress_bar  # pyright: ignore[reportPrivateUsage]
-        with compilation_bar(is_shown) as advance, as_poptorch():
-            with with_replicas(shares.replicas * self._together):
-                self._traced = found = traced(
+        with compilation_bar(is_shown) as advance, convert_errors():
+            with trace_with_replicas(batch_split.replicas * self._training_processes):
+                self._traced = trace = trace_module(
                     self._model, args, kwargs, strategy, training=self.training
                 )
             advance()
-            provide(shares.replicas, found.staged.ipu_count, self._options, self.training)
-            program = self._program_of()
-            program.compile(tensors, self._keys())
-            if here().count > 1 and self._together == instance_count():
-                program.begin_alike()
+            configure_ipus_for_model(
+                batch_split.replicas, trace.staged.ipu_count, self._options, self.training
+            )
+            program = self._build_program()
+            program.compile_for_inputs(tensors, self._random_keys())
+            if current_instance().count > 1 and self._training_processes == count_replica_groups():
+                program.broadcast_state()
             advance()
-        self._program, self._compiled_for = program, given.forms()
+        self._program, self._compiled_for = program, arguments.drop_data()
         self._is_attached = self._options.connection_type is not ConnectionType.Never
         if self._link is not None and self._is_attached:
-            self._link.changed()
+            self._link.mark_program_newer()
         self._compilation = datetime.timedelta(seconds=time.perf_counter() - started)
-        after_compilation()
+        call_post_compile_hooks()
         return program
 
-    def _program_of(self, state: State | None = None) -> Program:
-        found = cast(Traced, self._traced)
-        captured = found.captured
+    def _build_program(self, state: State | None = None) -> Program:
+        trace = cast(TracedModule, self._traced)
+        captured = trace.captured
         module, name = self._user_model, type(self._user_model).__name__
-        check_updatable(module, self._options)
-        with unwatched(module):
-            values = own_values(module)
-        replicas = self._shares.replicas * self._together
-        own = own_buffers(module, captured, self._options, replicas)
-        loss = found.loss
-        self._anchors = anchors = anchors_of(captured, loss, self._options)
+        check_updatable_buffers(module, self._options)
+        with suspend_watching(module):
+            values = copy_module_values(module)
+        replicas = self._batch_split.replicas * self._training_processes
+        replica_buffers = find_buffers_per_replica(module, captured, self._options, replicas)
+        loss = trace.loss
+        self._anchors = anchors = choose_anchors(captured, loss, self._options)
         forward = Forward(
             module=captured,
-            placement=found.staged,
+            placement=trace.staged,
             loss=loss,
             sent=sent_names(captured, anchors.values),
             gradients_of=anchors.gradients,
-            own=own,
+            own=replica_buffers,
             replicas=replicas,
         )
-        if self._link is None or found.loss is None:
-            return inference_program(forward, self._shares, values, name)
-        state = self._link.begin(trained=captured.trainable) if state is None else state
-        reductions = reductions_of(self._options)
-        program = training_program(forward, self._link.rule, reductions, self._shares, values, name)
+        if self._link is None or trace.loss is None:
+            return build_inference_program(forward, self._batch_split, values, name)
+        state = (
+            self._link.start_program_state(trained=captured.trainable) if state is None else state
+        )
+        reductions = choose_reductions(self._options)
+        program = build_training_program(
+            forward, self._link.rule, reductions, self._batch_split, values, name
+        )
         program.optimizer_state = state
         return program
 
@@ -140,10 +148,10 @@ class PoplarExecutor(Held):
         return Signature(self._model)
 
     @functools.cached_property
-    def _shares(self) -> Shares:
+    def _batch_split(self) -> BatchSplit:
         options = self._options
         accumulation = options.Training.gradient_accumulation if self.training else 1
-        return Shares(
+        return BatchSplit(
             options.device_iterations,
             accumulation,
             options.replication_factor,
@@ -154,19 +162,19 @@ class PoplarExecutor(Held):
         )
 
     @property
-    def _together(self) -> int:
-        """How many processes run the program together, with replicas of their own."""
-        return self._shares.processes if self.training else 1
+    def _training_processes(self) -> int:
+        """The number of processes that run the program together, each with its own replicas."""
+        return self._batch_split.processes if self.training else 1
 
     # --- running ----------------------------------------------------------------------------------
 
     @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module gives for a combined batch, and in training a weight update or more.
+        """Runs the module on a combined batch, and in training updates the weights.
 
         Args:
-          args: as the module takes them; tensors have the rows of all micro-batches.
-          kwargs: the same.
+          args: the module's arguments; tensors have the rows of all micro-batches.
+          kwargs: the module's arguments by name, likewise.
 
         Returns:
           The module's outputs, of those micro-batches that the output mode asks for.
@@ -176,55 +184,59 @@ class PoplarExecutor(Held):
             device that is offline; besides as `compile`.
         """
         if self._is_offline:
-            raise check.refuse(
+            raise check.value_error(
                 "Trying to run a model on an offline device (ConnectionType.Never)",
                 "call compile(...), or use another connectionType",
             )
         entered = time.perf_counter()
-        given = self._signature.bound(args, kwargs)
-        program = self._program or self._compile(given)
-        tensors = tensors_like(cast(Arguments, self._compiled_for), given)
-        _warn_of_gradients(tensors)
+        arguments = self._signature.bind_forward_arguments(args, kwargs)
+        program = self._program or self._compile_module(arguments)
+        tensors = collect_matching_tensors(cast(Arguments, self._compiled_for), arguments)
+        _warn_of_input_gradients(tensors)
         if not self._is_attached:
             self.attachToDevice()
-        self._prepare(program)
+        self._prepare_run(program)
         started = time.perf_counter()
-        with as_poptorch():
-            results = program.run(tensors, self._keys())
+        with convert_errors():
+            results = program.run_micro_batches(tensors, self._random_keys())
         ended = time.perf_counter()
-        self._rng_state[1] += self._shares.count * self._shares.processes
-        outputs = self._returned(program, results, tensors)
-        counts = len(tensors), len(outputs), *self._moved
+        self._rng_state[1] += self._batch_split.count * self._batch_split.processes
+        outputs = self._collect_outputs(program, results, tensors)
+        counts = len(tensors), len(outputs), *self._transferred_steps
         self._last_run = Run(entered, started, ended, time.perf_counter(), *counts)
-        return cast(Traced, self._traced).rebuilt(outputs)
+        return cast(TracedModule, self._traced).rebuild_outputs(outputs)
 
-    def _returned(
+    def _collect_outputs(
         self, program: Program, results: list[np.ndarray], tensors: list[torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The outputs; gives inputs that the module wrote to, and anchors, their new values."""
-        shares, (mode, period) = self._shares, self._output_mode
+        """Combines the results to outputs; updates anchors, and inputs that the module wrote to."""
+        batch_split, (mode, period) = self._batch_split, self._output_mode
         written, anchors = written_inputs(program.forward.module), self._anchors
         if written or anchors:
             end = len(results) - len(anchors)
-            self._anchored = anchors.read(results[end:], shares, mode)
-            results, changed = results[: end - len(written)], results[end - len(written) : end]
-            for index, leaf in zip(written, changed, strict=True):
-                tensors[index].data.copy_(to_torch(shares.combined(leaf, OutputMode.All)))
-        outputs = [to_torch(shares.combined(leaf, mode, period)) for leaf in results]
+            self._anchored = anchors.combine_anchor_results(results[end:], batch_split, mode)
+            results, input_values = results[: end - len(written)], results[end - len(written) : end]
+            for index, leaf in zip(written, input_values, strict=True):
+                tensors[index].data.copy_(
+                    to_torch(batch_split.combine_micro_batches(leaf, OutputMode.All))
+                )
+        outputs = [
+            to_torch(batch_split.combine_micro_batches(leaf, mode, period)) for leaf in results
+        ]
         for output in outputs:
             output.backward = _refuse_backward  # pyright: ignore[reportAttributeAccessIssue]
         return outputs
 
-    def _prepare(self, program: Program) -> None:
-        """Gives a program what it has to know before it runs, and expects of it what is newer."""
+    def _prepare_run(self, program: Program) -> None:
+        """Updates the program before a run, and marks its weights as newer than the module's."""
         if self._link is None:
-            self._follow_training()
+            self._copy_trainer_weights()
             return
         self._load_optimizer_state()
         self._has_newer_weights = True
-        self._link.changed()
+        self._link.mark_program_newer()
 
-    # What the options say, which nobody can change any more, is looked up once.
+    # The options are frozen, so their values are looked up once.
 
     @functools.cached_property
     def _is_offline(self) -> bool:
@@ -235,51 +247,51 @@ class PoplarExecutor(Held):
         return self._options.output_mode, self._options.output_return_period
 
     @functools.cached_property
-    def _moved(self) -> tuple[int, int]:
-        return moved_steps(self._shares, self._options)
+    def _transferred_steps(self) -> tuple[int, int]:
+        return count_transferred_steps(self._batch_split, self._options)
 
-    def _keys(self) -> np.ndarray:
-        """The data of the keys of the next micro-batches, `uint32[count, 2]`."""
-        seed, drawn = self._rng_state
-        numbers = drawn + self._shares.numbers
+    def _random_keys(self) -> np.ndarray:
+        """Returns the data of the random keys of the next micro-batches, `uint32[count, 2]`."""
+        seed, used_keys = self._rng_state
+        numbers = used_keys + self._batch_split.global_indices
         return np.array([(seed & 0xFFFFFFFF, int(n) & 0xFFFFFFFF) for n in numbers], np.uint32)
 
     @property
     def rng_state(self) -> list[int]:
-        """The seed, and how many micro-batches, of all processes, have drawn; may be set.
+        """The seed, and the number of micro-batches of all processes that used keys; may be set.
 
         Raises:
           PopTorchError: (a `ValueError`) there is no program yet.
         """
-        self._compiled()
+        self._require_program()
         return [*self._rng_state]
 
     @rng_state.setter
     def rng_state(self, state: list[int]) -> None:
-        self._compiled()
+        self._require_program()
         self._rng_state = [*state]
 
     # --- values of the graph ----------------------------------------------------------------------
 
     def getTensorNames(self) -> list[str]:
-        """The names of all values that `Options.anchorTensor` can keep.
+        """Returns the names of all values that `Options.anchorTensor` can keep.
 
         Raises:
           PopTorchError: (a `ValueError`) there is no program yet.
         """
-        program = self._compiled()
-        return list(tensor_names(program.forward.module, program.forward.loss))
+        program = self._require_program()
+        return list(list_anchor_names(program.forward.module, program.forward.loss))
 
     def getAnchoredTensor(self, short_name: str) -> torch.Tensor:
-        """What a value that `Options.anchorTensor` keeps was in the last call.
+        """Returns the value of an anchor in the last call.
 
         Raises:
           PopTorchError: (a `ValueError`) there is no such anchor, or the model has not run.
         """
         if short_name in self._anchors.updated:
-            return to_torch(self._compiled().variables[self._anchors.updated[short_name]])
+            return to_torch(self._require_program().variables[self._anchors.updated[short_name]])
         if short_name not in self._anchored:
-            raise check.refuse(
+            raise check.value_error(
                 f"there is no anchor {short_name!r} with a value",
                 "name it by Options.anchorTensor(...), and call the model",
             )
@@ -300,18 +312,18 @@ class PoplarExecutor(Held):
         export_model: bool = True,
         save_rng_state: bool = True,
     ) -> None:
-        """Saves what `poptorch.load` makes this model of again.
+        """Saves the model, for `poptorch.load`.
 
         Args:
           filename: a file, or a folder for a file `model.poptorch`.
           export_model: whether the module, whose class must then be importable, and the optimizer
             are in the file. Without, it can only be given to `loadExecutable`.
-          save_rng_state: whether random numbers go on where they are.
+          save_rng_state: whether a loaded model continues the sequence of random numbers.
 
         Raises:
           PopTorchError: (a `ValueError`) there is no program yet, or the module cannot be pickled.
         """
-        self._compiled()
+        self._require_program()
         self.copyWeightsToHostIfNeeded()
         self._read_optimizer_state()
         Saved(
@@ -322,21 +334,21 @@ class PoplarExecutor(Held):
             mode=self._model.training,
             module=self._user_model if export_model else None,
             optimizer=self._optimizer if export_model else None,
-        ).write(filename)
+        ).write_model_file(filename)
 
     def loadExecutable(self, filename: str | os.PathLike[str]) -> None:
-        """Compiles for the arguments that a saved model was compiled for.
+        """Compiles the model for the arguments that a saved model was compiled for.
 
-        Nothing that the file names is run.
+        No code that the file names is run.
 
         Raises:
           PopTorchFileError: (an `OSError`) no file, or one that holds no model.
         """
         if self._program is None:
-            self._compile(SavedData.read(filename).arguments)
+            self._compile_module(SavedData.read_model_data(filename).arguments)
 
 
-def _warn_of_gradients(inputs: Sequence[torch.Tensor]) -> None:
+def _warn_of_input_gradients(inputs: Sequence[torch.Tensor]) -> None:
     for tensor in inputs:
         if tensor.requires_grad:
             logger.warning(
@@ -354,5 +366,5 @@ def _refuse_backward(*_: Any, **__: Any) -> None:
     )
 
 
-def _seed_of(options: Options) -> int:
+def _initial_seed(options: Options) -> int:
     return options.random_seed if options.exists("random_seed") else torch.initial_seed()

@@ -1,4 +1,4 @@
-"""Which gradients automatic loss scaling counts: those of operands in float16."""
+"""The choice of gradients that automatic loss scaling counts: those of operands in float16."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from ipujax.doors.graphs import GradientCounting, Placement
 from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.capture import Captured
+from ipujax.frontends.pytorch.capture import ModuleTrace
 from ipujax.training.loss_scaling import LossScaling
 
 _VIEWS = frozenset(
@@ -38,8 +38,8 @@ def _counts(operator: str, settings: LossScaling) -> bool:
     return name in _PRODUCTS if settings.of_products else name not in _VIEWS
 
 
-def check_half(module: Captured) -> None:
-    """Refuses a module without any gradient that could be counted.
+def check_half_gradients(module: ModuleTrace) -> None:
+    """Checks that a module has gradients in float16, which loss scaling could count.
 
     Raises:
       PopTorchError: (a `ValueError`) it computes nothing in float16.

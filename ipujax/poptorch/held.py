@@ -1,4 +1,4 @@
-"""A module and its program: which of the two has the newer weights, and who has the device."""
+"""The weights, optimizer and device of a wrapped module and its program."""
 
 from __future__ import annotations
 
@@ -13,27 +13,33 @@ import torch
 
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_jax
-from ipujax.frontends.pytorch.capture import first_names
+from ipujax.frontends.pytorch.capture import first_name_of_tensors
 from ipujax.poptorch.blocks import module_repr
-from ipujax.poptorch.buffers import updatable
+from ipujax.poptorch.buffers import get_updatable_buffer_names
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.counters import Measured, Run
+from ipujax.poptorch.counters import PerformanceCounters, Run
 from ipujax.poptorch.enums import ConnectionType
-from ipujax.poptorch.optim.link import Link, only
+from ipujax.poptorch.optim.link import OptimizerLink, select_names
 from ipujax.poptorch.optim.log import OptimizerLog
-from ipujax.poptorch.optim.loss_scaling import loss_scaling_of
+from ipujax.poptorch.optim.loss_scaling import read_loss_scaling
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import Program, scales_loss
-from ipujax.poptorch.reductions import options_for
-from ipujax.poptorch.weights import Watch, tensors_of, unwatched, watcher_of, write
+from ipujax.poptorch.reductions import adapt_options_to_optimizer
+from ipujax.poptorch.weights import (
+    Watch,
+    collect_named_tensors,
+    find_trainer,
+    suspend_watching,
+    write_module_tensors,
+)
 
-_trained: weakref.WeakKeyDictionary[torch.nn.Module, Held] = weakref.WeakKeyDictionary()
-"""Who trains each module."""
+_trainers: weakref.WeakKeyDictionary[torch.nn.Module, WrappedModel] = weakref.WeakKeyDictionary()
+"""The wrapper that trains each module."""
 
 
-class Held(Measured):
-    """A module that is held by a wrapper, and its program, once there is one."""
+class WrappedModel(PerformanceCounters):
+    """A wrapped module and its program, once there is one."""
 
     def __init__(
         self,
@@ -41,8 +47,8 @@ class Held(Measured):
         options: Options,
         optimizer: torch.optim.Optimizer | None = None,
     ):
-        # What is traced is a copy: that the module's mode, or another attribute of its own, is
-        # changed later, or by another wrapper, changes nothing here.
+        # A copy is traced, so that later changes of the module's mode or other attributes, also by
+        # another wrapper, change nothing here.
         self._model = copy.copy(model)
         self._parameter = next(model.parameters(), None)
         self._user_model = self._model if optimizer is None else model
@@ -50,7 +56,7 @@ class Held(Measured):
         self._program: Program | None = None
         self._last_run: Run | None = None
         self._compilation: datetime.timedelta | None = None
-        self._link: Link | None = None
+        self._link: OptimizerLink | None = None
         self._optimizer_log = OptimizerLog(
             options._relax_optimizer_checks  # pyright: ignore[reportPrivateUsage]
         )
@@ -60,30 +66,30 @@ class Held(Measured):
         self._seen_version = 0
         self._watch: Watch | None = None
         if optimizer is not None:
-            _trained[model] = self
+            _trainers[model] = self
             self._watch = Watch(model, self.copyWeightsToHostIfNeeded, self.destroy)
-            self._options = options_for(optimizer, options)
-            self._link = self._linked(optimizer)
+            self._options = adapt_options_to_optimizer(optimizer, options)
+            self._link = self._link_optimizer(optimizer)
 
     @abc.abstractmethod
-    def _program_of(self, state: State | None = None) -> Program:
-        """Another program of the traced module, for the optimizer that there is now."""
+    def _build_program(self, state: State | None = None) -> Program:
+        """Builds another program of the traced module for the current optimizer."""
 
-    # --- what it is -------------------------------------------------------------------------------
+    # --- the module -------------------------------------------------------------------------------
 
     @property
     def model(self) -> torch.nn.Module:
-        """The module."""
+        """The wrapped module."""
         return self._user_model
 
     @property
     def options(self) -> Options:
-        """Its options; they cannot be changed any more."""
+        """The frozen options of the model."""
         return self._options
 
     @property
     def training(self) -> bool:
-        """Whether calls train."""
+        """Returns whether calls train the module."""
         return self._optimizer is not None
 
     def __getattr__(self, name: str) -> Any:
@@ -93,14 +99,14 @@ class Held(Measured):
         return module_repr(self._user_model)
 
     def isCompiled(self) -> bool:
-        """Whether there is a program."""
+        """Returns whether there is a program."""
         return self._program is not None
 
     def isAttachedToDevice(self) -> bool:
-        """Whether the program is on a device."""
+        """Returns whether the program is on a device."""
         return self._is_attached
 
-    def _compiled(self) -> Program:
+    def _require_program(self) -> Program:
         if self._program is None:
             raise PopTorchError("Model has not been compiled or has been destroyed.")
         return self._program
@@ -108,43 +114,43 @@ class Held(Measured):
     # --- weights ----------------------------------------------------------------------------------
 
     def copyWeightsToHostIfNeeded(self) -> bool:
-        """Brings the module up to date; says whether it was not."""
+        """Copies newer weights from the device to the module; returns whether there were any."""
         if not self._has_newer_weights:
             return False
         self.copyWeightsToHost()
         return True
 
     def copyWeightsToHost(self) -> None:
-        """Gives the module's tensors the values that they have on the device."""
-        program = self._compiled()
+        """Copies the weights from the device to the module's tensors."""
+        program = self._require_program()
         self._has_newer_weights = False
-        write(self._user_model, program.variables)
+        write_module_tensors(self._user_model, program.variables)
         self._version += 1
 
     def copyWeightsToDevice(self) -> None:
-        """Gives the program the values that the module's tensors have now."""
-        program = self._compiled()
+        """Copies the module's current weights to the program."""
+        program = self._require_program()
         self._has_newer_weights = False
-        with unwatched(self._user_model):
-            program.load(own_values(self._user_model))
+        with suspend_watching(self._user_model):
+            program.replace_values(copy_module_values(self._user_model))
 
     def copyNamedBuffersToDevice(self) -> None:
-        """Gives the program the values of the buffers of `Options.updatableNamedBuffers`.
+        """Copies the buffers of `Options.updatableNamedBuffers` to the program.
 
         Raises:
           PopTorchError: (a `ValueError`) that option names none, or there is no program.
         """
-        names = updatable(self._options)
+        names = get_updatable_buffer_names(self._options)
         if not names:
-            raise check.refuse(
+            raise check.value_error(
                 "no buffers can be updated", "name them by Options.updatableNamedBuffers([...])"
             )
-        values = own_values(self._user_model)
-        self._compiled().load({name: values[name] for name in names})
+        values = copy_module_values(self._user_model)
+        self._require_program().replace_values({name: values[name] for name in names})
 
-    def _follow_training(self) -> None:
-        """Takes over the weights of a wrapper that trains these parameters, if it has new ones."""
-        trainer = None if self._parameter is None else watcher_of(self._parameter)
+    def _copy_trainer_weights(self) -> None:
+        """Copies the weights of a wrapper that trains the same parameters, if it has newer ones."""
+        trainer = None if self._parameter is None else find_trainer(self._parameter)
         if trainer is None:
             return
         trainer.copyWeightsToHostIfNeeded()
@@ -153,7 +159,7 @@ class Held(Measured):
             self.copyWeightsToDevice()
 
     def load_state_dict(self, state_dict: dict[str, torch.Tensor], strict: bool = True) -> Any:
-        """As the module's, also for the device."""
+        """Loads a state dict into the module, and to the device."""
         result = self._user_model.load_state_dict(state_dict, strict)
         if self._is_attached:
             self.copyWeightsToDevice()
@@ -162,97 +168,99 @@ class Held(Measured):
     # --- the optimizer ----------------------------------------------------------------------------
 
     def setOptimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Goes on with another optimizer, or other numbers of the same.
+        """Replaces the optimizer, or its hyperparameters.
 
-        Other learning rates and the like compile nothing; another kind of optimizer does.
+        New hyperparameters need no compilation; another kind of optimizer does.
 
         Raises:
           PopTorchError: (a `ValueError`) an optimizer that is not known, or a model that does not
             train.
         """
         if self._link is None:
-            raise check.refuse("an inference model has no optimizer", "use trainingModel")
-        before = self._link.rule
-        self._options = options_for(optimizer, self._options, self.isCompiled())
+            raise check.value_error("an inference model has no optimizer", "use trainingModel")
+        old_rule = self._link.rule
+        self._options = adapt_options_to_optimizer(optimizer, self._options, self.isCompiled())
         if optimizer is not self._link.optimizer:
-            link = self._linked(optimizer)
-            self._link.close()
+            link = self._link_optimizer(optimizer)
+            self._link.release_optimizer()
             self._link, self._optimizer = link, optimizer
         program = self._program
         if program is None:
             return
-        state = self._link.begin(program.optimizer_state, before)
-        if self._link.rule == before and scales_loss(self._link.rule) == scales_loss(before):
+        state = self._link.start_program_state(program.optimizer_state, old_rule)
+        if self._link.rule == old_rule and scales_loss(self._link.rule) == scales_loss(old_rule):
             program.optimizer_state = state
         else:
             self.copyWeightsToHostIfNeeded()
-            self._program = self._program_of(state)
-        self._link.changed()
+            self._program = self._build_program(state)
+        self._link.mark_program_newer()
 
-    def _linked(self, optimizer: torch.optim.Optimizer) -> Link:
-        own = weakref.ref(self)
+    def _link_optimizer(self, optimizer: torch.optim.Optimizer) -> OptimizerLink:
+        weak_self = weakref.ref(self)
 
-        def current() -> State | None:
-            program = None if (executor := own()) is None else executor._program
+        def current_state() -> State | None:
+            program = None if (executor := weak_self()) is None else executor._program
             return None if program is None else program.optimizer_state
 
-        names = first_names(self._user_model)
+        names = first_name_of_tensors(self._user_model)
         if self._program is not None:
-            names = only(self._program.forward.module.trainable, names)
-        scaling = loss_scaling_of(self._options._Popart.options)  # pyright: ignore[reportPrivateUsage]
-        return Link(optimizer, names, current, self._optimizer_log, scaling)
+            names = select_names(self._program.forward.module.trainable, names)
+        scaling = read_loss_scaling(self._options._Popart.options)  # pyright: ignore[reportPrivateUsage]
+        return OptimizerLink(optimizer, names, current_state, self._optimizer_log, scaling)
 
     def _load_optimizer_state(self) -> None:
-        """Gives the program what the optimizer has loaded, if anything."""
+        """Loads the optimizer's new state, if any, into the program."""
         if self._link is not None and self._program is not None:
             state = self._program.optimizer_state
-            if (loaded := self._link.refreshed(state)) is not state:
+            if (loaded := self._link.take_loaded_state(state)) is not state:
                 self._program.optimizer_state = loaded
 
     # --- the device -------------------------------------------------------------------------------
 
     def attachToDevice(self) -> None:
-        """Puts the program, and the module's weights as they are now, on the device."""
-        self._compiled()
+        """Attaches the program to the device with the module's current weights."""
+        self._require_program()
         if self._options.connection_type is ConnectionType.Never:
-            raise check.refuse("Trying to attach to an offline device (ConnectionType.Never)")
+            raise check.value_error("Trying to attach to an offline device (ConnectionType.Never)")
         if self._is_attached:
-            raise check.refuse("Device is already attached")
+            raise check.value_error("Device is already attached")
         self._is_attached = True
         self.copyWeightsToDevice()
         self._load_optimizer_state()
 
     def detachFromDevice(self) -> None:
-        """Gives the device back, once the module has its weights."""
-        self._compiled()
+        """Copies the weights to the module and detaches from the device."""
+        self._require_program()
         if not self._is_attached:
-            raise check.refuse("Device is not attached")
+            raise check.value_error("Device is not attached")
         self.copyWeightsToHostIfNeeded()
         self._read_optimizer_state()
         self._is_attached = False
 
     def _read_optimizer_state(self) -> None:
         if self._link is not None:
-            self._link.read()
+            self._link.copy_state_to_optimizer()
 
     def destroy(self) -> None:
-        """Gives the module its weights, and drops the program."""
+        """Copies the weights to the module and drops the program."""
         if self._program is not None:
             self.copyWeightsToHostIfNeeded()
         if self._link is not None:
-            self._link.close()
+            self._link.release_optimizer()
         if self._watch is not None:
-            self._watch.end()
-        _trained.pop(self._user_model, None)
+            self._watch.stop_watching()
+        _trainers.pop(self._user_model, None)
         self._program = None
         self._is_attached = False
 
 
-def is_trained(module: torch.nn.Module) -> bool:
-    """Whether a wrapper trains a module already."""
-    return module in _trained
+def has_trainer(module: torch.nn.Module) -> bool:
+    """Returns whether a wrapper trains a module already."""
+    return module in _trainers
 
 
-def own_values(module: torch.nn.Module) -> dict[str, Any]:
-    """Copies of a module's parameters and buffers, by name."""
-    return {name: jnp.array(to_jax(tensor)) for name, tensor in tensors_of(module).items()}
+def copy_module_values(module: torch.nn.Module) -> dict[str, Any]:
+    """Copies a module's parameters and buffers to JAX arrays, by name."""
+    return {
+        name: jnp.array(to_jax(tensor)) for name, tensor in collect_named_tensors(module).items()
+    }

@@ -1,4 +1,4 @@
-"""Functions that are called before and after a module is compiled."""
+"""The user's hooks that are called before and after a module is compiled."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from ipujax.poptorch.checks import check
 Hook = Callable[[], Any]
 
 
-_before: OrderedDict[int, Hook] = OrderedDict()
-_after: OrderedDict[int, Hook] = OrderedDict()
+_pre_compile_hooks: OrderedDict[int, Hook] = OrderedDict()
+_post_compile_hooks: OrderedDict[int, Hook] = OrderedDict()
 
 
 @check.guard
 def registerPreCompileHook(hook: Hook) -> RemovableHandle:
-    """Has a function be called before each compilation, after those that were there before.
+    """Registers a function that is called before each compilation, after earlier hooks.
 
     Args:
       hook: called without arguments.
 
     Returns:
-      Something whose `remove()` takes it back.
+      A handle whose `remove()` unregisters the function.
 
     Raises:
-      Error: (a `RuntimeError`) it is no function.
+      Error: (a `RuntimeError`) the hook is not callable.
     """
-    return _registered(_before, hook, "registerPreCompileHook")
+    return _register_hook(_pre_compile_hooks, hook, "registerPreCompileHook")
 
 
 @check.guard
 def registerPostCompileHook(hook: Hook) -> RemovableHandle:
-    """As `registerPreCompileHook`, but it is called after each compilation."""
-    return _registered(_after, hook, "registerPostCompileHook")
+    """Registers a function that is called after each compilation, after earlier hooks."""
+    return _register_hook(_post_compile_hooks, hook, "registerPostCompileHook")
 
 
-def _registered(hooks: OrderedDict[int, Hook], hook: Hook, name: str) -> RemovableHandle:
+def _register_hook(hooks: OrderedDict[int, Hook], hook: Hook, name: str) -> RemovableHandle:
     if not callable(hook):
         raise PopTorchHookError(f"the hook of {name} must be callable, and is {hook!r}")
     handle = RemovableHandle(hooks)
@@ -48,13 +48,13 @@ def _registered(hooks: OrderedDict[int, Hook], hook: Hook, name: str) -> Removab
     return handle
 
 
-def before_compilation() -> None:
-    """Calls the functions of `registerPreCompileHook`."""
-    for hook in list(_before.values()):
+def call_pre_compile_hooks() -> None:
+    """Calls the hooks of `registerPreCompileHook`."""
+    for hook in list(_pre_compile_hooks.values()):
         hook()
 
 
-def after_compilation() -> None:
-    """Calls the functions of `registerPostCompileHook`."""
-    for hook in list(_after.values()):
+def call_post_compile_hooks() -> None:
+    """Calls the hooks of `registerPostCompileHook`."""
+    for hook in list(_post_compile_hooks.values()):
         hook()

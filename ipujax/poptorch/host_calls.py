@@ -1,4 +1,4 @@
-"""`CPU`: functions that run on the host in the middle of a program."""
+"""The layer `CPU`: functions that run on the host in the middle of a program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
 )
 
-from ipujax.frontends.pytorch.arrays import aval_of
+from ipujax.frontends.pytorch.arrays import aval_of_tensor
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.operators import isRunningOnIpu, traced, traced_operator
+from ipujax.poptorch.operators import define_traced_operator, isRunningOnIpu, trace_operator
 
 _calls: weakref.WeakValueDictionary[int, CPU] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
@@ -24,9 +24,9 @@ _numbers = itertools.count()
 
 @check.guard
 class CPU:
-    """A function that the host computes whenever the program gets to it; only in inference.
+    """A function that runs on the host whenever the program reaches it; only in inference.
 
-    Where a module is traced, the function is called with zeros to see what it gives.
+    When a module is traced, the function is called with zeros, for the shapes of its results.
 
     Args:
       layer_to_call: a function of tensors, or a module, which is not trained any more; it must not
@@ -38,29 +38,29 @@ class CPU:
     """
 
     def __init__(self, layer_to_call: Callable[..., Any], ID: str):
-        check.function(layer_to_call, "the layer_to_call of poptorch.CPU")
+        check.require_function(layer_to_call, "the layer_to_call of poptorch.CPU")
         if isinstance(layer_to_call, torch.nn.Module):
             layer_to_call.requires_grad_(False)
         self._layer_to_call = layer_to_call
-        self._ID = check.text(ID, "the ID of poptorch.CPU")
+        self._ID = check.require_text(ID, "the ID of poptorch.CPU")
         self._number = next(_numbers)
 
     def __call__(self, *input: Any, **kwargs: Any) -> Any:
-        """What the function gives for these tensors."""
+        """Calls the function: in a trace, as an operator that runs on the host."""
         if not isRunningOnIpu():
             return self._layer_to_call(*input, **kwargs)
         if kwargs:
-            raise check.refuse(
+            raise check.value_error(
                 f"poptorch.CPU {self._ID!r} is called with {', '.join(kwargs)} by name",
                 "give tensors by position",
             )
-        check.iterable(input, f"the arguments of poptorch.CPU {self._ID!r}", "tensors")
+        check.require_iterable(input, f"the arguments of poptorch.CPU {self._ID!r}", "tensors")
         with _disable_current_modes():
             zeros = [torch.zeros(tuple(x.shape), dtype=x.dtype) for x in input]
-            outputs = self.run(zeros)
+            outputs = self.call_function(zeros)
         _calls[self._number] = self
         sizes = [list(output.shape) for output in outputs]
-        made = traced(
+        results = trace_operator(
             "on_host",
             list(input),
             self._number,
@@ -68,10 +68,10 @@ class CPU:
             [len(shape) for shape in sizes],
             [_DTYPES.index(output.dtype) for output in outputs],
         )
-        return made[0] if self._gives_one else made
+        return results[0] if self._gives_one else results
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What the function gives, as a list."""
+    def call_function(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Calls the function, and returns its results as a list."""
         with torch.no_grad():
             outputs = self._layer_to_call(*tensors)
         self._gives_one = isinstance(outputs, torch.Tensor)
@@ -84,22 +84,22 @@ _DTYPES = (
 )  # fmt: skip
 
 
-def _forms(
+def _empty_results(
     inputs: Any, number: int, sizes: Sequence[int], ranks: Sequence[int], dtypes: Sequence[int]
 ) -> list[torch.Tensor]:
     del inputs, number
-    left = iter(sizes)
+    remaining_sizes = iter(sizes)
     return [
-        torch.empty([next(left) for _ in range(rank)], dtype=_DTYPES[dtype])
+        torch.empty([next(remaining_sizes) for _ in range(rank)], dtype=_DTYPES[dtype])
         for rank, dtype in zip(ranks, dtypes, strict=True)
     ]
 
 
-@traced_operator(
+@define_traced_operator(
     "on_host(Tensor[] inputs, int number, int[] sizes, int[] ranks, int[] dtypes) -> Tensor[]",
-    _forms,
+    _empty_results,
 )
-def _on_host(
+def _run_on_host(
     inputs: Sequence[jax.Array],
     number: int,
     sizes: Sequence[int],
@@ -107,11 +107,11 @@ def _on_host(
     dtypes: Sequence[int],
 ) -> list[jax.Array]:
     call = _calls[number]  # as long as the program may run, it is there
-    forms = [aval_of(form) for form in _forms(inputs, number, sizes, ranks, dtypes)]
+    forms = [aval_of_tensor(form) for form in _empty_results(inputs, number, sizes, ranks, dtypes)]
 
-    def run(*arrays: Any) -> list[Any]:
+    def call_with_arrays(*arrays: Any) -> list[Any]:
         # JAX must not be called back from here.
-        outputs = call.run([torch.from_numpy(np.array(array)) for array in arrays])
+        outputs = call.call_function([torch.from_numpy(np.array(array)) for array in arrays])
         return [x.numpy().astype(form.dtype) for x, form in zip(outputs, forms, strict=True)]
 
-    return jax.pure_callback(run, forms, *inputs, vmap_method="sequential")
+    return jax.pure_callback(call_with_arrays, forms, *inputs, vmap_method="sequential")

@@ -1,4 +1,4 @@
-"""`install()` lets `import poptorch` find this package, for scripts that stay as they are."""
+"""The function `install()`, which lets `import poptorch` find this package."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _FOR_CHILDREN = Path(__file__).with_name("for_children")
 
 
 def install() -> None:
-    """Has `import poptorch`, and modules in it, find `ipujax.poptorch`, and `popdist` ours, too.
+    """Makes `import poptorch`, and `popdist`, find ipujax's packages.
 
-    That holds for this process, and for those of Python that it starts: `PYTHONPATH` and `sys.path`
-    get a folder with a module of this name.
+    It acts in this process, and in Python processes that it starts: `PYTHONPATH` and `sys.path` get
+    a folder with a module of this name.
 
-    Nobody else calls this: put it above the first `import poptorch`, or run a script by
-    `python -m ipujax.poptorch script.py`. PyTorch then takes what it took in PopTorch's time: see
+    ipujax never calls this by itself: call it before the first `import poptorch`, or run a script
+    by `python -m ipujax.poptorch script.py`. PyTorch then accepts the calls of PopTorch's time: see
     `older_torch`.
 
     Raises:
       PopTorchError: (a `ValueError`) another `poptorch` is imported already.
     """
-    there = stand_in_for("poptorch", "ipujax.poptorch", _FOR_CHILDREN)
-    if there is not None:
+    imported_module = stand_in_for("poptorch", "ipujax.poptorch", _FOR_CHILDREN)
+    if imported_module is not None:
         raise PopTorchError(
-            f"poptorch is imported already, from {getattr(there, '__file__', 'elsewhere')}",
+            f"poptorch is imported already, from {getattr(imported_module, '__file__', 'elsewhere')}",
             fix="call ipujax.poptorch.install() before anything imports poptorch",
         )
     install_popdist()

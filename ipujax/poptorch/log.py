@@ -1,4 +1,4 @@
-"""PopTorch's log: lines on standard error, from the level that `POPTORCH_LOG_LEVEL` asks for."""
+"""The log of PopTorch: lines on standard error, from the level of `POPTORCH_LOG_LEVEL`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _NUMBERS = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
 logger = logging.getLogger("poptorch::python")
 
 
-class _StderrOfToday(logging.Handler):
-    """Writes to what `sys.stderr` is when a line comes: it may be captured only for a while."""
+class _CurrentStderrHandler(logging.Handler):
+    """A log handler that writes to the current `sys.stderr`, which may be captured for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         print(self.format(record), file=sys.stderr)
 
 
-class _LowerCase(logging.Formatter):
-    """The original's line: time, logger, level in small letters, message."""
+class _LowerCaseFormatter(logging.Formatter):
+    """A formatter of the original's log lines: time, logger, level in small letters, message."""
 
     def format(self, record: logging.LogRecord) -> str:
         record = copy.copy(record)  # other handlers get it as it was
@@ -49,26 +49,28 @@ def setLogLevel(level: str | int) -> None:
         2, 3, 4, 6).
 
     Raises:
-      Error: (a `ValueError`) it is something else.
+      Error: (a `ValueError`) `level` is something else.
     """
-    check.instance(level, (str, int), "the level of setLogLevel", "a name or a number")
+    check.require_instance(level, (str, int), "the level of setLogLevel", "a name or a number")
     name = _NUMBERS.get(level) if isinstance(level, int) else level
     if name not in LEVELS:
-        known = sorted(_NUMBERS.values())
+        known_names = sorted(_NUMBERS.values())
         kind = "Invalid log level integer" if isinstance(level, int) else "Unknown log level"
-        raise check.refuse(
-            f"{kind}: {level}. Valid values are {', '.join(known[:-1])} and {known[-1]}"
+        raise check.value_error(
+            f"{kind}: {level}. Valid values are {', '.join(known_names[:-1])} and {known_names[-1]}"
         )
     logger.setLevel(LEVELS[name])
 
 
-def _set_up() -> None:
-    handler = _StderrOfToday()
+def _set_up_logger() -> None:
+    handler = _CurrentStderrHandler()
     handler.setFormatter(
-        _LowerCase("[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s", "%H:%M:%S")
+        _LowerCaseFormatter(
+            "[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s", "%H:%M:%S"
+        )
     )
     logger.addHandler(handler)
     setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
 
 
-_set_up()
+_set_up_logger()

@@ -1,4 +1,4 @@
-"""`identity_loss`, which marks a loss, and what finds the loss of a module's graph."""
+"""The marking of a loss by `identity_loss`, and the search for the loss of a module's graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.backward import differentiable_inputs
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType
-from ipujax.poptorch.operators import isRunningOnIpu, operator_name, traced, traced_operator
+from ipujax.poptorch.operators import (
+    define_traced_operator,
+    isRunningOnIpu,
+    qualify_operator_name,
+    trace_operator,
+)
 
-_IDENTITY = operator_name("identity_loss")
+_IDENTITY = qualify_operator_name("identity_loss")
 
 
 @check.guard
@@ -28,10 +33,14 @@ def identity_loss(x: torch.Tensor, reduction: str) -> torch.Tensor:
     Raises:
       Error: another reduction, or no tensor.
     """
-    check.instance(x, torch.Tensor, "an argument of identity_loss", "a torch.Tensor")
-    check.one_of(reduction, _REDUCTIONS, "the reduction of identity_loss")
+    check.require_instance(x, torch.Tensor, "an argument of identity_loss", "a torch.Tensor")
+    check.require_one_of(reduction, _REDUCTIONS, "the reduction of identity_loss")
     number = int(_REDUCTIONS[reduction])
-    return traced("identity_loss", x, number) if isRunningOnIpu() else _reduced(x, number)
+    return (
+        trace_operator("identity_loss", x, number)
+        if isRunningOnIpu()
+        else _reduce_elements(x, number)
+    )
 
 
 _REDUCTIONS = {
@@ -41,39 +50,39 @@ _REDUCTIONS = {
 }
 
 
-def _reduced(x: Any, reduction: int) -> Any:
-    """What becomes of a tensor, or of an array."""
+def _reduce_elements(x: Any, reduction: int) -> Any:
+    """Reduces the elements of a tensor or an array to their sum or mean."""
     if reduction == ReductionType.NoReduction:
         return x
     return x.mean() if reduction == ReductionType.Mean else x.sum()
 
 
-traced_operator(
+define_traced_operator(
     "identity_loss(Tensor x, int reduction) -> Tensor",
-    lambda x, reduction: _reduced(torch.empty_like(x), reduction),
-)(_reduced)
+    lambda x, reduction: _reduce_elements(torch.empty_like(x), reduction),
+)(_reduce_elements)
 
 
-def loss_of(graph: Graph, module: torch.nn.Module) -> str:
-    """The name of a module's loss: what `identity_loss` marks, or the result of a loss function.
+def find_loss(graph: Graph, module: torch.nn.Module) -> str:
+    """Finds the loss of a graph: what `identity_loss` marks, or a loss function's result.
 
-    Of several, all but one must be parts of that one; without any, it is the last scalar among the
-    outputs.
+    If there are several, all but one must be parts of that one; if there are none, the last scalar
+    among the outputs is the loss.
 
     Raises:
-      PopTorchError: (a `ValueError`) there is none, or none that all others are parts of.
+      PopTorchError: (a `ValueError`) there is no loss, or none that all others are parts of.
     """
-    final = _final_losses(graph)
+    final = _find_final_losses(graph)
     if len(final) > 1:
-        listed = ", ".join(f"{node.operator} ({node.where})" for node in final)
+        descriptions = ", ".join(f"{node.operator} ({node.where})" for node in final)
         raise PopTorchError(
             "Multiple independent losses found in graph. Graph must have one final loss. Wrap "
-            f"final graph loss in poptorch.identity_loss. They are {listed}",
+            f"final graph loss in poptorch.identity_loss. They are {descriptions}",
             fix="poptorch.identity_loss(loss + other, reduction='mean')",
         )
     if final:
-        return _follow_functions(graph, final[0].results[0])
-    scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar(graph, o.name)]
+        return _find_loss_behind_functions(graph, final[0].results[0])
+    scalars = [o for o in graph.outputs if isinstance(o, Ref) and _is_scalar_value(graph, o.name)]
     if scalars:
         return scalars[-1].name
     raise PopTorchError(
@@ -84,9 +93,9 @@ def loss_of(graph: Graph, module: torch.nn.Module) -> str:
     )
 
 
-def _final_losses(graph: Graph) -> list[Node]:
-    """The losses that are no parts of others, the last one first."""
-    parts: set[str] = set()  # what losses are made of
+def _find_final_losses(graph: Graph) -> list[Node]:
+    """Returns the losses that are no parts of others, the last one first."""
+    parts: set[str] = set()  # the values that losses depend on
     final: list[Node] = []
     for node in reversed(graph.nodes):
         is_part, is_loss = not parts.isdisjoint(node.results), "_loss" in node.operator
@@ -97,7 +106,7 @@ def _final_losses(graph: Graph) -> list[Node]:
     return final
 
 
-def _follow_functions(graph: Graph, loss: str) -> str:
+def _find_loss_behind_functions(graph: Graph, loss: str) -> str:
     """Returns the loss behind the functions of the user's that it passes, hooks among them.
 
     Their operator gives a list, from which others take the results.
@@ -110,12 +119,12 @@ def _follow_functions(graph: Graph, loss: str) -> str:
             results_list is not None
             and node.operator == "getitem"
             and node.args[0] == Ref(results_list)
-            and _is_scalar(graph, node.results[0])
+            and _is_scalar_value(graph, node.results[0])
         ):
             loss, results_list = node.results[0], None
     return loss
 
 
-def _is_scalar(graph: Graph, name: str) -> bool:
+def _is_scalar_value(graph: Graph, name: str) -> bool:
     avals = [node.avals[0] for node in graph.nodes if node.results[:1] == (name,)]
     return bool(avals) and avals[-1] is not None and avals[-1].shape == ()

@@ -1,8 +1,8 @@
-"""Products of float16 and float32 in a trace: of the dtype of what they are applied to.
+"""The conversion of operands of matmuls and convolutions that mix float16 and float32.
 
-PyTorch refuses these. PopTorch converts parameters for the operation, so that those in float32 can
-train a model that computes in float16, and the other way round. Elementwise operators are as in
-PyTorch, where float32 wins.
+PyTorch refuses mixed operands. PopTorch converts them to the dtype of the first one, so that
+parameters in float32 can train a model that computes in float16, and the other way round.
+Elementwise operators are as in PyTorch, where the result is float32.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Operands = tuple[tuple[Any, ...], dict[str, Any]]
 _MIXED = (torch.float16, torch.float32)
 
 
-def _products() -> Iterator[Callable[..., Any]]:
+def _iterate_product_functions() -> Iterator[Callable[..., Any]]:
     yield from (F.linear, F.bilinear)
     for name in ("conv1d", "conv2d", "conv3d"):
         yield getattr(F, name)
@@ -31,11 +31,11 @@ def _products() -> Iterator[Callable[..., Any]]:
     yield torch.Tensor.__matmul__
 
 
-_PRODUCTS = frozenset(_products())
+_PRODUCTS = frozenset(_iterate_product_functions())
 
 
 class MixedPrecision(TorchFunctionMode):
-    """While it is active, operands of products get the dtype of the first one."""
+    """A mode in which the operands of products get the dtype of the first one."""
 
     def __torch_function__(
         self,
@@ -46,17 +46,21 @@ class MixedPrecision(TorchFunctionMode):
     ) -> Any:
         """Calls a function of PyTorch, with converted operands if it is a product."""
         operands = tuple(args), dict(kwargs or {})
-        args, named = _of_one_dtype(operands) if func in _PRODUCTS else operands
-        return func(*args, **named)
+        args, keywords = _convert_to_first_dtype(operands) if func in _PRODUCTS else operands
+        return func(*args, **keywords)
 
 
-def _of_one_dtype(operands: Operands) -> Operands:
-    mixed = [leaf.dtype for leaf in pytree.tree_leaves(operands) if _is_mixed(leaf)]
-    if len(set(mixed)) < 2:
+def _convert_to_first_dtype(operands: Operands) -> Operands:
+    dtypes = [
+        leaf.dtype for leaf in pytree.tree_leaves(operands) if _is_mixed_precision_tensor(leaf)
+    ]
+    if len(set(dtypes)) < 2:
         return operands  # as they are: a conversion to the same dtype would be in the graph, too
-    wanted = mixed[0]
-    return pytree.tree_map(lambda leaf: leaf.to(wanted) if _is_mixed(leaf) else leaf, operands)
+    dtype = dtypes[0]
+    return pytree.tree_map(
+        lambda leaf: leaf.to(dtype) if _is_mixed_precision_tensor(leaf) else leaf, operands
+    )
 
 
-def _is_mixed(leaf: Any) -> bool:
+def _is_mixed_precision_tensor(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _MIXED

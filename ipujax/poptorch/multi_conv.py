@@ -1,4 +1,4 @@
-"""`MultiConv`: convolutions that may run side by side."""
+"""The scope `MultiConv`: convolutions that may run in parallel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ipujax.poptorch.enums import MultiConvPlanType
 from lowering import marks
 
 MARK = "multi_conv"
-"""The mark of operators in such a scope: its number, and what was set."""
+"""The mark of operators in a `MultiConv`: the scope's number, and its settings."""
 
 _PARTIALS = {
     torch.float: "float32", torch.float32: "float32", torch.half: "float16",
@@ -25,11 +25,11 @@ _PARTIALS = {
 
 @check.guard
 class MultiConv:
-    """A scope whose convolutions are one: none depends on another, and they may run in parallel.
+    """A scope whose convolutions do not depend on each other and may run in parallel.
 
-    Operators carry the frontend attribute `multi_conv`, and what is set here, as
-    `nn_ops.multi_conv` has them. In reports they run at the same time, under `planType`,
-    `perConvReservedTiles` and `cycleBackOff`; the others change nothing.
+    Operators carry the frontend attribute `multi_conv`, and the settings, as those of
+    `nn_ops.multi_conv` do. In reports they run at the same time, subject to `planType`,
+    `perConvReservedTiles` and `cycleBackOff`; the other settings change nothing.
     """
 
     _numbers = itertools.count()
@@ -38,35 +38,43 @@ class MultiConv:
         self._attributes: dict[str, str] = {}
 
     def availableMemoryProportions(self, value: Any) -> Self:
-        """Of the memory, for each convolution; one number from 0 to 1, or one for each."""
-        return self._set("availableMemoryProportions", _each(value, float, "memory proportion"))
+        """Sets the memory proportion, from 0 to 1: for all convolutions, or for each."""
+        return self._set_attribute(
+            "availableMemoryProportions", _check_value_or_list(value, float, "memory proportion")
+        )
 
     def partialsTypes(self, value: Any) -> Self:
-        """Of the sums of products: `torch.float` or `torch.half`, or one for each convolution."""
+        """Sets the dtype of partial sums, `torch.float` or `torch.half`: for all, or for each."""
         types = list(value) if isinstance(value, list | tuple) else [value]
         if not all(isinstance(x, torch.dtype) and x in _PARTIALS for x in types):
-            raise check.refuse("Invalid partials types. Expecting torch.float or torch.half")
-        return self._set("partialsTypes", [_PARTIALS[x] for x in types])
+            raise check.value_error("Invalid partials types. Expecting torch.float or torch.half")
+        return self._set_attribute("partialsTypes", [_PARTIALS[x] for x in types])
 
     def enableConvDithering(self, value: Any) -> Self:
-        """Whether tiles are shifted; one bool, or one for each convolution."""
-        return self._set("enableConvDithering", _each(value, bool, "dithering"))
+        """Sets whether first tiles are shifted: for all convolutions, or for each."""
+        return self._set_attribute(
+            "enableConvDithering", _check_value_or_list(value, bool, "dithering")
+        )
 
     def planType(self, value: MultiConvPlanType | None) -> Self:
-        """Whether they run in parallel."""
+        """Sets whether the convolutions run in parallel or in sequence."""
         if value is not None and not isinstance(value, MultiConvPlanType):
-            raise check.refuse_type(f"Invalid plan type! {value!r}")
-        return self._set("planType", None if value is None else [value.name.lower()])
+            raise check.type_error(f"Invalid plan type! {value!r}")
+        return self._set_attribute("planType", None if value is None else [value.name.lower()])
 
     def perConvReservedTiles(self, value: int) -> Self:
-        """Tiles that each convolution has at least."""
-        return self._set("perConvReservedTiles", [check.integer(value, "the tiles", at_least=0)])
+        """Sets the least number of tiles of each convolution."""
+        return self._set_attribute(
+            "perConvReservedTiles", [check.require_integer(value, "the tiles", at_least=0)]
+        )
 
     def cycleBackOff(self, value: float) -> Self:
-        """How far plans may be from the fastest one, from 0 to 1."""
-        return self._set("cycleBackOff", [check.number(value, "cycleBackOff", "give a float")])
+        """Sets how much slower than the fastest plan a plan may be, from 0 to 1."""
+        return self._set_attribute(
+            "cycleBackOff", [check.require_number(value, "cycleBackOff", "give a float")]
+        )
 
-    def _set(self, name: str, values: list[Any] | None) -> Self:
+    def _set_attribute(self, name: str, values: list[Any] | None) -> Self:
         if values is None:
             self._attributes.pop(name, None)
         else:
@@ -77,7 +85,9 @@ class MultiConv:
         if (trace := current_trace()) is None:
             return
         if trace.marks.get(MARK) is not None:
-            raise check.refuse("Nested poptorch.MultiConv is not supported", "end the outer one")
+            raise check.value_error(
+                "Nested poptorch.MultiConv is not supported", "end the outer one"
+            )
         trace.mark(**{MARK: (next(self._numbers), tuple(self._attributes.items()))})
 
     def __exit__(self, *_: Any) -> None:
@@ -85,21 +95,21 @@ class MultiConv:
             trace.mark(**{MARK: None})
 
 
-def _each(value: Any, kind: type, what: str) -> list[Any] | None:
+def _check_value_or_list(value: Any, kind: type, description: str) -> list[Any] | None:
     if value is None:
         return None
     values = list(value) if isinstance(value, list | tuple) else [value]
     if not values or not all(isinstance(x, kind) for x in values):
-        wanted = f"a {kind.__name__}, or a list of them"
-        raise check.other_than(wanted, value, f"Invalid {what}! It")
+        expected = f"a {kind.__name__}, or a list of them"
+        raise check.wrong_type_error(expected, value, f"Invalid {description}! It")
     return values
 
 
 def check_multi_convs(graph: Graph) -> None:
-    """Refuses scopes without a convolution.
+    """Checks that each `MultiConv` scope has a convolution.
 
     Raises:
-      PopTorchError: (a `ValueError`) there is one.
+      PopTorchError: (a `ValueError`) a scope has none.
     """
     scopes = {mark: node for node in graph.nodes if (mark := node.marks.get(MARK)) is not None}
     for node in graph.nodes:
@@ -113,8 +123,8 @@ def check_multi_convs(graph: Graph) -> None:
         )
 
 
-def attributes(mark: tuple[int, tuple[tuple[str, str], ...]]) -> list[str]:
-    """The scopes of operators with such a mark."""
+def write_multi_conv_scopes(mark: tuple[int, tuple[tuple[str, str], ...]]) -> list[str]:
+    """Returns the JAX name scopes that carry the settings of a `MultiConv` mark."""
     number, values = mark
-    named = [(MARK, str(number)), *((f"{MARK}.{name}", value) for name, value in values)]
-    return [marks.write(marks.ATTRIBUTE, name, value) for name, value in named]
+    attribute_values = [(MARK, str(number)), *((f"{MARK}.{name}", value) for name, value in values)]
+    return [marks.write_mark(marks.ATTRIBUTE, name, value) for name, value in attribute_values]

@@ -1,4 +1,4 @@
-"""`NameScope`: names for parts of a model that are no modules."""
+"""The scope `NameScope`: names for parts of a model that are no modules."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from ipujax.frontends.pytorch.trace import current_trace
 from ipujax.poptorch.checks import check
 
 MARK = "name_scope"
-"""The mark of operators in such scopes: their names, outer ones first."""
+"""The mark of operators in name scopes: the names of the scopes, outer ones first."""
 
 
 @check.guard
 class NameScope:
-    """A scope whose name operators have in reports, behind that of their module.
+    """A scope whose name is added to its operators' names in reports, after that of their module.
 
     Args:
       name: the name.
 
     Raises:
-      Error: it is no string.
+      Error: the name is no string.
     """
 
     def __init__(self, name: str):
-        self.name = check.text(name, "the name of a NameScope")
+        self.name = check.require_text(name, "the name of a NameScope")
 
     def __enter__(self) -> None:
         push_name_scope(self.name)
@@ -33,12 +33,12 @@ class NameScope:
 
 
 def push_name_scope(name: str) -> None:
-    """Begins a scope of this name; programs call it as `torch.ops.poptorch.push_name_scope`."""
+    """Opens a name scope; programs call it as `torch.ops.poptorch.push_name_scope`."""
     if (trace := current_trace()) is not None:
         trace.mark(**{MARK: (*trace.marks.get(MARK, ()), name)})
 
 
 def pop_name_scope() -> None:
-    """Ends the scope that began last."""
+    """Closes the innermost name scope."""
     if (trace := current_trace()) is not None:
         trace.mark(**{MARK: trace.marks.get(MARK, ())[:-1]})

@@ -1,6 +1,6 @@
-"""The table of PyTorch's operators and of PopTorch's, which exist in traces alone.
+"""The table of PyTorch's operators and of PopTorch's own ones, which exist only in traces.
 
-Outside of a trace, PopTorch's functions compute what they mean.
+Outside of a trace, PopTorch's functions compute their results directly.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from ipujax.frontends.pytorch.trace import current_trace
 _NAMESPACE = "ipujax_poptorch"
 
 OPERATORS = Operators(ATEN)
-"""By their names, such as `aten.add.Tensor` and `ipujax_poptorch.nop.default`."""
+"""The operators by their names, such as `aten.add.Tensor` and `ipujax_poptorch.nop.default`."""
 
 operator = OPERATORS.register
 
 Function = Callable[..., Any]
 
 
-def traced_operator(schema: str, form: Function) -> Callable[[Function], Function]:
-    """Declares an operator to PyTorch, and decorates what it computes with JAX.
+def define_traced_operator(schema: str, form: Function) -> Callable[[Function], Function]:
+    """Declares an operator to PyTorch, and decorates the function that computes it with JAX.
 
     Args:
       schema: its name and arguments, such as `nop(Tensor x) -> Tensor`.
-      form: gives tensors of the shapes and dtypes of its results, from its arguments.
+      form: a function of its arguments that returns empty tensors like its results.
     """
     name = schema.partition("(")[0]
     torch.library.define(f"{_NAMESPACE}::{name}", schema.removeprefix(name))
     torch.library.register_fake(f"{_NAMESPACE}::{name}")(form)
-    return operator(operator_name(name))
+    return operator(qualify_operator_name(name))
 
 
-def operator_name(name: str) -> str:
-    """An operator's name in the table."""
+def qualify_operator_name(name: str) -> str:
+    """Returns an operator's name in the table."""
     return f"{_NAMESPACE}.{name}.default"
 
 
-def traced(name: str, *args: Any) -> Any:
-    """Puts an operator into the trace that is under way."""
+def trace_operator(name: str, *args: Any) -> Any:
+    """Calls an operator of ours, which the current trace records."""
     return getattr(getattr(torch.ops, _NAMESPACE), name)(*args)
 
 
 def isRunningOnIpu() -> bool:
-    """Whether a module is traced for virtual IPUs, here and now."""
+    """Returns whether a module is being traced for virtual IPUs."""
     return current_trace() is not None

@@ -1,4 +1,4 @@
-"""Names of the original's C++ library that its programs call."""
+"""The names of the original's C++ library `poptorch_core` that its programs call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ipujax.poptorch.options.switches import SWITCHES, check_switches, log_optio
 
 __all__ = ["Error", "RecoverableError", "UnrecoverableError", "isCompilingWithDispatcher"]
 
-# Options that are there only once they have been set.
+# The options that have no value until they are set.
 _OPTIONAL = frozenset(
     {
         "ipu_id", "ipu_version", "location_accumulator", "location_activation",
@@ -26,13 +26,13 @@ _OPTIONAL = frozenset(
 
 
 def _validateOptions(options: Mapping[str, Any]) -> None:  # pyright: ignore[reportUnusedFunction]
-    """Refuses switches that the compiler never had, and logs all options for debugging.
+    """Checks switches of PopART among options, and logs all options for debugging.
 
     Args:
       options: from `Options.toDict()`.
 
     Raises:
-      Error: a name or a value is none.
+      Error: a switch is unknown, or has a value that it cannot have.
     """
     public = _OPTIONAL | Options().outputMode(OutputMode.All).toDict().keys() - SWITCHES.keys()
     check_switches({name: value for name, value in options.items() if name not in public})
@@ -40,12 +40,12 @@ def _validateOptions(options: Mapping[str, Any]) -> None:  # pyright: ignore[rep
 
 
 def isCompilingWithDispatcher() -> bool:
-    """Whether a module is traced, here and now."""
+    """Returns whether a module is being traced."""
     return current_trace() is not None
 
 
 class TestErrorType(enum.Enum):
-    """Kinds of errors that `_throwTestError` raises, and what they call themselves."""
+    """The kinds of errors that `_throwTestError` raises."""
 
     Poptorch = "poptorch_cpp_error"
     Popart = "popart_exception"
@@ -63,14 +63,14 @@ def _throwTestError(kind: TestErrorType) -> None:  # pyright: ignore[reportUnuse
     Raises:
       Error: always.
     """
-    where = "throwTestError::bottomLevel, throwTestError::topLevel"
-    what = f"an error of the kind {kind.value}, raised for a test"
+    location = "throwTestError::bottomLevel, throwTestError::topLevel"
+    message = f"an error of the kind {kind.value}, raised for a test"
     if kind is TestErrorType.PoplarRecoverableFullReset:
-        raise RecoverableError(what, where=where)
+        raise RecoverableError(message, where=location)
     if kind is TestErrorType.PoplarUnrecoverable:
-        raise UnrecoverableError(what, where=where)
+        raise UnrecoverableError(message, where=location)
     if kind is TestErrorType.PoplarLinkError:
-        what += ": -lfoo not found"
-    error = Error(what, where=where)
+        message += ": -lfoo not found"
+    error = Error(message, where=location)
     error.type = kind.value
     raise error

@@ -1,4 +1,4 @@
-"""`ipu_print_tensor`: prints values, and their gradients, from inside a program."""
+"""The function `ipu_print_tensor`: prints values and their gradients from inside a program."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import torch
 
 from ipujax.operators.printing import print_array
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.operators import isRunningOnIpu, traced, traced_operator
+from ipujax.poptorch.operators import define_traced_operator, isRunningOnIpu, trace_operator
 
 _FORMATS = ("auto", "fixed", "scientific", "none")
 
 
 @dc.dataclass(frozen=True)
 class Style:
-    """How tensors are written.
+    """The format in which tensors are printed.
 
     Attributes:
-      most: how many elements are written in full; 0 for any number.
-      edge: of more, how many at the beginning and the end of each dimension.
-      width: of a line, after which another begins; 0 for any.
-      digits: of a number that count; 0 for as many as it has.
-      format: "fixed", "scientific", "none" for each number its own, or "auto".
-      separator: between numbers.
-      opening: in front of those of a dimension.
-      closing: behind them.
+      most: the greatest number of elements that are written in full; 0 for any number.
+      edge: how many elements at both ends of each dimension larger tensors show.
+      width: the greatest length of a line; 0 for any.
+      digits: the significant digits of a number; 0 for all.
+      format: "fixed", "scientific", "none" for a format for each number, or "auto".
+      separator: the text between numbers.
+      opening: the text before the numbers of a dimension.
+      closing: the text after the numbers of a dimension.
     """
 
     most: int
@@ -41,29 +41,34 @@ class Style:
     opening: str
     closing: str
 
-    def text(self, array: np.ndarray) -> str:
-        """An array, over several lines if it has more than one dimension."""
+    def format_array(self, array: np.ndarray) -> str:
+        """Formats an array, over several lines if it has more than one dimension."""
         is_short = 0 < self.most < array.size
-        return self._lines(array, self._format_of(array), is_short, "")
+        return self._format_rows(array, self._choose_format(array), is_short, "")
 
-    def _lines(self, array: np.ndarray, form: str, is_short: bool, indent: str) -> str:
+    def _format_rows(
+        self, array: np.ndarray, number_format: str, is_short: bool, indent: str
+    ) -> str:
         if array.ndim == 0:
-            return self._number(array[()], form)
+            return self._format_number(array[()], number_format)
         length = len(array)
-        shown: list[int | None] = list(range(length))
+        indices: list[int | None] = list(range(length))
         if is_short and length > 2 * self.edge:
-            shown = [*range(self.edge), None, *range(length - self.edge, length)]
-        inner = indent + " "
+            indices = [*range(self.edge), None, *range(length - self.edge, length)]
+        inner_indent = indent + " "
         parts = [
-            "..." if i is None else self._lines(array[i], form, is_short, inner) for i in shown
+            "..."
+            if i is None
+            else self._format_rows(array[i], number_format, is_short, inner_indent)
+            for i in indices
         ]
         if array.ndim > 1:
-            lines = "".join(f"{inner}{part}\n" for part in parts)
+            lines = "".join(f"{inner_indent}{part}\n" for part in parts)
             return f"{self.opening}\n{lines}{indent}{self.closing}"
-        return f"{self.opening}{self._joined(parts, indent)}{self.closing}"
+        return f"{self.opening}{self._join_numbers(parts, indent)}{self.closing}"
 
-    def _joined(self, parts: list[str], indent: str) -> str:
-        """Numbers in lines of at most the width."""
+    def _join_numbers(self, parts: list[str], indent: str) -> str:
+        """Joins numbers into lines of at most the style's width."""
         text, used = "", len(indent) + len(self.opening)
         for index, part in enumerate(parts):
             end = self.separator if index + 1 < len(parts) else ""
@@ -72,8 +77,8 @@ class Style:
             text, used = text + part + end, used + len(part) + len(end)
         return text
 
-    def _format_of(self, array: np.ndarray) -> str:
-        """The format of all numbers of an array."""
+    def _choose_format(self, array: np.ndarray) -> str:
+        """Chooses the number format of an array."""
         if self.format != "auto":
             return self.format
         sizes = np.abs(np.asarray(array, np.float64))
@@ -84,18 +89,18 @@ class Style:
         is_moderate = 1e-4 <= sizes.max() < 10 ** max(self.digits, 4)
         return "fixed" if ratio < 5 and is_moderate else "scientific"
 
-    def _number(self, value: Any, form: str) -> str:
+    def _format_number(self, value: Any, number_format: str) -> str:
         if not np.issubdtype(np.asarray(value).dtype, np.inexact) or self.digits == 0:
             return str(value)
         number = float(value)
         if not math.isfinite(number):
             return str(number)
-        if form == "scientific":
+        if number_format == "scientific":
             return f"{number:.{self.digits - 1}e}"
-        if form == "none":
+        if number_format == "none":
             return f"{number:.{self.digits}g}"
-        whole = len(str(int(abs(number))))
-        return f"{number:.{max(self.digits - whole, 0)}f}"
+        integer_digits = len(str(int(abs(number))))
+        return f"{number:.{max(self.digits - integer_digits, 0)}f}"
 
 
 @check.guard
@@ -112,22 +117,23 @@ def ipu_print_tensor(
     open_bracket: str = "(",
     close_bracket: str = ")",
 ) -> torch.Tensor:
-    """Prints a tensor to standard error whenever the program gets there.
+    """Prints a tensor to standard error whenever the program gets to it.
 
-    Use what it returns: a print of what nobody uses is left out. With replicas each one prints.
+    Use the tensor that it returns: an unused result is left out, and is not printed. Each replica
+    prints.
 
     Args:
-      tensor: what to print.
-      title: to be written before it.
+      tensor: the tensor to print.
+      title: a text to print before it.
       print_gradient: whether the gradient is printed, too, as `<title>_gradient`.
       summarise_threshold: tensors of more elements are abridged; 0 for none.
-      edge_items: how many elements at both ends of a dimension are left then.
+      edge_items: how many elements at both ends of a dimension abridged tensors show.
       max_line_width: longer lines are broken; 0 for none.
-      digits: of numbers; 0 for all.
+      digits: the significant digits of numbers; 0 for all.
       float_format: "auto", "fixed", "scientific", or "none" for each number its own.
-      separator: between numbers.
-      open_bracket: in front of the numbers of a dimension.
-      close_bracket: behind them.
+      separator: the text between numbers.
+      open_bracket: the text before the numbers of a dimension.
+      close_bracket: the text after the numbers of a dimension.
 
     Returns:
       The tensor.
@@ -135,10 +141,10 @@ def ipu_print_tensor(
     Raises:
       Error: arguments of wrong types, or a format that there is not.
     """
-    check.instance(tensor, torch.Tensor, "the tensor of ipu_print_tensor", "a torch.Tensor")
-    check.text(title, "the title of ipu_print_tensor")
-    check.flag(print_gradient, "print_gradient")
-    check.one_of(float_format, _FORMATS, "the float_format of ipu_print_tensor")
+    check.require_instance(tensor, torch.Tensor, "the tensor of ipu_print_tensor", "a torch.Tensor")
+    check.require_text(title, "the title of ipu_print_tensor")
+    check.require_flag(print_gradient, "print_gradient")
+    check.require_one_of(float_format, _FORMATS, "the float_format of ipu_print_tensor")
     numbers = {
         "summarise_threshold": summarise_threshold,
         "edge_items": edge_items,
@@ -146,32 +152,32 @@ def ipu_print_tensor(
         "digits": digits,
     }
     for name, value in numbers.items():
-        check.integer(value, name, at_least=0)
+        check.require_integer(value, name, at_least=0)
     if not isRunningOnIpu():
         return tensor
-    return traced(
+    return trace_operator(
         "print_tensor", tensor, title, print_gradient, *numbers.values(), float_format,
         separator, open_bracket, close_bracket,
     )  # fmt: skip
 
 
-@traced_operator(
+@define_traced_operator(
     "print_tensor(Tensor x, str title, bool gradient, int most, int edge, int width, int digits,"
     " str format, str separator, str opening, str closing) -> Tensor",
     lambda x, *_: torch.empty_like(x),
 )
-def _print_tensor(x: jax.Array, title: str, gradient: bool, *style: Any) -> jax.Array:
-    def show(array: jax.Array, title: str) -> jax.Array:
+def _run_print_tensor(x: jax.Array, title: str, gradient: bool, *style: Any) -> jax.Array:
+    def print_and_return(array: jax.Array, title: str) -> jax.Array:
         prefix = f"{title}: " if title else ""
-        print_array(array, lambda value: prefix + Style(*style).text(value))
+        print_array(array, lambda value: prefix + Style(*style).format_array(value))
         return array
 
     @jax.custom_vjp
-    def shown(x: jax.Array) -> jax.Array:
-        return show(x, title)
+    def print_with_gradient(x: jax.Array) -> jax.Array:
+        return print_and_return(x, title)
 
-    def backward(_: None, cotangent: jax.Array) -> tuple[jax.Array]:
-        return (show(cotangent, f"{title}_gradient") if gradient else cotangent,)
+    def print_cotangent(_: None, cotangent: jax.Array) -> tuple[jax.Array]:
+        return (print_and_return(cotangent, f"{title}_gradient") if gradient else cotangent,)
 
-    shown.defvjp(lambda x: (show(x, title), None), backward)
-    return shown(x)
+    print_with_gradient.defvjp(lambda x: (print_and_return(x, title), None), print_cotangent)
+    return print_with_gradient(x)

@@ -1,4 +1,4 @@
-"""Trace points of the original's profiling library, as spans of JAX's profiler."""
+"""The trace points of the original's profiling library, as annotations of JAX's profiler."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ class Channel:
     """A group of trace points, which a trace of `jax.profiler` shows as `name.point`.
 
     Args:
-      name: of the group.
+      name: the name of the group.
     """
 
     def __init__(self, name: str):
         self._name = name
 
     def instrument(self, obj: Any, *methods: str) -> Any:
-        """Has an object's methods be trace points; gives the object back.
+        """Makes an object's methods trace points, and returns the object.
 
         Args:
-          obj: whose attributes are replaced.
-          methods: their names.
+          obj: the object whose methods are replaced.
+          methods: the names of the methods.
         """
         for method in methods:
-            setattr(obj, method, self._traced(getattr(obj, method), method))
+            setattr(obj, method, self._wrap_in_tracepoint(getattr(obj, method), method))
         return obj
 
-    def _traced(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _wrap_in_tracepoint(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
-        def traced(*args: Any, **kwargs: Any) -> Any:
+        def call_in_tracepoint(*args: Any, **kwargs: Any) -> Any:
             with self.tracepoint(name):
                 return function(*args, **kwargs)
 
-        return traced
+        return call_in_tracepoint
 
     def tracepoint(self, name: str) -> contextlib.AbstractContextManager[Any]:
-        """A context that is a trace point.
+        """Returns a context that is a trace point.
 
         Args:
-          name: of the point.
+          name: the name of the point.
         """
         return jax.profiler.TraceAnnotation(f"{self._name}.{name}")

@@ -1,4 +1,4 @@
-"""How the gradients of micro-batches and replicas become one: what options and optimizer say."""
+"""The reductions of gradients of micro-batches and replicas, by options and optimizer."""
 
 from __future__ import annotations
 
@@ -9,45 +9,44 @@ import torch
 from ipujax.errors import PopTorchError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Method
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
-from ipujax.poptorch.optim.rules import dtypes_of
+from ipujax.poptorch.optim.rules import get_accumulator_dtypes
 from ipujax.poptorch.options import Options
 from ipujax.training import ReplicaReduction
 
 
 class Reductions(NamedTuple):
-    """Of gradients.
+    """The reductions of gradients over micro-batches and over replicas.
 
     Attributes:
-      micro_batches: of one replica.
-      replicas: of all replicas.
+      micro_batches: the reduction over the micro-batches of one replica.
+      replicas: the reduction over replicas.
     """
 
     micro_batches: Method
     replicas: ReplicaReduction
 
 
-def reductions_of(options: Options) -> Reductions:
-    """The reductions that options say, whatever the loss's own is: by default the mean."""
+def choose_reductions(options: Options) -> Reductions:
+    """Chooses the reductions that the options ask for: by default the mean."""
     if options.Training.accumulation_and_replication_reduction_type is ReductionType.Sum:
         return Reductions(Method.SUM, ReplicaReduction.SUM)
-    runs = _strategy(options) is MeanReductionStrategy.Running
+    runs = _mean_strategy(options) is MeanReductionStrategy.Running
     return Reductions(Method.RUNNING_MEAN if runs else Method.MEAN, ReplicaReduction.MEAN)
 
 
-def options_for(
+def adapt_options_to_optimizer(
     optimizer: torch.optim.Optimizer, options: Options, is_compiled: bool = False
 ) -> Options:
-    """The options with which an optimizer is used.
+    """Returns the options, with a running mean if gradients are accumulated in float16.
 
-    Gradients that are added up in float16 could overflow before they are divided, so that their
-    mean is a running one.
+    Gradients that are added up in float16 could overflow before they are divided.
 
     Raises:
-      PopTorchError: (a `ValueError`) there is a program already that has another mean.
+      PopTorchError: (a `ValueError`) a program with another mean is compiled already.
     """
-    is_half = dtypes_of(optimizer).accumulated == "float16"
+    is_half = get_accumulator_dtypes(optimizer).accumulated == "float16"
     combined = getattr(optimizer, "use_combined_accum", False)
-    if not is_half or combined or _strategy(options) is MeanReductionStrategy.Running:
+    if not is_half or combined or _mean_strategy(options) is MeanReductionStrategy.Running:
         return options
     if is_compiled:
         raise PopTorchError(
@@ -57,12 +56,12 @@ def options_for(
             "setMeanAccumulationAndReplicationReductionStrategy("
             "poptorch.MeanReductionStrategy.Running) before",
         )
-    own = options.clone()
+    adapted_options = options.clone()
     strategy = MeanReductionStrategy.Running
-    own.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
-    own._freeze()  # pyright: ignore[reportPrivateUsage]
-    return own
+    adapted_options.Training.setMeanAccumulationAndReplicationReductionStrategy(strategy)
+    adapted_options._freeze()  # pyright: ignore[reportPrivateUsage]
+    return adapted_options
 
 
-def _strategy(options: Options) -> MeanReductionStrategy:
+def _mean_strategy(options: Options) -> MeanReductionStrategy:
     return options.Training.meanAccumulationAndReplicationReductionStrategy

@@ -1,4 +1,4 @@
-"""Combined batches: the micro-batches of a call, and what they give put together again.
+"""The split of combined batches into micro-batches, and the combination of their results.
 
 The rows of a combined batch are those of its micro-batches in the order device iteration,
 accumulation, replica.
@@ -17,93 +17,99 @@ from ipujax.frontends.pytorch.arrays import to_jax
 from ipujax.poptorch.enums import OutputMode
 
 
-class Shares(NamedTuple):
-    """How a combined batch is cut into micro-batches.
+class BatchSplit(NamedTuple):
+    """The split of a combined batch into micro-batches.
 
     Attributes:
-      iterations: loops on the device in a call; in training each is a weight update.
-      accumulation: micro-batches of a replica in a weight update.
-      replicas: how many there are.
-      together: how many replicas are given the same micro-batch.
-      are_apart: whether these are not neighbours, but as far from one another as can be.
-      process: which process this is of `processes`, each of which has as many replicas.
+      iterations: the device iterations of a call; in training each is a weight update.
+      accumulation: the micro-batches of a replica in a weight update.
+      replicas: the number of replicas in this process.
+      group_size: the number of replicas that get the same micro-batch.
+      is_orthogonal: whether a group's replicas are far apart instead of consecutive.
+      process: the index of this process among `processes`, each with as many replicas.
     """
 
     iterations: int
     accumulation: int
     replicas: int
-    together: int = 1
-    are_apart: bool = False
+    group_size: int = 1
+    is_orthogonal: bool = False
     process: int = 0
     processes: int = 1
 
     @property
-    def inputs(self) -> int:
-        """Micro-batches of a combined batch."""
-        return self.count // self.together
+    def input_count(self) -> int:
+        """The number of different micro-batches of a combined batch."""
+        return self.count // self.group_size
 
     @property
     def count(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Micro-batches that run in a call."""
+        """The number of micro-batches that run in a call."""
         return self.iterations * self.accumulation * self.replicas
 
     @property
-    def numbers(self) -> np.ndarray:
-        """Those of this process's micro-batches among those of a call of all processes."""
+    def global_indices(self) -> np.ndarray:
+        """The indices of this process's micro-batches among those of all processes."""
         steps = np.arange(self.count * self.processes).reshape(-1, self.processes, self.replicas)
         return steps[:, self.process].ravel()
 
-    def micro_batch(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The first micro-batch of a tensor; a number is the same for all.
+    def select_first_micro_batch(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns the first micro-batch of a tensor; a scalar is the same for all.
 
         Raises:
-          PopTorchError: (a `ValueError`) a batch that cannot be cut so.
+          PopTorchError: (a `ValueError`) the rows do not divide into micro-batches.
         """
         if tensor.ndim == 0:
             return tensor
-        if tensor.shape[0] % self.inputs:
+        if tensor.shape[0] % self.input_count:
             factors = f"deviceIterations({self.iterations}) x replicationFactor({self.replicas})"
             factors += f" x gradientAccumulation({self.accumulation})"
-            if self.together > 1:
-                factors += f" / inputReplicaGrouping({self.together})"
+            if self.group_size > 1:
+                factors += f" / inputReplicaGrouping({self.group_size})"
             raise PopTorchError(
                 f"Invalid batch dimension: an input of shape {tuple(tensor.shape)} has "
-                f"{tensor.shape[0]} rows, which do not divide into {self.inputs} micro-batches: "
+                f"{tensor.shape[0]} rows, which do not divide into {self.input_count} micro-batches: "
                 f"{factors}",
-                fix=f"give a combined batch of a multiple of {self.inputs} rows, as "
+                fix=f"give a combined batch of a multiple of {self.input_count} rows, as "
                 "poptorch.DataLoader does",
             )
-        return tensor[: tensor.shape[0] // self.inputs]
+        return tensor[: tensor.shape[0] // self.input_count]
 
-    def elements(self, tensors: Sequence[Any], keys: np.ndarray) -> Iterator[tuple[Any, ...]]:
-        """The micro-batches, in the order in which the program takes them.
+    def iterate_elements(
+        self, tensors: Sequence[Any], keys: np.ndarray
+    ) -> Iterator[tuple[Any, ...]]:
+        """Iterates over the micro-batches in the order in which the program takes them.
 
         Args:
-          tensors: of the inputs.
-          keys: for each micro-batch that of its random numbers.
+          tensors: the inputs of the combined batch.
+          keys: the random keys of the micro-batches.
         """
-        return zip(*map(self._cut, tensors), keys, strict=True)
+        return zip(*map(self._split_input_into_micro_batches, tensors), keys, strict=True)
 
-    def _cut(self, tensor: torch.Tensor) -> np.ndarray:
+    def _split_input_into_micro_batches(self, tensor: torch.Tensor) -> np.ndarray:
         array = np.asarray(to_jax(tensor))
         if array.ndim == 0:
             return np.broadcast_to(array, (self.count,))
-        rows = array.reshape(self.inputs, array.shape[0] // self.inputs, *array.shape[1:])
-        if self.together == 1:
+        rows = array.reshape(self.input_count, array.shape[0] // self.input_count, *array.shape[1:])
+        if self.group_size == 1:
             return rows
-        groups = self.replicas // self.together
+        groups = self.replicas // self.group_size
         steps = rows.reshape(-1, groups, *rows.shape[1:])
         replica = np.arange(self.replicas)
-        given = steps[:, replica % groups if self.are_apart else replica // self.together]
-        return given.reshape(self.count, *rows.shape[1:])
+        repeated_steps = steps[
+            :, replica % groups if self.is_orthogonal else replica // self.group_size
+        ]
+        return repeated_steps.reshape(self.count, *rows.shape[1:])
 
-    def combined(self, results: np.ndarray, mode: OutputMode, period: int = 1) -> np.ndarray:
-        """What a call returns of what its micro-batches gave.
+    def combine_micro_batches(
+        self, results: np.ndarray, mode: OutputMode, period: int = 1
+    ) -> np.ndarray:
+        """Combines the results of micro-batches to what a call returns.
 
         Args:
           results: `[micro-batch, ...]` in the order of the inputs.
-          mode: which of them.
-          period: for `OutputMode.EveryN`.
+          mode: the choice of micro-batches.
+          period: the period of `OutputMode.EveryN`.
         """
         if self.count == 1:
             return results[0]

@@ -1,4 +1,4 @@
-"""From blocks to stages: where the operators of a traced module run."""
+"""The assignment of a traced module's operators to pipeline stages and IPUs, by their blocks."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ipujax.pipelining_ops import recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.operators import operator, operator_name
+from ipujax.poptorch.operators import operator, qualify_operator_name
 from ipujax.poptorch.strategies import AutoStage, PipelinedExecution, Place, ShardedExecution
 
-# What gives a value another name, so that it is wherever its operand is.
+# Operators that only rename a value, which stays on the IPU of the operand.
 _NAMES_ONLY = frozenset({"assign", "constant", "getitem"})
 
-_HANDED_ON = operator_name("handed_on")
+_HANDED_ON = qualify_operator_name("handed_on")
 
 
 @dc.dataclass(frozen=True, eq=False, kw_only=True)
-class Staged(Placement):
-    """A graph whose operators have places.
+class StagedGraph(Placement):
+    """A graph whose operators have pipeline stages and IPUs.
 
     Attributes:
       graph: it; those of its operators that have a place have the mark `place`, a `Place`.
@@ -44,7 +44,7 @@ class Staged(Placement):
         """The names of a node's modules, blocks and convolutions that run together."""
         names = [*module_scope(node), *node.marks.get(name_scope.MARK, ())]
         scope = node.marks.get(multi_conv.MARK)
-        return names if scope is None else [*multi_conv.attributes(scope), *names]
+        return names if scope is None else [*multi_conv.write_multi_conv_scopes(scope), *names]
 
 
 def check_depth(placement: Placement, accumulation: int) -> None:
@@ -56,7 +56,7 @@ def check_depth(placement: Placement, accumulation: int) -> None:
     stages = len(placement.ipus)
     passes = 2 * stages - 1
     if accumulation < passes:
-        raise check.refuse(
+        raise check.value_error(
             "poptorch.Options().Training.gradientAccumulation must be greater than or equal to "
             f"the number of pipeline stages ({passes}) when using "
             f"poptorch.PipelinedExecution. Please note that a model with {stages} pipeline "
@@ -67,63 +67,67 @@ def check_depth(placement: Placement, accumulation: int) -> None:
         )
 
 
-def staged(
+def assign_stages(
     graph: Graph, strategy: PipelinedExecution, variables: Mapping[str, tuple[str, ...]]
-) -> Staged:
-    """Gives the operators of a graph their places.
+) -> StagedGraph:
+    """Assigns the operators of a graph to pipeline stages and IPUs.
 
-    What comes before the first block is in the first stage, if that is stage 0 or on IPU 0; else it
-    is a stage of its own on IPU 0. Stages that follow one another on the same IPU are one. A
-    variable that stages of several IPUs read lives on that of the first, which hands it on.
+    Operators before the first block are in the first stage, if that is stage 0 or on IPU 0; else
+    they are a stage of their own on IPU 0. Consecutive stages on the same IPU are merged. A
+    variable that stages on several IPUs read is on the IPU of the first one, which sends it to the
+    others.
 
     Args:
-      graph: whose operators have the marks of blocks.
-      strategy: what gives blocks their stages.
-      variables: names that each variable has in the graph.
+      graph: a graph whose operators have the marks of blocks.
+      strategy: the strategy that gives blocks their stages.
+      variables: the names that each variable has in the graph.
 
     Raises:
-      PopTorchError: (a `ValueError`) an operator comes after the end of a block and is in no other,
-        a block that the strategy does not know, a stage on several IPUs, or one that needs what a
-        later one makes.
+      PopTorchError: (a `ValueError`) an operator after the end of a block is in no other block, the
+        strategy does not know a block, a stage is on several IPUs, or reads results of a later one.
     """
-    places = _places(graph, strategy)
-    if not places:
-        return Staged(graph=graph, ipus=(0,))
+    placements = _place_nodes(graph, strategy)
+    if not placements:
+        return StagedGraph(graph=graph, ipus=(0,))
     is_sharded = isinstance(strategy, ShardedExecution)
-    ipus = _ipus(places.values(), is_sharded)
-    numbers, merged = _merged(ipus)
+    ipus = _ipus_of_stages(placements.values(), is_sharded)
+    numbers, stage_ipus = _merge_neighbours(ipus)
     nodes = tuple(
-        dc.replace(node, marks={**node.marks, "place": Place(numbers[place.stage], place.ipu)})
-        if (place := places.get(id(node))) is not None
+        dc.replace(
+            node, marks={**node.marks, "place": Place(numbers[placement.stage], placement.ipu)}
+        )
+        if (placement := placements.get(id(node))) is not None
         else node
         for node in graph.nodes
     )
     graph = dc.replace(graph, nodes=nodes)
-    count = max(merged) + 1 if len(merged) > 1 else 1
-    found = Staged(graph=graph, ipus=merged, is_sharded=is_sharded, ipu_count=count)
-    if found.is_pipelined:
-        _check_order(graph)
+    count = max(stage_ipus) + 1 if len(stage_ipus) > 1 else 1
+    staged_graph = StagedGraph(graph=graph, ipus=stage_ipus, is_sharded=is_sharded, ipu_count=count)
+    if staged_graph.is_pipelined:
+        _check_stage_order(graph)
         for names in variables.values():
-            found = dc.replace(found, graph=_with_one_home(found.graph, frozenset(names)))
-    return found
+            staged_graph = dc.replace(
+                staged_graph, graph=_send_from_first_reader(staged_graph.graph, frozenset(names))
+            )
+    return staged_graph
 
 
-def _places(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
-    """The places of nodes, by `id`; none if there are no blocks."""
-    placing = strategy.placing()
-    of_blocks: dict[Any, Place] = {}
-    places: dict[int, Place] = {}
+def _place_nodes(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
+    """Returns the placement of nodes, by `id`; empty if there are no blocks."""
+    placer = strategy.create_placer()
+    block_placements: dict[Any, Place] = {}
+    placements: dict[int, Place] = {}
     for node in graph.nodes:
         block = node.marks.get(BLOCK)
         if block is not None:
-            if block not in of_blocks:
-                of_blocks[block] = placing.begin(*block)
-            places[id(node)] = of_blocks[block]
-    if not of_blocks:
+            if block not in block_placements:
+                block_placements[block] = placer.place_block(*block)
+            placements[id(node)] = block_placements[block]
+    if not block_placements:
         return {}
-    before = _before_blocks(of_blocks.values(), strategy)
+    placement_before_blocks = _place_before_blocks(block_placements.values(), strategy)
     for node in graph.nodes:
-        if id(node) in places or node.operator in _NAMES_ONLY:
+        if id(node) in placements or node.operator in _NAMES_ONLY:
             continue
         if BLOCK in node.marks:
             raise PopTorchError(
@@ -132,26 +136,26 @@ def _places(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
                 where=node.where,
                 fix="put it inside the `with poptorch.Block(...)`, or in one of its own",
             )
-        if node.reads:  # what is made of nothing is made where it is needed
-            places[id(node)] = before
-    return places
+        if node.reads:  # a node without operands is computed on the IPU of its readers
+            placements[id(node)] = placement_before_blocks
+    return placements
 
 
-def _before_blocks(of_blocks: Iterable[Place], strategy: PipelinedExecution) -> Place:
-    """The place of what comes before all blocks."""
-    first = min(of_blocks, key=lambda place: place.stage)
+def _place_before_blocks(placements: Iterable[Place], strategy: PipelinedExecution) -> Place:
+    """Returns the placement of operators before all blocks."""
+    first = min(placements, key=lambda placement: placement.stage)
     is_numbered = strategy.stages() or strategy.auto_stage is AutoStage.SameAsIpu
     if first.ipu == 0 or (is_numbered and first.stage == 0):
         return first
     return Place(-1, 0)
 
 
-def _ipus(places: Iterable[Place], is_sharded: bool) -> dict[int, int]:
-    """The IPU of each stage, in their order."""
+def _ipus_of_stages(placements: Iterable[Place], is_sharded: bool) -> dict[int, int]:
+    """Returns the IPU of each stage, in the order of the stages."""
     ipus: dict[int, int] = {}
-    for stage, ipu in sorted({(place.stage, place.ipu) for place in places}):
+    for stage, ipu in sorted({(placement.stage, placement.ipu) for placement in placements}):
         if ipus.setdefault(stage, ipu) != ipu and not is_sharded:
-            raise check.refuse(
+            raise check.value_error(
                 f"stage {stage} has blocks on IPU {ipus[stage]} and on IPU {ipu}: a stage of a "
                 "pipeline runs on one",
                 "give its blocks the same ipu_id, or say poptorch.Stage(...).ipu(number)",
@@ -159,43 +163,43 @@ def _ipus(places: Iterable[Place], is_sharded: bool) -> dict[int, int]:
     return ipus
 
 
-def _merged(ipus: Mapping[int, int]) -> tuple[dict[int, int], tuple[int, ...]]:
-    """New numbers of stages, from 0, with one for neighbours on an IPU; and their IPUs."""
+def _merge_neighbours(ipus: Mapping[int, int]) -> tuple[dict[int, int], tuple[int, ...]]:
+    """Merges consecutive stages on one IPU; returns new stage numbers and the stages' IPUs."""
     numbers: dict[int, int] = {}
-    merged: list[int] = []
+    stage_ipus: list[int] = []
     for stage, ipu in ipus.items():
-        if not merged or merged[-1] != ipu:
-            merged.append(ipu)
-        numbers[stage] = len(merged) - 1
-    return numbers, tuple(merged)
+        if not stage_ipus or stage_ipus[-1] != ipu:
+            stage_ipus.append(ipu)
+        numbers[stage] = len(stage_ipus) - 1
+    return numbers, tuple(stage_ipus)
 
 
-def _check_order(graph: Graph) -> None:
-    """Refuses a stage that needs what a later one makes."""
-    latest: dict[str, Node] = {}  # of each value, the operator because of which it is in its stage
+def _check_stage_order(graph: Graph) -> None:
+    """Checks that no stage reads results of a later stage."""
+    latest: dict[str, Node] = {}  # for each value, the operator that determines its stage
     for node in graph.nodes:
-        needed = [latest[name] for name in node.reads if name in latest]
-        last = max(needed, key=_stage, default=None)
+        source_nodes = [latest[name] for name in node.reads if name in latest]
+        last = max(source_nodes, key=_stage_of_node, default=None)
         if "place" not in node.marks:
             if last is not None:
                 latest.update(dict.fromkeys(node.results, last))
             continue
         latest.update(dict.fromkeys(node.results, node))
-        if last is not None and _stage(last) > _stage(node):
+        if last is not None and _stage_of_node(last) > _stage_of_node(node):
             raise PopTorchError(
-                f"the stages are not in order: {_described(node)} is in stage {_stage(node)}, and "
-                f"needs what {_described(last)} computes in stage {_stage(last)}",
+                f"the stages are not in order: {_describe_staged_node(node)} is in stage {_stage_of_node(node)}, and "
+                f"needs what {_describe_staged_node(last)} computes in stage {_stage_of_node(last)}",
                 where=node.where,
                 fix="list the stages in the order in which the model computes them, or give the "
                 "block that comes later a later stage",
             )
 
 
-def _stage(node: Node) -> int:
+def _stage_of_node(node: Node) -> int:
     return node.marks["place"].stage
 
 
-def _described(node: Node) -> str:
+def _describe_staged_node(node: Node) -> str:
     block = node.marks.get(BLOCK)
     parts = [
         f"block {block.user_id!r}" if block else "what comes before all blocks",
@@ -204,60 +208,66 @@ def _described(node: Node) -> str:
     return " ".join(parts)
 
 
-def _with_one_home(graph: Graph, names: frozenset[str]) -> Graph:
-    """The graph, in which only stages on the first reader's IPU read a variable themselves."""
+def _send_from_first_reader(graph: Graph, names: frozenset[str]) -> Graph:
+    """Makes stages on other IPUs read a variable from the stage that reads it first."""
     if any(names.intersection(node.results) for node in graph.nodes):
-        return graph  # a stage changes it, and those after that see what it has made
+        return graph  # a stage changes the variable, and later stages read its result
     readers = {id(n): n for n in graph.nodes if names.intersection(n.reads) and "place" in n.marks}
     if len({node.marks["place"].ipu for node in readers.values()}) < 2:
         return graph
-    home = min((node.marks["place"] for node in readers.values()), key=lambda place: place.stage)
-    given = {name: f"{name}.handed_on" for name in names if name in graph.inputs}
-    made = [
-        Node(_HANDED_ON, (Ref(name),), {}, (new,), (None,), marks={"place": home})
-        for name, new in given.items()
+    first_placement = min(
+        (node.marks["place"] for node in readers.values()), key=lambda placement: placement.stage
+    )
+    sent_names = {name: f"{name}.handed_on" for name in names if name in graph.inputs}
+    send_nodes = [
+        Node(_HANDED_ON, (Ref(name),), {}, (new,), (None,), marks={"place": first_placement})
+        for name, new in sent_names.items()
     ]
     nodes = (
-        _renamed(node, given)
-        if id(node) in readers and node.marks["place"].ipu != home.ipu
+        _rename_reads(node, sent_names)
+        if id(node) in readers and node.marks["place"].ipu != first_placement.ipu
         else node
         for node in graph.nodes
     )
-    return dc.replace(graph, nodes=(*made, *nodes))
+    return dc.replace(graph, nodes=(*send_nodes, *nodes))
 
 
-def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    """A node that reads values by other names."""
+def _rename_reads(node: Node, names: Mapping[str, str]) -> Node:
+    """Returns a node that reads values by other names."""
 
-    def new(tree: Any) -> Any:
+    def rename_refs(tree: Any) -> Any:
         if isinstance(tree, Ref):
             return Ref(names.get(tree.name, tree.name))
-        return type(tree)([new(item) for item in tree]) if isinstance(tree, list | tuple) else tree
+        return (
+            type(tree)([rename_refs(item) for item in tree])
+            if isinstance(tree, list | tuple)
+            else tree
+        )
 
-    kwargs = {name: new(value) for name, value in node.kwargs.items()}
-    return dc.replace(node, args=new(node.args), kwargs=kwargs)
+    kwargs = {name: rename_refs(value) for name, value in node.kwargs.items()}
+    return dc.replace(node, args=rename_refs(node.args), kwargs=kwargs)
 
 
 @operator(_HANDED_ON)
-def handed_on(variable: jax.Array) -> jax.Array:
-    """A variable as a value, which its stage makes and others are given."""
+def send_variable_to_stages(variable: jax.Array) -> jax.Array:
+    """Returns a variable as a value that its stage sends to others."""
     return recomputation_checkpoint(variable)
 
 
-def log_places(found: Staged) -> None:
-    """Logs where each operator runs, for debugging, as the original did."""
-    logger.debug("enablePipelining set to value %d", found.is_pipelined)
-    mode = "Sharded" if found.is_sharded else "Pipelined"
-    seen: dict[str, int] = {}
-    for node in found.graph.nodes:
+def log_placement(staged_graph: StagedGraph) -> None:
+    """Logs the stage and the IPU of each operator, for debugging, as the original did."""
+    logger.debug("enablePipelining set to value %d", staged_graph.is_pipelined)
+    mode = "Sharded" if staged_graph.is_sharded else "Pipelined"
+    counts_by_name: dict[str, int] = {}
+    for node in staged_graph.graph.nodes:
         if node.operator in _NAMES_ONLY:
             continue
         kind = node.operator.split(".")[1].capitalize()
         name = "/".join([*node.scope.split("."), kind] if node.scope else [kind])
-        number = seen[name] = seen.get(name, -1) + 1
-        place = node.marks.get("place", Place(0, found.ipus[0]))
+        number = counts_by_name[name] = counts_by_name.get(name, -1) + 1
+        placement = node.marks.get("place", Place(0, staged_graph.ipus[0]))
         suffix = f"/{number}" if number else ""
         logger.debug(
             "Lowered %s:0%s , mode(%s), ipu(%d), stage(%d)",
-            name, suffix, mode, place.ipu, place.stage,
+            name, suffix, mode, placement.ipu, placement.stage,
         )  # fmt: skip

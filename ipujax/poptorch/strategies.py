@@ -1,4 +1,4 @@
-"""How the blocks of a model become stages on IPUs: what `Options.setExecutionStrategy` takes."""
+"""The strategies of `Options.setExecutionStrategy`: how blocks become stages on IPUs."""
 
 # Stages, strategies and places are parts of one mechanism and look into one another.
 # pyright: reportPrivateUsage=false
@@ -16,23 +16,23 @@ BlockId = str
 
 @check.guard
 class Stage:
-    """One or several blocks that run on one IPU as one step of a pipeline."""
+    """A pipeline stage: one or several blocks that run on one IPU."""
 
     def __init__(self, *block_ids: BlockId):
         for block in block_ids:
-            check.text(block, "a block of a Stage")
+            check.require_text(block, "a block of a Stage")
         self._blocks = block_ids
         self._stage_id = -1
         self._ipu: int | None = None
 
     @property
     def blocks(self) -> tuple[BlockId, ...]:
-        """The names of its blocks."""
+        """The names of the stage's blocks."""
         return self._blocks
 
     def ipu(self, ipu: int) -> Stage:
-        """Has the stage run on this IPU of each replica, whatever its blocks say."""
-        self._ipu = check.integer(ipu, "the IPU of a Stage", at_least=0)
+        """Sets the IPU of each replica that the stage runs on, whatever its blocks ask for."""
+        self._ipu = check.require_integer(ipu, "the IPU of a Stage", at_least=0)
         return self
 
     def __repr__(self) -> str:
@@ -42,33 +42,33 @@ class Stage:
 
 @dc.dataclass(frozen=True)
 class Place:
-    """Where a block runs.
+    """The pipeline stage and the IPU of a block.
 
     Attributes:
-      stage: which step of the pipeline, from 0.
-      ipu: on which IPU of the replica, from 0.
+      stage: the index of the pipeline stage, from 0.
+      ipu: the index of the IPU in its replica, from 0.
     """
 
     stage: int
     ipu: int
 
 
-class Placing:
-    """Gives places to the blocks of one walk through a model, in the order in which they begin.
+class BlockPlacer:
+    """A placer of blocks, in the order in which they begin in one forward pass.
 
-    The same name gets the same stage again.
+    Blocks of the same name get the same stage.
     """
 
     def __init__(self, strategy: _ExecutionStrategy):
         self._strategy = strategy
         self._stages: dict[BlockId, int] = {}
 
-    def begin(self, user_id: BlockId, ipu_id: int | None = None) -> Place:
-        """The place of a block that begins.
+    def place_block(self, user_id: BlockId, ipu_id: int | None = None) -> Place:
+        """Places a block that begins on a stage and an IPU.
 
         Args:
           user_id: the block's name.
-          ipu_id: the IPU that the block asks for; a stage that names one has it otherwise, and
+          ipu_id: the IPU that the block asks for; the stage's own IPU takes precedence, and
             without both it is the IPU with the stage's number.
 
         Raises:
@@ -77,7 +77,7 @@ class Placing:
         """
         if not self._strategy._block_map:
             if user_id not in self._stages:
-                self._stages[user_id] = self._next_stage(user_id, ipu_id)
+                self._stages[user_id] = self._choose_stage(user_id, ipu_id)
             number = self._stages[user_id]
         else:
             stage = self._strategy.stage(user_id)
@@ -85,11 +85,11 @@ class Placing:
             ipu_id = ipu_id if stage._ipu is None else stage._ipu
         return Place(number, number if ipu_id is None else ipu_id)
 
-    def _next_stage(self, block: BlockId, ipu: int | None) -> int:
+    def _choose_stage(self, block: BlockId, ipu: int | None) -> int:
         if self._strategy.auto_stage is AutoStage.AutoIncrement:
             return len(self._stages)
         if ipu is None:
-            raise check.refuse(
+            raise check.value_error(
                 f"poptorch.AutoStage.SameAsIpu was selected but no IPU was specified for block "
                 f"{block!r}",
                 "give the block an ipu_id, list the blocks as in PipelinedExecution('A', 'B'), or "
@@ -99,44 +99,44 @@ class Placing:
 
 
 class _ExecutionStrategy:
-    """What the strategies share.
+    """A base class of the execution strategies.
 
     Attributes:
-      auto_stage: how blocks get stages if none are listed.
+      auto_stage: the rule by which blocks get stages if none are listed.
     """
 
     auto_stage: AutoStage
     _block_map: dict[BlockId, Stage]
 
     def stage(self, block_id: BlockId) -> Stage:
-        """The stage that a block belongs to.
+        """Returns the stage that a block belongs to.
 
         Raises:
-          Error: no stage has it.
+          Error: no stage has the block.
         """
         if block_id not in self._block_map:
-            known = ", ".join(map(repr, self._block_map)) or "none"
-            raise check.refuse(
-                f"Unknown Block {block_id!r}: the blocks of the strategy's stages are {known}"
+            known_blocks = ", ".join(map(repr, self._block_map)) or "none"
+            raise check.value_error(
+                f"Unknown Block {block_id!r}: the blocks of the strategy's stages are {known_blocks}"
             )
         return self._block_map[block_id]
 
     def stages(self) -> list[Stage]:
-        """The stages that were listed, in their order."""
+        """Returns the stages that were listed, in their order."""
         return list(dict.fromkeys(self._block_map.values()))
 
-    def placing(self) -> Placing:
-        """What gives places to the blocks of one walk through a model."""
-        return Placing(self)
+    def create_placer(self) -> BlockPlacer:
+        """Returns a placer of the blocks of one forward pass."""
+        return BlockPlacer(self)
 
     def backendOptions(self) -> dict[str, Any]:
-        """The strategy as entries of `Options.toDict()`."""
+        """Returns the strategy as entries of `Options.toDict()`."""
         return {}
 
 
 @check.guard
 class PipelinedExecution(_ExecutionStrategy):
-    """Each stage works at another micro-batch: stages of one replica run at the same time.
+    """A strategy in which the stages of a replica run in parallel on different micro-batches.
 
     Args:
       args: the stages in order, each a `Stage`, the name of a block or a list of such names; or one
@@ -153,19 +153,21 @@ class PipelinedExecution(_ExecutionStrategy):
             self.auto_stage = args[0]
             return
         for number, arg in enumerate(args):
-            stage = _as_stage(arg)
+            stage = _to_stage(arg)
             stage._stage_id = number
             for block in stage.blocks:
                 if block in self._block_map:
-                    raise check.refuse(f"block {block!r} is associated with more than one stage")
+                    raise check.value_error(
+                        f"block {block!r} is associated with more than one stage"
+                    )
                 self._block_map[block] = stage
 
     def backendOptions(self) -> dict[str, Any]:
-        """The strategy as entries of `Options.toDict()`."""
+        """Returns the strategy as entries of `Options.toDict()`."""
         return {"execution_mode": 0}
 
     def __eq__(self, other: object) -> bool:
-        """Whether another strategy gives all blocks the same places."""
+        """Returns whether another strategy places all blocks alike."""
         return type(self) is type(other) and repr(self) == repr(other)
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - stages can be put on other IPUs
@@ -177,29 +179,31 @@ class PipelinedExecution(_ExecutionStrategy):
 
 @check.guard
 class ShardedExecution(PipelinedExecution):
-    """One stage after the other works at each micro-batch: IPUs share memory out, not time."""
+    """A strategy in which the stages of a replica run one after the other on each micro-batch."""
 
     def backendOptions(self) -> dict[str, Any]:
-        """The strategy as entries of `Options.toDict()`."""
+        """Returns the strategy as entries of `Options.toDict()`."""
         return {"execution_mode": 1}
 
 
-def _as_stage(arg: Any) -> Stage:
+def _to_stage(arg: Any) -> Stage:
     if isinstance(arg, Stage):
         return arg
     if isinstance(arg, AutoStage):
-        raise check.refuse(
-            "an AutoStage stands beside other stages", "give it alone, or the stages"
+        raise check.value_error(
+            "an AutoStage is given together with stages", "give an AutoStage alone, or stages"
         )
-    names = [arg] if isinstance(arg, str) else check.iterable(arg, "a stage", "names of blocks")
+    names = (
+        [arg] if isinstance(arg, str) else check.require_iterable(arg, "a stage", "names of blocks")
+    )
     return Stage(*names)
 
 
 class _Phased(_ExecutionStrategy):
-    """What there is of phased execution: an error that says what to do instead."""
+    """A base class of the missing strategies of phased execution: raises an error."""
 
     def __init__(self, *args: Any):
-        raise check.refuse(
+        raise check.value_error(
             f"poptorch.{type(self).__name__}: phased execution is missing",
             "use poptorch.PipelinedExecution, or ShardedExecution: they compute the same",
         )
@@ -207,7 +211,7 @@ class _Phased(_ExecutionStrategy):
 
 @check.guard
 class Phase(_Phased):
-    """Stages that run at the same time in phased execution.
+    """The missing group of stages that run at the same time in phased execution.
 
     Raises:
       Error: always: phased execution is missing.
@@ -216,7 +220,7 @@ class Phase(_Phased):
 
 @check.guard
 class ParallelPhasedExecution(_Phased):
-    """Phases on two groups of IPUs in turn.
+    """The missing strategy of phases on two groups of IPUs in turn.
 
     Raises:
       Error: always: phased execution is missing.
@@ -225,7 +229,7 @@ class ParallelPhasedExecution(_Phased):
 
 @check.guard
 class SerialPhasedExecution(_Phased):
-    """Phases one after the other on one group of IPUs.
+    """The missing strategy of phases one after the other on one group of IPUs.
 
     Raises:
       Error: always: phased execution is missing.

@@ -1,4 +1,4 @@
-"""Tensors in nested structures: taken out in order, and put back; with the user's own types."""
+"""The nested structures of tensors: flattening, rebuilding, and parsers of the user's types."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ipujax.poptorch.checks import check
 
 @check.guard
 class ICustomArgParser(abc.ABC):
-    """How the tensors of a type of the user's are taken out of it, and put into a new one."""
+    """An interface that takes the tensors out of a user's type, and puts them into a new object."""
 
     @abc.abstractmethod
     def yieldTensors(self, struct: Any) -> Iterable[torch.Tensor]:
-        """The tensors of an object, always in the same order."""
+        """Yields the tensors of an object, always in the same order."""
 
     @abc.abstractmethod
     def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[Any]) -> Any:
-        """An object like the original one, with as many tensors as it has, from the iterator."""
+        """Returns an object like the original one, with tensors from the iterator."""
 
 
 _parsers: dict[type, ICustomArgParser] = {}
@@ -31,31 +31,31 @@ _parsers: dict[type, ICustomArgParser] = {}
 
 @check.guard
 def registerCustomArgParser(arg_data_type: type, arg_parser: ICustomArgParser | None) -> None:
-    """Has objects of a type, and of those derived from it, be taken as structures of tensors.
+    """Registers a parser for objects of a type, and of types derived from it.
 
     Args:
       arg_data_type: the type.
-      arg_parser: what takes it apart, instead of an earlier one; None for nothing any more.
+      arg_parser: the parser, which replaces an earlier one; None removes it.
 
     Raises:
-      Error: the one is no type, or the other no parser.
+      Error: arg_data_type is no type, or arg_parser no parser.
     """
-    check.instance(arg_data_type, type, "arg_data_type")
-    wanted = "a poptorch.ICustomArgParser"
-    check.instance(arg_parser, ICustomArgParser, "arg_parser", wanted, optional=True)
+    check.require_instance(arg_data_type, type, "arg_data_type")
+    expected = "a poptorch.ICustomArgParser"
+    check.require_instance(arg_parser, ICustomArgParser, "arg_parser", expected, optional=True)
     _parsers.pop(arg_data_type, None)
     if arg_parser is not None:
         _parsers[arg_data_type] = arg_parser
 
 
-def _parser_of(value: object) -> ICustomArgParser | None:
+def _find_parser(value: object) -> ICustomArgParser | None:
     kinds = type(value).__mro__ if _parsers else ()
     return next((_parsers[kind] for kind in kinds if kind in _parsers), None)
 
 
-def flatten(value: Any) -> list[torch.Tensor]:
-    """The tensors in a structure, in its order; whatever is neither tensor nor structure is not."""
-    parser = _parser_of(value)
+def flatten_tensors(value: Any) -> list[torch.Tensor]:
+    """Returns the tensors in a nested structure, in order, and skips other values."""
+    parser = _find_parser(value)
     if parser is not None:
         return list(parser.yieldTensors(value))
     if isinstance(value, torch.Tensor):
@@ -64,15 +64,15 @@ def flatten(value: Any) -> list[torch.Tensor]:
         value = value.values()
     elif not isinstance(value, (list, tuple)):
         return []
-    return [tensor for entry in value for tensor in flatten(entry)]
+    return [tensor for entry in value for tensor in flatten_tensors(entry)]
 
 
-def strangers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What is in a structure beside tensors and constants, with its place in it.
+def find_unsupported_values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields the values in a structure that are neither tensors nor constants, with their paths.
 
     Constants are `None`, numbers, texts, dtypes, devices and members of enumerations.
     """
-    if _parser_of(value) is not None or isinstance(value, _LEAVES):
+    if _find_parser(value) is not None or isinstance(value, _LEAVES):
         return
     if isinstance(value, dict):
         entries: Iterable[tuple[Any, Any]] = cast(dict[Any, Any], value).items()
@@ -82,7 +82,7 @@ def strangers(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, value
         return
     for key, entry in entries:
-        yield from strangers(entry, f"{path}[{key!r}]")
+        yield from find_unsupported_values(entry, f"{path}[{key!r}]")
 
 
 _LEAVES = (
@@ -91,22 +91,24 @@ _LEAVES = (
 )  # fmt: skip
 
 
-def rebuild(structure: Any, tensors: Iterable[Any]) -> Any:
-    """A structure like another, with other values in the places of its tensors."""
-    return _rebuild(structure, iter(tensors))
+def rebuild_structure(structure: Any, tensors: Iterable[Any]) -> Any:
+    """Returns a copy of a structure with other values in place of its tensors."""
+    return _rebuild_from_iterator(structure, iter(tensors))
 
 
-def _rebuild(structure: Any, tensors: Iterator[Any]) -> Any:
-    parser = _parser_of(structure)
+def _rebuild_from_iterator(structure: Any, tensors: Iterator[Any]) -> Any:
+    parser = _find_parser(structure)
     if parser is not None:
         return parser.reconstruct(structure, tensors)
     if isinstance(structure, torch.Tensor):
         return next(tensors)
     if isinstance(structure, dict):
         entries = cast(dict[Any, Any], structure).items()
-        return type(structure)({key: _rebuild(entry, tensors) for key, entry in entries})
+        return type(structure)(
+            {key: _rebuild_from_iterator(entry, tensors) for key, entry in entries}
+        )
     if isinstance(structure, (list, tuple)):
-        entries = [_rebuild(entry, tensors) for entry in structure]
+        entries = [_rebuild_from_iterator(entry, tensors) for entry in structure]
         is_named = hasattr(structure, "_fields")
         return type(structure)(*entries) if is_named else type(structure)(entries)
     return structure

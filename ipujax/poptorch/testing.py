@@ -1,4 +1,4 @@
-"""Helpers for tests of models."""
+"""The helpers for tests of models."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ipujax.poptorch.checks import check
 
 
 def allclose(ref: Any, other: Any) -> bool:
-    """Whether two tensors, or lists or tuples of them, have the same form and nearly equal values.
+    """Returns whether tensors, or lists or tuples of them, have equal shapes and close values.
 
     Raises:
-      PopTorchTypeError: (a `TypeError`) the first one is nothing of this.
+      PopTorchTypeError: (a `TypeError`) `ref` is neither a tensor, a list nor a tuple.
     """
     if isinstance(ref, torch.Tensor):
         return isinstance(other, torch.Tensor) and torch.allclose(other, ref)
-    check.instance(ref, list | tuple, "ref", "a tensor, a list or a tuple")
+    check.require_instance(ref, list | tuple, "ref", "a tensor, a list or a tuple")
     if not isinstance(other, type(ref)) or len(ref) != len(other):
         return False
-    return all(allclose(one, two) for one, two in zip(ref, other, strict=True))
+    return all(allclose(reference, value) for reference, value in zip(ref, other, strict=True))

@@ -1,4 +1,4 @@
-"""`torch.ops.poptorch`: where the original's own operators were, of which programs call some."""
+"""The functions of `torch.ops.poptorch`, the original's own operators, that programs call."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from ipujax.poptorch.name_scope import pop_name_scope, push_name_scope
 _DTYPES = {"FLOAT": torch.float32, "FLOAT16": torch.float16}
 
 
-def _cast(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
+def _cast_to_named_dtype(tensor: torch.Tensor, dtype: str) -> torch.Tensor:
     if dtype not in _DTYPES:
-        raise check.other_than("FLOAT or FLOAT16", dtype, "the target of internal_cast")
+        raise check.wrong_type_error("FLOAT or FLOAT16", dtype, "the target of internal_cast")
     return internal_cast(tensor, _DTYPES[dtype])
 
 
-def fill_namespace() -> None:
-    """Gives the namespace these functions; they consist of PyTorch's operators."""
+def fill_torch_namespace() -> None:
+    """Adds the functions to the namespace `torch.ops.poptorch`."""
     vars(torch.ops.poptorch).update(
-        internal_cast=_cast, push_name_scope=push_name_scope, pop_name_scope=pop_name_scope
+        internal_cast=_cast_to_named_dtype,
+        push_name_scope=push_name_scope,
+        pop_name_scope=pop_name_scope,
     )

@@ -1,6 +1,6 @@
-"""What the machine model says of a program: `executable.report()`, and `load` for one in a file.
+"""Reports: a program's cost by the machine model, `executable.report()`, and `load` from a file.
 
-How reports are made, and what they look like: `make` first, then one module per part.
+The modules make reports and present them: read `make` first, then one module per part.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Reports that are written while programs compile, as `autoReport` of the engine's options asks.
+"""Writes reports while programs compile, as `autoReport` of the engine's options asks.
 
-Every program that compiles gets a folder of its own, named by date, time, process and program; the
+Every compiled program gets a folder of its own, named by date, time, process and program; the
 marker of `host.files` in it says that all of its files were written.
 Wrong options are errors; a report that cannot be made or written is a warning, because a run must
-not end for what was only meant to watch it.
+not end because of something that only observes it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NEEDLESS = {
 }
 _KNOWN = (_ALL, _DIRECTORY, *_FILES, *_NEEDLESS)
 
-_LONG_SECONDS = 3.0  # after which whoever waits is told for what
+_LONG_SECONDS = 3.0  # after which a log line says what the run waits for
 _TRACE_STEPS = 200_000  # more than a screen can show; some seconds to write, a few MB
 _NAME_BYTES = 80  # of a program in the name of a folder; names may have 255
 
@@ -62,49 +62,57 @@ _written: set[tuple[AutoReport, str, str]] = set()
 
 @dc.dataclass(frozen=True)
 class AutoReport:
-    """What is to be written, and where.
+    """The files of a report to write, and the directory for them.
 
     Attributes:
-      directory: in which every program gets a folder.
-      files: names in that folder; none if nothing is asked for.
+      directory: the directory in which every program gets a folder.
+      files: the names of the files in that folder; empty if no report is asked for.
     """
 
     directory: Path
     files: frozenset[str]
 
 
-def asked_for(options: EngineOptions) -> AutoReport:
-    """What the engine's options ask for.
+def parse_auto_report_options(options: EngineOptions) -> AutoReport:
+    """Parses the engine's options that ask for reports.
 
     Raises:
       ConfigError: (a `ValueError`) an unknown option that begins with `autoReport`, or a value
         that an option does not take.
     """
-    for name in options.names:
+    for name in options.option_names:
         if name.lower().startswith(_PREFIX.lower()) and name not in _KNOWN:
-            raise ConfigError(f"{options.where(name)} is unknown; {_hint(name)}")
-    everything = options.is_true(_ALL, default=False)
-    chosen = (name for name in _FILES if options.is_true(name, default=everything))
-    files = frozenset(file for name in chosen for file in _FILES[name])
-    for name, why in _NEEDLESS.items():
-        if name in options.names:
-            _warn(f"{options.where(name)} changes nothing: {why}")
-    directory = options.get(_DIRECTORY, "")
+            raise ConfigError(f"{options.locate_option(name)} is unknown; {_suggest_option(name)}")
+    default = options.is_true(_ALL, default=False)
+    options_in_force = (name for name in _FILES if options.is_true(name, default=default))
+    files = frozenset(file for name in options_in_force for file in _FILES[name])
+    for name, reason in _NEEDLESS.items():
+        if name in options.option_names:
+            _warn_once(f"{options.locate_option(name)} changes nothing: {reason}")
+    directory = options.get_option(_DIRECTORY, "")
     if not isinstance(directory, str) or "\0" in directory:
-        raise ConfigError(f"{options.where(_DIRECTORY)} is {directory!r}, but must be a path")
+        raise ConfigError(
+            f"{options.locate_option(_DIRECTORY)} is {directory!r}, but must be a path"
+        )
     if directory and not files:
-        _warn(f'{options.where(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "true"')
+        _warn_once(
+            f'{options.locate_option(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "true"'
+        )
     return AutoReport(Path(directory).expanduser().absolute(), files)
 
 
-def _hint(name: str) -> str:
-    shorts = {known.removeprefix(_PREFIX).lower(): known for known in _KNOWN}
-    close = difflib.get_close_matches(name[len(_PREFIX) :].lower(), shorts, n=1)
-    return f"did you mean {shorts[close[0]]!r}?" if close else f"there are {', '.join(_KNOWN)}"
+def _suggest_option(name: str) -> str:
+    option_of_short_name = {option.removeprefix(_PREFIX).lower(): option for option in _KNOWN}
+    matches = difflib.get_close_matches(name[len(_PREFIX) :].lower(), option_of_short_name, n=1)
+    return (
+        f"did you mean {option_of_short_name[matches[0]]!r}?"
+        if matches
+        else f"there are {', '.join(_KNOWN)}"
+    )
 
 
 class Reportable(Protocol):
-    """A program that reports can be made of."""
+    """A program that can be modelled for reports."""
 
     @property
     def program(self) -> ir.Program:
@@ -112,82 +120,82 @@ class Reportable(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """A text that tells it from all other programs."""
+        """Returns a text that tells the program from all others."""
         ...
 
     def report(self) -> Report:
-        """What it would cost."""
+        """Models the cost of the program."""
         ...
 
     def as_text(self, *, origins: bool = False) -> str:
-        """The Program, one step per line."""
+        """Returns the Program as text, one step per line."""
         ...
 
 
-def write(lowered: Reportable, options: EngineOptions) -> None:
-    """Writes what the options ask for about a program that is going to be compiled, once.
+def write_auto_report(lowered: Reportable, options: EngineOptions) -> None:
+    """Writes the report files that the options ask for, once for each program.
 
-    A directory that cannot be made, or written to, is a warning: the run can do without.
+    A directory that cannot be made, or written to, is a warning, and the run goes on.
 
     Raises:
       ConfigError: (a `ValueError`) wrong options.
     """
-    wanted = asked_for(options)
-    if not wanted.files:
+    auto_report = parse_auto_report_options(options)
+    if not auto_report.files:
         return
     try:
-        wanted.directory.mkdir(parents=True, exist_ok=True)
+        auto_report.directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
-        _warn(
-            f"{options.where(_DIRECTORY)}: the directory {str(wanted.directory)!r} cannot be made, "
+        _warn_once(
+            f"{options.locate_option(_DIRECTORY)}: the directory {str(auto_report.directory)!r} cannot be made, "
             f"and the run goes on without reports: {problem.strerror}; name another one"
         )
         return
     name = lowered.program.name
-    key = (wanted, name, lowered.fingerprint())
+    key = (auto_report, name, lowered.fingerprint())
     with _lock:
         if key in _written:
             return
-        _written.add(key)  # before it is: several threads may compile one program
-    with events.span("report", name), _told_if_long(name):
-        if not _write(lowered, wanted):
+        _written.add(key)  # already now, as several threads may compile one program
+    with events.span("report", name), _log_if_slow(name):
+        if not _write_report_files(lowered, auto_report):
             _written.discard(key)
 
 
-def _write(lowered: Reportable, wanted: AutoReport) -> bool:
-    """Writes what can be written; for the rest there is a warning, as the run can do without.
+def _write_report_files(lowered: Reportable, auto_report: AutoReport) -> bool:
+    """Writes the files of a report; those that fail are warnings, as the run goes on.
 
     Returns:
-      Whether all of it was written.
+      Whether all files were written.
     """
-    name, begin = lowered.program.name, time.perf_counter()
-    with _warned_of_failure(name, "report"):
+    name, start_time = lowered.program.name, time.perf_counter()
+    with _log_failure(name, "report"):
         report = lowered.report()
-        folder = _new_folder(wanted.directory, name)
-        for file in sorted(wanted.files):
-            with _warned_of_failure(name, file):
-                _write_file(lowered, report, folder / file)
+        folder = _create_report_folder(auto_report.directory, name)
+        for file in sorted(auto_report.files):
+            with _log_failure(name, file):
+                _write_report_file(lowered, report, folder / file)
         written = {path.name for path in folder.iterdir()}
-        if written >= wanted.files:
+        if written >= auto_report.files:
             files.mark_complete(folder)
         if written:
-            seconds = time.perf_counter() - begin
+            seconds = time.perf_counter() - start_time
             log.get_logger().info("`%s`: report written to %s (%.1f s)", name, folder, seconds)
-        return written >= wanted.files
+        return written >= auto_report.files
     return False
 
 
 @contextlib.contextmanager
-def _warned_of_failure(name: str, what: str) -> Generator[None]:
-    """Logs whatever the block raises, instead of raising it."""
+def _log_failure(name: str, file: str) -> Generator[None]:
+    """Logs whatever the block raises as a warning, instead of raising it."""
     try:
         yield
     except Exception as problem:
         reason = f"{type(problem).__name__}: {problem}"
-        log.get_logger().warning("`%s`: no %s, the run goes on: %s", name, what, reason)
+        log.get_logger().warning("`%s`: no %s, the run goes on: %s", name, file, reason)
 
 
-def _write_file(lowered: Reportable, report: Report, path: Path) -> None:
+def _write_report_file(lowered: Reportable, report: Report, path: Path) -> None:
     match path.name:
         case "report.html":
             report.to_html(path)
@@ -201,13 +209,15 @@ def _write_file(lowered: Reportable, report: Report, path: Path) -> None:
             report.to_perfetto(path, limit=_TRACE_STEPS)
 
 
-def _new_folder(directory: Path, program: str) -> Path:
-    """A folder that nobody else has, whichever programs and processes write at the same time."""
-    now = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S")
-    plain = re.sub(r"[^\w.-]+", "_", program).strip("_.").encode()[:_NAME_BYTES]
-    name = plain.decode(errors="ignore") or "program"
-    first = f"{now}__{os.getpid()}__{name}"
-    names = itertools.chain([first], (f"{first}__{number}" for number in itertools.count(2)))
+def _create_report_folder(directory: Path, program: str) -> Path:
+    """Creates a folder of a new name, whichever programs and processes write at the same time."""
+    timestamp = datetime.datetime.now().strftime("%Y-%m-%dT%H-%M-%S")
+    safe_name = re.sub(r"[^\w.-]+", "_", program).strip("_.").encode()[:_NAME_BYTES]
+    name = safe_name.decode(errors="ignore") or "program"
+    base_name = f"{timestamp}__{os.getpid()}__{name}"
+    names = itertools.chain(
+        [base_name], (f"{base_name}__{number}" for number in itertools.count(2))
+    )
     while True:
         folder = directory / next(names)
         with contextlib.suppress(FileExistsError):
@@ -216,8 +226,8 @@ def _new_folder(directory: Path, program: str) -> Path:
 
 
 @contextlib.contextmanager
-def _told_if_long(name: str) -> Generator[None]:
-    """Logs that a report is being made, if that takes long."""
+def _log_if_slow(name: str) -> Generator[None]:
+    """Logs that a report is being made, if the block takes long."""
     text = "`%s`: its report is being made; large programs take a while"
     timer = threading.Timer(_LONG_SECONDS, log.get_logger().info, (text, name))
     timer.daemon = True
@@ -229,6 +239,6 @@ def _told_if_long(name: str) -> Generator[None]:
 
 
 @functools.cache
-def _warn(text: str) -> None:
+def _warn_once(text: str) -> None:
     """Logs a warning, once in a process."""
     log.get_logger().warning(text)

@@ -1,4 +1,4 @@
-"""The checks of what reports are asked for."""
+"""The checks of the arguments of reports, and the errors that they raise."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ReportError, ReportTypeError

@@ -1,4 +1,4 @@
-"""From a Program and the configuration of its device to a `Report`."""
+"""Makes a `Report` from a program and the configuration of its device."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import cast
 
 from ipujax.errors import ConfigError
 from ipujax.report.advice.change import Source
-from ipujax.report.advice.costs import costs
+from ipujax.report.advice.costs import rank_costs
 from ipujax.report.advice.facts import Facts
-from ipujax.report.advice.index import Index
-from ipujax.report.advice.memory import advice
-from ipujax.report.excerpts import excerpts
+from ipujax.report.advice.index import ProgramIndex
+from ipujax.report.advice.memory import advise_on_memory
+from ipujax.report.excerpts import collect_excerpts
 from ipujax.report.report import Report
 from ipujax.system.config_enums import MergeRemoteBuffersBehaviour, SchedulingAlgorithm
-from ipujax.system.config_schema import assigned_names
-from ipujax.system.flags import poplar_flags
+from ipujax.system.config_schema import list_assigned_names
+from ipujax.system.flags import read_poplar_flags
 from ipujax.system.options import SystemOptions
-from ipujax.system.poplar_options import planner_options, ring_method
+from ipujax.system.poplar_options import check_planner_options, check_ring_method
 from ipujax.targets import Target, named, target_of
 from lowering import ir, machine
 
 
-def chip_of(config: SystemOptions, target: str | Target | None) -> Target:
-    """The chip that was asked for: a description, a name, or None for the configuration's.
+def choose_chip(config: SystemOptions, target: str | Target | None) -> Target:
+    """Returns the chip that was asked for: a description, a name, or None for the configuration's.
 
-    The configuration's is `ipu_model.version`; where only `device_connection.version` was
-    assigned, the chip to compile for, it is that one.
+    The configuration's chip is `ipu_model.version`, or `device_connection.version`, the chip to
+    compile for, if only that was assigned.
 
     Raises:
       TargetError: (a `ValueError`) a target that does not exist.
@@ -36,7 +36,7 @@ def chip_of(config: SystemOptions, target: str | Target | None) -> Target:
         return target_of(target)
     model, connection = config.ipu_model, config.device_connection
     version = model.version
-    if connection.version and "version" not in assigned_names(model):
+    if connection.version and "version" not in list_assigned_names(model):
         version = connection.version
     chip = named(version)
     return dc.replace(chip, tiles_per_ipu=model.tiles_per_ipu) if model.tiles_per_ipu else chip
@@ -49,43 +49,45 @@ def make_report(
     arguments: Mapping[int, str],
     ladder: tuple[int, ...] = (),
     names: Mapping[int, str] | None = None,
-    results: Sequence[str] = (),
+    result_names: Sequence[str] = (),
     source: Source | None = None,
     donated: Sequence[int] = (),
 ) -> Report:
     """Models one call of a program.
 
     Args:
-      program: for all IPUs of a device.
-      config: in force for the device.
+      program: the program for all IPUs of a device.
+      config: the configuration in force for the device.
       target: the chip.
-      arguments: their places in a call, by their values in the program.
-      ladder: the places of the device's IPUs on the ladder of links; (): as they are numbered.
-      names: what the user's function calls the arguments; as in `arguments` by default.
-      results: what the user calls them.
-      source: what the program was lowered from, if advice is to be modelled.
-      donated: positions of the arguments that the caller gives away.
+      arguments: paths of the arguments of a call, by their values in the program.
+      ladder: the positions of the device's IPUs on the ladder of links; (): as they are numbered.
+      names: the arguments' names in the user's function; as in `arguments` by default.
+      result_names: the user's names of the results.
+      source: the function and options that it was lowered from, to model advice.
+      donated: positions of the donated arguments.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
         than there are tiles.
     """
-    index = Index(program)
-    options = dc.replace(_options(config, target), ladder=ladder, donated=tuple(donated))
-    profile = machine.model(program, options, arguments if names is None else names, results)
+    index = ProgramIndex(program)
+    options = dc.replace(
+        _model_options_of_config(config, target), ladder=ladder, donated=tuple(donated)
+    )
+    profile = machine.model(program, options, arguments if names is None else names, result_names)
     facts = Facts(index, profile, options)
-    helps = () if profile.memory.fits else advice(facts, source)
+    memory_advice = () if profile.memory.fits else advise_on_memory(facts, source)
     return Report(
         profile=profile,
-        elements=index.elements * program.replicas,
-        advice=helps,
+        elements=index.elements_per_call * program.replicas,
+        advice=memory_advice,
         arguments=arguments,
-        costs=costs(facts),
-        sources=excerpts(one.call_path for one in profile.operations),
+        costs=rank_costs(facts),
+        sources=collect_excerpts(operation.call_path for operation in profile.operations),
     )
 
 
-def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
+def _model_options_of_config(config: SystemOptions, target: Target) -> machine.ModelOptions:
     io_tiles = config.io_tiles
     if io_tiles.num_io_tiles >= target.tiles_per_ipu:
         raise ConfigError(
@@ -93,17 +95,19 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
             f"{target.tiles_per_ipu} tiles; none would be left to compute"
         )
     optimizations = config.optimizations
-    remote = optimizations.merge_remote_buffers
-    blocks = machine.PlanOptions(
+    merge_remote_buffers = optimizations.merge_remote_buffers
+    block_options = machine.PlanOptions(
         cholesky_block=optimizations.cholesky_block_size or None,
         triangular_block=optimizations.triangular_solve_expander_block_size or None,
     )
     return machine.ModelOptions(
         target=target,
         plans=machine.plan_options(
-            planner_options(config.matmuls.poplar_options, "matmuls.poplar_options"),
-            planner_options(config.convolutions.poplar_options, "convolutions.poplar_options"),
-            blocks,
+            check_planner_options(config.matmuls.poplar_options, "matmuls.poplar_options"),
+            check_planner_options(
+                config.convolutions.poplar_options, "convolutions.poplar_options"
+            ),
+            block_options,
         ),
         compiles_code=config.ipu_model.compile_ipu_code,
         outlines=optimizations.enable_graph_outlining,
@@ -116,8 +120,8 @@ def _options(config: SystemOptions, target: Target) -> machine.ModelOptions:
         merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
         merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
         tables_are_remote=config.experimental.enable_remote_buffer_embedding,
-        merges_remote=remote is not MergeRemoteBuffersBehaviour.NO_MERGING,
-        ring_method=cast(machine.Method, ring_method(config.gcl_poplar_options)),
+        merges_remote=merge_remote_buffers is not MergeRemoteBuffersBehaviour.NO_MERGING,
+        ring_method=cast(machine.Method, check_ring_method(config.gcl_poplar_options)),
         merges_infeeds=optimizations.merge_infeed_io_copies,
-        synthetic=poplar_flags().made_up,
+        synthetic=read_poplar_flags().synthetic_category_names,
     )

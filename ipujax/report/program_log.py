@@ -1,4 +1,4 @@
-"""What a program is, in the log and in files of tile mappings, for whoever asks by environment."""
+"""Writes programs to the log and tile mappings to files, where the environment asks for them."""
 
 from __future__ import annotations
 
@@ -11,44 +11,48 @@ from typing import Any
 
 from ipujax.host import files
 from ipujax.report.auto_report import Reportable
-from ipujax.system.flags import poplar_flags
+from ipujax.system.flags import read_poplar_flags
 from ipujax.system.log import TRACE, get_logger, get_plan_logger
 from lowering import machine
 
 _UNSAFE = re.compile(r"[^\w.-]+")  # in names of files
 
 
-def log(program: Reportable) -> None:
-    """Logs a program, on the levels where that is asked for.
+def log_program(program: Reportable) -> None:
+    """Logs a program, on the levels that are enabled.
 
     DEBUG has the Program and TRACE the tiles of each value. INFO of PopLibs' own logger
-    (`POPLIBS_LOG_LEVEL`, OFF by default) has what each operation is planned to take.
+    (`POPLIBS_LOG_LEVEL`, OFF by default) has the planned tiles and cycles of each operation.
     """
-    name, logger, plans = program.program.name, get_logger(), get_plan_logger()
+    name, logger, plan_logger = program.program.name, get_logger(), get_plan_logger()
     if logger.isEnabledFor(logging.DEBUG):
         logger.debug("Program `%s`:\n%s", name, program.as_text())
-    if plans.isEnabledFor(logging.INFO):
+    if plan_logger.isEnabledFor(logging.INFO):
         for operation in program.report().operations:
-            plans.info("Plan of `%s`: %s", name, _planned(operation))
+            plan_logger.info("Plan of `%s`: %s", name, _describe_operation_plan(operation))
     if logger.isEnabledFor(TRACE):
-        for entry in _mapped(program):
+        for entry in _list_tile_mappings(program):
             logger.log(TRACE, "Tiles of `%s`: %s", name, json.dumps(entry))
 
 
 def write_tensor_map(program: Reportable) -> None:
     """Writes the tile mapping of a program into the folder that `--tensor_map_file_path` names.
 
-    Where the folder cannot be made or written to, a warning says so: the program can do without.
+    Where the folder cannot be made or written to, a warning says so, and the run goes on.
     """
-    folder = poplar_flags().tensor_map_file_path
+    folder = read_poplar_flags().tensor_map_file_path
     if not folder:
         return
     name = program.program.name
-    whole = {"program": name, "target": program.report().target.name, "values": [*_mapped(program)]}
+    tensor_map = {
+        "program": name,
+        "target": program.report().target.name,
+        "values": [*_list_tile_mappings(program)],
+    }
     path = Path(folder) / f"{_UNSAFE.sub('_', name)}.tensor_map.json"
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        files.write_text(path, json.dumps(whole) + "\n")
+        files.write_text(path, json.dumps(tensor_map) + "\n")
     except OSError as error:
         get_logger().warning(
             "--tensor_map_file_path=%s: no tile mapping of `%s`, and the run goes on: %s",
@@ -56,7 +60,7 @@ def write_tensor_map(program: Reportable) -> None:
         )
 
 
-def _planned(operation: machine.OperationTotal) -> str:
+def _describe_operation_plan(operation: machine.OperationTotal) -> str:
     line = f", {operation.origin}" if operation.origin else ""
     return (
         f"{operation.name} on IPU {operation.ipu}: {operation.tiles:,} tiles, "
@@ -64,14 +68,14 @@ def _planned(operation: machine.OperationTotal) -> str:
     )
 
 
-def _mapped(program: Reportable) -> Iterator[dict[str, Any]]:
-    """Each value on each IPU that has it: [tile, bytes] for the tiles with any."""
+def _list_tile_mappings(program: Reportable) -> Iterator[dict[str, Any]]:
+    """Yields each value on each IPU that has it, with [tile, bytes] for the tiles with any."""
     for (value, ipu), mapping in sorted(program.report().profile.mappings.items()):
-        held = enumerate(mapping.bytes_per_tile().tolist())
+        bytes_by_tile = enumerate(mapping.bytes_per_tile().tolist())
         yield {
             "value": f"%{value}",
             "ipu": ipu,
             "layout": mapping.layout,
             "elements": mapping.elements,
-            "tiles": [[tile, bytes_] for tile, bytes_ in held if bytes_],
+            "tiles": [[tile, bytes_] for tile, bytes_ in bytes_by_tile if bytes_],
         }

@@ -1,11 +1,11 @@
-"""What the machine model says of a program: `executable.report()`.
+"""The report of a program: its cycles and memory by the machine model.
 
     report = ipu.compile(step).lower(*args).report()
     print(report)                     # a page of text
     report.cycles, report.memory.fits
     report.to_html("report.html")     # to look at, in any browser
     report.to_json("report.json")     # schema 2, see docs/report_format.md
-    report.to_perfetto("steps.json")  # what each IPU does when, for ui.perfetto.dev
+    report.to_perfetto("steps.json")  # the steps of each IPU, for ui.perfetto.dev
     ipu.report.load("report.json")    # the report again
 
 A report is about one call, modelled and not measured: nothing runs, nothing is compiled by XLA.
@@ -30,30 +30,30 @@ from ipujax.report.advice.findings import Cost as Cost
 from ipujax.report.checks import check
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation import file, html, perfetto
-from ipujax.report.presentation.document import read, report_dict
-from ipujax.report.presentation.text import page, summary
-from lowering import lists, machine, trace
+from ipujax.report.presentation.document import read_report_document, report_dict
+from ipujax.report.presentation.text import render_text_page, summarize_report
+from lowering import list_in_dir, machine, trace
 
 KINDS = trace.KINDS
-"""What a step can be."""
+"""The kinds of steps."""
 
 
 @check.guard
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report:
-    """Cycles and memory of one call of a program on one kind of IPU.
+    """The cycles and memory of one call of a program on one kind of IPU.
 
     Attributes:
-      profile: what the machine model gave; the properties here read it.
-      elements: of the infeed that gives most, taken by one call over all replicas; for a program
+      profile: the machine model's profile of the program; the properties here read it.
+      elements: elements of the largest infeed that one call takes over all replicas; for a program
         without infeeds, the micro-batches of its pipelines; 0 without either.
-      advice: what would help a program that does not fit, what is enough first, then the largest
-        effect; () if it does.
+      advice: changes for a program that does not fit: sufficient ones first, then by effect; () if
+        it fits.
       arguments: paths such as `args[0]['w']`, by their values in the program.
-      costs: what takes most of the time and what would help, the largest first.
-      host: what the host did in a real run; None if nothing ran.
-      label: what you call this run, beside others; "" for none.
+      costs: the largest costs in time with their remedies, the largest first.
+      host: the host's spans in a real run; None if nothing ran.
+      label: a name for this run, beside others; "" for none.
       sources: the text of the user's lines that call paths name.
     """
 
@@ -68,7 +68,7 @@ class Report:
 
     @property
     def name(self) -> str:
-        """The program's."""
+        """The name of the program."""
         return self.profile.name
 
     @property
@@ -83,7 +83,7 @@ class Report:
 
     @property
     def replication_factor(self) -> int:
-        """How many replicas run side by side."""
+        """The number of replicas that run side by side."""
         return self.profile.replication_factor
 
     @property
@@ -93,12 +93,12 @@ class Report:
 
     @property
     def cycles(self) -> int:
-        """Tile cycles of one call, from its first step to the end of its last."""
+        """The tile cycles of one call, from its first step to the end of its last."""
         return self.profile.cycles
 
     @property
     def seconds(self) -> float:
-        """How long one call takes: `cycles / target.clock_hz`."""
+        """The time of one call: `cycles / target.clock_hz`."""
         return self.profile.seconds
 
     @property
@@ -117,7 +117,7 @@ class Report:
 
     @property
     def liveness(self) -> Sequence[machine.Liveness]:
-        """For each IPU: which tensors are alive at which step, and how much that is."""
+        """The tensors that are alive at each step, and their bytes, for each IPU."""
         return self.profile.liveness
 
     @property
@@ -127,22 +127,22 @@ class Report:
 
     @property
     def steps(self) -> machine.Steps:
-        """What each IPU does when: a lazy sequence; `steps.columns()` gives arrays."""
+        """The steps of each IPU in time: a lazy sequence; `steps.columns()` gives arrays."""
         return self.profile.steps
 
     @property
     def busy_cycles(self) -> Mapping[str, np.ndarray]:
-        """By kind of step, int64 [ipus]: in how many cycles of a call each IPU does that.
+        """The cycles of a call that each IPU spends, by kind of step: int64 [ipus].
 
         Where input and output have tiles of their own, kinds overlap; what is left of `cycles` is
         waiting.
         """
-        busy = trace.busy(self.steps.trace, self.num_ipus)
+        busy = trace.count_busy_cycles(self.steps.trace, self.num_ipus)
         return {kind: busy[:, i] for i, kind in enumerate(KINDS)}
 
     @property
     def breakdown(self) -> Mapping[str, np.ndarray] | None:
-        """What the cycles of a call go to, int64 [ipus] by cause; None in earlier reports.
+        """The cycles of a call by cause, int64 [ipus] each; None in earlier reports.
 
         Causes are "work", "exchange", "copies", "update", "host", "imbalance" and "bubble"; those
         of an IPU add up to `cycles`. docs/reports.md says what each means.
@@ -151,17 +151,17 @@ class Report:
 
     @property
     def operations(self) -> Sequence[machine.OperationTotal]:
-        """Where the cycles go, most expensive first, with the user's lines."""
+        """The operations with their cycles and source lines, most expensive first."""
         return self.profile.operations
 
     @property
     def pipeline(self) -> machine.PipelineProfile | None:
-        """How the program's first pipeline fills its IPUs; None if it has none."""
+        """The profile of the program's first pipeline; None if it has none."""
         return self.profile.pipeline
 
     @property
     def graph(self) -> machine.Graph | None:
-        """How many compute sets and vertices there are; None in reports of earlier versions."""
+        """The numbers of compute sets and vertices; None in reports of earlier versions."""
         return self.profile.graph
 
     @property
@@ -171,11 +171,11 @@ class Report:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What had to be assumed, such as trip counts that only values tell."""
+        """The assumptions that the model made, such as on trip counts that depend on values."""
         return self.profile.assumptions
 
     def to_dict(self) -> dict[str, Any]:
-        """The report in plain Python: dicts, lists, numbers and texts.
+        """Returns the report in plain Python: dicts, lists, numbers and texts.
 
         `docs/report_format.md` describes it, `docs/report.schema.json` does so for machines.
         """
@@ -183,12 +183,12 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Report:
-        """The report that `to_dict` gave.
+        """Returns the report that `to_dict` described.
 
         Raises:
           ReportError: (a `ValueError`) no report, one of another schema, or one that is broken.
         """
-        return cls(**read(data, "this dict"))
+        return cls(**read_report_document(data, "this dict"))
 
     def to_json(self, path: str | Path) -> None:
         """Writes `to_dict` to a file, in UTF-8; compressed if its name ends in `.gz`.
@@ -197,7 +197,7 @@ class Report:
           OSError: a file that cannot be written.
         """
         text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
-        with file.writing(path) as out:
+        with file.open_report_for_writing(path) as out:
             out.write(text + "\n")
 
     def to_html(self, path: str | Path) -> None:
@@ -206,38 +206,38 @@ class Report:
         Raises:
           OSError: a file that cannot be written.
         """
-        files.write_text(path, html.page([self.to_dict()]))
+        files.write_text(path, html.render_html_page([self.to_dict()]))
 
     def to_perfetto(self, path: str | Path, limit: int | None = 2_000_000) -> None:
-        """Writes what each IPU does when as Chrome's trace events, for ui.perfetto.dev.
+        """Writes the steps of each IPU as Chrome's trace events, for ui.perfetto.dev.
 
         Args:
           path: compressed if its name ends in `.gz`.
-          limit: how many steps to write at most, those that start first; None for all. How many are
-            left out, `otherData` says.
+          limit: how many steps to write at most, those that start first; None for all.
+            `otherData` says how many are left out.
 
         Raises:
           OSError: a file that cannot be written.
           ReportError: (a `ValueError`) a limit that is no positive number.
         """
-        with file.writing(path) as out:
-            perfetto.write(self, out, limit)
+        with file.open_report_for_writing(path) as out:
+            perfetto.write_trace_events(self, out, limit)
 
     def _repr_html_(self) -> str:
-        """The page, for notebooks."""
-        return html.inline([self.to_dict()])
+        """Returns the page, for notebooks."""
+        return html.render_html_frame([self.to_dict()])
 
     def __str__(self) -> str:
-        """A page of text for a terminal."""
-        return page(self)
+        """Returns a page of text for a terminal."""
+        return render_text_page(self)
 
     def __repr__(self) -> str:
-        return f"<Report of {summary(self)}>"
+        return f"<Report of {summarize_report(self)}>"
 
 
 @check.guard
 def load(path: str | Path) -> Report:
-    """The report that `to_json` wrote to a file.
+    """Returns the report that `to_json` wrote to a file.
 
     Raises:
       ReportFileError: (a `FileNotFoundError` and `ReportError`) a file that is not there.
@@ -245,9 +245,9 @@ def load(path: str | Path) -> Report:
       ReportError: (a `ValueError`) no report, one of another schema, or one that is broken; the
         error names the file and the place in it.
     """
-    return load_within(path, LARGE)
+    return load_bounded_report(path, LARGE)
 
 
-def load_within(path: str | Path, bounds: Bounds) -> Report:
-    """The report of a file that may hold so much JSON and no more; raises as `load`."""
-    return Report(**read(file.read_json(path, bounds), str(path)))
+def load_bounded_report(path: str | Path, bounds: Bounds) -> Report:
+    """Returns the report of a file, within bounds on its JSON; raises as `load`."""
+    return Report(**read_report_document(file.read_report_json(path, bounds), str(path)))

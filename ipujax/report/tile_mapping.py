@@ -1,4 +1,4 @@
-"""`ipu.tile_mapping`: how a value is spread over tiles."""
+"""The implementation of `ipu.tile_mapping`: how a value is mapped to tiles."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _SHOWN = 8
 @check.guard
 @dc.dataclass(frozen=True, kw_only=True, repr=False)
 class TileMapping:
-    """Where the elements of one value lie on the tiles of one IPU.
+    """The mapping of one value's elements to the tiles of one IPU.
 
-    A linear layout says which elements each tile holds. For one that a plan asks for, only how many
-    bytes each tile holds is meant: the model knows no order within it.
+    A linear layout says which elements each tile holds. A layout that a plan asks for only says how
+    many bytes each tile holds: the model knows no order within it.
 
     Attributes:
       value: its number in the program, as in `as_text()`.
       name: shape and dtype, as `float32[16,16]`.
-      ipu: of a replica.
-      pieces: what the machine model knows.
+      ipu: an IPU of a replica.
+      pieces: the mapping in the machine model.
     """
 
     value: int
@@ -39,29 +39,29 @@ class TileMapping:
 
     @property
     def layout(self) -> str:
-        """In which order elements are taken.
+        """The order in which elements are taken.
 
         "linear" is the tensor's own order; other names are the kind of operation, the operand and
-        the plan that wants the tensor so. Equal names are equal orders.
+        the plan that asks for that order. Equal names are equal orders.
         """
         return self.pieces.layout
 
     @property
     def intervals(self) -> list[list[tuple[int, int]]]:
-        """For each tile, the elements `start` to (and without) `stop` that it holds.
+        """The elements `start` to (and without) `stop` that each tile holds.
 
         For "linear", elements are counted as in `x.ravel()`. For other layouts only their number
-        on each tile is meant.
+        on each tile means anything.
         """
-        held: list[list[tuple[int, int]]] = [[] for _ in range(self.pieces.tiles)]
+        intervals_of_tile: list[list[tuple[int, int]]] = [[] for _ in range(self.pieces.tiles)]
         for piece in self.pieces.pieces():
             if piece.stop > piece.start:
-                held[piece.tile].append((piece.start, piece.stop))
-        return held
+                intervals_of_tile[piece.tile].append((piece.start, piece.stop))
+        return intervals_of_tile
 
     @property
     def bytes_per_tile(self) -> np.ndarray:
-        """int64 [tiles]."""
+        """The bytes on each tile, int64 [tiles]."""
         return self.pieces.bytes_per_tile()
 
     def __repr__(self) -> str:
@@ -72,17 +72,17 @@ class TileMapping:
         )
 
     def __str__(self) -> str:
-        """A line for each of the first tiles that hold something."""
-        held = [(tile, pieces) for tile, pieces in enumerate(self.intervals) if pieces]
+        """Returns a line for each of the first tiles that hold something."""
+        used_tiles = [(tile, pieces) for tile, pieces in enumerate(self.intervals) if pieces]
         lines = [repr(self)[1:-1]]
-        linear = self.layout == "linear"
-        if not linear:
+        is_linear = self.layout == "linear"
+        if not is_linear:
             lines.append("  laid out by a plan: how many bytes on each tile, not which elements")
-        for tile, pieces in held[:_SHOWN]:
-            parts = "".join(f"[{start}, {stop}), " for start, stop in pieces) if linear else ""
+        for tile, pieces in used_tiles[:_SHOWN]:
+            parts = "".join(f"[{start}, {stop}), " for start, stop in pieces) if is_linear else ""
             lines.append(f"  tile {tile}: {parts}{self.bytes_per_tile[tile]:,} bytes")
-        if len(held) > _SHOWN:
-            lines.append(f"  and {len(held) - _SHOWN:,} more tiles")
+        if len(used_tiles) > _SHOWN:
+            lines.append(f"  and {len(used_tiles) - _SHOWN:,} more tiles")
         return "\n".join(lines)
 
 
@@ -94,7 +94,7 @@ def tile_mapping(
     *,
     target: str | Target | None = None,
 ) -> TileMapping:
-    """How the machine model spreads a value over tiles: which elements, or how many bytes.
+    """Returns how the machine model maps a value to tiles: its elements, or how many bytes.
 
     Args:
       compiled: a program, `ipu.compile(f).lower(*args)`, compiled or not.
@@ -114,47 +114,51 @@ def tile_mapping(
             f"ipu.tile_mapping takes a program, not {lowered!r}",
             fix="pass ipu.compile(f).lower(*args), or what its compile() gives",
         )
-    number = _number(lowered, value)
+    number = _resolve_value_number(lowered, value)
     mappings = lowered.report(target).profile.mappings
-    there = sorted(place for known, place in mappings if known == number)
-    typed = "" if str(value) in (f"%{number}", str(number)) else f" ({value})"
-    chosen = _choose(f"%{number}{typed}", there, ipu)
+    ipus_with_value = sorted(
+        mapped_ipu for mapped_value, mapped_ipu in mappings if mapped_value == number
+    )
+    argument_text = "" if str(value) in (f"%{number}", str(number)) else f" ({value})"
+    chosen_ipu = _choose_ipu_of_value(f"%{number}{argument_text}", ipus_with_value, ipu)
     return TileMapping(
         value=number,
-        name=lowered.modelled.describe(ir.ValueId(number)),
-        ipu=chosen,
-        pieces=mappings[number, chosen],
+        name=lowered.modelled_program.describe_aval(ir.ValueId(number)),
+        ipu=chosen_ipu,
+        pieces=mappings[number, chosen_ipu],
     )
 
 
-def _choose(what: str, there: list[int], ipu: int | None) -> int:
-    listed = ", ".join(map(str, there))
-    if not there:
-        raise TileMappingError(f"value {what} is on no IPU: it stays on the host")
-    if ipu is None and len(there) > 1:
-        raise TileMappingError(f"value {what} is on IPUs {listed}", fix="say which, with ipu=")
-    if ipu is not None and ipu not in there:
-        raise TileMappingError(f"value {what} is on IPU {listed}, not on IPU {ipu!r}")
-    return there[0] if ipu is None else ipu
+def _choose_ipu_of_value(value_name: str, ipus_with_value: list[int], ipu: int | None) -> int:
+    ipus_text = ", ".join(map(str, ipus_with_value))
+    if not ipus_with_value:
+        raise TileMappingError(f"value {value_name} is on no IPU: it stays on the host")
+    if ipu is None and len(ipus_with_value) > 1:
+        raise TileMappingError(
+            f"value {value_name} is on IPUs {ipus_text}", fix="say which, with ipu="
+        )
+    if ipu is not None and ipu not in ipus_with_value:
+        raise TileMappingError(f"value {value_name} is on IPU {ipus_text}, not on IPU {ipu!r}")
+    return ipus_with_value[0] if ipu is None else ipu
 
 
-def _number(lowered: Lowered, value: int | str) -> int:
-    program, signature = lowered.modelled, lowered.signature
+def _resolve_value_number(lowered: Lowered, value: int | str) -> int:
+    program, signature = lowered.modelled_program, lowered.signature
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        named = dict(zip(signature.argument_names(), program.inputs, strict=False))
-        named.update(zip(signature.result_names(), program.outputs, strict=False))
-        quoted = value if value in named else value.replace('"', "'")
-        if quoted in named:
-            return named[quoted]
-        shown = ", ".join(list(named)[:_SHOWN]) + ", ..." * (len(named) > _SHOWN)
+        value_of_path = dict(zip(signature.argument_names(), program.inputs, strict=False))
+        value_of_path.update(zip(signature.result_names(), program.outputs, strict=False))
+        path = value if value in value_of_path else value.replace('"', "'")
+        if path in value_of_path:
+            return value_of_path[path]
+        examples = ", ".join(list(value_of_path)[:_SHOWN]) + ", ..." * (len(value_of_path) > _SHOWN)
         raise TileMappingError(
             f"`{program.name}` has no value {value!r}",
-            fix=f"use one of {shown}, or a number of lowered.as_text(), such as '%0'",
+            fix=f"use one of {examples}, or a number of lowered.as_text(), such as '%0'",
         )
     if isinstance(value, bool) or not isinstance(value, (int, str, np.integer)):
         raise TileMappingError(f"a value is a number or a text, not {value!r}")
     number = int(value[1:]) if isinstance(value, str) else int(value)
     if not 0 <= number < len(program.avals):
-        known = f"its values are %0 to %{len(program.avals) - 1}"
-        raise TileMappingError(f"`{program.name}` has no value %{number}; {known}")
+        valid_range = f"its values are %0 to %{len(program.avals) - 1}"
+        raise TileMappingError(f"`{program.name}` has no value %{number}; {valid_range}")
     return number

@@ -1,6 +1,6 @@
-"""The classes that a saved file may name, in a table that is made of what is imported already.
+"""The table of the classes that a saved executable may name, built from imported modules.
 
-A file gives names, and nothing is done with a name but to look it up here: no attribute is read,
+The names in a file are only looked up in this table: no attribute is read,
 no module imported. In the table are Python's plain types, enums, named tuples, and the classes that
 are registered with JAX as nodes of pytrees.
 """
@@ -35,7 +35,7 @@ _PLAIN: tuple[type, ...] = (
     collections.defaultdict,
     collections.deque,
 )
-_HOMES = (
+_CLASS_MODULES = (
     "optax",
     "ipujax.metrics",
     "ipujax.rnn_ops",
@@ -50,54 +50,54 @@ _HOMES = (
     "ipujax.operators.rnn.lstm",
     "ipujax.optimizers.gradient_accumulation_optimizer",
 )
-"""Modules of ours, and one that we stand on, whose classes programs have: always the same ones."""
+"""Modules of ipujax, and optax, whose classes programs often hold; they are imported if needed."""
 
 
-def name_class(kind: type, what: str) -> str:
-    """The name by which a file speaks of a class.
+def name_class(kind: type, holder: str) -> str:
+    """Returns the name by which a saved executable refers to a class.
 
     Args:
       kind: the class.
-      what: whose value holds it, for messages.
+      holder: what holds the class, for messages.
 
     Raises:
       ExecutableError: a class that a reader would not find.
     """
-    found: Any = sys.modules.get(kind.__module__)
+    resolved: Any = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
-        found = getattr(found, part, None)
-    if found is not kind:
+        resolved = getattr(resolved, part, None)
+    if resolved is not kind:
         raise ExecutableError(
-            f"{what} holds a {kind.__qualname__}, a class that no module has under that name, so "
+            f"{holder} holds a {kind.__qualname__}, a class that no module has under that name, so "
             "that another process would not find it",
             fix="define the class at the top of a module, not in a function",
         )
-    name = _name(kind)
-    if _table().get(name) is not kind:
-        look_again()
-    if _table().get(name) is not kind:
+    name = _class_file_name(kind)
+    if _class_table().get(name) is not kind:
+        clear_class_table()
+    if _class_table().get(name) is not kind:
         raise ExecutableError(
-            f"{what} holds the class {name}, which cannot be put into a file",
+            f"{holder} holds the class {name}, which cannot be put into a file",
             fix="hold plain types, enums, named tuples or registered pytree nodes only",
         )
     return name
 
 
 def find_class(name: object) -> type:
-    """The class that a file names; whatever the name is, no code runs.
+    """Finds the class that a file names, without running code of the file.
 
     Raises:
       ExecutableError: there is none of that name among those that a file may name.
     """
     if not isinstance(name, str):
         raise ExecutableError(f"{name!r:.200} is no name of a class")
-    found = _table().get(name)
-    if found is None:
-        for home in _HOMES:
-            importlib.import_module(home)
-        look_again()
-        found = _table().get(name)
-    if found is None:
+    named_class = _class_table().get(name)
+    if named_class is None:
+        for module_name in _CLASS_MODULES:
+            importlib.import_module(module_name)
+        clear_class_table()
+        named_class = _class_table().get(name)
+    if named_class is None:
         module, _, path = name.partition(":")
         raise ExecutableError(
             f"the program's arguments or results hold a {path:.200} of `{module:.200}`, which is "
@@ -105,43 +105,48 @@ def find_class(name: object) -> type:
             fix=f"import {module:.200} before loading the executable, in the version that it was "
             "saved with; only enums, named tuples and registered pytree nodes are looked for",
         )
-    return found
+    return named_class
 
 
-def look_again() -> None:
-    """Has the next look at the table find what has been imported or defined meanwhile."""
-    _table.cache_clear()
+def clear_class_table() -> None:
+    """Clears the table, so that classes imported or defined since then are found."""
+    _class_table.cache_clear()
 
 
 def is_node(kind: type) -> bool:
-    """Whether a class is registered with JAX as a node of pytrees."""
-    return kind in _nodes()
+    """Returns whether a class is registered with JAX as a pytree node."""
+    return kind in _pytree_node_classes()
 
 
 def is_named_tuple(kind: type) -> bool:
-    """Whether a class is a named tuple, which JAX takes for a node without registration."""
+    """Returns whether a class is a named tuple, which JAX treats as a node unregistered."""
     fields = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
     return isinstance(fields, tuple)
 
 
 @functools.cache
-def _table() -> Mapping[str, type]:
-    """All classes that may be named; where two have one name, the one that was defined last."""
-    _nodes.cache_clear()
-    several = (_subclasses(enum.Enum), filter(is_named_tuple, _subclasses(tuple)), _nodes(), _PLAIN)
-    return {_name(kind): kind for kinds in several for kind in kinds}
+def _class_table() -> Mapping[str, type]:
+    """Returns all classes that may be named; of two with one name, the one defined last."""
+    _pytree_node_classes.cache_clear()
+    several = (
+        _subclasses(enum.Enum),
+        filter(is_named_tuple, _subclasses(tuple)),
+        _pytree_node_classes(),
+        _PLAIN,
+    )
+    return {_class_file_name(kind): kind for kinds in several for kind in kinds}
 
 
 @functools.cache
-def _nodes() -> Mapping[type, None]:
-    return dict.fromkeys(jaxpr.NODES)
+def _pytree_node_classes() -> Mapping[type, None]:
+    return dict.fromkeys(jaxpr.PYTREE_NODE_CLASSES)
 
 
 def _subclasses(kind: type) -> Iterator[type]:
-    for each in type.__subclasses__(kind):
-        yield each
-        yield from _subclasses(each)
+    for subclass in type.__subclasses__(kind):
+        yield subclass
+        yield from _subclasses(subclass)
 
 
-def _name(kind: type) -> str:
+def _class_file_name(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"

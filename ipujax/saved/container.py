@@ -1,4 +1,4 @@
-"""The bytes of a saved executable: a line that says what it is, an index, and blobs behind it.
+"""Reads and writes the bytes of a saved executable: a header line, a JSON index, and blobs.
 
     ipujax executable 1 sha256:<of all that follows>
     <8 bytes: length of the index> <the index: JSON, deflated> <blob> <blob> ...
@@ -35,7 +35,7 @@ _MOST_BYTES = 2**29  # of an index: a small file could else fill the memory
 
 @dc.dataclass(frozen=True)
 class Content:
-    """What a file holds.
+    """The content of a saved executable: its index and its blobs.
 
     Attributes:
       index: dicts, lists, texts, numbers, None.
@@ -46,19 +46,19 @@ class Content:
     blobs: Sequence[bytes | memoryview]
 
 
-def write(content: Content, path: files.StrPath) -> None:
-    """Writes a file, whole or not at all.
+def write_container(content: Content, path: files.StrPath) -> None:
+    """Writes a file atomically: completely or not at all.
 
     Raises:
       OSError: a file that cannot be written.
     """
-    with files.replacing(path) as file:
-        for piece in _pieces(content):
+    with files.replace_file(path) as file:
+        for piece in _encode_pieces(content):
             file.write(piece)
 
 
-def _pieces(content: Content) -> Iterator[bytes | memoryview]:
-    """The bytes of a file, piece by piece."""
+def _encode_pieces(content: Content) -> Iterator[bytes | memoryview]:
+    """Yields the bytes of a file, piece by piece."""
     index = content.index | {"blobs": [len(blob) for blob in content.blobs]}
     text = json.dumps(index, separators=(",", ":")).encode()
     deflated = zlib.compress(text, 6)
@@ -70,32 +70,32 @@ def _pieces(content: Content) -> Iterator[bytes | memoryview]:
     yield from pieces
 
 
-def unpack(data: bytes, path: str) -> Content:
-    """What the bytes of a file say.
+def decode_file(data: bytes, path: str) -> Content:
+    """Decodes the bytes of a saved executable.
 
     Raises:
       ExecutableError: they are no saved executable, one of another version, or damaged.
     """
     line, end, _ = data[:_LONGEST_LINE].partition(b"\n")
-    found = _LINE.fullmatch(line + end)
-    if found is None:
+    header = _LINE.fullmatch(line + end)
+    if header is None:
         cut = bool(data) and (_MAGIC.startswith(data) or (data.startswith(_MAGIC) and not end))
-        what = "is damaged: its beginning is all there is" if cut else "is no saved executable"
-        raise ExecutableError(f"{path} {what}", fix="give a file that `executable.save` wrote")
-    if int(found[1]) != VERSION:
+        problem = "is damaged: its beginning is all there is" if cut else "is no saved executable"
+        raise ExecutableError(f"{path} {problem}", fix="give a file that `executable.save` wrote")
+    if int(header[1]) != VERSION:
         raise ExecutableError(
-            f"{path} is a saved executable of version {int(found[1])}, and this is for version "
+            f"{path} is a saved executable of version {int(header[1])}, and this is for version "
             f"{VERSION}",
             fix="save it again with this ipujax, or load it with the one that saved it",
         )
-    body = memoryview(data)[found.end() :]
-    if hashlib.sha256(body).hexdigest() != found[2].decode():
+    body = memoryview(data)[header.end() :]
+    if hashlib.sha256(body).hexdigest() != header[2].decode():
         raise ExecutableError(
             f"{path} is damaged: a part of it is lost or was changed after it was saved",
             fix="copy it again from where it came from, or save it again",
         )
     try:
-        return _opened(body)
+        return _decode_body(body)
     except Exception as error:  # whatever else stands where the index should be
         raise ExecutableError(
             f"{path} is not understood: its index cannot be read: {error!r:.400}",
@@ -103,10 +103,10 @@ def unpack(data: bytes, path: str) -> Content:
         ) from error
 
 
-def _opened(body: memoryview) -> Content:
-    """The index, and the blobs behind it."""
+def _decode_body(body: memoryview) -> Content:
+    """Decodes the index and the blobs behind it."""
     start = _SIZE + int.from_bytes(body[:_SIZE], "little")
-    index = json_text.parse(_inflated(body[_SIZE:start]))
+    index = json_text.parse_bounded_json(_decompress(body[_SIZE:start]))
     if not isinstance(index, dict):
         raise ValueError("it is no object")
     sizes: list[Any] = index["blobs"]
@@ -121,8 +121,8 @@ def _opened(body: memoryview) -> Content:
     return Content(index, blobs)
 
 
-def _inflated(data: memoryview) -> bytes:
-    """What was compressed, up to a limit."""
+def _decompress(data: memoryview) -> bytes:
+    """Decompresses data up to a size limit."""
     inflating = zlib.decompressobj()
     text = inflating.decompress(data, _MOST_BYTES)
     if not inflating.eof or inflating.unused_data:

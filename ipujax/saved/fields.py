@@ -1,7 +1,7 @@
-"""What a node of a Program may hold: the values that a file gives are checked by its fields' types.
+"""Builds nodes of a Program from file values, which are checked by the types of the fields.
 
-A node's class says of each field what it is. Engines rely on that, and read nodes much later than
-the file: a text in the place of a number would fail there, where nobody knows of the file.
+A node's class gives the type of each field. Engines rely on that, and read nodes much later than
+the file: a string in place of a number would fail there, far away from the file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUEUES: dict[type, type[Queue]] = {ops.Infeed: IPUInfeedQueue, ops.Outfeed: IPU
 
 
 def make_node(kind: type, values: Mapping[str, Any], count: int) -> Any:
-    """A node with these fields.
+    """Builds a node of a Program from its fields.
 
     Args:
       kind: its class, a dataclass of `lowering`.
@@ -34,40 +34,40 @@ def make_node(kind: type, values: Mapping[str, Any], count: int) -> Any:
     Raises:
       ExecutableError: a field that the class does not have, or a value that it cannot hold.
     """
-    hints = _hints_of(kind)
+    hints = _field_types(kind)
     for name, value in values.items():
         if name not in hints:
             raise ExecutableError(f"a {kind.__name__} has no {name!r:.200}")
-        if not _fits(value, hints[name], count):
+        if not _value_fits_type(value, hints[name], count):
             raise ExecutableError(f"the {name} of a {kind.__name__} cannot be {value!r:.200}")
     return kind(**values)
 
 
 @functools.cache
-def _hints_of(kind: type) -> Mapping[str, Any]:
+def _field_types(kind: type) -> Mapping[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dc.fields(kind)}
 
 
-def _fits(value: Any, hint: Any, count: int) -> bool:
+def _value_fits_type(value: Any, hint: Any, count: int) -> bool:
     if hint is Any:
         return True
     if hint is ir.ValueId:
         return type(value) is int and 0 <= value < count
     if isinstance(hint, typing.NewType):  # of an IPU, -1 for the host
         return type(value) is int and -1 <= value < _MOST
-    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    origin, type_arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, each, count) for each in inner)
+        return any(_value_fits_type(value, option, count) for option in type_arguments)
     if origin is tuple:
-        return isinstance(value, tuple) and _fit(value, inner, count)  # pyright: ignore[reportUnknownArgumentType]
+        return isinstance(value, tuple) and _tuple_fits_types(value, type_arguments, count)  # pyright: ignore[reportUnknownArgumentType]
     if hint is int:
         return type(value) is int and -1 <= value < _MOST
     return type(value) is hint or isinstance(value, _QUEUES.get(hint) or hint)
 
 
-def _fit(values: tuple[Any, ...], hints: tuple[Any, ...], count: int) -> bool:
+def _tuple_fits_types(values: tuple[Any, ...], hints: tuple[Any, ...], count: int) -> bool:
     if len(hints) == 2 and hints[1] is Ellipsis:
-        return all(_fits(value, hints[0], count) for value in values)
+        return all(_value_fits_type(value, hints[0], count) for value in values)
     pairs = zip(values, hints, strict=False)
-    return len(values) == len(hints) and all(_fits(v, hint, count) for v, hint in pairs)
+    return len(values) == len(hints) and all(_value_fits_type(v, hint, count) for v, hint in pairs)

@@ -1,4 +1,4 @@
-"""The kernels of a Program as StableHLO, by `jax.export`, and back as kernels of a Program."""
+"""Exports the kernels of a Program as StableHLO with `jax.export`, and imports them again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lowering import (
     shape_of,
 )
 
-# What functions of JAX call that may be exported: linear algebra, random numbers, shardings.
+# Custom calls of JAX's own functions that may be exported: linear algebra, random bits, sharding.
 _LIBRARY = re.compile(
     r"lapack_\w+_ffi|(cu|hip)(solver|sparse)_\w+_ffi|(cu|hip)_threefry2x32_ffi"
     r"|(cu|hip)_lu_pivots_to_permutation|Qr|Eigh|LuDecomposition|ApproxTopK|AllocateBuffer"
@@ -31,8 +31,8 @@ _LIBRARY = re.compile(
 )
 
 
-def need_extra() -> None:
-    """Looks for what `jax.export` needs to put functions into bytes.
+def check_flatbuffers() -> None:
+    """Raises an error if flatbuffers is missing, which `jax.export` serializes with.
 
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.
@@ -46,13 +46,13 @@ def need_extra() -> None:
         ) from error
 
 
-def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
-    """What is known of a kernel, and its StableHLO for all replicas at once.
+def export_kernel(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
+    """Exports a kernel for all replicas as StableHLO, with a JSON description.
 
     Args:
-      kernel: of a Program.
+      kernel: a kernel of a Program.
       replicas: copies of the graph.
-      name: the program's.
+      name: the name of the program.
 
     Raises:
       ExecutableError: code that only this machine, or this version of JAX, has.
@@ -60,18 +60,18 @@ def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
     closed = kernel.jaxpr
     lead = (replicas,) if replicas > 1 else ()
 
-    def function(*operands: jax.Array) -> list[jax.Array]:
+    def run_one_replica(*operands: jax.Array) -> list[jax.Array]:
         return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
 
-    whole = function
+    all_replicas = run_one_replica
     if replicas > 1:
-        whole = jax.vmap(function, axis_name=ops.REPLICAS, axis_size=replicas)
+        all_replicas = jax.vmap(run_one_replica, axis_name=ops.REPLICAS, axis_size=replicas)
     structs = [
         jax.ShapeDtypeStruct((*lead, *shape_of(aval)), aval.dtype, weak_type=aval.weak_type)
         for aval in closed.in_avals
     ]
     try:
-        code = bytes(export.export(jax.jit(whole))(*structs).serialize())
+        code = bytes(export.export(jax.jit(all_replicas))(*structs).serialize())
     except (ValueError, TypeError, NotImplementedError, KeyError) as error:
         # Of a dtype that it has no number for, `jax.export` says nothing but the name.
         cause = f"arrays of {error}" if isinstance(error, KeyError) else error
@@ -80,23 +80,23 @@ def write(kernel: ir.Kernel, replicas: int, name: str) -> tuple[Json, bytes]:
             where=kernel.origin,
             fix="run the program in the process that compiles it",
         ) from error
-    known = {
+    description = {
         "in": [encode_aval(aval) for aval in closed.in_avals],
         "out": [encode_aval(aval) for aval in closed.out_avals],
         "operations": count_operations(closed.jaxpr),
     }
-    return known, code
+    return description, code
 
 
-def read(known: Json, code: bytes | memoryview, replicas: int) -> jaxpr.ClosedJaxpr:
-    """The kernel that `write` wrote, for one replica, as every kernel of a Program.
+def import_kernel(description: Json, code: bytes | memoryview, replicas: int) -> jaxpr.ClosedJaxpr:
+    """Imports an exported kernel, for one replica, as a kernel of a Program.
 
     Raises:
       ExecutableError: code of another form than is known of it, or that calls other code.
     """
-    arguments = tuple(map(decode_aval, known["in"]))
-    results = tuple(map(decode_aval, known["out"]))
-    operations = known["operations"]
+    arguments = tuple(map(decode_aval, description["in"]))
+    results = tuple(map(decode_aval, description["out"]))
+    operations = description["operations"]
     if type(operations) not in (int, float) or not operations >= 0:
         raise ExecutableError(f"a kernel of {operations!r:.100} operations")
     exported = export.deserialize(bytearray(code))
@@ -114,15 +114,15 @@ def _check_form(
     results: tuple[jaxpr.Aval, ...],
     replicas: int,
 ) -> None:
-    """Refuses code of other arguments or results, or that needs more than these."""
+    """Raises an error if exported code has other arguments, results or effects than described."""
     lead = (replicas,) if replicas > 1 else ()
 
-    def signature(avals: Sequence[Any], lead: tuple[int, ...] = ()) -> list[Any]:
+    def shapes_and_dtypes(avals: Sequence[Any], lead: tuple[int, ...] = ()) -> list[Any]:
         return [((*lead, *shape_of(aval)), dtype_name(aval)) for aval in avals]
 
     fits = (
-        signature(exported.in_avals) == signature(arguments, lead)
-        and signature(exported.out_avals) == signature(results, lead)
+        shapes_and_dtypes(exported.in_avals) == shapes_and_dtypes(arguments, lead)
+        and shapes_and_dtypes(exported.out_avals) == shapes_and_dtypes(results, lead)
         and exported.in_tree == jax.tree.structure(((0,) * len(arguments), {}))
         and exported.out_tree == jax.tree.structure([0] * len(results))
         and set(exported.module_kept_var_idx) <= set(range(len(arguments)))
@@ -135,14 +135,14 @@ def _check_form(
 
 
 def _check_calls(exported: export.Exported) -> None:
-    """Refuses code that calls anything but the libraries that JAX's own functions stand on.
+    """Raises an error if exported code calls anything but the libraries that JAX itself uses.
 
     `jax.export` looks at that when it writes, and not when it reads: a call by address, as Python's
-    callbacks are, would run whatever is there.
+    callbacks are, would run any code at that address.
     """
     with jaxpr.mlir.make_ir_context():
         module: Any = exported.mlir_module(serialized=False)
-        for operation in _operations(module.operation):
+        for operation in _walk_operations(module.operation):
             if operation.name.endswith("custom_call"):
                 target = str(operation.attributes["call_target_name"]).strip('"')
                 if not _LIBRARY.fullmatch(target):
@@ -151,12 +151,15 @@ def _check_calls(exported: export.Exported) -> None:
                     )
 
 
-def _operations(operation: Any) -> Iterator[Any]:
-    """An operation of MLIR, and all inside of it."""
-    left = [operation]
-    while left:
-        operation = left.pop()
+def _walk_operations(operation: Any) -> Iterator[Any]:
+    """Yields an MLIR operation and all operations inside it."""
+    pending = [operation]
+    while pending:
+        operation = pending.pop()
         yield operation
-        left.extend(
-            each.operation for region in operation.regions for block in region for each in block
+        pending.extend(
+            inner_operation.operation
+            for region in operation.regions
+            for block in region
+            for inner_operation in block
         )

@@ -1,4 +1,4 @@
-"""The queues that a saved program needs: what it says of them, and whether those given fit."""
+"""The queues that a saved program needs, and the check that the given queues fit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax.checks.structures import shown
+from ipujax.checks.structures import structure_text
 from ipujax.errors import ExecutableError, FeedError
 from ipujax.host.queues import Queue
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
@@ -19,10 +19,10 @@ _KINDS: dict[str, type[Queue]] = {"infeed": IPUInfeedQueue, "outfeed": IPUOutfee
 
 @dc.dataclass(frozen=True)
 class Need:
-    """A queue that a program needs.
+    """A queue that a saved program needs.
 
     Attributes:
-      name: that the program has for it.
+      name: the program's name for it.
       kind: `infeed` or `outfeed`.
       structure: the pytree structure of an element.
       avals: shape and dtype of each of its leaves.
@@ -34,23 +34,23 @@ class Need:
     avals: tuple[jaxpr.Aval, ...]
 
     def __str__(self) -> str:
-        return f"{self.kind} `{self.name}` of {_described(self.structure, self.avals)}"
+        return f"{self.kind} `{self.name}` of {_describe_element(self.structure, self.avals)}"
 
-    def encoded(self) -> Json:
-        """As JSON."""
+    def encode_need(self) -> Json:
+        """Encodes the need as JSON."""
         tree = encode_tree(self.structure, f"{self.kind} `{self.name}`: an element")
         return [self.name, self.kind, tree, [encode_aval(aval) for aval in self.avals]]
 
     @classmethod
-    def decoded(cls, data: Json) -> Need:
-        """What `encoded` gave."""
+    def decode_need(cls, data: Json) -> Need:
+        """Decodes a need from JSON."""
         name, kind, tree, avals = data
         return cls(name, kind, decode_tree(tree), tuple(map(decode_aval, avals)))
 
 
-def needs_of(program: ir.Program, queues: Sequence[Queue]) -> list[Need]:
-    """What a program needs, in the order of these queues of its."""
-    nodes = (node for node in ir.walk(program.body) if isinstance(node, ir.StreamOut))
+def list_needed_queues(program: ir.Program, queues: Sequence[Queue]) -> list[Need]:
+    """Lists the needs of a program for some of its queues, in their order."""
+    nodes = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.StreamOut))
     sent: dict[Any, ir.StreamOut] = {node.queue: node for node in nodes}
     needs: list[Need] = []
     for queue in queues:
@@ -58,46 +58,54 @@ def needs_of(program: ir.Program, queues: Sequence[Queue]) -> list[Need]:
             structure, avals = queue.structure, queue.avals
         else:
             node = sent[queue]
-            structure, avals = node.structure, [_element(program, node, v) for v in node.reads]
+            structure, avals = node.structure, [_element_aval(program, node, v) for v in node.reads]
         needs.append(Need(queue.name, queue.kind, structure, tuple(avals)))
     return needs
 
 
-def _element(program: ir.Program, node: ir.StreamOut, value: ir.ValueId) -> jaxpr.Aval:
-    """One element of a leaf that a node sends."""
+def _element_aval(program: ir.Program, node: ir.StreamOut, value: ir.ValueId) -> jaxpr.Aval:
+    """Returns the aval of one element of a leaf that a node sends."""
     aval = program.avals[value]
     shape = shape_of(aval)
     return aval if node.count is None else jaxpr.ShapedArray(shape[1:], aval.dtype)
 
 
-def chosen(
-    needs: Sequence[Need], given: Mapping[str, Queue], program: str, ordinal: int, replicas: int
+def match_queues(
+    needs: Sequence[Need],
+    queues_by_name: Mapping[str, Queue],
+    program: str,
+    ordinal: int,
+    replicas: int,
 ) -> list[Queue]:
-    """The queues that a program will use, in the order of its needs; they are told so.
+    """Returns the given queues in the order of the program's needs, and prepares them for it.
 
     Args:
       needs: the program's.
-      given: by the program's names.
+      queues_by_name: the given queues by the program's names.
       program: its name.
-      ordinal: of the device that it runs on.
+      ordinal: the ordinal of the device that it runs on.
       replicas: copies of the graph.
 
     Raises:
       ExecutableError: one is missing, of no use, or of the wrong kind, device or elements.
     """
-    wanted = {need.name for need in needs}
-    missing = [need.name for need in needs if need.name not in given]
-    if missing or wanted < set(given):
-        extra = [name for name in given if name not in wanted]
-        what = f"{_names(missing)} not given" if missing else f"does not know {_names(extra)}"
-        raise _unfit(program, needs, what)
-    queues = [given[need.name] for need in needs]
+    needed_names = {need.name for need in needs}
+    missing = [need.name for need in needs if need.name not in queues_by_name]
+    if missing or needed_names < set(queues_by_name):
+        extra = [name for name in queues_by_name if name not in needed_names]
+        problem = (
+            f"{_join_quoted(missing)} not given"
+            if missing
+            else f"does not know {_join_quoted(extra)}"
+        )
+        raise _unfit_queues_error(program, needs, problem)
+    queues = [queues_by_name[need.name] for need in needs]
     for number, (need, queue) in enumerate(zip(needs, queues, strict=True)):
-        wrong = _wrong(need, queue, ordinal)
-        if any(queue is other for other in queues[:number]):
+        wrong = _describe_mismatch(need, queue, ordinal)
+        if any(queue is earlier_queue for earlier_queue in queues[:number]):
             wrong = "is given for two queues"
         if wrong:
-            raise _unfit(program, needs, f"what is given for `{need.name}` {wrong}")
+            raise _unfit_queues_error(program, needs, f"what is given for `{need.name}` {wrong}")
     for need, queue in zip(needs, queues, strict=True):
         if isinstance(queue, IPUOutfeedQueue):
             queue.announce(need.structure, need.avals)
@@ -105,8 +113,8 @@ def chosen(
     return queues
 
 
-def _wrong(need: Need, queue: Any, ordinal: int) -> str:
-    """Why a queue does not fit; '' if it does."""
+def _describe_mismatch(need: Need, queue: Any, ordinal: int) -> str:
+    """Describes why a queue does not fit a need; returns '' if it fits."""
     if not isinstance(queue, _KINDS[need.kind]):
         return f"is a {type(queue).__name__}"
     try:
@@ -118,21 +126,21 @@ def _wrong(need: Need, queue: Any, ordinal: int) -> str:
     fits = queue.structure == need.structure
     if fits and signature_of(queue.avals) == signature_of(need.avals):
         return ""
-    return f"has elements {_described(queue.structure, queue.avals)}"
+    return f"has elements {_describe_element(queue.structure, queue.avals)}"
 
 
-def _unfit(program: str, needs: Sequence[Need], what: str) -> ExecutableError:
-    known = "".join(f"\n    {need}" for need in needs) or " none"
+def _unfit_queues_error(program: str, needs: Sequence[Need], problem: str) -> ExecutableError:
+    needed_lines = "".join(f"\n    {need}" for need in needs) or " none"
     return ExecutableError(
-        f"the queues of `{program}`: {what}; it needs:{known}",
+        f"the queues of `{program}`: {problem}; it needs:{needed_lines}",
         fix="load_executable(path, queues={name: queue, ...}) with all of these and no others",
     )
 
 
-def _names(names: Sequence[str]) -> str:
+def _join_quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _described(structure: Any, avals: Sequence[jaxpr.Aval]) -> str:
-    """An element, with dtypes and shapes in the place of its leaves."""
-    return shown(structure, (f"{dtype_name(a)}{list(shape_of(a))}" for a in avals))
+def _describe_element(structure: Any, avals: Sequence[jaxpr.Aval]) -> str:
+    """Returns the text of an element's structure with a dtype and shape for each leaf."""
+    return structure_text(structure, (f"{dtype_name(a)}{list(shape_of(a))}" for a in avals))

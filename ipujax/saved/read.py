@@ -1,4 +1,4 @@
-"""`ipu.load_executable`: from a file to a program that runs."""
+"""`ipu.load_executable`: loads a program from a file so that it can run."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.driver import executable_cache
 from ipujax.driver.arguments import Signature
-from ipujax.driver.running import Ready
+from ipujax.driver.running import ReadyProgram
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import ENGINES
-from ipujax.engine.compilation import cost_analysis, memory_analysis
-from ipujax.engine.execution import loaded
+from ipujax.engine.compilation import list_memory_analyses, sum_cost_analyses
+from ipujax.engine.execution import compile_loaded
 from ipujax.engine.host_code import HostCode
 from ipujax.errors import ConfigTypeError, DeviceError, ExecutableError, ExecutableFileError
 from ipujax.host import files
 from ipujax.host.queues import Queue
-from ipujax.host_trace import HostTrace, checked
+from ipujax.host_trace import HostTrace, require_host_trace
 from ipujax.saved import classes, kernels, program
 from ipujax.saved.configuration import decode_options
-from ipujax.saved.container import SUFFIX, Content, unpack
-from ipujax.saved.queues import Need, chosen
+from ipujax.saved.container import SUFFIX, Content, decode_file
+from ipujax.saved.queues import Need, match_queues
 from ipujax.saved.signatures import check_signature, decode_signature
 from ipujax.saved.values import Json
-from ipujax.system.config_schema import snapshot
-from ipujax.system.devices import SYSTEM, LogicalDevice, devices_of
+from ipujax.system.config_schema import copy_config
+from ipujax.system.devices import SYSTEM, LogicalDevice, build_logical_devices
 from ipujax.targets import Target, target_of
 from ipujax.version import __version__
-from lowering import ir, lists
+from lowering import ir, list_in_dir
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 _check = Checks(ConfigTypeError, ExecutableError)
 
 
-@lists()
+@list_in_dir()
 class LoadedExecutable:
-    """A program that was read from a file: it is called as the one that was saved.
+    """A program that was loaded from a file; called like the one that was saved.
 
     Attributes:
-      engine: that runs it.
+      engine: the name of the engine that runs it.
       program: the Program that runs; its kernels are compiled code, which shows no operations.
     """
 
@@ -58,19 +58,19 @@ class LoadedExecutable:
         self,
         index: Mapping[str, Json],
         signature: Signature,
-        read: ir.Program,
+        loaded_program: ir.Program,
         device: LogicalDevice,
     ):
         self.engine: str = index["engine"]
-        self.program = read
+        self.program = loaded_program
         self._index = index
-        executable_cache.activate()
-        with events.span("load", read.name):
-            self._machine = loaded(
-                read, self.engine, device.first, index["ipus"], signature.donated
+        executable_cache.activate_cache()
+        with events.span("load", loaded_program.name):
+            self._machine = compile_loaded(
+                loaded_program, self.engine, device.first, index["ipus"], signature.donated
             )
-        host_code = HostCode.of(read, Watch())
-        self._ready = Ready(read, signature, device, self._machine, host_code)
+        host_code = HostCode.collect_host_code(loaded_program, Watch())
+        self._ready = ReadyProgram(loaded_program, signature, device, self._machine, host_code)
 
     def __repr__(self) -> str:
         return f"<LoadedExecutable {self.program!r}, engine {self.engine!r}>"
@@ -87,11 +87,11 @@ class LoadedExecutable:
         return self._ready(args, kwargs)
 
     def as_text(self) -> str:
-        """The text of the Program that runs, as it was when it was saved."""
+        """Returns the text of the Program that runs, as it was when it was saved."""
         return self._index["text"]
 
     def report(self, target: str | Target | None = None, host: HostTrace | None = None) -> Report:
-        """What a call would cost on the chip that the program was saved for.
+        """Returns the modelled cost of a call on the chip that the program was saved for.
 
         Args:
           target: that chip, or its name; it need not be given.
@@ -101,7 +101,7 @@ class LoadedExecutable:
           ExecutableError: (a `ValueError`) another chip: its report needs the program's
             operations, which compiled code does not show.
         """
-        report = self._report
+        report = self._saved_report
         if target is not None and target_of(target).name != report.target.name:
             raise ExecutableError(
                 f"a report of the saved `{self.program.name}` for {target_of(target).name}: it was "
@@ -109,21 +109,21 @@ class LoadedExecutable:
                 fix="report on the function that was compiled, or save it with another "
                 "ipu_model.version",
             )
-        return report if host is None else dc.replace(report, host=checked(host))
+        return report if host is None else dc.replace(report, host=require_host_trace(host))
 
     @functools.cached_property
-    def _report(self) -> Report:
+    def _saved_report(self) -> Report:
         from ipujax.report.report import Report  # most runs need none
 
         return Report.from_dict(self._index["report"])
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's cost estimates (`flops`, `bytes accessed`, ...), summed over the kernels."""
-        return cost_analysis(self._machine.compiled_kernels())
+        """Returns XLA's cost estimates (`flops`, `bytes accessed`), summed over the kernels."""
+        return sum_cost_analyses(self._machine.list_compiled_kernels())
 
     def memory_analysis(self) -> list[object]:
-        """XLA's memory statistics, one entry per kernel."""
-        return memory_analysis(self._machine.compiled_kernels())
+        """Returns XLA's memory statistics, one entry per kernel."""
+        return list_memory_analyses(self._machine.list_compiled_kernels())
 
 
 @_check.guard
@@ -150,37 +150,39 @@ def load_executable(
       ConfigTypeError: (a `TypeError`) a path that is none, or queues that are no mapping.
       OSError: a file that cannot be read.
     """
-    _check.path(path, "the path of load_executable")
-    _check.instance(queues, Mapping, "queues of load_executable", "a dict from names to queues")
-    kernels.need_extra()
-    shown = os.fspath(path)
-    content = unpack(_bytes_of(Path(path)), shown)
-    classes.look_again()
-    with _understanding(content, shown):
+    _check.require_path(path, "the path of load_executable")
+    _check.require_instance(
+        queues, Mapping, "queues of load_executable", "a dict from names to queues"
+    )
+    kernels.check_flatbuffers()
+    path_text = os.fspath(path)
+    content = decode_file(_read_file_bytes(Path(path)), path_text)
+    classes.clear_class_table()
+    with _explain_errors(content, path_text):
         _check_index(content.index)
-        _check_machine(content.index, shown)
+        _check_machine(content.index, path_text)
         signature = decode_signature(content.index["signature"])
-        device = _device(content.index, signature.name)
-        needs = [Need.decoded(each) for each in content.index["queues"]]
+        device = _find_or_make_device(content.index, signature.name)
+        needs = [Need.decode_need(need_json) for need_json in content.index["queues"]]
         replicas = int(content.index["program"]["replicas"])
-    own = chosen(needs, queues, signature.name, device.ordinal, replicas)
-    with _understanding(content, shown):
-        read = _decoded_program(content, signature, own)
+    matched_queues = match_queues(needs, queues, signature.name, device.ordinal, replicas)
+    with _explain_errors(content, path_text):
+        read = _load_program(content, signature, matched_queues)
         return LoadedExecutable(content.index, signature, read, device)
 
 
-def _bytes_of(path: Path) -> bytes:
-    """The file's content; of a folder, that of the one in it."""
+def _read_file_bytes(path: Path) -> bytes:
+    """Reads the bytes of a file, or of the only saved executable in a folder."""
     try:
         if path.is_dir():
-            found = sorted(path.glob(f"*{SUFFIX}"))
-            if len(found) != 1:
-                names = ", ".join(each.name for each in found) or "none"
+            saved_files = sorted(path.glob(f"*{SUFFIX}"))
+            if len(saved_files) != 1:
+                names = ", ".join(saved_file.name for saved_file in saved_files) or "none"
                 raise ExecutableError(
                     f"{path} is a folder, and should have one *{SUFFIX} file in it; it has {names}",
                     fix="give the file",
                 )
-            path = found[0]
+            path = saved_files[0]
         return files.read_bytes(path, path.stat().st_size)
     except FileNotFoundError as error:
         raise ExecutableFileError(f"there is no saved executable {path}") from error
@@ -189,8 +191,8 @@ def _bytes_of(path: Path) -> bytes:
 
 
 @contextlib.contextmanager
-def _understanding(content: Content, path: str) -> Generator[None]:
-    """Says of content that another version must have written that it cannot be understood."""
+def _explain_errors(content: Content, path: str) -> Generator[None]:
+    """Turns errors on content of another ipujax version into one that names the versions."""
     try:
         yield
     except DeviceError:
@@ -210,7 +212,7 @@ def _understanding(content: Content, path: str) -> Generator[None]:
 
 
 def _check_index(index: Mapping[str, Json]) -> None:
-    """Refuses an index whose parts are of other kinds than those that are looked at later."""
+    """Raises an error if a part of the index has an unexpected type."""
     engines = [engine for engine in ENGINES if engine != "auto"]
     is_right = index["engine"] in engines and isinstance(index["text"], str)
     if not is_right or type(index["ipus"]) is not int or not isinstance(index["report"], dict):
@@ -233,12 +235,12 @@ def _check_machine(index: Mapping[str, Json], path: str) -> None:
         )
 
 
-def _device(index: Mapping[str, Json], name: str) -> LogicalDevice:
-    """The device that a program runs on."""
+def _find_or_make_device(index: Mapping[str, Json], name: str) -> LogicalDevice:
+    """Finds the device that a program runs on; without a configuration, makes the saved one."""
     ordinal, ipus = index["device"]["ordinal"], index["device"]["ipus"]
-    if not SYSTEM.configured and ordinal == 0:
+    if not SYSTEM.is_configured and ordinal == 0:
         config = decode_options(index["configuration"])
-        return devices_of(snapshot(config, frozen=True))[ordinal]
+        return build_logical_devices(copy_config(config, frozen=True))[ordinal]
     device = SYSTEM.device(f"/device:IPU:{ordinal}")
     if device.num_ipus != ipus:
         raise ExecutableError(
@@ -249,14 +251,18 @@ def _device(index: Mapping[str, Json], name: str) -> LogicalDevice:
     return device
 
 
-def _decoded_program(content: Content, signature: Signature, queues: list[Queue]) -> ir.Program:
+def _load_program(content: Content, signature: Signature, queues: list[Queue]) -> ir.Program:
     index = content.index
     constants = len(index["program"]["constants"])
     codes = content.blobs[constants:]
     pairs = zip(index["kernels"], codes, strict=True)
     replicas = index["program"]["replicas"]
-    own = [kernels.read(known, code, replicas) for known, code in pairs]
-    read = program.read(index["program"], own, queues, content.blobs[:constants])
-    ir.verify(read)
-    check_signature(signature, read)
-    return read
+    imported_kernels = [
+        kernels.import_kernel(description, code, replicas) for description, code in pairs
+    ]
+    loaded_program = program.decode_program(
+        index["program"], imported_kernels, queues, content.blobs[:constants]
+    )
+    ir.verify(loaded_program)
+    check_signature(signature, loaded_program)
+    return loaded_program

@@ -1,4 +1,4 @@
-"""How arguments and results become flat, as JSON, and back."""
+"""Encodes the mapping of arguments and results to flat ones as JSON, and decodes it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from lowering import ir, shape_of
 
 
 def encode_signature(signature: Signature) -> Json:
-    """The signature as JSON.
+    """Encodes a signature as JSON.
 
     Raises:
       ExecutableError: structures that cannot be put into a file.
     """
-    what = f"`{signature.name}`"
+    function_name = f"`{signature.name}`"
     return {
         "name": signature.name,
         "numbers": signature.static.numbers,
         "names": signature.static.names,
         "positions": signature.positions,
-        "in": encode_tree(signature.in_tree, f"{what}: an argument"),
-        "out": encode_tree(signature.out_tree, f"{what}: a result"),
+        "in": encode_tree(signature.in_tree, f"{function_name}: an argument"),
+        "out": encode_tree(signature.out_tree, f"{function_name}: a result"),
         "donated": signature.donated,
         "refs": signature.refs.positions,
         "float0": {
@@ -37,39 +37,39 @@ def encode_signature(signature: Signature) -> Json:
 
 
 def decode_signature(data: Mapping[str, Json]) -> Signature:
-    """What `encode_signature` was given.
+    """Decodes the signature that `encode_signature` wrote.
 
     Raises:
       ExecutableError: nothing that it gives.
     """
     signature = Signature(
-        name=_texts([data["name"]])[0],
-        static=Static(_numbers(data["numbers"], -(2**31)), _texts(data["names"])),
-        positions=_numbers(data["positions"]),
+        name=_check_texts([data["name"]])[0],
+        static=Static(_check_numbers_list(data["numbers"], -(2**31)), _check_texts(data["names"])),
+        positions=_check_numbers_list(data["positions"]),
         in_tree=decode_tree(data["in"]),
         out_tree=decode_tree(data["out"]),
-        donated=_numbers(data["donated"]),
-        refs=Refs(_numbers(data["refs"]), ()),
+        donated=_check_numbers_list(data["donated"]),
+        refs=Refs(_check_numbers_list(data["refs"]), ()),
         tangents=_decode_tangents(data.get("float0", {})),
     )
-    whole: Any = jax.tree.unflatten(signature.in_tree, range(signature.in_tree.num_leaves))
-    is_call = type(whole) is tuple and [type(part) for part in whole] == [tuple, dict]  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
-    if not is_call or len(whole[0]) != len(signature.positions):
+    leaf_numbers: Any = jax.tree.unflatten(signature.in_tree, range(signature.in_tree.num_leaves))
+    is_call = type(leaf_numbers) is tuple and [type(part) for part in leaf_numbers] == [tuple, dict]  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    if not is_call or len(leaf_numbers[0]) != len(signature.positions):
         raise ExecutableError("the structure of its arguments is not that of a call")
     return signature
 
 
 def _decode_tangents(data: Mapping[str, Json]) -> Tangents:
-    """The arguments and results of float0; files of older releases have none."""
+    """Decodes the float0 arguments and results; files of older releases have none."""
     arguments, results = (
-        tuple((numbers[0], numbers[1:]) for numbers in map(_numbers, data.get(key, ())))
+        tuple((numbers[0], numbers[1:]) for numbers in map(_check_numbers_list, data.get(key, ())))
         for key in ("arguments", "results")
     )
     return Tangents(arguments, results)
 
 
 def check_signature(signature: Signature, program: ir.Program) -> None:
-    """Refuses a program that takes or gives other values than its signature says.
+    """Raises an error if a program takes or returns other values than its signature says.
 
     Raises:
       ExecutableError: such a program.
@@ -93,17 +93,21 @@ def check_signature(signature: Signature, program: ir.Program) -> None:
                 raise ExecutableError("its signature speaks of values of float0 that are not there")
 
 
-def _numbers(data: Json, least: int = 0) -> tuple[int, ...]:
-    if not isinstance(data, list) or not all(type(n) is int and n >= least for n in _all(data)):
+def _check_numbers_list(data: Json, least: int = 0) -> tuple[int, ...]:
+    if not isinstance(data, list) or not all(
+        type(n) is int and n >= least for n in _as_untyped_list(data)
+    ):
         raise ExecutableError(f"{data!r:.200} stands where a list of numbers should be")
-    return tuple(_all(data))
+    return tuple(_as_untyped_list(data))
 
 
-def _texts(data: Json) -> tuple[str, ...]:
-    if not isinstance(data, list) or not all(isinstance(text, str) for text in _all(data)):
+def _check_texts(data: Json) -> tuple[str, ...]:
+    if not isinstance(data, list) or not all(
+        isinstance(text, str) for text in _as_untyped_list(data)
+    ):
         raise ExecutableError(f"{data!r:.200} stands where texts should be")
-    return tuple(_all(data))
+    return tuple(_as_untyped_list(data))
 
 
-def _all(data: Any) -> Sequence[Any]:
+def _as_untyped_list(data: Any) -> Sequence[Any]:
     return data

@@ -1,4 +1,4 @@
-"""`executable.save`: from a compiled program to a file."""
+"""`executable.save`: writes a compiled program to a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ipujax.saved import container, kernels
 from ipujax.saved.configuration import encode_options
 from ipujax.saved.container import SUFFIX, Content
 from ipujax.saved.program import Writer
-from ipujax.saved.queues import needs_of
+from ipujax.saved.queues import list_needed_queues
 from ipujax.saved.signatures import encode_signature
 from ipujax.system.log import get_logger
 from ipujax.version import __version__
-from lowering import foreign_code, ir
+from lowering import find_foreign_code, ir
 
 if TYPE_CHECKING:
     from ipujax.driver.stages import Executable
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _check = Checks(ConfigTypeError, ExecutableError)
 
 
-def save(executable: Executable, path: str | os.PathLike[str]) -> None:
+def save_executable(executable: Executable, path: str | os.PathLike[str]) -> None:
     """Writes an executable to a file.
 
     Raises:
@@ -36,9 +36,9 @@ def save(executable: Executable, path: str | os.PathLike[str]) -> None:
       MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
       OSError: a file that cannot be written.
     """
-    _check.path(path, "the path of executable.save")
-    kernels.need_extra()
-    container.write(_content(executable), path)
+    _check.require_path(path, "the path of executable.save")
+    kernels.check_flatbuffers()
+    container.write_container(_build_content(executable), path)
 
 
 def save_into(executable: Executable, folder: str) -> None:
@@ -49,21 +49,21 @@ def save_into(executable: Executable, folder: str) -> None:
     """
     lowered = executable.lowered
     name = re.sub(r"[^\w.-]+", "_", executable.program.name)
-    path = Path(folder, f"{name}-{lowered.fingerprint()[:16]}{SUFFIX}")
+    path = Path(folder, f"{name}-{lowered.compute_program_hash()[:16]}{SUFFIX}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(executable, path)
+        save_executable(executable, path)
     except (ExecutableError, OSError) as error:
         get_logger().warning("serialization_output_folder: %s", error)
 
 
-def _content(executable: Executable) -> Content:
+def _build_content(executable: Executable) -> Content:
     lowered, program = executable.lowered, executable.program
     device, signature, name = lowered.device, lowered.signature, program.name
-    _refuse(lowered.program, signature)
+    _check_savable(lowered.program, signature)
     writer = Writer(program)
-    written = writer.write()
-    exported = [kernels.write(kernel, program.replicas, name) for kernel in writer.kernels]
+    encoded_program = writer.encode_program()
+    exported = [kernels.export_kernel(kernel, program.replicas, name) for kernel in writer.kernels]
     index = {
         "ipujax": __version__,
         "jax": jax.__version__,
@@ -73,25 +73,25 @@ def _content(executable: Executable) -> Content:
         "configuration": encode_options(device.config),
         "ipus": lowered.program.ipus,
         "signature": encode_signature(signature),
-        "queues": [need.encoded() for need in needs_of(program, writer.queues)],
-        "program": written,
-        "kernels": [known for known, _ in exported],
+        "queues": [need.encode_need() for need in list_needed_queues(program, writer.queues)],
+        "program": encoded_program,
+        "kernels": [description for description, _ in exported],
         "text": executable.as_text(),
         "report": executable.report().to_dict(),
     }
     return Content(index, [*writer.blobs, *(code for _, code in exported)])
 
 
-def _refuse(program: ir.Program, signature: Signature) -> None:
-    """Raises for what only this process has."""
+def _check_savable(program: ir.Program, signature: Signature) -> None:
+    """Raises an error if a program uses objects that exist in this process only."""
     name = program.name
-    for node in ir.walk(program.body):
+    for node in ir.walk_nodes(program.body):
         if isinstance(node, (ir.Execute, ir.HostCall)):
-            for what, line in foreign_code(node.kernel.jaxpr.jaxpr):
-                raise _refused(f"`{name}` {what}", line)
+            for description, line in find_foreign_code(node.kernel.jaxpr.jaxpr):
+                raise _not_savable_error(f"`{name}` {description}", line)
         if isinstance(node, ir.HostCall):
-            what = f"`{name}` runs `{node.name}` outside of the compiled code, on the host"
-            raise _refused(what, node.kernel.origin)
+            description = f"`{name}` runs `{node.name}` outside of the compiled code, on the host"
+            raise _not_savable_error(description, node.kernel.origin)
     if signature.refs.closed_over:
         raise ExecutableError(
             f"`{name}` closes over a Ref, which is an object of this process, and cannot be saved",
@@ -99,9 +99,9 @@ def _refuse(program: ir.Program, signature: Signature) -> None:
         )
 
 
-def _refused(what: str, line: str) -> ExecutableError:
+def _not_savable_error(description: str, line: str) -> ExecutableError:
     return ExecutableError(
-        f"{what}, and cannot be saved: another process does not have that",
+        f"{description}, and cannot be saved: another process does not have that",
         where=line or "unknown",
         fix="leave it out of what is saved, or run the program in the process that compiles it",
     )

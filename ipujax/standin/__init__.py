@@ -1,4 +1,4 @@
-"""Has `import` find a package of ours under the name of the original, for unchanged scripts."""
+"""Lets `import` find a package of ipujax under the original's name, for unchanged scripts."""
 
 from ipujax.standin.finder import stand_in_for as stand_in_for
 from ipujax.standin.install_popdist import install_popdist as install_popdist

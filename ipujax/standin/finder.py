@@ -1,4 +1,4 @@
-"""What gives packages the names of those that they stand in for."""
+"""An import finder that gives packages of ipujax the names of the originals."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from types import ModuleType
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Gives `name.module` the module `own.module`, the very same one."""
+    """An import finder that returns `package.module` for `name.module`, as the same object."""
 
-    def __init__(self, name: str, own: str) -> None:
-        self.name, self._package = name, own
+    def __init__(self, name: str, package_name: str) -> None:
+        self.name, self._package = name, package_name
         self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
 
     def find_spec(
@@ -26,14 +26,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del path, target
         if fullname != self.name and not fullname.startswith(f"{self.name}."):
             return None
-        if importlib.util.find_spec(self._own(fullname)) is None:
+        if importlib.util.find_spec(self._own_module_name(fullname)) is None:
             raise ModuleNotFoundError(
                 f"No module named {fullname!r}: {self._package} does not have it", name=fullname
             )
         return importlib.util.spec_from_loader(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = importlib.import_module(self._own(spec.name))
+        module = importlib.import_module(self._own_module_name(spec.name))
         self._specs[spec.name] = module.__spec__
         return module
 
@@ -42,19 +42,19 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         name = module.__spec__.name if module.__spec__ else ""
         module.__spec__ = self._specs.pop(name, module.__spec__)
 
-    def _own(self, name: str) -> str:
+    def _own_module_name(self, name: str) -> str:
         return self._package + name.removeprefix(self.name)
 
 
-def stand_in_for(name: str, own: str, for_children: Path) -> ModuleType | None:
-    """Has `import name`, and modules in it, find `own`.
+def stand_in_for(name: str, package_name: str, for_children: Path) -> ModuleType | None:
+    """Lets `import name`, and imports of its submodules, find `package_name`.
 
     That holds for this process, and for those of Python that it starts, by way of a folder that
     `PYTHONPATH` and `sys.path` get.
 
     Args:
-      name: of the original package.
-      own: of ours.
+      name: the original package.
+      package_name: the package of ipujax.
       for_children: a folder with a folder `name`, where a module of that name does the same in the
         processes of Python that this one starts.
 
@@ -63,18 +63,18 @@ def stand_in_for(name: str, own: str, for_children: Path) -> ModuleType | None:
       else None.
     """
     there = sys.modules.get(name)
-    if there is not None and there is not sys.modules.get(own):
+    if there is not None and there is not sys.modules.get(package_name):
         return there
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder(name, own))
+        sys.meta_path.insert(0, _Finder(name, package_name))
     importlib.import_module(name)
-    _tell_children(str(for_children / name))
+    _add_to_python_path(str(for_children / name))
     return None
 
 
-def _tell_children(folder: str) -> None:
+def _add_to_python_path(folder: str) -> None:
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if folder not in folders:
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, folder]))
-    if folder not in sys.path:  # which `multiprocessing` gives to those that it spawns
+    if folder not in sys.path:  # which `multiprocessing` passes to the processes that it spawns
         sys.path.append(folder)

@@ -1,4 +1,4 @@
-"""`import popdist` and `import horovod` find the packages of ipujax, for unchanged scripts."""
+"""`install()` lets `import popdist` find this package, for scripts that stay unchanged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ipujax.standin.finder import stand_in_for
 
 _FOR_CHILDREN = Path(__file__).with_name("for_children")
 _NAMES = ("popdist", "horovod")
-"""The original's package, and the one that programs use beside it."""
+"""The original's package, and the one that programs use together with it."""
 
 
 def install_popdist() -> None:
     """Has `import popdist`, and modules in it, find `ipujax.popdist`; `horovod` ours as well.
 
-    That holds for this process, and for those of Python that it starts. What stands in for PopTorch
-    or PopART calls this.
+    That holds for this process, and for Python processes that it starts. `install()` of PopTorch's
+    or PopART's stand-in calls this.
 
     Raises:
       DistributionError: (a `ValueError`) another `popdist` or `horovod` is imported already.

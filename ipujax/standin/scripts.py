@@ -1,4 +1,4 @@
-"""Runs a script in a process where one of our packages stands in for another."""
+"""Runs a script in a process where a package of ipujax stands in for the original."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Runs a {title} program unchanged, on virtual IPUs."""
 
 
 def run_script(arguments: list[str], name: str, title: str, install: Callable[[], None]) -> int:
-    """Runs what a command line says; gives the exit status where it says nothing that runs.
+    """Runs the script or module of a command line; returns 2 for a command line that is wrong.
 
     Args:
       arguments: those after `python -m ipujax.name`.
-      name: of the package.
+      name: the name of the package.
       title: what people call it.
       install: makes it stand in for the original.
     """

@@ -1,7 +1,7 @@
-"""Which processes are attached to which IPUs: one small file for each process of this user.
+"""Records which processes are attached to which IPUs, one small file for each process.
 
-`gc-monitor` reads them. Virtual IPUs are not exclusive, so nothing is locked, and trouble with
-these files never stops a program: it is logged and forgotten, at level DEBUG unless somebody else
+`gc-monitor` reads the files of this user. Virtual IPUs are not exclusive, so nothing is locked, and
+an error with these files never stops a program: it is logged, at level DEBUG unless somebody else
 could have caused it.
 
 The files are in a folder of this user's own among temporary ones, or where `IPUJAX_RUNTIME_DIR`
@@ -26,15 +26,15 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ipujax.host.files import UnfitFileError
-from ipujax.host.own_folder import ForeignFolderError, OwnFolder, opened
+from ipujax.host.own_folder import ForeignFolderError, OwnFolder, open_own_folder
 
 # Not through `ipujax.log`, so that the command line tools start without its imports.
 _logger = logging.getLogger("ipujax")
 
 _VARIABLE = "IPUJAX_RUNTIME_DIR"
 _MOST_BYTES = 2**20  # of a file; one of sixteen devices has a few thousand
-_SHOWN = 200  # letters of what is wrong with one
-_LATEST = 2**53  # seconds since the epoch that are told exactly
+_SHOWN = 200  # characters of an error
+_LATEST = 2**53  # seconds since the epoch that a float holds exactly
 _LAST_PID = 2**31 - 1
 
 
@@ -55,12 +55,12 @@ class Attachment:
 
 @dataclasses.dataclass(frozen=True)
 class AttachedProcess:
-    """A living process and what it is attached to.
+    """A living process and its logical devices.
 
     Attributes:
       pid: its process id.
       command: its program, without the folder.
-      user: who runs it.
+      user: the user that runs it.
       since: when it attached, in seconds since the epoch.
       attachments: its logical devices.
     """
@@ -73,48 +73,54 @@ class AttachedProcess:
 
 
 def runtime_dir() -> pathlib.Path:
-    """The folder of the files: `IPUJAX_RUNTIME_DIR`, or one for this user among temporary files."""
-    named = os.environ.get(_VARIABLE)
-    return pathlib.Path(named or f"{tempfile.gettempdir()}/ipujax-{_user()}")
+    """Returns the folder of the files: `IPUJAX_RUNTIME_DIR`, or a temporary one of this user."""
+    configured_dir = os.environ.get(_VARIABLE)
+    return pathlib.Path(configured_dir or f"{tempfile.gettempdir()}/ipujax-{_current_user_name()}")
 
 
-def publish(attachments: Sequence[Attachment]) -> None:
-    """Says what this process is attached to, in place of what it said before.
+def publish_attachments(attachments: Sequence[Attachment]) -> None:
+    """Records which devices this process is attached to, replacing what it recorded before.
 
-    A folder that others have a say in is not used, with a warning: gc-monitor is a convenience, and
-    the program can do without.
+    A folder that others may change is not used, with a warning: gc-monitor is a convenience, and
+    the program runs without it.
     """
     command = os.path.basename(sys.executable or "python")
-    process = AttachedProcess(os.getpid(), command, _user(), time.time(), tuple(attachments))
+    process = AttachedProcess(
+        os.getpid(), command, _current_user_name(), time.time(), tuple(attachments)
+    )
     record = {**dataclasses.asdict(process), "started": _start_ticks(process.pid)}
     try:
-        with _folder(make=True) as folder:
+        with _open_runtime_folder(create=True) as folder:
             folder.write_text(f"{process.pid}.json", json.dumps(record))
-        atexit.register(withdraw)
+        atexit.register(withdraw_attachments)
     except ForeignFolderError as error:
         _warn_of_folder("gc-monitor is not told of this process", str(error))
     except OSError as error:
         _logger.debug("could not record the attachment for gc-monitor: %s", error)
 
 
-def withdraw() -> None:
-    """Says that this process is attached to nothing."""
-    atexit.unregister(withdraw)
+def withdraw_attachments() -> None:
+    """Removes the record of this process."""
+    atexit.unregister(withdraw_attachments)
     try:
-        with _folder() as folder:
-            folder.remove(f"{os.getpid()}.json")
+        with _open_runtime_folder() as folder:
+            folder.remove_file(f"{os.getpid()}.json")
     except (ForeignFolderError, OSError) as error:
         _logger.debug("could not remove the attachment for gc-monitor: %s", error)
 
 
-def attached_processes() -> list[AttachedProcess]:
-    """This user's attached processes by id; files that dead processes left are removed.
+def list_attached_processes() -> list[AttachedProcess]:
+    """Returns this user's attached processes by id; removes files that dead processes left.
 
-    Whatever else is in the folder is passed over, with a warning that says why.
+    Other files in the folder are passed over, with a warning that says why.
     """
     try:
-        with _folder() as folder:
-            processes = [_look(folder, name) for name in folder.names() if name.endswith(".json")]
+        with _open_runtime_folder() as folder:
+            processes = [
+                _read_live_process(folder, name)
+                for name in folder.list_names()
+                if name.endswith(".json")
+            ]
     except ForeignFolderError as error:
         _warn_of_folder("attached processes are not known", str(error))
         return []
@@ -124,42 +130,42 @@ def attached_processes() -> list[AttachedProcess]:
     return sorted(filter(None, processes), key=lambda process: process.pid)
 
 
-def _folder(make: bool = False) -> AbstractContextManager[OwnFolder]:
-    # Who names a folder decides who may look into it, but not who may write.
-    return opened(runtime_dir(), make=make, private=not os.environ.get(_VARIABLE))
+def _open_runtime_folder(create: bool = False) -> AbstractContextManager[OwnFolder]:
+    # A folder that the user names may be readable by others, but not writable.
+    return open_own_folder(runtime_dir(), make=create, private=not os.environ.get(_VARIABLE))
 
 
 @functools.cache
-def _warn_of_folder(what: str, why: str) -> None:
-    """Logs a warning, once in a process."""
+def _warn_of_folder(consequence: str, reason: str) -> None:
+    """Logs a warning about the runtime folder, once in a process."""
     remove = "" if os.environ.get(_VARIABLE) else "have it removed, or "
     fix = f"{remove}name a folder of your own, with mode 700, in {_VARIABLE}"
-    _logger.warning("%s: %s\n  fix:   %s", what, why, fix)
+    _logger.warning("%s: %s\n  fix:   %s", consequence, reason, fix)
 
 
-def _look(folder: OwnFolder, name: str) -> AttachedProcess | None:
-    """The living process that a file is of; what a dead one left is removed."""
+def _read_live_process(folder: OwnFolder, name: str) -> AttachedProcess | None:
+    """Returns the living process that a file records; removes the file of a dead one."""
     try:
         record = json.loads(folder.read_bytes(name, _MOST_BYTES))
-        process = _process(record)
+        process = _parse_process_record(record)
         if _is_alive(process.pid, record["started"]):
             return process
-        folder.remove(name)
+        folder.remove_file(name)
         return None
     except FileNotFoundError:  # taken away meanwhile, by its process
         return None
     except UnfitFileError as error:
-        why = str(error)
+        reason = str(error)
     except OSError as error:
-        why = f"cannot be read: {error.strerror}"
+        reason = f"cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        why = "tells of no attached process: " + f"{type(error).__name__}: {error}"[:_SHOWN]
-    _logger.warning("%r is passed over, as it %s", str(runtime_dir() / name), why)
+        reason = "records no attached process: " + f"{type(error).__name__}: {error}"[:_SHOWN]
+    _logger.warning("%r is passed over, as it %s", str(runtime_dir() / name), reason)
     return None
 
 
-def _process(record: dict[str, Any]) -> AttachedProcess:
-    """What a file says.
+def _parse_process_record(record: dict[str, Any]) -> AttachedProcess:
+    """Parses the record of a process.
 
     Raises:
       KeyError: something is missing.
@@ -167,30 +173,36 @@ def _process(record: dict[str, Any]) -> AttachedProcess:
       ValueError: a number or a text that cannot be.
     """
     attachments: list[Attachment] = []
-    for each in record["attachments"]:
-        ipus = tuple(map(_whole, each["ipus"]))
-        attachments.append(Attachment(_text(each["device"]), _whole(each["device_id"]), ipus))
+    for attachment_record in record["attachments"]:
+        ipus = tuple(map(_check_int, attachment_record["ipus"]))
+        attachments.append(
+            Attachment(
+                _check_printable_text(attachment_record["device"]),
+                _check_int(attachment_record["device_id"]),
+                ipus,
+            )
+        )
     since = record["since"]
     if type(since) not in (int, float) or not 0 <= since < _LATEST:
         raise ValueError(f"{since!r} is no time")
     if type(record["started"]) not in (str, type(None)):
         raise TypeError(f"{record['started']!r} is no time of a start")
-    pid = _whole(record["pid"])
-    if not 0 < pid <= _LAST_PID:  # others are groups of processes
+    pid = _check_int(record["pid"])
+    if not 0 < pid <= _LAST_PID:  # other numbers stand for groups of processes
         raise ValueError(f"{pid} is no process")
-    command, user = _text(record["command"]), _text(record["user"])
+    command, user = _check_printable_text(record["command"]), _check_printable_text(record["user"])
     return AttachedProcess(pid, command, user, since, tuple(attachments))
 
 
-def _text(value: object) -> str:
+def _check_printable_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
-    if not value.isprintable():  # it goes to a terminal
+    if not value.isprintable():  # it will be printed on a terminal
         raise ValueError(f"{value!r} has letters that cannot be shown")
     return value
 
 
-def _whole(value: object) -> int:
+def _check_int(value: object) -> int:
     if type(value) is not int:
         raise TypeError(f"{value!r} is no whole number")
     return value
@@ -202,14 +214,14 @@ def _is_alive(pid: int, started: str | None) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # it lives, and is somebody else's
+        return True  # it lives, and belongs to another user
     except ProcessLookupError:
         return False
     return started == _start_ticks(pid)
 
 
 def _start_ticks(pid: int) -> str | None:
-    """When a process started, to tell it from a later one of the same id; `None` if unknown."""
+    """Returns when a process started, to tell it from a later one of the same id, or None."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -218,8 +230,8 @@ def _start_ticks(pid: int) -> str | None:
     return stat.rpartition(")")[2].split()[19]
 
 
-def _user() -> str:
-    """Who runs this: by id, as `su` and `sudo` may leave another one's name in the environment."""
+def _current_user_name() -> str:
+    """Returns the name of the process's user, by id as the environment may name another one."""
     try:
         import pwd
     except ImportError:  # Windows

@@ -1,4 +1,4 @@
-"""The chips, as the command line tools show them without loading the compiler.
+"""The chips' basic numbers, for command line tools that do not load the compiler.
 
 The model's own numbers, with many more, are in `lowering`.
 """
@@ -34,5 +34,5 @@ class Chip:
 # Poplar tutorial 6.
 IPU2 = Chip("ipu2", "GC200 (Colossus Mk2)", 1472, 638_976, 1_330_000_000, remote_buffers=True)
 
-# What the machine that `gc-info -l` lists is made of.
+# The chip of the machine that `gc-info -l` lists.
 MACHINE = IPU2

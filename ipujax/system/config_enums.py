@@ -1,4 +1,4 @@
-"""The enumerations that configuration attributes take; `ipujax.config` re-exports them."""
+"""The enumerations of configuration attributes; `ipujax.config` re-exports them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class DeviceConnectionType(enum.Enum):
-    """When a logical device attaches to its IPUs.
+    """The times at which a logical device attaches to its IPUs.
 
     Attributes:
       ALWAYS: while the system is configured.
@@ -23,7 +23,7 @@ class DeviceConnectionType(enum.Enum):
 
 
 class ExecutionProfileType(enum.Enum):
-    """How fine an execution profile is.
+    """The granularity of an execution profile.
 
     Attributes:
       NO_PROFILE: nothing is profiled.
@@ -39,7 +39,7 @@ class ExecutionProfileType(enum.Enum):
 
 
 class MergeRemoteBuffersBehaviour(enum.Enum):
-    """Whether remote buffers of one shape and type share storage, and so code.
+    """The policy for merging remote buffers of one shape and type, which then share code.
 
     Attributes:
       NO_MERGING: every buffer stays apart.
@@ -53,7 +53,7 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
 
 
 class SchedulingAlgorithm(enum.Enum):
-    """How operations are put in order.
+    """The algorithm that orders operations.
 
     Attributes:
       CHOOSE_BEST: try the others and keep the order with the lowest predicted peak of memory.
@@ -71,7 +71,7 @@ class SchedulingAlgorithm(enum.Enum):
 
 
 class SelectionOrder(enum.Enum):
-    """In which order a multi-IPU device's IPUs become shards.
+    """The order in which a multi-IPU device's IPUs become shards.
 
     IPUs form a ladder: 0 and 1 share the first rung, 2 and 3 the second; neighbours on a rung and
     neighbours along a rail are linked.

@@ -1,4 +1,4 @@
-"""Every option of an `IPUConfig`: one class per category, and the root below them.
+"""The options of an `IPUConfig`: one class per category, and the root below them.
 
 Names, types and defaults are those of "Targeting the IPU from TensorFlow", chapter Configuration
 utilities (facts `config.defaults_*`). An option's effect is what it changes here.
@@ -19,8 +19,8 @@ from ipujax.system.poplar_options import (
     check_compilation_options,
     check_convolution_options,
     check_matmul_options,
+    check_ring_method,
     log_pooling_options,
-    ring_method,
 )
 
 _MOST = 2**31 - 1
@@ -46,7 +46,7 @@ class Convolutions(ConfigNode):
 
 
 class DeviceConnection(ConfigNode):
-    """When devices attach to their IPUs.
+    """Options that say when devices attach to their IPUs.
 
     Attributes:
       type: When to attach: while configuring, at the first run, or never. Programs compile in every
@@ -96,9 +96,9 @@ class Experimental(ConfigNode):
 
 
 class FloatingPointBehaviour(ConfigNode):
-    """What float16 arithmetic does at its limits.
+    """Options of float16 arithmetic at its limits.
 
-    Until one of these is assigned, be it to its default, arithmetic is plain JAX.
+    Until one of these is assigned, even its default, arithmetic is plain JAX.
 
     Attributes:
       inv: Raise on an invalid operation (IEEE 754).
@@ -187,7 +187,7 @@ class Norms(ConfigNode):
 
 
 class Optimizations(ConfigNode):
-    """What the compiler trades against what.
+    """Options of the compiler's optimizations.
 
     Attributes:
       prefetch_data_streams: Let the host fetch data while the IPUs compute. Without it, an element
@@ -261,7 +261,7 @@ class Pooling(ConfigNode):
 
 
 class Scheduling(ConfigNode):
-    """How operations are put in order.
+    """Options of the order of operations.
 
     Attributes:
       algorithm: The algorithm that orders operations. Here POST_ORDER leaves them as the function
@@ -279,7 +279,7 @@ class Scheduling(ConfigNode):
 
 
 class SystemOptions(ConfigNode):
-    """All that can be set about an IPU system; `print(config)` shows every option.
+    """The options of an IPU system; `print(config)` shows every option.
 
     Options are attributes, in categories: `config.ipu_model.version = "ipu21"`. Use
     `get_attribute_metadata` to ask for the type, default and meaning of one.
@@ -314,7 +314,7 @@ class SystemOptions(ConfigNode):
     compilation_poplar_options: dict[Any, Any] = option(
         {}, effect=Effect.MODEL, check=check_compilation_options
     )
-    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=ring_method)
+    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=check_ring_method)
     convolutions: Convolutions = category()
     device_connection: DeviceConnection = category()
     experimental: Experimental = category()

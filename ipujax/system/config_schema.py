@@ -11,12 +11,12 @@ A category is a class; an option is an annotated class attribute:
         depth: int | list[int] = option(2, "How deep.")
         loops: Loops = category()
 
-What an option does may also stand under `Attributes:` in the docstring of its class.
+The description of an option may also stand under `Attributes:` in the docstring of its class.
 The annotation is checked on every assignment, containers element by element. A name that does not
 exist is an error on reading and on writing, with the closest full name as a suggestion.
 """
 
-# Declarations and nodes are two halves of one mechanism and look into one another.
+# Declarations and nodes are two halves of one mechanism and use each other's private names.
 # pyright: reportPrivateUsage=false
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-from ipujax.checks.annotations import shown
+from ipujax.checks.annotations import safe_repr
 from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
 from ipujax.system.log import get_logger
 
@@ -42,7 +42,7 @@ _ATTRIBUTE = re.compile(r"^  (\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 
 
 class Effect(enum.Enum):
-    """What an option changes for a user of this machine, where IPUs are virtual."""
+    """The effect of an option for a user of this machine, where IPUs are virtual."""
 
     SYSTEM = "which virtual IPUs a device has, how it attaches, and which chip is modelled"
     VALUES = "the numbers that programs compute"
@@ -51,17 +51,17 @@ class Effect(enum.Enum):
     NONE = "nothing: accepted so that programs port unchanged"
 
 
-def documentation(cls: type) -> tuple[str, dict[str, str]]:
-    """What a class's docstring says of it, and of each attribute; nothing under `python -OO`."""
-    about, _, attributes = (inspect.getdoc(cls) or "").partition(_ATTRIBUTES)
+def parse_class_docstring(cls: type) -> tuple[str, dict[str, str]]:
+    """Returns a class's description and those of its attributes; empty under `python -OO`."""
+    description, _, attributes = (inspect.getdoc(cls) or "").partition(_ATTRIBUTES)
     docs = {name: " ".join(doc.split()) for name, doc in _ATTRIBUTE.findall(attributes)}
-    return about, docs
+    return description, docs
 
 
 def type_name(hint: Any) -> str:
     """Spells a type as the `typing` module did before `|`: `typing.Union[int, typing.List[int]]`.
 
-    Done here since Python's own spelling differs between versions.
+    Python's own spelling differs between versions.
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if hint is Ellipsis:
@@ -75,7 +75,7 @@ def type_name(hint: Any) -> str:
 
 
 def is_instance(value: object, hint: Any) -> bool:
-    """Whether a value has a type, containers element by element.
+    """Returns whether a value has a type, checking containers element by element.
 
     Stricter than Python's numeric tower: a `bool` is no `int`, and an `int` is no `float`.
     """
@@ -101,13 +101,13 @@ def is_instance(value: object, hint: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class AttributeMetadata:
-    """What is known about one option or category, apart from its value.
+    """The name, description, type and default of one option or category.
 
     Attributes:
       name: the full dotted name, from the root of the configuration.
-      doc: what it does.
+      doc: its description.
       effect: what it changes here; `None` for a category.
-      deprecated_msg: why it should no longer be used, its own reason or else its category's;
+      deprecated_msg: the reason not to use it any more, its own or else its category's;
         `None` if it is not deprecated.
     """
 
@@ -130,7 +130,7 @@ class AttributeMetadata:
 
     @property
     def deprecated(self) -> bool:
-        """Whether the option or its category should no longer be used."""
+        """Returns whether the option or its category should no longer be used."""
         return self.deprecated_msg is not None
 
     def check_type(self, value: object) -> bool:
@@ -146,7 +146,7 @@ class AttributeMetadata:
             raise ConfigTypeError(f"'{self.name}' is a category: it takes no value")
         if not is_instance(value, self._hint):
             raise ConfigTypeError(
-                f"'{self.name}' was given {shown(value)}, of type {type(value).__name__}, but it "
+                f"'{self.name}' was given {safe_repr(value)}, of type {type(value).__name__}, but it "
                 f"must be of type {self.type}"
             )
         return True
@@ -202,12 +202,12 @@ class Option(Member):
     def _check_limits(self, name: str, value: object) -> None:
         if self.limits is None:
             return
-        least, most = self.limits
-        several = isinstance(value, (list, tuple))
-        numbers = cast(Sequence[float], value if several else [value])
-        if not all(least <= number <= most for number in numbers):  # so is not-a-number refused
-            wanted = f"{'numbers' if several else 'a number'} from {least} to {most}"
-            raise ConfigError(f"'{name}' is {value}, but must be {wanted}")
+        minimum, maximum = self.limits
+        has_several = isinstance(value, (list, tuple))
+        numbers = cast(Sequence[float], value if has_several else [value])
+        if not all(minimum <= number <= maximum for number in numbers):  # not-a-number fails, too
+            requirement = f"{'numbers' if has_several else 'a number'} from {minimum} to {maximum}"
+            raise ConfigError(f"'{name}' is {value}, but must be {requirement}")
 
 
 class Category(Member):
@@ -215,7 +215,7 @@ class Category(Member):
 
     def __set__(self, node: ConfigNode, value: object) -> None:
         raise ConfigError(
-            f"'{node._full(self.name)}' is a category and cannot be assigned to; assign to one "
+            f"'{node._full_name(self.name)}' is a category and cannot be assigned to; assign to one "
             f"of its attributes: {', '.join(sorted(self.hint._members))}"
         )
 
@@ -232,12 +232,12 @@ def option(
     """Declares an option; its type is the annotation beside it.
 
     Args:
-      default: its value until one is assigned.
-      doc: what it does; by default, what the docstring of the class says of it.
+      default: the value until one is assigned.
+      doc: a description; by default, the one in the docstring of the class.
       effect: what it changes here.
       deprecated: why it should no longer be used.
       limits: the least and the greatest number that it, or each number in it, may be.
-      check: raises on values that it cannot have; logs what one should know of the others.
+      check: raises on invalid values; may log notes on valid ones.
     """
     return Option(default, doc, effect, deprecated, limits, check)
 
@@ -252,20 +252,22 @@ class ConfigNode:
 
     _members: typing.ClassVar[dict[str, Member]] = {}
     _values: dict[str, Any]
-    _assigned: set[str]  # the options that somebody gave a value, even if the default
+    _assigned: set[str]  # the options that were ever assigned, even their default
     _frozen: bool
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        hints, docs = typing.get_type_hints(cls), documentation(cls)[1]
-        declared = {name: each for name, each in vars(cls).items() if isinstance(each, Member)}
-        for name, each in declared.items():
+        hints, docs = typing.get_type_hints(cls), parse_class_docstring(cls)[1]
+        declared_members = {
+            name: member for name, member in vars(cls).items() if isinstance(member, Member)
+        }
+        for name, each in declared_members.items():
             hint, doc = hints[name], each.doc or docs.get(name, "")
             if isinstance(each, Category):
-                doc = documentation(hint)[0]
-            declared[name] = dataclasses.replace(each, name=name, hint=hint, doc=doc)
-            setattr(cls, name, declared[name])
-        cls._members = {**cls._members, **declared}
+                doc = parse_class_docstring(hint)[0]
+            declared_members[name] = dataclasses.replace(each, name=name, hint=hint, doc=doc)
+            setattr(cls, name, declared_members[name])
+        cls._members = {**cls._members, **declared_members}
 
     def __init__(self, *, _path: str = "", _parent: ConfigNode | None = None):
         # Plain assignment would go through the schema's own `__setattr__`.
@@ -274,34 +276,34 @@ class ConfigNode:
         )
         for name, member in self._members.items():
             if isinstance(member, Category):
-                self._values[name] = member.hint(_path=self._full(name), _parent=self)
+                self._values[name] = member.hint(_path=self._full_name(name), _parent=self)
             else:
                 self._values[name] = copy.deepcopy(member.default)
 
     def __getattr__(self, name: str) -> Any:
-        raise self._unknown(name)
+        raise self._unknown_attribute_error(name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self._members:
-            raise self._unknown(name)
+            raise self._unknown_attribute_error(name)
         object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
         names = {*super().__dir__(), *self._members}
         return sorted(name for name in names if not name.startswith("_"))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ConfigNode) or type(self) is not type(other):
+    def __eq__(self, node: object) -> bool:
+        if not isinstance(node, ConfigNode) or type(self) is not type(node):
             return NotImplemented
-        return self._values == other._values
+        return self._values == node._values
 
     __hash__ = None  # type: ignore[assignment]  # it can change
 
     def __repr__(self) -> str:
-        return "\n".join([type(self).__name__, *self._lines(indent="  ")])
+        return "\n".join([type(self).__name__, *self._format_options(indent="  ")])
 
     def get_attribute_metadata(self, attr: str) -> AttributeMetadata:
-        """Looks up what is known about an option or category.
+        """Returns the metadata of an option or category.
 
         Args:
           attr: its full name relative to the category that this is called on, such as
@@ -314,85 +316,88 @@ class ConfigNode:
         *categories, last = attr.split(".")
         node = self
         for part in categories:
-            below = node._values.get(part)
-            if not isinstance(below, ConfigNode):
-                raise node._no_metadata(attr, part)
-            node = below
+            child = node._values.get(part)
+            if not isinstance(child, ConfigNode):
+                raise node._unknown_metadata_error(attr, part)
+            node = child
         if last not in node._members:
-            raise node._no_metadata(attr, last)
-        return node._metadata(node._members[last])
+            raise node._unknown_metadata_error(attr, last)
+        return node._metadata_of_member(node._members[last])
 
-    def _no_metadata(self, attr: str, part: str) -> UnknownOptionError:
-        where = f"category '{self._path}'" if self._path else f"the {type(self).__name__}"
-        what = "attribute" if attr.endswith(part) else "category"
+    def _unknown_metadata_error(self, attr: str, part: str) -> UnknownOptionError:
+        parent = f"category '{self._path}'" if self._path else f"the {type(self).__name__}"
+        kind = "attribute" if attr.endswith(part) else "category"
         return UnknownOptionError(
-            f"could not get the metadata of '{attr}': '{part}' is no {what} of {where}"
-            + self._suggestion(self._full(part))
+            f"could not get the metadata of '{attr}': '{part}' is no {kind} of {parent}"
+            + self._suggest_name(self._full_name(part))
         )
 
-    def _metadata(self, member: Member) -> AttributeMetadata:
-        name, message = self._full(member.name), member.deprecated or self._deprecation()
+    def _metadata_of_member(self, member: Member) -> AttributeMetadata:
+        name, message = (
+            self._full_name(member.name),
+            member.deprecated or self._deprecation_reason(),
+        )
         hint = None if isinstance(member, Category) else member.hint
         return AttributeMetadata(name, member.doc, member.effect, message, hint, member.default)
 
-    def _deprecation(self) -> str | None:
-        """Why this category is deprecated, or the nearest one around it that is."""
+    def _deprecation_reason(self) -> str | None:
+        """Returns why this category, or the nearest deprecated one around it, is deprecated."""
         parent, name = self._parent, self._path.rpartition(".")[2]
         if parent is None:
             return None
         return parent._members[name].deprecated or parent._deprecation()
 
-    def _full(self, name: str) -> str:
+    def _full_name(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name
 
-    def _unknown(self, name: str) -> UnknownOptionError:
+    def _unknown_attribute_error(self, name: str) -> UnknownOptionError:
         # While `copy` or `pickle` rebuilds a node it has no values, hence no name, yet.
-        full = self._full(name) if "_path" in self.__dict__ else name
-        hint = "" if name.startswith("_") else self._suggestion(full)
+        full = self._full_name(name) if "_path" in self.__dict__ else name
+        hint = "" if name.startswith("_") else self._suggest_name(full)
         return UnknownOptionError(f"there is no configuration attribute '{full}'{hint}")
 
-    def _suggestion(self, full: str) -> str:
+    def _suggest_name(self, full_name: str) -> str:
         root = self
         while root._parent is not None:
             root = root._parent
-        return did_you_mean(full, [name for name, _, _ in walk(root)])
+        return suggest_closest_name(full_name, [name for name, _, _ in walk_options(root)])
 
-    def _lines(self, indent: str) -> Iterator[str]:
+    def _format_options(self, indent: str) -> Iterator[str]:
         for name, member in self._members.items():
             value = self._values[name]
             if isinstance(value, ConfigNode):
                 yield f"{indent}{name}"
-                yield from value._lines(indent + "  ")
+                yield from value._format_options(indent + "  ")
             elif isinstance(member, Option) and value != member.default:
                 yield f"{indent}{name} = {value!r}  # default: {member.default!r}"
             else:
                 yield f"{indent}{name} = {value!r}"
 
 
-def did_you_mean(name: str, known: Iterable[str], shown: str = "'{}'") -> str:
-    """What to add to a message about a name that does not exist: the nearest, or ''."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {shown.format(close[0])}?" if close else ""
+def suggest_closest_name(name: str, candidates: Iterable[str], name_format: str = "'{}'") -> str:
+    """Returns the end of an error message that suggests the closest name, or ''."""
+    matches = difflib.get_close_matches(name, list(candidates), n=1)
+    return f"; did you mean {name_format.format(matches[0])}?" if matches else ""
 
 
-def walk(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:
-    """Every option and category below a node: its full name, its declaration and its value."""
+def walk_options(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:
+    """Yields every option and category below a node: its full name, declaration and value."""
     for name, member in node._members.items():
         value = node._values[name]
-        yield node._full(name), member, value
+        yield node._full_name(name), member, value
         if isinstance(value, ConfigNode):
-            yield from walk(value)
+            yield from walk_options(value)
 
 
-def assigned_names(node: ConfigNode) -> frozenset[str]:
-    """The node's own options that were ever assigned, also those that got their default."""
+def list_assigned_names(node: ConfigNode) -> frozenset[str]:
+    """Returns the node's own options that were ever assigned, even their default."""
     return frozenset(node._assigned)
 
 
-def snapshot(node: Node, *, frozen: bool) -> Node:
-    """An independent copy; with `frozen`, assigning to it is an error."""
-    copied = copy.deepcopy(node)
-    for branch in [copied, *(value for _, _, value in walk(copied))]:
-        if isinstance(branch, ConfigNode):
-            branch.__dict__["_frozen"] = frozen
-    return copied
+def copy_config(node: Node, *, frozen: bool) -> Node:
+    """Returns an independent copy; with `frozen`, assigning to it is an error."""
+    config_copy = copy.deepcopy(node)
+    for node_copy in [config_copy, *(value for _, _, value in walk_options(config_copy))]:
+        if isinstance(node_copy, ConfigNode):
+            node_copy.__dict__["_frozen"] = frozen
+    return config_copy

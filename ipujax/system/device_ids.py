@@ -56,7 +56,7 @@ DEVICES = _list_devices()
 
 
 def shard_order(count: int, order: SelectionOrder) -> tuple[int, ...]:
-    """The positions, in a group of linked IPUs, of shards 0, 1, ...; see `SelectionOrder`.
+    """Returns the positions, in a group of linked IPUs, of shards 0, 1, ...; see `SelectionOrder`.
 
     Args:
       count: how many IPUs of the group are taken: its first ones.
@@ -70,17 +70,17 @@ def shard_order(count: int, order: SelectionOrder) -> tuple[int, ...]:
         return tuple(positions)
     if order is SelectionOrder.HOOF:
         return (*positions[0::2], *reversed(positions[1::2]))
-    # Bit 1 tells the rungs that a snake crosses from right to left.
+    # Bit 1 marks the rungs that a snake crosses from right to left.
     snake = (i ^ 1 if i & 2 else i for i in range(count + count % 2))
     return tuple(i for i in snake if i < count)
 
 
-def first_free(count: int, taken: set[int]) -> ListedDevice:
-    """The device to use for a number of IPUs, 1 to 16.
+def find_free_device(count: int, used_ipus: set[int]) -> ListedDevice:
+    """Returns the device to use for a number of IPUs, 1 to 16.
 
     Args:
       count: how many IPUs are wanted.
-      taken: the indices of IPUs that other devices have.
+      used_ipus: the indices of IPUs that other devices have.
 
     Returns:
       The first of the smallest large enough devices whose first `count` IPUs are free, or, if none
@@ -89,27 +89,27 @@ def first_free(count: int, taken: set[int]) -> ListedDevice:
     size = 1 << (count - 1).bit_length()
     candidates = [device for device in DEVICES if len(device.ipus) == size]
     for device in candidates:
-        if taken.isdisjoint(ipu.index for ipu in device.ipus[:count]):
+        if used_ipus.isdisjoint(ipu.index for ipu in device.ipus[:count]):
             return device
     return candidates[0]
 
 
-def format_listing() -> str:
-    """What `gc-info -l` prints."""
+def format_device_listing() -> str:
+    """Returns the text that `gc-info -l` prints."""
     lines = ["Graphcore device listing:", ""]
     for device in DEVICES:
-        head = f"-+- Id: {_bracketed(device.id, 4)}, type:"
+        line_start = f"-+- Id: {_format_in_brackets(device.id, 4)}, type:"
         if len(device.ipus) == 1:
-            lines.append(f"{head} {'[PCIe]':>11}, PCI Domain: [{device.ipus[0].pci_domain}]")
+            lines.append(f"{line_start} {'[PCIe]':>11}, PCI Domain: [{device.ipus[0].pci_domain}]")
             continue
-        lines.append(f"{head} [Multi IPU]")
-        for dnc, ipu in enumerate(device.ipus):
+        lines.append(f"{line_start} [Multi IPU]")
+        for dnc_id, ipu in enumerate(device.ipus):
             lines.append(
-                f"|--- PCIe Id: {_bracketed(ipu.index, 4)}, DNC Id: [{dnc}], "
+                f"|--- PCIe Id: {_format_in_brackets(ipu.index, 4)}, DNC Id: [{dnc_id}], "
                 f"PCI Domain: [{ipu.pci_domain}]"
             )
     return "\n".join(lines)
 
 
-def _bracketed(number: int, width: int) -> str:
+def _format_in_brackets(number: int, width: int) -> str:
     return f"[{number}]".rjust(width)

@@ -1,9 +1,9 @@
-"""The virtual system: which IPUs each logical device has, and whether it is attached to them.
+"""The virtual system: the IPUs of each logical device, and whether it is attached to them.
 
 There is one system in a process, `SYSTEM`. It starts unconfigured, with one logical device of one
-IPU; `configure` gives it others. Whoever keeps something that depends on the configuration
-compares `SYSTEM.generation`, which changes whenever the configuration does; to configure again what
-is in force leaves it as it is.
+IPU; `configure` gives it others. Code that caches something that depends on the configuration
+compares `SYSTEM.generation`, which changes whenever the configuration does; configuring again what
+is in force leaves it unchanged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from ipujax.checks.arguments import Checks
 from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import instance
+from ipujax.distribution.join import get_joined_instance
 from ipujax.errors import (
     ConfigError,
     ConfigTypeError,
@@ -27,12 +27,12 @@ from ipujax.errors import (
 )
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
-from ipujax.system.config_schema import assigned_names, snapshot
-from ipujax.system.device_ids import DEVICES, ListedDevice, first_free, shard_order
-from ipujax.system.ladder_picture import picture
+from ipujax.system.config_schema import copy_config, list_assigned_names
+from ipujax.system.device_ids import DEVICES, ListedDevice, find_free_device, shard_order
+from ipujax.system.ladder_picture import draw_ladder
 from ipujax.system.log import get_logger
 from ipujax.system.options import SystemOptions, check_consistency, config_key
-from lowering import lists
+from lowering import list_in_dir
 
 _check = Checks(ConfigTypeError, ConfigError)
 
@@ -41,18 +41,18 @@ _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
 
 
 @_check.guard
-@lists()
+@list_in_dir()
 @dataclasses.dataclass(frozen=True)
 class LogicalDevice:
-    """What a program names `/device:IPU:0`: some IPUs of the machine, in order.
+    """A logical device such as `/device:IPU:0`: some IPUs of the machine, in order.
 
     Attributes:
       name: `/device:IPU:<ordinal>`.
       ordinal: its place in the configuration, from 0.
       device_id: its id in the listing of `gc-info -l`.
       ipus: the physical IPU (by PCIe id) of each shard.
-      first: its first IPU's place among the IPUs of all devices, from 0; JAX devices are dealt
-        out by these places, in turn.
+      first: its first IPU's index among the IPUs of all devices, from 0; JAX devices are assigned
+        by these indices, in turn.
       config: the configuration in force; a frozen copy.
     """
 
@@ -64,39 +64,39 @@ class LogicalDevice:
     config: SystemOptions = dataclasses.field(compare=False, repr=False)
 
     def _repr_html_(self) -> str:
-        """A drawing, for notebooks."""
-        return picture(self.name, self.ipus, self.ladder)
+        """Returns a drawing, for notebooks."""
+        return draw_ladder(self.name, self.ipus, self.ladder)
 
     @property
     def num_ipus(self) -> int:
-        """How many IPUs it has."""
+        """The number of its IPUs."""
         return len(self.ipus)
 
     @property
     def ladder(self) -> tuple[int, ...]:
-        """The place of each IPU on the ladder of links, as `selection_order` has them."""
+        """The position of each IPU on the ladder of links, by `selection_order`."""
         return shard_order(self.num_ipus, self.config.selection_order)
 
     @property
     def connection(self) -> DeviceConnectionType:
-        """When it attaches."""
+        """The time at which it attaches."""
         return self.config.device_connection.type
 
     @property
     def results_are_zeros(self) -> bool:
-        """Whether programs only compile, and running them gives zeros."""
+        """Returns whether programs only compile, and running them gives zeros."""
         return self.connection is DeviceConnectionType.PRE_COMPILE
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceSeed:
-    """Where a device's random numbers start.
+    """The seed of a device's random numbers, and the number of runs since it was set.
 
     Attributes:
       value: the seed, of 64 bits; the device's ordinal until one is set, so that programs repeat
         themselves and devices differ.
       identical: whether all replicas draw the same numbers.
-      runs: how many runs have drawn since it was set.
+      runs: the number of runs that have drawn since it was set.
     """
 
     value: int
@@ -105,27 +105,27 @@ class DeviceSeed:
 
 
 class VirtualSystem:
-    """The system's state; use the one instance, `SYSTEM`.
+    """The state of the virtual system; use the one instance, `SYSTEM`.
 
     Attributes:
-      generation: changes with every `reset`, and every `configure` of something else.
+      generation: changes with every `reset_system`, and every `configure` that changes options.
     """
 
     def __init__(self) -> None:
         self.generation = 0
         self._lock = threading.RLock()
         self._devices: tuple[LogicalDevice, ...] | None = None
-        self._in_force: object = None  # what tells the configuration from others
+        self._in_force: object = None  # the identity of the configuration in force
         self._attached: dict[str, attachments.Attachment] = {}
         self._seeds: dict[str, DeviceSeed] = {}
 
     @property
-    def configured(self) -> bool:
-        """Whether a configuration is in force."""
+    def is_configured(self) -> bool:
+        """Returns whether a configuration is in force."""
         return self._in_force is not None
 
     def configure(self, config: SystemOptions) -> None:
-        """Puts a configuration in force in place of the one before; attaches `ALWAYS` devices.
+        """Puts a configuration in force instead of the one before; attaches `ALWAYS` devices.
 
         If it is in force already, devices and compiled programs stay, and only seeds start anew.
 
@@ -133,24 +133,24 @@ class VirtualSystem:
           ConfigError: if options contradict one another.
           DeviceError: if the machine has no such IPUs.
         """
-        config, here = snapshot(config, frozen=False), instance() or Instance()
-        processes = config.experimental.multi_replica_distribution
-        if here.count > 1 and not processes.process_count:
-            processes.process_count, processes.process_index = here.count, here.index
-        on_ipu_model = flags.poplar_flags().use_ipu_model
-        check_consistency(config, on_ipu_model=on_ipu_model, running=here.count)
-        devices = devices_of(snapshot(config, frozen=True))
-        identity = _identity(config)
+        config, process = copy_config(config, frozen=False), get_joined_instance() or Instance()
+        distribution = config.experimental.multi_replica_distribution
+        if process.count > 1 and not distribution.process_count:
+            distribution.process_count, distribution.process_index = process.count, process.index
+        on_ipu_model = flags.read_poplar_flags().use_ipu_model
+        check_consistency(config, on_ipu_model=on_ipu_model, running_processes=process.count)
+        devices = build_logical_devices(copy_config(config, frozen=True))
+        identity = _identity_of_configuration(config)
         with self._lock:
             if identity != self._in_force:
-                self.reset()
+                self.reset_system()
                 self._devices, self._in_force = devices, identity
             self._seeds.clear()
             for device in self._all_devices():
                 if device.connection is DeviceConnectionType.ALWAYS:
                     self.attach(device)
 
-    def reset(self) -> None:
+    def reset_system(self) -> None:
         """Drops the configuration, attachments and seeds; a fresh system is left as it is."""
         with self._lock:
             self.detach_all()
@@ -159,20 +159,20 @@ class VirtualSystem:
             self.generation += 1
 
     def configs(self) -> list[SystemOptions]:
-        """A copy of the configuration for each logical device.
+        """Returns a copy of the configuration for each logical device.
 
         Raises:
           NotConfiguredError: if nothing is configured.
         """
         with self._lock:
-            if not self.configured:
+            if not self.is_configured:
                 raise NotConfiguredError(
                     "no IPU devices are configured; call IPUConfig().configure_ipu_system() first"
                 )
-            return [snapshot(device.config, frozen=False) for device in self._all_devices()]
+            return [copy_config(device.config, frozen=False) for device in self._all_devices()]
 
     def device(self, name: str = "/device:IPU:0") -> LogicalDevice:
-        """The logical device of a name, with or without TensorFlow's longer prefix.
+        """Returns the logical device of a name, with or without TensorFlow's longer prefix.
 
         Raises:
           DeviceError: if it is no name of an IPU device, or its ordinal is not configured.
@@ -185,9 +185,9 @@ class VirtualSystem:
         ordinal, devices = int(match[1]), self._all_devices()
         if ordinal < len(devices):
             return devices[ordinal]
-        have = ", ".join(device.name for device in devices)
+        configured_names = ", ".join(device.name for device in devices)
         raise DeviceError(
-            f"{name!r}: there is no device with ordinal {ordinal}; the system has {have}. Set "
+            f"{name!r}: there is no device with ordinal {ordinal}; the system has {configured_names}. Set "
             "auto_select_ipus (or select_ipus) to a list with one entry for each device"
         )
 
@@ -207,7 +207,7 @@ class VirtualSystem:
                 "device_connection.type is NEVER; choose ON_DEMAND or ALWAYS to run programs"
             )
         with self._lock:
-            if self.configured:  # a device of an older configuration attaches no more
+            if self.is_configured:  # a device of an older configuration attaches no more
                 device = self.device(device.name)
             if device.name in self._attached:
                 return
@@ -215,29 +215,29 @@ class VirtualSystem:
             self._attached[device.name] = attachment
             ipus = "IPU" if device.num_ipus == 1 else "IPUs"
             get_logger().info("Device %s attached to %s: %d", device.name, ipus, device.device_id)
-            attachments.publish(list(self._attached.values()))
+            attachments.publish_attachments(list(self._attached.values()))
 
     def detach_all(self) -> None:
         """Detaches all devices; each attaches again at its next run."""
         with self._lock:
             if self._attached:
                 self._attached.clear()
-                attachments.withdraw()
+                attachments.withdraw_attachments()
 
     def set_seed(self, seed: int, device: str = "/device:IPU:0", identical: bool = False) -> None:
-        """Sets where a device's random numbers start, until it is configured anew."""
+        """Sets the seed of a device's random numbers, until it is configured anew."""
         with self._lock:
             self._seeds[self.device(device).name] = DeviceSeed(seed, identical)
 
-    def seed(self, device: str = "/device:IPU:0") -> DeviceSeed:
-        """Where a device's random numbers start."""
+    def seed_of_device(self, device: str = "/device:IPU:0") -> DeviceSeed:
+        """Returns the seed of a device's random numbers."""
         logical = self.device(device)
         return self._seeds.get(logical.name, DeviceSeed(logical.ordinal))
 
-    def next_seed(self, device: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """What the next run on a device draws from, as `lowering.draws.first_key` takes it."""
+    def take_next_seed(self, device: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
+        """Returns the seed of the next run on a device, as `lowering.draws.first_key` takes it."""
         with self._lock:
-            seed = self.seed(device)
+            seed = self.seed_of_device(device)
             self._seeds[device] = dataclasses.replace(seed, runs=seed.runs + 1)
         words = (seed.value, seed.value >> 32, seed.runs, not seed.identical)
         return np.array([word & 0xFFFFFFFF for word in words], np.uint32)
@@ -245,36 +245,40 @@ class VirtualSystem:
     def _all_devices(self) -> tuple[LogicalDevice, ...]:
         with self._lock:
             if self._devices is None:
-                self._devices = devices_of(snapshot(SystemOptions(), frozen=True))
+                self._devices = build_logical_devices(copy_config(SystemOptions(), frozen=True))
             return self._devices
 
 
 def is_ipu_device_name(name: str) -> bool:
-    """Whether a device name is that of an IPU device, configured or not."""
+    """Returns whether a device name is that of an IPU device, configured or not."""
     return _NAME.fullmatch(name) is not None
 
 
-def _identity(config: SystemOptions) -> object:
-    """Equal where programs, compiled from now on, and their reports would be the same."""
+def _identity_of_configuration(config: SystemOptions) -> object:
+    """Returns a value that is equal where programs and their reports would be the same."""
     environment = [os.environ.get(name) for name in (flags.VARIABLE, poplar_options.VARIABLE)]
-    return config_key(config), assigned_names(config.ipu_model), environment
+    return config_key(config), list_assigned_names(config.ipu_model), environment
 
 
-def devices_of(config: SystemOptions) -> tuple[LogicalDevice, ...]:
-    """Finds the IPUs of every logical device that a configuration asks for."""
+def build_logical_devices(config: SystemOptions) -> tuple[LogicalDevice, ...]:
+    """Builds every logical device that a configuration asks for."""
     ids = _as_list(config.select_ipus)
-    chosen = _by_id(ids) if ids else _by_count(_as_list(config.auto_select_ipus) or [1])
+    devices_and_counts = (
+        _select_devices_by_id(ids)
+        if ids
+        else _select_devices_by_count(_as_list(config.auto_select_ipus) or [1])
+    )
     devices: list[LogicalDevice] = []
-    for ordinal, (listed, count) in enumerate(chosen):
+    for ordinal, (listed_device, count) in enumerate(devices_and_counts):
         order = shard_order(count, config.selection_order)
-        ipus = tuple(listed.ipus[position].index for position in order)
+        ipus = tuple(listed_device.ipus[position].index for position in order)
         name = f"/device:IPU:{ordinal}"
-        first = sum(device.num_ipus for device in devices)
-        devices.append(LogicalDevice(name, ordinal, listed.id, ipus, first, config))
+        first_index = sum(device.num_ipus for device in devices)
+        devices.append(LogicalDevice(name, ordinal, listed_device.id, ipus, first_index, config))
     return tuple(devices)
 
 
-def _by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
+def _select_devices_by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
     if len(set(ids)) < len(ids):
         raise DeviceError(f"select_ipus is {ids}, but device ids must be unique")
     for id in ids:
@@ -286,19 +290,19 @@ def _by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
     return [(DEVICES[id], len(DEVICES[id].ipus)) for id in ids]
 
 
-def _by_count(counts: list[int]) -> list[tuple[ListedDevice, int]]:
-    taken: set[int] = set()
-    chosen: list[tuple[ListedDevice, int]] = []
+def _select_devices_by_count(counts: list[int]) -> list[tuple[ListedDevice, int]]:
+    used_ipus: set[int] = set()
+    devices_and_counts: list[tuple[ListedDevice, int]] = []
     for count in counts:
         if not 1 <= count <= _MAX_IPUS:
             raise DeviceError(
                 f"auto_select_ipus asks for {count} IPUs in one device, but a device has from 1 "
                 f"to {_MAX_IPUS}"
             )
-        listed = first_free(count, taken)
-        taken.update(ipu.index for ipu in listed.ipus[:count])
-        chosen.append((listed, count))
-    return chosen
+        listed_device = find_free_device(count, used_ipus)
+        used_ipus.update(ipu.index for ipu in listed_device.ipus[:count])
+        devices_and_counts.append((listed_device, count))
+    return devices_and_counts
 
 
 def _as_list(value: int | list[int] | tuple[int, ...]) -> list[int]:

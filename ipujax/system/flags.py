@@ -1,4 +1,4 @@
-"""`TF_POPLAR_FLAGS`: what a user sets for a run from outside the program.
+"""`TF_POPLAR_FLAGS`: the flags that a user sets for a run in the environment.
 
 The names and defaults are those of fact `devices.flags`. The flags are parsed by absl, but into a
 `FlagValues` of their own, so that they never meet a program's flags. The environment is read on
@@ -18,14 +18,14 @@ from typing import Any
 from absl import flags as absl_flags
 
 from ipujax.errors import FlagError
-from ipujax.system.config_schema import did_you_mean, documentation
+from ipujax.system.config_schema import parse_class_docstring, suggest_closest_name
 from ipujax.system.log import get_logger
 
 VARIABLE = "TF_POPLAR_FLAGS"
 
 
 class SyntheticDataCategory(enum.Enum):
-    """What can be made up on the device instead of being sent by the host."""
+    """The kinds of data that can be synthetic: made on the device, not sent by the host."""
 
     Seed = 0
     Infeed = 1
@@ -34,7 +34,7 @@ class SyntheticDataCategory(enum.Enum):
     Parameters = 4
 
 
-# Flags whose values tell one executable from another.
+# Flags whose values are part of an executable's key.
 _IN_KEY = (
     "use_synthetic_data",
     "synthetic_data_categories",
@@ -47,7 +47,7 @@ _IN_KEY = (
     "allow_nans",
 )
 
-# Why some flags change nothing here; whoever sets one is told.
+# Reasons why some flags have no effect here; setting one logs its reason.
 _INERT = {
     "while_loop_brute_force_max_trip_count": "XLA decides",
     "max_compilation_threads": "XLA decides",
@@ -64,7 +64,7 @@ _INERT = {
     "allow_nans": "values may always be NaNs",
 }
 
-# What older programs set and the original took without effect, and a value of the flag's type.
+# Deprecated flags, which never had an effect, and a value of each flag's type.
 _DEPRECATED: dict[str, bool | str] = {
     "add_all_reduce_copies": False,
     "force_replicated_mode": False,
@@ -131,88 +131,94 @@ class PoplarFlags:
     enable_hlo_verifier: bool = False
     allow_nans: bool = False
 
-    def synthetic(self, category: SyntheticDataCategory) -> bool:
-        """Whether data of a category is made up on the device."""
+    def is_synthetic(self, category: SyntheticDataCategory) -> bool:
+        """Returns whether data of a category is made up on the device."""
         return self.use_synthetic_data or category.name.lower() in self.synthetic_data_categories
 
     @property
-    def made_up(self) -> frozenset[str]:
+    def synthetic_category_names(self) -> frozenset[str]:
         """The categories of data that are made up on the device, as flags spell them."""
         return frozenset(
-            each.name.lower() for each in SyntheticDataCategory if self.synthetic(each)
+            category.name.lower()
+            for category in SyntheticDataCategory
+            if self.is_synthetic(category)
         )
 
 
-def poplar_flags() -> PoplarFlags:
-    """The flags that `TF_POPLAR_FLAGS` holds now.
+def read_poplar_flags() -> PoplarFlags:
+    """Reads the flags that `TF_POPLAR_FLAGS` holds now.
 
     Raises:
       FlagError: if it holds an unknown flag, a value that its flag does not take, or
         `--synthetic_data_initializer` without synthetic data.
     """
-    return _parse(os.environ.get(VARIABLE, ""))
+    return _parse_flags(os.environ.get(VARIABLE, ""))
 
 
 def flags_key() -> tuple[Any, ...]:
-    """The values of the flags that tell one executable from another (fact `devices.flags_hash`)."""
-    flags = poplar_flags()
+    """Returns the flags that are part of an executable's key (fact `devices.flags_hash`)."""
+    flags = read_poplar_flags()
     return tuple(getattr(flags, name) for name in _IN_KEY)
 
 
 @functools.lru_cache(maxsize=8)
-def _parse(text: str) -> PoplarFlags:
-    values = _definitions()
+def _parse_flags(text: str) -> PoplarFlags:
+    values = _define_flags()
     try:
-        rest = values(["ipujax", *_words(text)])[1:]
-    except absl_flags.UnrecognizedFlagError as unknown:
-        raise FlagError(_unknown(unknown.flagname)) from None
-    except absl_flags.Error as wrong:
-        raise FlagError(f"{VARIABLE} holds {text!r}: {wrong}") from None
-    if rest:
+        positional_words = values(["ipujax", *_split_flag_words(text)])[1:]
+    except absl_flags.UnrecognizedFlagError as error:
+        raise FlagError(_unknown_flag_message(error.flagname)) from None
+    except absl_flags.Error as error:
+        raise FlagError(f"{VARIABLE} holds {text!r}: {error}") from None
+    if positional_words:
         raise FlagError(
-            f"{VARIABLE} holds {rest[0]!r}, which is no flag; flags are written --name or "
+            f"{VARIABLE} holds {positional_words[0]!r}, which is no flag; flags are written --name or "
             "--name=value, with blanks between them"
         )
-    named = values.flag_values_dict()
+    value_of_flag = values.flag_values_dict()
     for name in _DEPRECATED:
-        del named[name]
+        del value_of_flag[name]
         if values[name].present:
             get_logger().warning("%s: --%s is deprecated and has no effect", VARIABLE, name)
-    named["synthetic_data_categories"] = _categories(named["synthetic_data_categories"])
-    named["on_demand_device_poll_time"] = max(100, named["on_demand_device_poll_time"])
-    flags = PoplarFlags(**named)
-    _check(flags)
-    for name, why in _INERT.items():
+    value_of_flag["synthetic_data_categories"] = _check_synthetic_categories(
+        value_of_flag["synthetic_data_categories"]
+    )
+    value_of_flag["on_demand_device_poll_time"] = max(
+        100, value_of_flag["on_demand_device_poll_time"]
+    )
+    flags = PoplarFlags(**value_of_flag)
+    _check_flag_values(flags)
+    for name, reason in _INERT.items():
         if values[name].present:
-            get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, why)
+            get_logger().warning("%s: --%s has no effect: %s", VARIABLE, name, reason)
     if flags.help:
-        print(_help())
+        print(_format_flags_help())
     return flags
 
 
-def _help() -> str:
+def _format_flags_help() -> str:
     lines = [f"Flags of {VARIABLE}, as --name or --name=value:"]
-    _, docs = documentation(PoplarFlags)
+    _, docs = parse_class_docstring(PoplarFlags)
     for name, default in _DEFAULTS.items():
-        shown = "" if default == () else default
-        lines.append(f"  --{name}  {docs.get(name, '')} (default: {shown!r})")
+        default_text = "" if default == () else default
+        lines.append(f"  --{name}  {docs.get(name, '')} (default: {default_text!r})")
     return "\n".join(lines)
 
 
-def _words(text: str) -> list[str]:
+def _split_flag_words(text: str) -> list[str]:
     try:
         words = shlex.split(text)
-    except ValueError as broken:
-        raise FlagError(f"{VARIABLE} holds {text!r}, which cannot be split: {broken}") from None
+    except ValueError as error:
+        raise FlagError(f"{VARIABLE} holds {text!r}, which cannot be split: {error}") from None
     for word in words:
         # absl would act on these two itself: read a file, or let an unknown flag pass.
         name = word.lstrip("-").partition("=")[0]
         if name in ("flagfile", "undefok"):
-            raise FlagError(_unknown(name))
+            raise FlagError(_unknown_flag_message(name))
     return words
 
 
-def _definitions() -> absl_flags.FlagValues:
+def _define_flags() -> absl_flags.FlagValues:
     values = absl_flags.FlagValues()
     for name, default in (*_DEFAULTS.items(), *_DEPRECATED.items()):
         _DEFINE[type(default)](name, default, None, flag_values=values)
@@ -228,28 +234,28 @@ _DEFINE: dict[type, Any] = {
 }
 
 
-def _categories(names: list[str]) -> tuple[str, ...]:
-    known = [category.name.lower() for category in SyntheticDataCategory]
+def _check_synthetic_categories(names: list[str]) -> tuple[str, ...]:
+    category_names = [category.name.lower() for category in SyntheticDataCategory]
     for name in names:
-        if name.lower() not in known:
-            near = did_you_mean(name.lower(), known, "{}")
+        if name.lower() not in category_names:
+            suggestion = suggest_closest_name(name.lower(), category_names, "{}")
             raise FlagError(
-                f"--synthetic_data_categories names {name!r}{near}; the categories are "
-                f"{', '.join(known)}"
+                f"--synthetic_data_categories names {name!r}{suggestion}; the categories are "
+                f"{', '.join(category_names)}"
             )
     return tuple(name.lower() for name in names)
 
 
-def _check(flags: PoplarFlags) -> None:
-    synthetic = flags.use_synthetic_data or flags.synthetic_data_categories
+def _check_flag_values(flags: PoplarFlags) -> None:
+    has_synthetic_data = flags.use_synthetic_data or flags.synthetic_data_categories
     initializer = flags.synthetic_data_initializer
-    if initializer and not synthetic:
+    if initializer and not has_synthetic_data:
         raise FlagError(
             "--synthetic_data_initializer needs synthetic data: add --use_synthetic_data or "
             "--synthetic_data_categories"
         )
-    named = initializer in ("", "random", "uniform", "normal")
-    if not named and not re.fullmatch(r"[+-]?\d+", initializer):
+    is_named = initializer in ("", "random", "uniform", "normal")
+    if not is_named and not re.fullmatch(r"[+-]?\d+", initializer):
         raise FlagError(
             f"--synthetic_data_initializer={initializer} is neither random, uniform, normal nor "
             "an integer"
@@ -264,6 +270,6 @@ def _check(flags: PoplarFlags) -> None:
         )
 
 
-def _unknown(name: str) -> str:
-    near = did_you_mean(name, _DEFAULTS, "--{}")
-    return f"{VARIABLE} holds the unknown flag --{name}{near}"
+def _unknown_flag_message(name: str) -> str:
+    suggestion = suggest_closest_name(name, _DEFAULTS, "--{}")
+    return f"{VARIABLE} holds the unknown flag --{name}{suggestion}"

@@ -1,4 +1,4 @@
-"""A logical device as a drawing: the ladder of links that its IPUs stand on."""
+"""Draws a logical device: the ladder of links that connects its IPUs."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from lowering import svg
 _BOX, _HIGH, _SIDE, _RUNG, _LEFT, _TOP = 96, 30, 60, 46, 10, 34
 
 
-def picture(name: str, ipus: Sequence[int], places: Sequence[int]) -> str:
-    """An SVG: two IPUs on each rung, links between neighbours.
+def draw_ladder(name: str, ipus: Sequence[int], positions: Sequence[int]) -> str:
+    """Draws an SVG: two IPUs on each rung, links between neighbours.
 
     Args:
-      name: the device's.
+      name: the device's name.
       ipus: the physical IPU of each shard.
-      places: the place of each shard on the ladder: 0 and 1 are its first rung.
+      positions: the position of each shard on the ladder: 0 and 1 are its first rung.
     """
-    rungs = max(places) // 2 + 1
+    rungs = max(positions) // 2 + 1
     drawing = svg.Drawing(2 * _BOX + _SIDE + 40, _TOP + rungs * _RUNG, name)
-    drawing.words(_LEFT, 16, f"{name}: {len(ipus)} IPU{'s' * (len(ipus) != 1)}")
-    taken = set(places)
-    for shard, place in enumerate(places):
-        x, y = _corner(place)
-        drawing.box(x, y, _BOX, _HIGH, svg.BLUE, opacity=0.25, tip=f"physical IPU {ipus[shard]}")
-        drawing.words(x + _BOX / 2, y + 19, f"shard {shard}", "middle")
-        if place % 2 == 0 and place + 1 in taken:
-            drawing.line(f"M{x + _BOX} {y + _HIGH / 2}h{_SIDE}")
-        if place + 2 in taken:
-            drawing.line(f"M{x + _BOX / 2} {y + _HIGH}v{_RUNG - _HIGH}")
+    drawing.draw_text(_LEFT, 16, f"{name}: {len(ipus)} IPU{'s' * (len(ipus) != 1)}")
+    used_positions = set(positions)
+    for shard, position in enumerate(positions):
+        x, y = _corner_of_position(position)
+        drawing.draw_box(
+            x, y, _BOX, _HIGH, svg.BLUE, opacity=0.25, tip=f"physical IPU {ipus[shard]}"
+        )
+        drawing.draw_text(x + _BOX / 2, y + 19, f"shard {shard}", "middle")
+        if position % 2 == 0 and position + 1 in used_positions:
+            drawing.draw_line(f"M{x + _BOX} {y + _HIGH / 2}h{_SIDE}")
+        if position + 2 in used_positions:
+            drawing.draw_line(f"M{x + _BOX / 2} {y + _HIGH}v{_RUNG - _HIGH}")
     return str(drawing)
 
 
-def _corner(place: int) -> tuple[float, float]:
-    rung, side = divmod(place, 2)
+def _corner_of_position(position: int) -> tuple[float, float]:
+    rung, side = divmod(position, 2)
     return _LEFT + side * (_BOX + _SIDE), _TOP + rung * _RUNG

@@ -1,4 +1,4 @@
-"""The logger of ipujax: absl's line format, ruled by `POPLAR_LOG_LEVEL` and `POPLAR_LOG_DEST`.
+"""The logger of ipujax: absl's line format, `POPLAR_LOG_LEVEL` and `POPLAR_LOG_DEST`.
 
 Lines go to standard error unless `POPLAR_LOG_DEST` names `stdout` or a file, to whose end they go.
 `POPLIBS_LOG_LEVEL` rules plans of operations alone: they are shown from INFO on, and it is OFF by
@@ -20,7 +20,7 @@ from absl import logging as absl_logging
 from ipujax.errors import FlagError
 from ipujax.host import files
 
-TRACE = 5  # below DEBUG: all that there is to say about single tiles
+TRACE = 5  # below DEBUG: messages about single tiles
 LEVELS = {
     "OFF": logging.CRITICAL + 1,
     "ERR": logging.ERROR,
@@ -30,15 +30,15 @@ LEVELS = {
     "TRACE": TRACE,
 }
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a disk that took lines before
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # the disk took earlier lines
 
 _logger = logging.getLogger("ipujax")
 _applied: str | None = None  # the value of the variable that the logger's level follows
 _plans = logging.getLogger("ipujax.poplibs")
 
 
-class _WhereAskedUnlessShownElsewhere(logging.Handler):
-    """Writes where `POPLAR_LOG_DEST` says.
+class _PoplarLogHandler(logging.Handler):
+    """A handler that writes to the destination in `POPLAR_LOG_DEST`.
 
     Without it that is today's `sys.stderr`, unless another handler gets the record and shows it.
     """
@@ -49,34 +49,34 @@ class _WhereAskedUnlessShownElsewhere(logging.Handler):
         if destination in streams:
             print(self.format(record), file=streams[destination])
         elif destination:
-            _append(destination, self.format(record) + "\n")
+            _append_to_log(destination, self.format(record) + "\n")
         else:
-            self._unless_shown(record)
+            self._print_unless_handled(record)
 
-    def _unless_shown(self, record: logging.LogRecord) -> None:
-        others = [handler for handler in _logger.handlers if handler is not self]
+    def _print_unless_handled(self, record: logging.LogRecord) -> None:
+        other_handlers = [handler for handler in _logger.handlers if handler is not self]
         if _logger.propagate:
-            others += logging.getLogger().handlers
-        if all(_is_silent(handler) for handler in others):
+            other_handlers += logging.getLogger().handlers
+        if all(_is_silent_handler(handler) for handler in other_handlers):
             print(self.format(record), file=sys.stderr)
 
 
-def _append(path: str, text: str) -> None:
-    """Adds to a log; on a full disk to standard error instead, so that the program goes on."""
+def _append_to_log(path: str, text: str) -> None:
+    """Appends to a log file; on a full disk prints to standard error instead of raising."""
     try:
         files.append_text(path, text)
-    except OSError as failed:
-        if failed.errno in _FULL:
+    except OSError as error:
+        if error.errno in _FULL:
             print(text, end="", file=sys.stderr)
             return
         raise FlagError(
-            f"POPLAR_LOG_DEST={path} cannot be written to: {failed.strerror}; use stdout, stderr, "
+            f"POPLAR_LOG_DEST={path} cannot be written to: {error.strerror}; use stdout, stderr, "
             "or a file in a directory that exists"
         ) from None
 
 
-def _is_silent(handler: logging.Handler) -> bool:
-    """Whether a handler only collects records, as test runners' handlers do."""
+def _is_silent_handler(handler: logging.Handler) -> bool:
+    """Returns whether a handler only collects records, as test runners' handlers do."""
     if isinstance(handler, logging.FileHandler):
         return handler.baseFilename == os.path.abspath(os.devnull)
     if isinstance(handler, logging.StreamHandler):
@@ -86,7 +86,7 @@ def _is_silent(handler: logging.Handler) -> bool:
 
 
 def get_logger() -> logging.Logger:
-    """The logger named `ipujax`, at the level that `POPLAR_LOG_LEVEL` asks for now.
+    """Returns the logger named `ipujax`, at the level that `POPLAR_LOG_LEVEL` asks for now.
 
     Without that variable the level is `INFO`, or what a program gave to the logger itself.
 
@@ -94,30 +94,30 @@ def get_logger() -> logging.Logger:
       FlagError: if the variable holds something else than OFF, ERR, WARN, INFO, DEBUG or TRACE.
     """
     global _applied
-    asked = os.environ.get("POPLAR_LOG_LEVEL", "")
-    if asked == _applied:
+    level_name = os.environ.get("POPLAR_LOG_LEVEL", "")
+    if level_name == _applied:
         return _logger
-    if asked:
-        _logger.setLevel(_level(asked, "POPLAR_LOG_LEVEL"))
+    if level_name:
+        _logger.setLevel(_parse_log_level(level_name, "POPLAR_LOG_LEVEL"))
     elif _applied:
         _logger.setLevel(logging.INFO)
-    _applied = asked
+    _applied = level_name
     return _logger
 
 
 def get_plan_logger() -> logging.Logger:
-    """The logger of plans, at the level that `POPLIBS_LOG_LEVEL` asks for now; OFF without it.
+    """Returns the logger of plans, at the level in `POPLIBS_LOG_LEVEL` now, by default OFF.
 
     Raises:
       FlagError: as for `get_logger`.
     """
     get_logger()
-    asked = os.environ.get("POPLIBS_LOG_LEVEL") or "OFF"
-    _plans.setLevel(_level(asked, "POPLIBS_LOG_LEVEL"))
+    level_name = os.environ.get("POPLIBS_LOG_LEVEL") or "OFF"
+    _plans.setLevel(_parse_log_level(level_name, "POPLIBS_LOG_LEVEL"))
     return _plans
 
 
-def _level(name: str, variable: str) -> int:
+def _parse_log_level(name: str, variable: str) -> int:
     try:
         return LEVELS[name.strip().upper()]
     except KeyError:
@@ -126,13 +126,13 @@ def _level(name: str, variable: str) -> int:
         ) from None
 
 
-def _install() -> None:
+def _install_log_handler() -> None:
     logging.addLevelName(TRACE, "TRACE")
-    handler = _WhereAskedUnlessShownElsewhere()
+    handler = _PoplarLogHandler()
     handler.setFormatter(absl_logging.PythonFormatter())
     _logger.addHandler(handler)
     if _logger.level == logging.NOTSET:
         _logger.setLevel(logging.INFO)
 
 
-_install()
+_install_log_handler()

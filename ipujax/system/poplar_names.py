@@ -1,7 +1,7 @@
-"""Options of Poplar's libraries that ipujax knows by name, and that change nothing here.
+"""The options of Poplar's libraries that ipujax knows by name, and that change nothing here.
 
-What each does is told where somebody sets it, so that nobody waits for an effect. From the option
-lists of the Poplar and PopLibs API references, matMul, createWeights, pool, allReduce and Engine.
+Setting one logs the reason why it has no effect. The names are from the option lists of the Poplar
+and PopLibs API references: matMul, createWeights, pool, allReduce and Engine.
 """
 
 from __future__ import annotations
@@ -11,40 +11,40 @@ from collections.abc import Mapping
 _PRODUCTS = {
     "enableFastReduce": "it chooses vertices of reductions, whose rates here are of one kind",
     "enableMultiStageReduce": "reductions of partial sums are planned here as they need",
-    "planConstraints": "it pins what the planner finds; here it always searches",
-    "remapOutputTensor": "it chooses how results lie, which here follows from the plan",
+    "planConstraints": "it fixes parts of the plan; here the planner always searches",
+    "remapOutputTensor": "it chooses the mapping of results, which the plan decides here",
     "use128BitConvUnitLoad": "it loads weights twice as fast; ipu.targets has conv_load_bytes",
 }
 
 MATMULS: Mapping[str, str] = {
     **_PRODUCTS,
     "fullyConnectedPass": "it has passes share layouts of weights; plans here go by shapes alone",
-    "inputRHSIsPreArranged": "it says who rearranges weights, and here the model finds that",
+    "inputRHSIsPreArranged": "it says who rearranges weights, which the model decides here",
 }
 CONVOLUTIONS: Mapping[str, str] = {
     **_PRODUCTS,
-    "enableConvDithering": "it spreads small convolutions; here all lie from tile 0 on",
-    "gatherConvOutput": "it chooses how results lie, which here follows from the plan",
+    "enableConvDithering": "it spreads small convolutions; here all are mapped from tile 0 on",
+    "gatherConvOutput": "it chooses the mapping of results, which the plan decides here",
     "interIpuPartialsType": "plans here are of one IPU",
     "interTilePartialsType": "partial sums have one type here, partialsType",
     "numIPUs": "plans here are of one IPU",
     "pass": "it has passes share layouts of weights; plans here go by shapes alone",
     "planConstraintsOutputFilename": "plans are shown with POPLIBS_LOG_LEVEL=INFO instead",
-    "startTileMultiplier": "it spreads small convolutions; here all lie from tile 0 on",
+    "startTileMultiplier": "it spreads small convolutions; here all are mapped from tile 0 on",
     "tilesPerIPU": "set ipu_model.tiles_per_ipu for the whole chip instead",
 }
 POOLING: Mapping[str, str] = {
     "optimizeForSpeed": "it trades memory for speed in pooling, which has no plan here",
-    "poolUseIntrospectiveMapping": "it lays pooling out as its input lies, as it always does here",
+    "poolUseIntrospectiveMapping": "it maps pooling like its input, as is always done here",
 }
 COLLECTIVES: Mapping[str, str] = {
     "link": "it chooses between links of a machine, which the model has by its ladder",
     "maxBytesPerTile": "it bounds the buffers of collectives, which are not modelled",
     "syncful.maxBytesPerTile": "it bounds the buffers of collectives, which are not modelled",
-    "syncful.useOptimisedLayout": "how buffers of collectives lie is not modelled",
+    "syncful.useOptimisedLayout": "the mapping of collectives' buffers is not modelled",
     "syncful.useForwardingToSupportStridedGroups": "groups of replicas are consecutive here",
     "topology": "the model's links are those of a ladder",
-    "useReplicatedImplementation": "it chooses an implementation, and here is one",
+    "useReplicatedImplementation": "it chooses an implementation, and there is only one here",
     "useSynclessCollectives": "it leaves syncs out, and the model counts them for each step",
 }
 ENGINE: Mapping[str, str] = {

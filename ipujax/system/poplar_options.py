@@ -1,4 +1,4 @@
-"""The Poplar options that ipujax knows, checked."""
+"""Checks the Poplar options that ipujax knows."""
 
 from __future__ import annotations
 
@@ -39,190 +39,209 @@ _RINGS = (
 _DTYPES = ("half", "float", "float16", "float32")
 
 
-def planner_options(options: Mapping[Any, Any], where: str) -> dict[str, str]:
-    """The options of a planner, as text.
+def check_planner_options(options: Mapping[Any, Any], source: str) -> dict[str, str]:
+    """Checks the options of a planner, and returns them as text.
 
     Args:
-      options: names to values; those that change nothing here pass unchecked, and are logged.
-      where: who gave them, for errors.
+      options: values by name; options without effect here are not checked, but logged.
+      source: the name of the option that holds them, for errors.
 
     Raises:
       ConfigError: (a `ValueError`) a value that the planner cannot work with.
     """
     texts = {str(name): str(value) for name, value in options.items()}
-    kind = names.CONVOLUTIONS if "convolution" in where else names.MATMULS
-    _log_idle(texts, (PROPORTION, PARTIALS), kind, where)
+    known_options = names.CONVOLUTIONS if "convolution" in source else names.MATMULS
+    _log_options_without_effect(texts, (PROPORTION, PARTIALS), known_options, source)
     if PROPORTION in texts:
-        _check_proportion(texts[PROPORTION], where)
+        _check_proportion(texts[PROPORTION], source)
     if PARTIALS in texts and texts[PARTIALS] not in _DTYPES:
         raise ConfigError(
-            f"{where}[{PARTIALS!r}] is {texts[PARTIALS]!r}, but must be one of "
+            f"{source}[{PARTIALS!r}] is {texts[PARTIALS]!r}, but must be one of "
             f"{', '.join(map(repr, _DTYPES))}"
         )
     return texts
 
 
-def _check_proportion(text: str, where: str) -> None:
+def _check_proportion(text: str, source: str) -> None:
     try:
         proportion = float(text)
     except ValueError:
         proportion = float("nan")
     if not 0.0 <= proportion <= 1.0:
         raise ConfigError(
-            f"{where}[{PROPORTION!r}] is {text!r}, but must be a number from 0 to 1: the share of "
+            f"{source}[{PROPORTION!r}] is {text!r}, but must be a number from 0 to 1: the share of "
             "a tile's memory that the temporaries of one operation may take"
         )
 
 
 @dc.dataclass(frozen=True)
 class EngineOptions:
-    """Options of Poplar's engine: those of the environment, and else those of the program.
+    """The options of Poplar's engine: those of the environment, then those of the program.
 
     Attributes:
       program: `compilation_poplar_options` of its configuration.
-      environment: what `POPLAR_ENGINE_OPTIONS` holds.
+      environment: the options in `POPLAR_ENGINE_OPTIONS`.
     """
 
     program: Mapping[str, Any]
     environment: Mapping[str, Any]
 
     @property
-    def names(self) -> list[str]:
-        """Of all options that are given, in order."""
+    def option_names(self) -> list[str]:
+        """The names of all options that are set, in order."""
         return list({**self.program, **self.environment})
 
-    def get(self, name: str, default: Any = None) -> Any:
-        """An option's value, if it is given."""
+    def get_option(self, name: str, default: Any = None) -> Any:
+        """Returns an option's value, if it is set."""
         return self.environment.get(name, self.program.get(name, default))
 
-    def where(self, name: str) -> str:
-        """What gives an option its value, for messages."""
+    def locate_option(self, name: str) -> str:
+        """Returns the place that sets an option, for messages."""
         return f"{VARIABLE if name in self.environment else _CONFIG}[{name!r}]"
 
     def is_true(self, name: str, *, default: bool) -> bool:
-        """The value of an option that is either true or false.
+        """Returns the value of an option that is either true or false.
 
         Raises:
           ConfigError: (a `ValueError`) neither the text "true" nor "false".
         """
-        value = self.get(name, str(default).lower())
+        value = self.get_option(name, str(default).lower())
         if value not in ("true", "false"):
             raise ConfigError(
-                f'{self.where(name)} is {value!r}, but must be the text "true" or "false"'
+                f'{self.locate_option(name)} is {value!r}, but must be the text "true" or "false"'
             )
         return value == "true"
 
 
-def engine_options(program: Mapping[Any, Any]) -> EngineOptions:
-    """The options for a program whose configuration has these `compilation_poplar_options`.
+def read_engine_options(program: Mapping[Any, Any]) -> EngineOptions:
+    """Returns the engine's options, given a configuration's `compilation_poplar_options`.
 
     The environment is read on every call, and parsed when it has changed.
 
     Raises:
       ConfigError: (a `ValueError`) `POPLAR_ENGINE_OPTIONS` holds no JSON object.
     """
-    return EngineOptions(_named(program), _parsed(os.environ.get(VARIABLE, "")))
+    return EngineOptions(
+        _stringify_option_names(program), _parse_engine_options(os.environ.get(VARIABLE, ""))
+    )
 
 
-def _named(options: Mapping[Any, Any]) -> dict[str, Any]:
+def _stringify_option_names(options: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in options.items()}
 
 
 @functools.lru_cache(maxsize=8)
-def _parsed(text: str) -> Mapping[str, Any]:
+def _parse_engine_options(text: str) -> Mapping[str, Any]:
     if not text.strip():
         return {}
     example = 'write it like \'{"autoReport.all": "true"}\''
     try:
         options = json.loads(text)
     except (ValueError, RecursionError) as broken:  # broken, or numbers or nests without end
-        shown = textwrap.shorten(text, _SHOWN)
+        shortened_text = textwrap.shorten(text, _SHOWN)
         raise ConfigError(
-            f"{VARIABLE} holds {shown!r}, which is no JSON: {broken}; {example}"
+            f"{VARIABLE} holds {shortened_text!r}, which is no JSON: {broken}; {example}"
         ) from None
     if not isinstance(options, dict):
         raise ConfigError(f"{VARIABLE} holds {text!r}, which is no JSON object; {example}")
     return options
 
 
-def may_run_out_of_memory(options: EngineOptions) -> bool:
-    """What a program's options say of one that does not fit; they run by default.
+def allows_out_of_memory(options: EngineOptions) -> bool:
+    """Returns whether programs that do not fit may run, as they do by default.
 
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".
     """
-    for given, where in ((options.program, _CONFIG), (options.environment, VARIABLE)):
-        others = [name for name in given if not name.lower().startswith(_REPORTS)]
-        _log_idle(others, (ALLOW_OUT_OF_MEMORY,), names.ENGINE, where)
+    for source_options, source in ((options.program, _CONFIG), (options.environment, VARIABLE)):
+        other_names = [name for name in source_options if not name.lower().startswith(_REPORTS)]
+        _log_options_without_effect(other_names, (ALLOW_OUT_OF_MEMORY,), names.ENGINE, source)
     return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
 
 
 def check_compilation_options(options: Mapping[Any, Any]) -> None:
-    """Checks the options of a configuration by themselves, whatever the environment says.
+    """Checks the options of a configuration, whatever the environment says.
 
     Raises:
       ConfigError: (a `ValueError`) a value that ipujax cannot work with.
     """
-    given = EngineOptions(_named(options), {})
-    may_run_out_of_memory(given)
-    for name in given.names:
+    engine_options = EngineOptions(_stringify_option_names(options), {})
+    allows_out_of_memory(engine_options)
+    for name in engine_options.option_names:
         if name.lower().startswith(_REPORTS) and name not in _NOT_FLAGS:
-            given.is_true(name, default=False)
+            engine_options.is_true(name, default=False)
 
 
 def check_matmul_options(options: Mapping[Any, Any]) -> None:
-    """Checks what `matmuls.poplar_options` holds, as `planner_options` does."""
-    planner_options(options, "matmuls.poplar_options")
+    """Checks `matmuls.poplar_options`, as `check_planner_options` does."""
+    check_planner_options(options, "matmuls.poplar_options")
 
 
 def check_convolution_options(options: Mapping[Any, Any]) -> None:
-    """Checks what `convolutions.poplar_options` holds, as `planner_options` does."""
-    planner_options(options, "convolutions.poplar_options")
+    """Checks `convolutions.poplar_options`, as `check_planner_options` does."""
+    check_planner_options(options, "convolutions.poplar_options")
 
 
 def log_pooling_options(options: Mapping[Any, Any]) -> None:
     """Logs that options of pooling change nothing."""
-    _log_idle(map(str, options), (), names.POOLING, "pooling.poplar_options")
+    _log_options_without_effect(map(str, options), (), names.POOLING, "pooling.poplar_options")
 
 
-def ring_method(options: Mapping[Any, Any]) -> str:
-    """The way of collectives around rings; other options of the library are logged.
+def check_ring_method(options: Mapping[Any, Any]) -> str:
+    """Returns the method of collectives on rings; logs other options of the library.
 
     Raises:
-      ConfigError: (a `ValueError`) there is no such way.
+      ConfigError: (a `ValueError`) there is no such method.
     """
-    where = "gcl_poplar_options"
-    _log_idle(map(str, options), (METHOD,), names.COLLECTIVES, where)
+    source = "gcl_poplar_options"
+    _log_options_without_effect(map(str, options), (METHOD,), names.COLLECTIVES, source)
     method = options.get(METHOD, _AUTO)
     if method == "quad_directional_ring":
-        _log(logging.INFO, f"{where}[{METHOD!r}] is {method!r}, which is modelled as {_AUTO!r}")
+        _log_option_once(
+            logging.INFO, f"{source}[{METHOD!r}] is {method!r}, which is modelled as {_AUTO!r}"
+        )
         return _AUTO
     if method not in _RINGS:
-        known = ", ".join(map(repr, _RINGS))
-        raise ConfigError(f"{where}[{METHOD!r}] is {method!r}, but must be one of {known}")
+        allowed_methods = ", ".join(map(repr, _RINGS))
+        raise ConfigError(
+            f"{source}[{METHOD!r}] is {method!r}, but must be one of {allowed_methods}"
+        )
     return method
 
 
-def _log_idle(
-    given: Iterable[str], acting: Sequence[str], idle: Mapping[str, str], where: str
+def _log_options_without_effect(
+    option_names: Iterable[str],
+    effective_names: Sequence[str],
+    reasons: Mapping[str, str],
+    source: str,
 ) -> None:
     """Logs options that change nothing: known ones with the reason, others as a warning."""
-    for name in given:
-        if name in acting:
+    for name in option_names:
+        if name in effective_names:
             continue
-        if name in idle:
-            _log(logging.INFO, f"{where}[{name!r}] changes nothing here: {idle[name]}")
+        if name in reasons:
+            _log_option_once(
+                logging.INFO, f"{source}[{name!r}] changes nothing here: {reasons[name]}"
+            )
             continue
-        meant = [other for other in (*acting, *idle) if _are_alike(name, other)]
-        hint = f"did you mean {meant[0]!r}?" if meant else "ipujax knows no such option"
-        _log(logging.WARNING, f"{where}[{name!r}] changes nothing; {hint}")
+        similar_names = [
+            known_name
+            for known_name in (*effective_names, *reasons)
+            if _are_names_similar(name, known_name)
+        ]
+        hint = (
+            f"did you mean {similar_names[0]!r}?"
+            if similar_names
+            else "ipujax knows no such option"
+        )
+        _log_option_once(logging.WARNING, f"{source}[{name!r}] changes nothing; {hint}")
 
 
-def _are_alike(name: str, other: str) -> bool:
-    return difflib.SequenceMatcher(None, name.lower(), other.lower()).ratio() >= _ALIKE
+def _are_names_similar(name: str, other_name: str) -> bool:
+    return difflib.SequenceMatcher(None, name.lower(), other_name.lower()).ratio() >= _ALIKE
 
 
 @functools.cache
-def _log(level: int, text: str) -> None:
+def _log_option_once(level: int, text: str) -> None:
     """Logs a line, once in a process."""
     log.get_logger().log(level, text)

@@ -1,7 +1,7 @@
 """Training and inference: a model, its optimizer and its data become loops on the device.
 
-A `Training` says what a step is; it compiles to one program that makes many of them, as a loop or
-as a pipeline. `fit` runs that program until enough steps are made, somebody stops it, or the data
+A `Training` defines a step; it compiles to one program that makes many steps, as a loop or as a
+pipeline. `fit` runs that program until enough steps are made, a callback stops it, or the data
 ends. An `Inference` does the same without learning.
 """
 

@@ -1,4 +1,4 @@
-"""What happens beside a run on the host: callbacks, and what they see of it."""
+"""Callbacks on the host beside a run, and the state of the run that they see."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ipujax.training.state import TrainState, Tree
 
 @check.guard
 class Run:
-    """A `fit`, `evaluate` or `predict` under way: what callbacks see and may stop.
+    """A `fit`, `evaluate` or `predict` in progress, which callbacks see and may stop.
 
     Attributes:
-      state: after the last device loop.
-      steps: how many are to be made in all; None until the data ends.
-      done: how many have been made.
-      results_per_step: how often a step sends results.
+      state: the state after the last device loop.
+      steps: the number of steps to make in all; None until the data ends.
+      done: the number of steps that have been made.
+      results_per_step: the number of results that a step sends.
       replicas: copies of the graph in this process; with several, results have an axis of them.
       exhausted: whether the data has ended.
-      stopped: whether somebody has asked for the end.
+      stopped: whether a callback has asked for the end.
     """
 
     def __init__(self, state: TrainState, steps: int | None, results_per_step: int):
@@ -29,62 +29,62 @@ class Run:
         self.exhausted = self.stopped = False
 
     def request_stop(self) -> None:
-        """Ends the run after the device loop that is under way."""
+        """Ends the run after the current device loop."""
         self.stopped = True
 
     @property
     def is_over(self) -> bool:
-        """Whether no device loop comes after this one."""
+        """True if no device loop comes after the current one."""
         return self.stopped or self.exhausted or self.done == self.steps
 
 
 @check.guard
 class Callback:
-    """Told what a run does; override what is of interest."""
+    """The base of callbacks, which a run notifies; subclasses override what they need."""
 
     def begin(self, run: Run) -> None:
-        """The program is traced, and nothing has been run."""
+        """Is called when the program is traced, before anything runs."""
 
     def before_run(self, run: Run) -> None:
-        """A device loop is about to run."""
+        """Is called before a device loop runs."""
 
     def result(self, run: Run, result: Tree) -> None:
-        """One result, `[(replicas,) ...]`, while the device loop goes on; from another thread."""
+        """Is called with one result, `[(replicas,) ...]`, during the loop, in another thread."""
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """A device loop has ended.
+        """Is called when a device loop has ended.
 
         Args:
-          run: whose `state` is the new one.
-          results: what the loop has sent, NumPy arrays `[results, (replicas,) ...]`; without the
+          run: the run, with its new `state`.
+          results: the results of the loop, NumPy arrays `[results, (replicas,) ...]`; without the
             first axis if the outfeed keeps the last ones only.
         """
 
     def end(self, run: Run) -> None:
-        """The run has ended without an error."""
+        """Is called when the run has ended without an error."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it wants every result as soon as it is there."""
+        """True if the callback gets every result as soon as it is sent."""
         return type(self).result is not Callback.result
 
 
 @check.guard
 class History(Callback):
-    """Keeps what the device loops of a run have sent; for an outfeed that keeps all."""
+    """A callback that keeps all results of a run, for an outfeed that keeps all."""
 
     def __init__(self) -> None:
         self._loops: list[Tree] = []
 
     def begin(self, run: Run) -> None:
-        """Forgets the run before."""
+        """Forgets the results of the last run."""
         self._loops.clear()
 
     def after_run(self, run: Run, results: Tree) -> None:
-        """Keeps what this loop sent."""
+        """Keeps the results of a device loop."""
         self._loops.append(results)
 
     @property
     def results(self) -> Tree:
-        """All of it, `[results, (replicas,) ...]`."""
+        """All results of the run, `[results, (replicas,) ...]`."""
         return jax.tree.map(lambda *loops: np.concatenate(loops), *self._loops)

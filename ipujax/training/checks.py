@@ -1,4 +1,4 @@
-"""The checks of training's arguments."""
+"""The argument checks of training."""
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import TrainingError, TrainingTypeError

@@ -1,4 +1,4 @@
-"""What `Training` and `Inference` share: a program for many steps, compiled once, and its runs."""
+"""The base of `Training` and `Inference`: a program of many steps, compiled once, and its runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ipujax.scopes import current_device
 from ipujax.system.log import get_logger
 from ipujax.training.callbacks import Callback, Run
 from ipujax.training.checks import check
-from ipujax.training.feeds import Data, Feed, Feeds, Ready
+from ipujax.training.feeds import CompiledLoop, Data, Feed, Feeds
 from ipujax.training.stages import Pipeline
-from ipujax.training.state import TrainState, Tree, on_device
+from ipujax.training.state import TrainState, Tree, to_strong_arrays
 from ipujax.training.step import SelfDifferentiating
 
 POLL_SECONDS = 0.005
@@ -34,12 +34,12 @@ Queues = tuple[IPUInfeedQueue, IPUOutfeedQueue]
 
 
 class Advance(NamedTuple):
-    """What one device loop has done.
+    """The result of one device loop.
 
     Attributes:
-      state: after it.
-      results: what it sent, as `Callback.after_run` gets it.
-      steps: that it made.
+      state: the state after the loop.
+      results: the results of the loop, as `Callback.after_run` gets them.
+      steps: the number of steps that the loop made.
     """
 
     state: TrainState
@@ -49,7 +49,7 @@ class Advance(NamedTuple):
 
 @dc.dataclass(frozen=True, eq=False)
 class DeviceLoop(abc.ABC):
-    """Steps on the device, in programs of `steps_per_loop` of them.
+    """Steps on the device, in compiled programs of `steps_per_loop` steps.
 
     Attributes:
       model: a function, or the stages of a `Pipeline`.
@@ -76,102 +76,109 @@ class DeviceLoop(abc.ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.model, Pipeline | SelfDifferentiating):
             fix = "wrap a list of stages in ipu.training.Pipeline"
-            check.function(self.model, "the model", fix)
-        check.integer(self.accumulation, "accumulation", at_least=1)
+            check.require_function(self.model, "the model", fix)
+        check.require_integer(self.accumulation, "accumulation", at_least=1)
         if self.steps_per_loop is not None:
-            check.integer(self.steps_per_loop, "steps_per_loop", at_least=1)
-        check.integer(self.step_size, "step_size", at_least=1)
-        check.function(self.inputs, "inputs", optional=True)
-        check.function(self.state_reduction, "state_reduction", optional=True)
-        check.instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
-        check.flag(self.alone, "alone")
-        check.instance(self.names, TrainState, "names", optional=True)
+            check.require_integer(self.steps_per_loop, "steps_per_loop", at_least=1)
+        check.require_integer(self.step_size, "step_size", at_least=1)
+        check.require_function(self.inputs, "inputs", optional=True)
+        check.require_function(self.state_reduction, "state_reduction", optional=True)
+        check.require_instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
+        check.require_flag(self.alone, "alone")
+        check.require_instance(self.names, TrainState, "names", optional=True)
 
     @abc.abstractmethod
-    def program(self, steps: int, queues: Queues) -> Callable[..., Tree]:
-        """The traced function: so many steps, from what the loop carries and the inputs.
+    def build_program(self, steps: int, queues: Queues) -> Callable[..., Tree]:
+        """Returns the function to trace: a number of steps, from carry and inputs to new carry.
 
-        Reports call its arguments as its parameters are called.
+        Reports name the arguments after the function's parameters.
         """
 
     @abc.abstractmethod
-    def carried(self, state: TrainState) -> tuple[Tree, ...]:
-        """What the program takes of a state."""
+    def build_carry(self, state: TrainState) -> tuple[Tree, ...]:
+        """Returns the parts of a state that the program takes."""
 
     @abc.abstractmethod
-    def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
-        """The state after so many more steps, from what the program gave."""
+    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+        """Returns the state after some more steps, from the program's results."""
 
-    def steps_made(self, error: OutOfRangeError, steps: int) -> int:
-        """How many of so many steps were complete when the data ended."""
+    def count_complete_steps(self, error: OutOfRangeError, steps: int) -> int:
+        """Returns how many of some steps were complete when the data ended."""
         return error.available * steps // error.requested
 
     @api_boundary
     def compile(self, state: TrainState, data: Data, steps: int | None = None) -> Executable:
-        """The program that a run with these arguments begins with; that run compiles nothing.
+        """Compiles and returns the first program of a run with these arguments.
 
-        It also looks at the first element of the data set, which stays there.
+        That run compiles nothing more. The first element of the data set is read, and kept.
 
         Args:
-          state: to begin with.
-          data: as in a run.
-          steps: as in a run.
+          state: the state to begin with.
+          data: the data set, as in a run.
+          steps: the number of steps, as in a run.
 
         Raises:
           OutOfRangeError: an empty data set.
-          LoweringError: and its kinds, for programs that do not fit the device.
+          LoweringError: (or a subclass) a program that does not fit the device.
         """
-        return self._first(self._new_run(state, steps), self._feeds.of(data)).executable
+        return self._compile_first_loop(
+            self._new_run(state, steps), self._feeds.feed_for_data(data)
+        ).executable
 
     @api_boundary
     def trace(self, state: TrainState, data: Data, steps: int | None = None) -> Traced:
-        """As `compile`, but the program is only traced."""
-        run, feed = self._new_run(state, steps), self._feeds.of(data)
-        return self._compiled(self._size(run), feed.queue)[0].trace(*self._arguments(run.state))
+        """Traces the first program of a run with these arguments, without compiling it."""
+        run, feed = self._new_run(state, steps), self._feeds.feed_for_data(data)
+        return self._build_function(self._steps_of_next_loop(run), feed.queue)[0].trace(
+            *self._program_arguments(run.state)
+        )
 
-    def advance(self, state: TrainState, data: Data, steps: int) -> Advance:
-        """One device loop of at most so many steps, for callers that keep the loop over them.
+    def run_single_loop(self, state: TrainState, data: Data, steps: int) -> Advance:
+        """Runs one device loop, for callers that repeat the loop themselves.
 
         Args:
-          state: to go on from.
-          data: as in a run; the same iterator goes on where the loop before left it.
-          steps: how many; fewer are made where the data ends.
+          state: the state to go on from.
+          data: the data set, as in a run; the same iterator goes on where the last loop left it.
+          steps: the number of steps; fewer are made where the data ends.
 
         Returns:
-          What has become of the state, what was sent, and how many steps were made.
+          The new state, the results that were sent, and the number of steps that were made.
         """
-        feed = self._feeds.of(data)
+        feed = self._feeds.feed_for_data(data)
         run = self._new_run(state, steps)
-        results, done = self._one_loop(run, feed, ())
-        return Advance(run.state, results, done)
+        results, steps_done = self._run_one_loop(run, feed, ())
+        return Advance(run.state, results, steps_done)
 
     @property
     def executable(self) -> Executable | None:
-        """The program for the latest data set that was compiled last; None before there is one."""
+        """The program that was compiled last, for the latest data set; None before."""
         feed = self._feeds.latest
         programs = [] if feed is None else list(feed.programs.values())
         return programs[-1].executable if programs else None
 
     @api_boundary
-    def run(
+    def iterate_loops(
         self, run: Run, data: Data, callbacks: Sequence[Callback]
     ) -> Generator[Tree, None, None]:
-        """Runs device loop after device loop, until the run is over; yields what each has sent."""
-        feed = self._feeds.of(data)
+        """Runs device loops until the run is over; yields the results of each."""
+        feed = self._feeds.feed_for_data(data)
         if not run.is_over:
-            self._first(run, feed)
+            self._compile_first_loop(run, feed)
         for callback in callbacks:
             callback.begin(run)
         while not run.is_over:
-            results, done = self._one_loop(run, feed, callbacks)
-            if not done and run.exhausted:
+            results, steps_done = self._run_one_loop(run, feed, callbacks)
+            if not steps_done and run.exhausted:
                 break
             for callback in callbacks:
                 callback.after_run(run, results)
             yield results
         if run.exhausted and run.steps is not None:
             get_logger().info(
-                "The data set ended after %d of %d steps of `%s`", run.done, run.steps, self._title
+                "The data set ended after %d of %d steps of `%s`",
+                run.done,
+                run.steps,
+                self._program_name,
             )
         for callback in callbacks:
             callback.end(run)
@@ -179,93 +186,103 @@ class DeviceLoop(abc.ABC):
     def _new_run(
         self, state: TrainState, steps: int | None, callbacks: Sequence[Callback] = ()
     ) -> Run:
-        check.instance(state, TrainState, "the state to begin with")
+        check.require_instance(state, TrainState, "the state to begin with")
         for callback in callbacks:
-            check.instance(callback, Callback, "each of the callbacks")
+            check.require_instance(callback, Callback, "each of the callbacks")
         if steps is not None:
-            check.integer(steps, "steps", at_least=0)
+            check.require_integer(steps, "steps", at_least=0)
         elif self.steps_per_loop is None:
-            raise check.refuse(
-                "neither `steps` nor `steps_per_loop` is given, so that nobody knows how many "
-                "steps a program makes",
+            raise check.value_error(
+                "neither `steps` nor `steps_per_loop` is given, so that the number of steps in a "
+                "program is not known",
                 "give one of them",
             )
-        self._check_names(state)
-        arrays = on_device(state)
+        self._check_state_names(state)
+        arrays = to_strong_arrays(state)
         return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
 
-    def _check_names(self, state: TrainState) -> None:
+    def _check_state_names(self, state: TrainState) -> None:
         if self.names is None:
             return
-        given, wanted = (len(jax.tree.leaves(self.carried(s))) for s in (self.names, state))
-        if given != wanted:
-            raise check.refuse(
-                f"`names` has {given} texts, and the state to begin with has {wanted} arrays",
+        num_texts, num_arrays = (
+            len(jax.tree.leaves(self.build_carry(structure))) for structure in (self.names, state)
+        )
+        if num_texts != num_arrays:
+            raise check.value_error(
+                f"`names` has {num_texts} texts, and the state to begin with has {num_arrays} arrays",
                 "give a TrainState of the state's own structure, with a text for each array",
             )
 
-    def _first(self, run: Run, feed: Feed) -> Ready:
-        return self._ready(run, feed, self._size(run), self._arguments(run.state))
+    def _compile_first_loop(self, run: Run, feed: Feed) -> CompiledLoop:
+        return self._find_or_compile_loop(
+            run, feed, self._steps_of_next_loop(run), self._program_arguments(run.state)
+        )
 
-    def _size(self, run: Run) -> int:
-        """Steps of the next device loop."""
-        left = None if run.steps is None else run.steps - run.done
-        return min(n for n in (left, self.steps_per_loop) if n is not None)
+    def _steps_of_next_loop(self, run: Run) -> int:
+        """Returns the number of steps of the next device loop."""
+        remaining_steps = None if run.steps is None else run.steps - run.done
+        return min(bound for bound in (remaining_steps, self.steps_per_loop) if bound is not None)
 
-    def _one_loop(self, run: Run, feed: Feed, callbacks: Sequence[Callback]) -> tuple[Tree, int]:
-        """Runs one device loop: what it sent, and how many steps it made."""
-        steps, arguments = self._size(run), self._arguments(run.state)
-        ready = self._ready(run, feed, steps, arguments)
+    def _run_one_loop(
+        self, run: Run, feed: Feed, callbacks: Sequence[Callback]
+    ) -> tuple[Tree, int]:
+        """Runs one device loop; returns its results and the number of steps that it made."""
+        steps, arguments = self._steps_of_next_loop(run), self._program_arguments(run.state)
+        compiled_loop = self._find_or_compile_loop(run, feed, steps, arguments)
         for callback in callbacks:
             callback.before_run(run)
-        live = [callback for callback in callbacks if callback.is_live]
-        with _Results(ready.outfeed, run, live) as results:
+        live_callbacks = [callback for callback in callbacks if callback.is_live]
+        with _ResultReader(compiled_loop.outfeed, run, live_callbacks) as results:
             try:
-                carried, done = ready.executable(*arguments), steps
+                carry, steps_done = compiled_loop.executable(*arguments), steps
             except OutOfRangeError as error:
                 if error.infeed is not feed.queue or error.carried is None:
                     raise
                 run.exhausted = True
-                carried, done = error.carried, self.steps_made(error, steps)
-        run.state, run.done = self.after(run.state, carried, done), run.done + done
-        return results.of(done), done
+                carry, steps_done = error.carried, self.count_complete_steps(error, steps)
+        run.state, run.done = self.unpack_carry(run.state, carry, steps_done), run.done + steps_done
+        return results.results_of_steps(steps_done), steps_done
 
-    def _arguments(self, state: TrainState) -> tuple[Tree, ...]:
+    def _program_arguments(self, state: TrainState) -> tuple[Tree, ...]:
         inputs = () if self.inputs is None else tuple(self.inputs(state))
-        return *self.carried(state), on_device(inputs)
+        return *self.build_carry(state), to_strong_arrays(inputs)
 
-    def _ready(self, run: Run, feed: Feed, steps: int, arguments: tuple[Tree, ...]) -> Ready:
-        """The compiled program for so many steps of these shapes."""
+    def _find_or_compile_loop(
+        self, run: Run, feed: Feed, steps: int, arguments: tuple[Tree, ...]
+    ) -> CompiledLoop:
+        """Returns the compiled program for a number of steps and these shapes."""
         leaves, structure = jax.tree.flatten(arguments)
         key = steps, structure, tuple(map(jax.typeof, leaves)), read_compile_context()
-        ready = feed.programs.get(key)
-        if ready is None:
-            compiled, outfeed = self._compiled(steps, feed.queue)
-            ready = feed.programs[key] = Ready(compiled.lower(*arguments).compile(), outfeed)
-        run.replicas = ready.executable.lowered.replicas
-        return ready
+        compiled_loop = feed.programs.get(key)
+        if compiled_loop is None:
+            function, outfeed = self._build_function(steps, feed.queue)
+            compiled_loop = feed.programs[key] = CompiledLoop(
+                function.lower(*arguments).compile(), outfeed
+            )
+        run.replicas = compiled_loop.executable.lowered.replicas
+        return compiled_loop
 
-    def _compiled(
+    def _build_function(
         self, steps: int, infeed: IPUInfeedQueue
     ) -> tuple[CompiledFunction, IPUOutfeedQueue]:
-        """The function of so many steps, and where it sends."""
+        """Builds the function of some steps, to be compiled, and its outfeed."""
         outfeed = IPUOutfeedQueue(
             outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
         )
-        compiled = compile(
-            self.program(steps, (infeed, outfeed)),
+        function = compile(
+            self.build_program(steps, (infeed, outfeed)),
             device=self.device,
             engine=self.engine,
-            name=self._title,
+            name=self._program_name,
             replicas=self.replicas,
             alone=self.alone,
         )
-        names = () if self.names is None else self.carried(self.names)
-        return compiled.calling_arguments(jax.tree.leaves(names)), outfeed
+        names = () if self.names is None else self.build_carry(self.names)
+        return function.with_argument_names(jax.tree.leaves(names)), outfeed
 
     @property
-    def _title(self) -> str:
-        """Of the program."""
+    def _program_name(self) -> str:
+        """The name of the program."""
         return self.name or type(self).__name__.lower()
 
     @functools.cached_property
@@ -273,18 +290,18 @@ class DeviceLoop(abc.ABC):
         return Feeds(self.device, self.prefetch_depth)
 
 
-class _Results:
-    """Takes from an outfeed what a device loop sends; at once, if somebody wants it live."""
+class _ResultReader:
+    """A reader that takes a device loop's results from an outfeed, at once for live callbacks."""
 
     def __init__(self, outfeed: IPUOutfeedQueue, run: Run, live: Sequence[Callback]):
         self._outfeed, self._run, self._live = outfeed, run, live
         self._taken: list[Tree] = []
         self._failure: BaseException | None = None
         self._over = threading.Event()
-        self._reader = threading.Thread(target=self._read, daemon=True) if live else None
+        self._reader = threading.Thread(target=self._read_outfeed, daemon=True) if live else None
         self._all: Tree = None
 
-    def __enter__(self) -> _Results:
+    def __enter__(self) -> _ResultReader:
         if self._reader is not None:
             self._reader.start()
         return self
@@ -295,15 +312,19 @@ class _Results:
             self._reader.join()
         if self._outfeed.discards or self._outfeed.keeps_last:
             return
-        # Also after an error: nothing of this loop may be left for the next one.
-        rest, taken = self._outfeed.dequeue(), self._taken
-        self._all = jax.tree.map(lambda *rows: np.stack(rows), *taken) if taken else rest
+        # Also after an error: no result of this loop may be left for the next one.
+        undelivered, live_results = self._outfeed.dequeue(), self._taken
+        self._all = (
+            jax.tree.map(lambda *rows: np.stack(rows), *live_results)
+            if live_results
+            else undelivered
+        )
 
-    def of(self, steps: int) -> Tree:
-        """What a loop that made so many steps has sent, once it has ended.
+    def results_of_steps(self, steps: int) -> Tree:
+        """Returns the results of a loop that made some steps, once it has ended.
 
-        All of it, stacked, or the last element, if the queue keeps no more: None without a step.
-        Raises what a callback raised in the other thread.
+        They are stacked, or the last result if the queue keeps no more: None without a step.
+        An exception that a callback raised in the other thread is raised here.
         """
         if self._failure is not None:
             raise self._failure
@@ -313,15 +334,15 @@ class _Results:
             return self._outfeed.dequeue() if steps else None
         return self._all
 
-    def _read(self) -> None:
+    def _read_outfeed(self) -> None:
         is_last = False
         while not is_last:
             is_last = self._over.wait(POLL_SECONDS)
-            for result in self._outfeed:  # ends when nothing runs, such as before the loop
+            for result in self._outfeed:  # ends while no program runs, such as before the loop
                 self._taken.append(result)
-                self._tell(result)
+                self._notify_live_callbacks(result)
 
-    def _tell(self, result: Tree) -> None:
+    def _notify_live_callbacks(self, result: Tree) -> None:
         try:
             for callback in self._live if self._failure is None else ():
                 callback.result(self._run, result)

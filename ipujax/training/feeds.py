@@ -1,4 +1,4 @@
-"""Data sets on their way to a program: one infeed for all that have elements of one form."""
+"""The infeeds of a program: one infeed for all data sets that have elements of one form."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import jax
 
 from ipujax.driver.stages import Executable
 from ipujax.errors import OutOfRangeError
-from ipujax.host.elements import as_array, iterate
+from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
 from ipujax.host.keys import keys_to_words
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.system.devices import SYSTEM
 
 Data: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
-"""A data set, as an infeed takes it."""
+"""A data set as an infeed takes it: an iterable, or a function that returns one."""
 
 
 @dc.dataclass(frozen=True)
-class Ready:
+class CompiledLoop:
     """A compiled program and its outfeed."""
 
     executable: Executable
@@ -30,12 +30,12 @@ class Ready:
 
 
 class Feed:
-    """An infeed that reads one data set after the other, and the programs that it is part of.
+    """An infeed that reads one data set after another, and the programs that use it.
 
     Attributes:
       queue: the infeed.
-      iterator: what it reads now.
-      programs: by the number of steps and the form of the arguments.
+      iterator: the iterator that the infeed reads from.
+      programs: the programs by the number of steps and the form of the arguments.
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class Feed:
             lambda: self._elements, device_ordinal=ordinal, prefetch_depth=depth
         )
         self._rewind = self.queue.initializer
-        self.programs: dict[Hashable, Ready] = {}
+        self.programs: dict[Hashable, CompiledLoop] = {}
 
-    def begin(self, iterator: Iterator[Any], elements: Iterator[Any]) -> None:
-        """Leaves the data set that it reads for another."""
+    def switch_data_set(self, iterator: Iterator[Any], elements: Iterator[Any]) -> None:
+        """Switches the infeed to another data set."""
         self.iterator, self._elements = iterator, elements
         self._rewind()
 
@@ -60,11 +60,11 @@ class Feeds:
     A program is compiled with its infeed, so that the same infeed serves every data set that fits.
 
     Args:
-      device: of the program.
-      depth: of the infeeds, as `IPUInfeedQueue.prefetch_depth`.
+      device: the device of the program.
+      depth: the prefetch depth of the infeeds, as in `IPUInfeedQueue.prefetch_depth`.
 
     Attributes:
-      latest: what was asked for last.
+      latest: the feed that was asked for last.
     """
 
     def __init__(self, device: str, depth: int | None = None):
@@ -73,10 +73,10 @@ class Feeds:
         self._generation = -1
         self.latest: Feed | None = None
 
-    def of(self, data: Data) -> Feed:
-        """The feed that gives the elements of a data set, from the first.
+    def feed_for_data(self, data: Data) -> Feed:
+        """Returns the feed that gives the elements of a data set, from the first.
 
-        The iterator that was read last goes on where it is: none of its elements is lost.
+        The iterator that was read last continues where it is: none of its elements is lost.
 
         Raises:
           OutOfRangeError: a data set without elements.
@@ -84,11 +84,11 @@ class Feeds:
         if self._generation != SYSTEM.generation:  # an infeed is bound to a number of replicas
             self._feeds.clear()
             self.latest, self._generation = None, SYSTEM.generation
-        iterator = iterate(data)
+        iterator = iterate_dataset(data)
         if self.latest is not None and iterator is self.latest.iterator:
             return self.latest
-        first = next(iterator, self)
-        if first is self:
+        first_element = next(iterator, self)
+        if first_element is self:
             raise OutOfRangeError(
                 "the data set is empty: its elements' shapes are not known, so that nothing can "
                 "be compiled",
@@ -96,19 +96,19 @@ class Feeds:
                 available=0,
                 fix="give at least one element; an iterator is used up once it has been read",
             )
-        elements = itertools.chain([first], iterator)
-        form = _form(first)
+        elements = itertools.chain([first_element], iterator)
+        form = _structure_and_shapes(first_element)
         feed = self._feeds.get(form)
         if feed is None:
             ordinal = SYSTEM.device(self._device).ordinal
             feed = Feed(iterator, elements, ordinal, self._depth)
             self._feeds[form] = feed
         else:
-            feed.begin(iterator, elements)
+            feed.switch_data_set(iterator, elements)
         self.latest = feed
         return feed
 
 
-def _form(element: Any) -> Hashable:
+def _structure_and_shapes(element: Any) -> Hashable:
     leaves, structure = jax.tree.flatten(keys_to_words(element))
-    return structure, tuple((a.shape, a.dtype) for a in map(as_array, leaves))
+    return structure, tuple((a.shape, a.dtype) for a in map(convert_leaf_to_array, leaves))

@@ -1,4 +1,4 @@
-"""Inference: a model without an optimizer, as loops on the device."""
+"""Evaluation and prediction: a model without an optimizer, as device loops."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
 from ipujax.training.state import StepOutput, TrainState, Tree
 from ipujax.training.step import SelfDifferentiating
-from lowering import lists
+from lowering import list_in_dir
 
 
 @check.guard
-@lists(
+@list_in_dir(
     "compile", "evaluate", "executable", "predict", "trace",
     *(each.name for each in dc.fields(DeviceLoop)),
 )  # fmt: skip
 @dc.dataclass(frozen=True, eq=False)
 class Inference(DeviceLoop):
-    """What a step of evaluation or prediction is.
+    """The definition of a step of evaluation or prediction.
 
     Attributes:
       model: `model(variables, state, *inputs, *element)`, as that of a `Training`, gives a pytree
         that is sent to the host, or a `StepOutput`; or a `Pipeline`, whose last stage gives one.
-        The state that a `StepOutput` (or a stage's `StageOutput`) has goes into the next step;
-        none of it is left of a run.
+        The state that a `StepOutput` (or a stage's `StageOutput`) has goes into the next step,
+        and is dropped at the end of a run.
       accumulation: elements in a step, which is one execution of a pipeline.
 
-    The others are those of a `Training`; without `state_reduction` nothing is reduced.
+    The other attributes are those of a `Training`; without `state_reduction` nothing is reduced.
     """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.model, SelfDifferentiating):
-            raise check.other_than("a function or a Pipeline", self.model, "the model")
+            raise check.wrong_type_error("a function or a Pipeline", self.model, "the model")
 
     def predict(
         self,
@@ -54,15 +54,15 @@ class Inference(DeviceLoop):
         steps: int | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Iterator[Tree]:
-        """Iterates over what the model gives, `[results, (replicas,) ...]` for each device loop.
+        """Iterates over the model's results, `[results, (replicas,) ...]` for each device loop.
 
         Args:
-          state: whose variables and untrained state the model takes.
-          data: as in `Training.fit`.
-          steps: how many; None until the data ends.
+          state: the variables and untrained state that the model takes.
+          data: the data set, as in `Training.fit`.
+          steps: the number of steps; None until the data ends.
           callbacks: as in `Training.fit`.
         """
-        return self.run(self._new_run(state, steps, callbacks), data, callbacks)
+        return self.iterate_loops(self._new_run(state, steps, callbacks), data, callbacks)
 
     @api_boundary
     def evaluate(
@@ -72,7 +72,7 @@ class Inference(DeviceLoop):
         steps: int | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> Tree:
-        """What the model gives, summed over steps and replicas, in 64 bits.
+        """Returns the model's results, summed over steps and replicas, in 64 bits.
 
         Args:
           state: as in `predict`.
@@ -85,66 +85,71 @@ class Inference(DeviceLoop):
             no step was made.
         """
         if self.outfeed_mode is not IPUOutfeedMode.ALL:
-            raise check.refuse(
+            raise check.value_error(
                 "evaluate sums all results, and the outfeed keeps the last only",
                 "leave outfeed_mode out",
             )
         run, sums = self._new_run(state, steps, callbacks), None
-        for results in self.run(run, data, callbacks):
+        for results in self.iterate_loops(run, data, callbacks):
             axes = (0, 1) if run.replicas > 1 else (0,)
-            totals = jax.tree.map(lambda x, axes=axes: summed(x, axes), results)
+            totals = jax.tree.map(lambda array, axes=axes: sum_in_64_bits(array, axes), results)
             sums = totals if sums is None else jax.tree.map(np.add, sums, totals)
         if sums is None:
-            raise check.refuse("there is nothing to sum: no step was made")
+            raise check.value_error("there is nothing to sum: no step was made")
         return sums
 
-    def program(self, steps: int, queues: Queues) -> Callable[..., tuple[Tree, ...]]:
-        """As `DeviceLoop.program`: the untrained state; of a pipeline only if it has some."""
+    def build_program(self, steps: int, queues: Queues) -> Callable[..., tuple[Tree, ...]]:
+        """Returns the function to trace, which gives the untrained state where there is some."""
 
-        def program(variables: Tree, state: Tree, inputs: Tree) -> tuple[Tree, ...]:
-            return self._program(steps, queues, variables, state, inputs)
+        def run_inference_steps(variables: Tree, state: Tree, inputs: Tree) -> tuple[Tree, ...]:
+            return self._run_steps(steps, queues, variables, state, inputs)
 
-        return program
+        return run_inference_steps
 
-    def _program(
+    def _run_steps(
         self, steps: int, queues: Queues, variables: Tree, state: Tree, inputs: Sequence[Tree]
     ) -> tuple[Tree, ...]:
         model: Any = self.model
         if isinstance(model, Pipeline):
-            after = model.run(steps, self.accumulation, queues, inputs, variables, state=state)
-            return self._reduced(state, *after) if after else after
+            final_state = model.run(
+                steps, self.accumulation, queues, inputs, variables, state=state
+            )
+            return self._reduce_untrained_state(state, *final_state) if final_state else final_state
 
-        def step(state: Tree, *element: Tree, **by_name: Tree) -> tuple[Tree]:
-            before = [variables] if state is None else [variables, state]
-            output = model(*before, *inputs, *element, **by_name)
+        def infer_step(state: Tree, *element: Tree, **by_name: Tree) -> tuple[Tree]:
+            leading_arguments = [variables] if state is None else [variables, state]
+            output = model(*leading_arguments, *inputs, *element, **by_name)
             if not isinstance(output, StepOutput):
                 output = StepOutput(output, state=state)
             queues[1].enqueue(output.loss if output.send is None else output.send)
             return (output.state,)
 
-        return self._reduced(
-            state, loops.repeat(steps * self.accumulation, step, [state], queues[0])
+        return self._reduce_untrained_state(
+            state, loops.repeat(steps * self.accumulation, infer_step, [state], queues[0])
         )
 
-    def _reduced(self, before: Tree, after: Tree) -> tuple[Tree]:
-        return (after if self.state_reduction is None else self.state_reduction(before, after),)
+    def _reduce_untrained_state(self, old: Tree, new: Tree) -> tuple[Tree]:
+        return (new if self.state_reduction is None else self.state_reduction(old, new),)
 
-    def carried(self, state: TrainState) -> tuple[Tree, Tree]:
-        """As `DeviceLoop.carried`."""
+    def build_carry(self, state: TrainState) -> tuple[Tree, Tree]:
+        """Returns the variables and the untrained state."""
         return state.variables, state.state
 
-    def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
-        """As `DeviceLoop.after`: the same variables."""
-        own = carried[0] if carried else None  # of a pipeline without state nothing comes back
+    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+        """Returns the state after some steps: the same variables, new untrained state."""
+        untrained_state = carry[0] if carry else None  # a pipeline without state returns nothing
         return TrainState(
-            state.variables, state.optimizer_state, own, state.step + steps * self.step_size
+            state.variables,
+            state.optimizer_state,
+            untrained_state,
+            state.step + steps * self.step_size,
         )
 
 
-def summed(array: Any, axes: tuple[int, ...]) -> np.ndarray:
-    """A sum over some axes, of floats in 64 bits."""
+def sum_in_64_bits(array: Any, axes: tuple[int, ...]) -> np.ndarray:
+    """Returns the sum of an array over some axes, of floats in 64 bits."""
     values = np.asarray(array)
-    wide: Any = None
+    sum_dtype: Any = None
     if jnp.issubdtype(values.dtype, jnp.inexact):
-        wide = np.complex128 if np.iscomplexobj(values) else np.float64
-    return np.sum(values, axis=axes, dtype=wide)
+        sum_dtype = np.complex128 if np.iscomplexobj(values) else np.float64
+    return np.sum(values, axis=axes, dtype=sum_dtype)

@@ -1,12 +1,12 @@
-"""Automatic loss scaling: a factor of the loss that follows how large gradients in float16 are.
+"""Automatic loss scaling: a factor of the loss that follows the size of float16 gradients.
 
 The rule is that of PopART (`automaticlossscaling.hpp` and `lossscaleupdatex.cpp` of its sources):
-gradients are counted in two bins, below and above a part of the greatest float16. If the upper bin
-has more than a share of them, the factor is halved, else doubled.
+gradients are counted in two bins, below and above a fraction of the greatest float16. If the upper
+bin has more than a fraction of them, the factor is halved, else doubled.
 
-The counts come from differentiation: `counted` is the identity, whose derivative by the factor is
-a balance of the two bins. Balances of all gradients, micro-batches and replicas add up, or are
-averaged, as the derivatives of a variable are, and only their sign matters.
+The counts come from differentiation: `count_gradient` is the identity, whose derivative by the
+factor is a balance of the two bins. Balances of all gradients, micro-batches and replicas add up,
+or are averaged, as the derivatives of a variable are, and only their sign matters.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import optax
 from ipujax.checks.arguments import Checks
 
 FACTOR = "lossScaleUpdateFactor"
-"""The name of the factor. As the stages of a pipeline can share no variable, each has its own."""
+"""The name of the factor. As pipeline stages can share no variable, each stage has its own."""
 
 
 @dc.dataclass(frozen=True)
 class LossScaling:
-    """What is counted, and when the factor changes; of types and ranges as PopART's options.
+    """The settings of automatic loss scaling, with types and ranges as in PopART's options.
 
     Attributes:
-      bin_edge: where the upper bin begins, as a part of the greatest float16.
-      threshold: the share of gradients in the upper bin up to which the factor is doubled.
-      period: how many weight updates there are for each update of the factor.
+      bin_edge: the beginning of the upper bin, as a fraction of the greatest float16.
+      threshold: the fraction of gradients in the upper bin up to which the factor is doubled.
+      period: the number of weight updates for each update of the factor.
       of_products: whether only gradients of the operands of products and convolutions count, else
         those of all operators but views.
     """
@@ -45,30 +45,30 @@ class LossScaling:
 
     def check_ranges(self, check: Checks) -> None:
         """Refuses numbers that are out of range, with the errors of a front end."""
-        for where, name, value in (
+        for prefix, name, value in (
             ("[AutomaticLossScale transform] ", "binEdgeLocation", self.bin_edge),
             ("", "thresholdUpperCountProportion", self.threshold),
         ):
             if not 0 <= value <= 1:
-                raise check.refuse(
-                    f"{where}Out of range value for '{name}'. The current value is {value}, but it "
+                raise check.value_error(
+                    f"{prefix}Out of range value for '{name}'. The current value is {value}, but it "
                     "should be in the range [0, 1]."
                 )
-        check.integer(self.period, "automaticLossScalingSettings.updatePeriod", at_least=1)
+        check.require_integer(self.period, "automaticLossScalingSettings.updatePeriod", at_least=1)
 
     @property
-    def weights(self) -> tuple[float, float]:
-        """What a gradient in the lower and in the upper bin adds to the balance."""
+    def bin_weights(self) -> tuple[float, float]:
+        """The contributions to the balance of a gradient in the lower and in the upper bin."""
         return -self.threshold, 1 - self.threshold
 
 
 def factor_name(stage: int) -> str:
-    """The name of the factor that a stage reads, which is a variable beside the module's."""
+    """Returns the name of the factor of a stage, a variable beside those of the model."""
     return f"{FACTOR}___{stage}"
 
 
 def factors_in(named: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of some values by name that belong to factors."""
+    """Returns the values that belong to factors, from a mapping by name."""
     return {name: value for name, value in named.items() if name.startswith(f"{FACTOR}___")}
 
 
@@ -77,83 +77,85 @@ class Factors:
     """The factors of a model: one for each stage of a pipeline, as stages share no variable.
 
     Attributes:
-      settings: what is counted.
-      stages: how many there are; 1 without a pipeline.
+      settings: the settings of loss scaling.
+      stages: the number of stages; 1 without a pipeline.
     """
 
     settings: LossScaling
     stages: int = 1
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The variables that hold them."""
+    def factor_names(self) -> tuple[str, ...]:
+        """The names of the variables that hold the factors."""
         return tuple(map(factor_name, range(self.stages)))
 
-    def of(self, stage: int | None, variables: Mapping[str, jax.Array]) -> jax.Array | None:
-        """That of a stage; of what is in none, only a model without stages has one."""
+    def factor_of_stage(
+        self, stage: int | None, variables: Mapping[str, jax.Array]
+    ) -> jax.Array | None:
+        """Returns the factor of a stage; for no stage, that of a model without stages or None."""
         if self.stages == 1:
-            return variables[self.names[0]]
+            return variables[self.factor_names[0]]
         return None if stage is None else variables[factor_name(stage)]
 
-    def final(self, scale: Any, variables: Mapping[str, jax.Array]) -> jax.Array:
-        """By what the loss, which is in the last stage, is multiplied.
+    def scale_of_loss(self, scale: Any, variables: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns the number by which the loss, in the last stage, is multiplied.
 
         Args:
-          scale: besides the factor.
-          variables: with the factors.
+          scale: the loss scale without the factor.
+          variables: the variables, with the factors.
         """
-        return scale * jax.lax.stop_gradient(variables[self.names[-1]])
+        return scale * jax.lax.stop_gradient(variables[self.factor_names[-1]])
 
-    def watched(self, loss: jax.Array, variables: Mapping[str, jax.Array]) -> jax.Array:
-        """The loss, whose gradient is counted if it is in float16."""
+    def count_loss_gradient(self, loss: jax.Array, variables: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns the loss, with its gradient counted if it is in float16."""
         if loss.dtype != jnp.float16:
             return loss
-        return counted(loss, variables[self.names[-1]], self.settings)
+        return count_gradient(loss, variables[self.factor_names[-1]], self.settings)
 
 
-def _others(named: Mapping[str, Any]) -> dict[str, Any]:
+def _without_factors(named: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if name not in factors_in(named)}
 
 
-def scaled(
+def wrap_with_loss_scaling(
     optimizer: optax.GradientTransformation, settings: LossScaling
 ) -> optax.GradientTransformation:
-    """An optimizer for gradients of a loss that is multiplied by factors, too.
+    """Returns an optimizer for gradients of a loss that is multiplied by factors.
 
-    The factors are variables of `factors_in`, whose gradients are balances as `counted` gives them.
+    The factors are variables of `factors_in`; their gradients are balances of `count_gradient`.
 
     Args:
-      optimizer: of the other variables, which are a dict; its state is one, too, to which `scale`
-        is added, a `Scale`.
-      settings: what is counted.
+      optimizer: the optimizer of the other variables, which are a dict; its state is a dict too,
+        to which a `Scale` is added as `scale`.
+      settings: the settings of loss scaling.
     """
 
-    def init(params: Any) -> Any:
-        begun: Any = optimizer.init(_others(params))
-        return {**begun, "scale": Scale.begin()}
+    def init_with_scale(params: Any) -> Any:
+        optimizer_state: Any = optimizer.init(_without_factors(params))
+        return {**optimizer_state, "scale": Scale.initial_scale()}
 
-    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        rest = dict(state)
-        scale: Scale = rest.pop("scale")
+    def update_with_scale(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        optimizer_state = dict(state)
+        scale: Scale = optimizer_state.pop("scale")
         gradients = {
             name: gradient.astype(jnp.promote_types(gradient.dtype, "float32")) / scale.factor
-            for name, gradient in _others(updates).items()
+            for name, gradient in _without_factors(updates).items()
         }
-        given: Any = optimizer.update(gradients, rest, _others(params))
-        changes, after = given
+        result: Any = optimizer.update(gradients, optimizer_state, _without_factors(params))
+        changes, new_state = result
         balance = sum(value.astype("float32") for value in factors_in(updates).values())
-        new = scale.after(jnp.asarray(balance), settings)
-        moved = {name: new.factor - old for name, old in factors_in(params).items()}
-        return {**changes, **moved}, {**after, "scale": new}
+        new_scale = scale.next_scale(jnp.asarray(balance), settings)
+        factor_changes = {name: new_scale.factor - old for name, old in factors_in(params).items()}
+        return {**changes, **factor_changes}, {**new_state, "scale": new_scale}
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformation(init_with_scale, update_with_scale)
 
 
 class Scale(NamedTuple):
-    """What a program keeps of automatic loss scaling.
+    """The state that a program keeps of automatic loss scaling.
 
     Attributes:
-      factor: by which the loss is multiplied besides the optimizer's `loss_scaling`, a float32.
+      factor: the factor of the loss besides the optimizer's `loss_scaling`, a float32.
       updates: weight updates so far, an int32.
     """
 
@@ -161,20 +163,20 @@ class Scale(NamedTuple):
     updates: jax.Array
 
     @classmethod
-    def begin(cls, factor: Any = 1.0) -> Scale:
-        """Before the first weight update."""
+    def initial_scale(cls, factor: Any = 1.0) -> Scale:
+        """Returns the state before the first weight update."""
         return cls(jnp.asarray(factor, jnp.float32).reshape(()), jnp.int32(0))
 
-    def after(self, balance: jax.Array, settings: LossScaling) -> Scale:
-        """After a weight update whose gradients were counted."""
+    def next_scale(self, balance: jax.Array, settings: LossScaling) -> Scale:
+        """Returns the state after a weight update whose gradients were counted."""
         is_due = self.updates % settings.period == 0
-        changed = self.factor * jnp.where(balance > 0, 0.5, 2.0)
-        return Scale(jnp.where(is_due, changed, self.factor), self.updates + 1)
+        new_factor = self.factor * jnp.where(balance > 0, 0.5, 2.0)
+        return Scale(jnp.where(is_due, new_factor, self.factor), self.updates + 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def counted(x: jax.Array, factor: jax.Array, settings: LossScaling) -> jax.Array:
-    """A value in float16 whose gradient is counted.
+def count_gradient(x: jax.Array, factor: jax.Array, settings: LossScaling) -> jax.Array:
+    """Returns a value in float16 unchanged, and counts its gradient.
 
     The gradient is cut off at the greatest float16, as it is on an IPU: an infinite one would make
     the weights infinite before the factor can change.
@@ -182,23 +184,27 @@ def counted(x: jax.Array, factor: jax.Array, settings: LossScaling) -> jax.Array
     Args:
       x: the value.
       factor: a float32 scalar, whose gradient is the balance of the bins.
-      settings: what is counted.
+      settings: the settings of loss scaling.
     """
     del factor, settings
     return x
 
 
-def _forward(x: jax.Array, factor: jax.Array, settings: LossScaling) -> tuple[jax.Array, None]:
+def _count_forward(
+    x: jax.Array, factor: jax.Array, settings: LossScaling
+) -> tuple[jax.Array, None]:
     del factor, settings
     return x, None
 
 
-def _backward(settings: LossScaling, _: None, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _count_backward(
+    settings: LossScaling, _: None, gradient: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     greatest = float(jnp.finfo(gradient.dtype).max)
     is_low = jnp.abs(gradient).astype(jnp.float32) < greatest * settings.bin_edge
-    low, high = settings.weights
+    low, high = settings.bin_weights
     balance = jnp.sum(jnp.where(is_low, jnp.float32(low), jnp.float32(high)))
     return jnp.clip(gradient, -greatest, greatest), balance
 
 
-counted.defvjp(_forward, _backward)
+count_gradient.defvjp(_count_forward, _count_backward)

@@ -1,4 +1,4 @@
-"""A progress bar: tqdm's where it is installed, otherwise a line of our own."""
+"""A progress bar: tqdm's where it is installed, otherwise a line on standard error."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ipujax.training.checks import check
 from ipujax.training.state import Tree
 
 
-class Bar(Protocol):
-    """What is used of tqdm."""
+class ProgressBar(Protocol):
+    """The methods of tqdm's bar that are used here."""
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
-        """What stands behind the bar."""
+        """Sets the text behind the bar."""
 
     def update(self, n: float | None = 1) -> bool | None:
-        """So many steps more."""
+        """Moves the bar by a number of steps."""
 
     def close(self) -> None:
-        """Leaves the bar as it is."""
+        """Ends the bar as it is."""
 
 
-class _Line:
-    """A line of our own, on standard error."""
+class _ProgressLine:
+    """A progress bar that is a line on standard error."""
 
     def __init__(self, total: int | None, desc: str):
         self._total, self._title, self._done, self._note = total, desc, 0, ""
@@ -42,33 +42,33 @@ class _Line:
         self._done += int(n or 0)
         total = self._total
         if self._done % max((total or 0) // 100, 1) == 0 or self._done == total:
-            share = f"{100 * self._done // total:3d}%" if total else f"{self._done}"
-            line = f"{self._title}: {share} {self._note}".ljust(self._length)
-            self._length = len(line.rstrip())  # what a shorter line covers
-            room = shutil.get_terminal_size().columns - 1  # a longer one would begin another
-            print(f"\r{line[:room]}", end="", file=sys.stderr)
+            fraction = f"{100 * self._done // total:3d}%" if total else f"{self._done}"
+            line = f"{self._title}: {fraction} {self._note}".ljust(self._length)
+            self._length = len(line.rstrip())  # a shorter line covers as much
+            width = shutil.get_terminal_size().columns - 1  # a longer line would wrap
+            print(f"\r{line[:width]}", end="", file=sys.stderr)
 
     def close(self) -> None:
         print(file=sys.stderr)
 
 
-def loss_note(result: Tree) -> str:
-    """The mean over the replicas of a result that is a loss alone."""
+def describe_loss(result: Tree) -> str:
+    """Returns the text of a result that is a loss alone: its mean over the replicas."""
     return f"loss {np.mean(result):.4f}"
 
 
 @check.guard
 class Progress(Callback):
-    """Shows how far a run is on standard error, result by result, while the device loop runs.
+    """A callback that shows the progress of a run on standard error, result by result.
 
     Args:
-      title: stands in front.
-      note: what there is to say about a result.
+      title: the text in front of the bar.
+      note: returns the text about a result.
     """
 
-    def __init__(self, title: str = "training", note: Callable[[Tree], str] = loss_note):
+    def __init__(self, title: str = "training", note: Callable[[Tree], str] = describe_loss):
         self._title, self._note = title, note
-        self._bar: Bar | None = None
+        self._bar: ProgressBar | None = None
 
     def begin(self, run: Run) -> None:
         """Shows an empty bar."""
@@ -76,21 +76,21 @@ class Progress(Callback):
         self._bar = progress_bar(total, self._title)
 
     def result(self, run: Run, result: Tree) -> None:
-        """One result more."""
+        """Moves the bar by one result."""
         if self._bar is not None:
             self._bar.set_postfix_str(self._note(result), refresh=False)
             self._bar.update()
 
     def end(self, run: Run) -> None:
-        """Leaves the bar as it is."""
+        """Ends the bar as it is."""
         if self._bar is not None:
             self._bar.close()
 
 
-def progress_bar(total: int | None, title: str) -> Bar:
-    """A bar of so many steps; None if nobody knows how many there are."""
+def progress_bar(total: int | None, title: str) -> ProgressBar:
+    """Returns a progress bar; its total is None where the number of steps is unknown."""
     try:
         from tqdm import tqdm
     except ImportError:
-        return _Line(total, title)
+        return _ProgressLine(total, title)
     return tqdm(total=total, desc=title, dynamic_ncols=True)

@@ -1,4 +1,4 @@
-"""A model cut into stages, as training and inference take it."""
+"""A model cut into pipeline stages, as training and inference take it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.pipelines.cut import cut
+from ipujax.pipelines.cut import split_into_stages
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Arguments, call_stage
-from ipujax.pipelines.state import with_changes
+from ipujax.pipelines.state import replace_leaves
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.training.checks import check
 from ipujax.training.state import Tree
 
-_GIVEN = frozenset({
+_RESERVED_OPTIONS = frozenset({
     "computational_stages", "gradient_accumulation_count", "repeat_count", "inputs", "infeed_queue",
     "outfeed_queue", "optimizer_function", "variables", "optimizer_state", "state",
     "reduction_method", "gradient_accumulation_dtype",
@@ -26,15 +26,15 @@ _GIVEN = frozenset({
 @check.guard
 @dc.dataclass(frozen=True)
 class Pipeline:
-    """Stages in place of a model that is one function.
+    """A model of pipeline stages, in place of one function.
 
     Attributes:
-      stages: as `pipelining_ops.pipeline` takes them; or one function of all that the first is
-        given, which is cut where marks say that another stage begins.
-      options: more of its arguments by name, such as `device_mapping` or `pipeline_schedule`.
-      count: how many stages a function is cut into; None for as many as have marks.
-      policy: of `jax.checkpoint`, for each stage that a function is cut into: what it keeps for its
-        backward pass; None for what derivatives need.
+      stages: the stages, as `pipelining_ops.pipeline` takes them; or one function with the
+        arguments of the first stage, which is cut at the marks of stages.
+      options: more arguments of `pipelining_ops.pipeline`, such as `device_mapping`.
+      count: the number of stages that a function is cut into; None for as many as have marks.
+      policy: the `jax.checkpoint` policy of each stage that a function is cut into, which selects
+        the values to keep for its backward pass; None for those that derivatives need.
     """
 
     stages: Sequence[Any] | Callable[..., Any]
@@ -43,24 +43,30 @@ class Pipeline:
     policy: Callable[..., bool] | None = None
 
     def __post_init__(self) -> None:
-        check.instance(self.options, Mapping, "the options of a Pipeline")
+        check.require_instance(self.options, Mapping, "the options of a Pipeline")
         if self.count is not None:
-            check.integer(self.count, "the count of a Pipeline", at_least=1)
-        if taken := sorted(_GIVEN.intersection(self.options)):
-            raise check.refuse(
-                f"the options of a Pipeline have {', '.join(taken)}, which Training and Inference "
+            check.require_integer(self.count, "the count of a Pipeline", at_least=1)
+        if reserved := sorted(_RESERVED_OPTIONS.intersection(self.options)):
+            raise check.value_error(
+                f"the options of a Pipeline have {', '.join(reserved)}, which Training and Inference "
                 "give themselves",
                 "leave it out, and say it there: `accumulation`, `steps`, `inputs`, `optimizer`...",
             )
 
     def stages_for(
-        self, variables: Tree, state: Tree, args: Sequence[Tree], named: Mapping[str, Tree]
+        self,
+        variables: Tree,
+        state: Tree,
+        args: Sequence[Tree],
+        keyword_arguments: Mapping[str, Tree],
     ) -> Sequence[Any]:
-        """The stage functions for arguments, or avals, of these shapes."""
+        """Returns the stage functions for arguments, or avals, of these shapes."""
         if not callable(self.stages):
             return self.stages
         function, count, policy = self.stages, self.count, self.policy
-        return cut(function, variables, state, args, named, count=count, policy=policy)
+        return split_into_stages(
+            function, variables, state, args, keyword_arguments, count=count, policy=policy
+        )
 
     def run(
         self,
@@ -70,12 +76,12 @@ class Pipeline:
         inputs: Sequence[Tree],
         variables: Tree,
         optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
-        **more: Any,
+        **options: Any,
     ) -> Tree:
-        """So many executions of so many micro-batches each; gives what the pipeline gives."""
-        element, named = queues[0].arguments()
+        """Runs executions of the pipeline, of some micro-batches each; returns its results."""
+        element, keyword_element = queues[0].arguments()
         return pipeline(
-            self.stages_for(variables, more.get("state"), [*inputs, *element], named),
+            self.stages_for(variables, options.get("state"), [*inputs, *element], keyword_element),
             count,
             repeat_count=steps,
             inputs=inputs,
@@ -83,25 +89,32 @@ class Pipeline:
             outfeed_queue=queues[1],
             optimizer_function=optimizer_function,
             variables=variables,
-            **more,
+            **options,
             **self.options,
         )
 
-    def forward(self, variables: Tree, state: Tree, *args: Tree, **named: Tree) -> list[Tree]:
-        """What the last stage gives for one element: all stages one after the other, on their IPUs.
+    def forward(
+        self, variables: Tree, state: Tree, *args: Tree, **keyword_element: Tree
+    ) -> list[Tree]:
+        """Returns the last stage's outputs for one element: runs all stages, on their IPUs.
 
         Args:
-          variables: given to all stages.
-          state: the untrained state, the same; None for none. What becomes of it is not returned.
-          args: of the first stage: inputs, then the element.
-          named: the element, if it is a dict.
+          variables: the variables, which all stages take.
+          state: the untrained state, which all stages take; None for none. It is not returned.
+          args: the arguments of the first stage: inputs, then the element.
+          keyword_element: the element, if it is a dict.
         """
         options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
-        stages = self.stages_for(variables, state, args, named)
-        given = Arguments(args, named)
-        for number, parts in enumerate(
+        stages = self.stages_for(variables, state, args, keyword_element)
+        stage_arguments = Arguments(args, keyword_element)
+        for stage_number, stage_parts in enumerate(
             PipelineRequest(computational_stages=stages, **options).stages
         ):
-            outputs, changed = call_stage(number, parts, variables, state, given)
-            given, state = Arguments(tuple(outputs), {}), with_changes(state, changed)
-        return list(given.args)
+            outputs, state_changes = call_stage(
+                stage_number, stage_parts, variables, state, stage_arguments
+            )
+            stage_arguments, state = (
+                Arguments(tuple(outputs), {}),
+                replace_leaves(state, state_changes),
+            )
+        return list(stage_arguments.args)

@@ -1,4 +1,4 @@
-"""What training changes, and what a step of it gives."""
+"""The state of a training, and the output of a step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Tree: TypeAlias = Any
 @jax.tree_util.register_dataclass
 @dc.dataclass(frozen=True)
 class TrainState:
-    """Everything that a training goes on from; a pytree.
+    """The state that a training goes on from; a pytree.
 
     Attributes:
-      variables: what is trained: its leaves of float and complex. Other leaves stay as they are.
-      optimizer_state: of the optimizer, for these variables.
-      state: what the model changes without training it, such as moving statistics; None for none.
+      variables: the trained variables: leaves of float and complex. Other leaves are constant.
+      optimizer_state: the optimizer's state for these variables.
+      state: the untrained state, which the model changes, such as moving statistics; None for none.
       step: weight updates so far, or what `Training.step_size` makes of them.
     """
 
@@ -36,14 +36,14 @@ class TrainState:
 
 @check.guard
 class StepOutput(NamedTuple):
-    """What a model may return in place of a loss, or of what an `Inference` sends, alone.
+    """The output of a model that returns more than a loss, or than a result to send.
 
     Attributes:
       loss: a floating-point scalar, of one micro-batch; an `Inference` needs none.
-      send: a pytree to be sent to the host; None for the loss.
-      state: the new untrained state, as the model got it.
-      optimizer: for this step, in the place of the training's and with state of the same form, as
-        where a learning rate is computed by the model; only without accumulation.
+      send: a pytree to send to the host; None for the loss.
+      state: the new untrained state, in the structure that the model got.
+      optimizer: the optimizer of this step instead of the training's, with state of the same form,
+        such as one whose learning rate the model computes; only without accumulation.
     """
 
     loss: jax.Array | None = None
@@ -52,13 +52,13 @@ class StepOutput(NamedTuple):
     optimizer: Any = None
 
 
-def on_device(tree: Tree) -> Tree:
-    """Arrays whose dtypes give way to no other, as those of Python numbers would."""
+def to_strong_arrays(tree: Tree) -> Tree:
+    """Returns a tree of arrays without weak types, which Python numbers have."""
 
-    def strong(leaf: Tree) -> jax.Array:
-        if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):  # keys have none
+    def to_strong_array(leaf: Tree) -> jax.Array:
+        if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):  # not for keys
             return leaf
         array = jnp.asarray(leaf)
         return lax.convert_element_type(array, array.dtype)
 
-    return jax.tree.map(strong, tree)
+    return jax.tree.map(to_strong_array, tree)

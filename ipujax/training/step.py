@@ -1,4 +1,4 @@
-"""One weight update on the device: gradients of some micro-batches, then the optimizer."""
+"""One weight update on the device: the gradients of micro-batches, then the optimizer."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.optimizers import CrossReplicaOptimizer, apply_gradients
 from ipujax.optimizers import compute_gradients as mapped_gradients
-from ipujax.optimizers.accumulation import added
+from ipujax.optimizers.accumulation import add_to_accumulator
 from ipujax.optimizers.summing_optimizer import SummingOptimizer
 from ipujax.optimizers.trained_leaves import apply_updates, is_trained, without_untrained
 from ipujax.training.checks import check
 from ipujax.training.state import StepOutput, Tree
 
-Carried = tuple[Tree, Tree, Tree]
-"""What a training loop carries: variables, optimizer state, untrained state."""
+LoopCarry = tuple[Tree, Tree, Tree]
+"""The carry of a training loop: variables, optimizer state, untrained state."""
 
 
 class ReplicaReduction(enum.Enum):
-    """What becomes of the gradients of several replicas before the optimizer sees them.
+    """The reduction of gradients over replicas, before the optimizer sees them.
 
-    NONE: each replica goes its own way, unless the optimizer itself reduces them.
-    MEAN: as a `CrossReplicaOptimizer` does.
-    SUM: they are added up.
+    NONE: gradients are not reduced, unless the optimizer itself does so.
+    MEAN: gradients are averaged, as by a `CrossReplicaOptimizer`.
+    SUM: gradients are added up.
     """
 
     NONE = 0
@@ -42,8 +42,8 @@ class ReplicaReduction(enum.Enum):
     SUM = 2
 
 
-def reduced(optimizer: Any, reduction: ReplicaReduction) -> Any:
-    """The optimizer, with gradients reduced over the replicas in front of it."""
+def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> Any:
+    """Returns the optimizer, with gradients reduced over the replicas in front of it."""
     if reduction is ReplicaReduction.NONE:
         return optimizer
     if reduction is ReplicaReduction.MEAN:
@@ -51,13 +51,13 @@ def reduced(optimizer: Any, reduction: ReplicaReduction) -> Any:
     return SummingOptimizer(optimizer, Summation.REPLICAS)
 
 
-def averaged_state(state: Tree) -> Tree:
-    """The untrained state as all replicas leave it: the mean of what each one has."""
+def average_state_over_replicas(state: Tree) -> Tree:
+    """Returns the mean over all replicas of the untrained state."""
 
-    def mean(leaf: jax.Array) -> jax.Array:
+    def average_leaf(leaf: jax.Array) -> jax.Array:
         return cross_replica_mean(leaf) if is_trained(leaf) else leaf
 
-    return jax.tree.map(mean, state)
+    return jax.tree.map(average_leaf, state)
 
 
 @check.guard
@@ -74,20 +74,20 @@ class SelfDifferentiating:
     gradients: Callable[..., tuple[Tree, StepOutput]]
 
     def __post_init__(self) -> None:
-        check.function(self.gradients, "the gradients of a SelfDifferentiating model")
+        check.require_function(self.gradients, "the gradients of a SelfDifferentiating model")
 
 
 @dc.dataclass(frozen=True)
-class Step:
+class WeightUpdate:
     """A weight update of a model that is one function.
 
     Attributes:
-      model: as `Training.model`.
-      optimizer: for all steps that bring none of their own.
-      replica_reduction: of gradients, in front of the optimizer.
-      count: micro-batches.
-      reduction: of their gradients.
-      dtype: of a variable's accumulator.
+      model: the model, as in `Training.model`.
+      optimizer: the optimizer of all steps that have none of their own.
+      replica_reduction: the reduction of gradients over replicas, in front of the optimizer.
+      count: the number of micro-batches.
+      reduction: the reduction of the micro-batches' gradients.
+      dtype: returns the dtype of a variable's accumulator.
       queues: the infeed, which has an element for each micro-batch, and the outfeed.
     """
 
@@ -99,78 +99,84 @@ class Step:
     dtype: Callable[[jax.Array], Any]
     queues: tuple[IPUInfeedQueue, IPUOutfeedQueue]
 
-    def repeat(self, steps: int, carried: Carried, inputs: Sequence[Tree]) -> Carried:
-        """The loop over weight updates."""
+    def repeat_updates(self, steps: int, carry: LoopCarry, inputs: Sequence[Tree]) -> LoopCarry:
+        """Runs the loop over weight updates."""
         infeed = self.queues[0]
 
-        def single(
+        def update_once(
             variables: Tree, optimizer_state: Tree, state: Tree, *element: Tree, **by_name: Tree
-        ) -> Carried:
-            optimizer, gradients, state = self.gradients(
+        ) -> LoopCarry:
+            optimizer, gradients, state = self.compute_micro_batch_gradients(
                 (variables, optimizer_state, state), [*inputs, *element], by_name
             )
-            return *_updated(optimizer, gradients, variables, optimizer_state), state
+            return *_apply_optimizer(optimizer, gradients, variables, optimizer_state), state
 
-        def accumulated(
+        def accumulate_and_update(
             variables: Tree, optimizer_state: Tree, state: Tree, done: Tree
         ) -> tuple[Tree, ...]:
-            sums, state = self.sums((variables, optimizer_state, state, done), inputs)
-            optimizer = reduced(self.optimizer, self.replica_reduction)
-            return *_updated(optimizer, sums, variables, optimizer_state), state, done + 1
+            sums, state = self.accumulate_update_gradients(
+                (variables, optimizer_state, state, done), inputs
+            )
+            optimizer = wrap_with_replica_reduction(self.optimizer, self.replica_reduction)
+            return *_apply_optimizer(optimizer, sums, variables, optimizer_state), state, done + 1
 
         if self.count == 1:
-            return loops.repeat(steps, single, list(carried), infeed)
-        return loops.repeat(steps, accumulated, [*carried, jnp.int32(0)])[:3]
+            return loops.repeat(steps, update_once, list(carry), infeed)
+        return loops.repeat(steps, accumulate_and_update, [*carry, jnp.int32(0)])[:3]
 
-    def gradients(
-        self, carried: Carried, element: Sequence[Tree], by_name: dict[str, Tree]
+    def compute_micro_batch_gradients(
+        self, carry: LoopCarry, element: Sequence[Tree], by_name: dict[str, Tree]
     ) -> tuple[Any, Tree, Tree]:
-        """The optimizer, gradients of one micro-batch, the new state; sends what there is to send.
+        """Returns optimizer, gradients and new state of one micro-batch; sends its result.
 
         Args:
-          carried: variables, the optimizer's state as it was before the update, untrained state.
-          element: the inputs, and what the infeed gives by position.
-          by_name: what it gives by keyword.
+          carry: variables, the optimizer's state before the update, untrained state.
+          element: the inputs, and the infeed's element by position.
+          by_name: the infeed's element by keyword.
         """
-        variables, optimizer_state, state = carried
-        before = [] if state is None else [state]
+        variables, optimizer_state, state = carry
+        state_argument = [] if state is None else [state]
         if isinstance(self.model, SelfDifferentiating):
             gradients, output = self.model.gradients(
-                variables, optimizer_state, *before, *element, **by_name
+                variables, optimizer_state, *state_argument, *element, **by_name
             )
-            return self._reported(self.optimizer, gradients, variables, output)
+            return self._send_result_and_map_gradients(self.optimizer, gradients, variables, output)
         model = self.model
         optimizers: list[Any] = []  # no arrays, which differentiation could hand on
 
-        def loss_of(variables: Tree) -> tuple[Any, StepOutput]:
-            output = model(variables, *before, *element, **by_name)
+        def compute_loss_and_output(variables: Tree) -> tuple[Any, StepOutput]:
+            output = model(variables, *state_argument, *element, **by_name)
             output = output if isinstance(output, StepOutput) else StepOutput(output)
             optimizers.append(self.optimizer if output.optimizer is None else output.optimizer)
             return output.loss, output._replace(optimizer=None)
 
-        (loss, output), gradients = differentiated(loss_of, variables)
-        return self._reported(optimizers[-1], gradients, variables, output._replace(loss=loss))
+        (loss, output), gradients = differentiate_loss(compute_loss_and_output, variables)
+        return self._send_result_and_map_gradients(
+            optimizers[-1], gradients, variables, output._replace(loss=loss)
+        )
 
-    def _reported(
+    def _send_result_and_map_gradients(
         self, optimizer: Any, gradients: Tree, variables: Tree, output: StepOutput
     ) -> tuple[Any, Tree, Tree]:
         self.queues[1].enqueue(output.loss if output.send is None else output.send)
-        optimizer = reduced(optimizer, self.replica_reduction)
+        optimizer = wrap_with_replica_reduction(optimizer, self.replica_reduction)
         gradients = without_untrained(gradients, variables)
         return optimizer, mapped_gradients(optimizer, gradients, variables), output.state
 
-    def sums(self, outer: Sequence[Tree], inputs: Sequence[Tree]) -> tuple[Tree, Tree]:
-        """The reduced gradients of all micro-batches of an update, and the new state.
+    def accumulate_update_gradients(
+        self, outer_carry: Sequence[Tree], inputs: Sequence[Tree]
+    ) -> tuple[Tree, Tree]:
+        """Returns the reduced gradients of all micro-batches of an update, and the new state.
 
-        What the outer loop carries, and the number of its steps so far, comes first and goes
-        through this loop unchanged: where the data ends in it, that is what there is to go on from.
+        The carry of the outer loop, with the number of its steps so far, comes first and passes
+        through this loop unchanged: where the data ends in this loop, training goes on from it.
         """
         method, count = self.reduction, self.count
-        running = method is Reduction.RUNNING_MEAN
-        zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer[0])
-        zeros = without_untrained(zeros, outer[0])
+        is_running_mean = method is Reduction.RUNNING_MEAN
+        zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer_carry[0])
+        zeros = without_untrained(zeros, outer_carry[0])
 
-        def micro_batch(  # reports call its variables as its parameters
+        def micro_batch(  # reports name the variables after its parameters
             variables: Tree,
             optimizer_state: Tree,
             before: Tree,
@@ -181,42 +187,50 @@ class Step:
             *element: Tree,
             **by_name: Tree,
         ) -> tuple[Tree, ...]:
-            carried = variables, optimizer_state, state
-            _, gradients, state = self.gradients(carried, [*inputs, *element], by_name)
-            add = functools.partial(added, method=method, count=count, done=number)
+            carry = variables, optimizer_state, state
+            _, gradients, state = self.compute_micro_batch_gradients(
+                carry, [*inputs, *element], by_name
+            )
+            add = functools.partial(
+                add_to_accumulator, method=method, count=count, num_added=number
+            )
             sums = jax.tree.map(add, gradient_sum, gradients)
-            last = number + 1 if running else None
-            return variables, optimizer_state, before, done, state, sums, last
+            next_number = number + 1 if is_running_mean else None
+            return variables, optimizer_state, before, done, state, sums, next_number
 
-        initial = [*outer, outer[2], zeros, jnp.int32(0) if running else None]
+        initial = [*outer_carry, outer_carry[2], zeros, jnp.int32(0) if is_running_mean else None]
         final = loops.repeat(count, micro_batch, initial, self.queues[0])
         return final[5], final[4]
 
 
-def differentiated(loss_of: Callable[[Tree], tuple[Any, Any]], variables: Tree) -> Any:
-    """The loss of some variables with what comes beside it, and the gradients of the trained ones.
+def differentiate_loss(loss_function: Callable[[Tree], tuple[Any, Any]], variables: Tree) -> Any:
+    """Returns a loss with its auxiliary outputs, and the gradients of trained variables.
 
     Args:
-      loss_of: variables -> the loss, and what comes beside it.
+      loss_function: variables -> the loss, and auxiliary outputs.
       variables: a pytree; leaves that are neither of float nor of complex have no gradient.
 
     Returns:
-      `(loss, others), gradients`; the gradient of a leaf that is not trained is None.
+      `(loss, auxiliary), gradients`; the gradient of a leaf that is not trained is None.
     """
     leaves, structure = jax.tree.flatten(variables)
-    places = [place for place, leaf in enumerate(leaves) if is_trained(leaf)]
+    trained_indices = [index for index, leaf in enumerate(leaves) if is_trained(leaf)]
 
-    def loss_of_trained(trained: list[jax.Array]) -> tuple[Any, Any]:
-        known = dict(zip(places, trained, strict=True))
-        return loss_of(structure.unflatten([known.get(i, x) for i, x in enumerate(leaves)]))
+    def compute_loss_of_trained(trained: list[jax.Array]) -> tuple[Any, Any]:
+        leaf_of_index = dict(zip(trained_indices, trained, strict=True))
+        return loss_function(
+            structure.unflatten([leaf_of_index.get(i, x) for i, x in enumerate(leaves)])
+        )
 
-    differentiate = jax.value_and_grad(loss_of_trained, has_aux=True)
-    result, found = differentiate([leaves[place] for place in places])
-    gradients = dict(zip(places, found, strict=True))
+    differentiate = jax.value_and_grad(compute_loss_of_trained, has_aux=True)
+    result, trained_gradients = differentiate([leaves[place] for place in trained_indices])
+    gradients = dict(zip(trained_indices, trained_gradients, strict=True))
     return result, structure.unflatten([gradients.get(i) for i in range(len(leaves))])
 
 
-def _updated(optimizer: Any, gradients: Tree, variables: Tree, state: Tree) -> tuple[Tree, Tree]:
-    """New variables, and the optimizer's new state."""
+def _apply_optimizer(
+    optimizer: Any, gradients: Tree, variables: Tree, state: Tree
+) -> tuple[Tree, Tree]:
+    """Returns the new variables, and the optimizer's new state."""
     updates, state = apply_gradients(optimizer, gradients, state, variables)
     return apply_updates(variables, updates), state

@@ -1,4 +1,4 @@
-"""Training: a model, a loss and an optimizer, as loops on the device."""
+"""Training: a model, a loss and an optimizer, as device loops."""
 
 from __future__ import annotations
 
@@ -18,27 +18,33 @@ from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod,
     parse_reduction_method,
 )
-from ipujax.optimizers.accumulation import dtype_chooser
-from ipujax.optimizers.trained_leaves import initial_state
+from ipujax.optimizers.accumulation import make_dtype_chooser
+from ipujax.optimizers.trained_leaves import init_optimizer_state
 from ipujax.pipelines.arguments import OptimizerFunctionOutput, is_optimizer
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.stages import Pipeline
-from ipujax.training.state import TrainState, Tree, on_device
-from ipujax.training.step import Carried, ReplicaReduction, Step, averaged_state, reduced
-from lowering import lists
+from ipujax.training.state import TrainState, Tree, to_strong_arrays
+from ipujax.training.step import (
+    LoopCarry,
+    ReplicaReduction,
+    WeightUpdate,
+    average_state_over_replicas,
+    wrap_with_replica_reduction,
+)
+from lowering import list_in_dir
 
 
 @check.guard
-@lists(
+@list_in_dir(
     "accumulation_dtype", "compile", "executable", "fit", "init", "optimizer", "reduction_method",
     "replica_reduction", "trace", *(each.name for each in dc.fields(DeviceLoop)),
 )  # fmt: skip
 @dc.dataclass(frozen=True, eq=False)
 class Training(DeviceLoop):
-    """What a step of training is; a step is one weight update.
+    """The definition of a step of training; a step is one weight update.
 
     Attributes:
       model: `model(variables, state, *inputs, *element)` (without `state` if that is None, the
@@ -49,34 +55,34 @@ class Training(DeviceLoop):
       optimizer: an optax transformation, or one of `ipujax.optimizers`; in a pipeline also a
         function of the last stage's outputs that gives an `OptimizerFunctionOutput`.
       accumulation: micro-batches in a step, each an element of the data set for each replica.
-      reduction_method: SUM, MEAN or RUNNING_MEAN of their gradients, or its name.
-      accumulation_dtype: of their sum: None for the variables' own, a dtype, or a function from a
-        variable to one.
-      replica_reduction: of the replicas' gradients.
+      reduction_method: SUM, MEAN or RUNNING_MEAN of the micro-batches' gradients, or its name.
+      accumulation_dtype: the dtype of the sum of gradients: None for the variables' own, a dtype,
+        or a function from a variable to one.
+      replica_reduction: the reduction of gradients over replicas.
       steps_per_loop: steps in a device loop; None for all of a `fit`.
-      step_size: what a step adds to `TrainState.step`.
-      prefetch_depth: of the infeed, as `IPUInfeedQueue` has it.
-      inputs: gives, from the state before a device loop, arrays that the model takes in front of
+      step_size: the number that a step adds to `TrainState.step`.
+      prefetch_depth: the prefetch depth of the infeed, as in `IPUInfeedQueue`.
+      inputs: returns, from the state before a device loop, arrays that the model takes in front of
         the element, the same in all steps of that loop.
-      state_reduction: `reduce(before, after)` gives, on every replica, the untrained state that a
-        device loop leaves, from that before it and the replica's own after it; None for the mean
-        of the leaves of float and complex.
+      state_reduction: `reduce(before, after)` returns, on every replica, the untrained state after
+        a device loop, from the state before it and the replica's own after it; None for the mean of
+        the leaves of float and complex.
       outfeed_mode: ALL keeps what every micro-batch sends until the device loop ends, LAST the
         last one's.
-      device: the logical device; that of the `ipu_scope` around, or the first one, by default.
+      device: the logical device; by default that of the enclosing `ipu_scope`, or the first one.
       engine: as in `ipu.compile`.
-      name: the program's; that of the class by default.
+      name: the name of the program; that of the class by default.
       replicas: as in `ipu.compile`.
       alone: as in `ipu.compile`.
       names: a state with texts in place of arrays, which reports call the arrays by; None for
         their paths in the state: `variables['w']`.
 
-    Leaves of the untrained state that are not reduced when a device loop ends are those of this
-    process's first replica; so are all where the data ended in it.
+    When a device loop ends, leaves of the untrained state that are not reduced have the values of
+    this process's first replica; if the data ended in the loop, all leaves have.
 
     Raises:
       TrainingTypeError: (a `TypeError`) arguments of a wrong type.
-      TrainingError: (a `ValueError`) arguments that cannot be.
+      TrainingError: (a `ValueError`) arguments with wrong values.
     """
 
     optimizer: Any
@@ -88,28 +94,28 @@ class Training(DeviceLoop):
         super().__post_init__()
         parse_reduction_method(self.reduction_method)
         _ = self._accumulator_dtype
-        check.instance(self.replica_reduction, ReplicaReduction, "replica_reduction")
-        makes_one = isinstance(self.model, Pipeline) and callable(self.optimizer)
-        if not makes_one and not is_optimizer(self.optimizer):
-            wanted = "an optax gradient transformation, such as optax.sgd(0.1)"
-            raise check.other_than(wanted, self.optimizer, "the optimizer")
+        check.require_instance(self.replica_reduction, ReplicaReduction, "replica_reduction")
+        is_optimizer_function = isinstance(self.model, Pipeline) and callable(self.optimizer)
+        if not is_optimizer_function and not is_optimizer(self.optimizer):
+            expected = "an optax gradient transformation, such as optax.sgd(0.1)"
+            raise check.wrong_type_error(expected, self.optimizer, "the optimizer")
 
     def init(self, variables: Tree, state: Tree = None, optimizer_state: Tree = None) -> TrainState:
-        """A state to begin with.
+        """Returns a state to begin training with.
 
         Args:
-          variables: initial values.
-          state: what the model changes without training it.
-          optimizer_state: None for what `optimizer.init` gives.
+          variables: the initial values of the variables.
+          state: the initial untrained state, which the model changes; None for none.
+          optimizer_state: the optimizer's initial state; None to call `optimizer.init`.
         """
         if optimizer_state is None:
             if not is_optimizer(self.optimizer):
-                raise check.refuse(
-                    "a function that makes the optimizer cannot say what its initial state is",
+                raise check.value_error(
+                    "a function that makes the optimizer does not give its initial state",
                     "give optimizer_state=opt.init(variables)",
                 )
-            optimizer_state = initial_state(self.optimizer, variables)
-        return TrainState(*on_device((variables, optimizer_state, state)))
+            optimizer_state = init_optimizer_state(self.optimizer, variables)
+        return TrainState(*to_strong_arrays((variables, optimizer_state, state)))
 
     @api_boundary
     def fit(
@@ -119,26 +125,26 @@ class Training(DeviceLoop):
         steps: int | None = None,
         callbacks: Sequence[Callback] = (),
     ) -> TrainState:
-        """Trains until so many more steps are made, a callback stops it, or the data ends.
+        """Trains until some more steps are made, a callback stops it, or the data ends.
 
         Args:
-          state: to begin with.
+          state: the state to begin with.
           data: an iterable of elements, or a callable that gives one. The same iterator again
             goes on where it is, anything else starts from its first element.
-          steps: how many; None until the data ends.
-          callbacks: told what happens, in this order.
+          steps: the number of steps; None until the data ends.
+          callbacks: the callbacks to notify, in this order.
 
         Returns:
           The state after the last step, whose `step` counts them.
 
         Raises:
           OutOfRangeError: an empty data set.
-          Exception: what the data set, the program or a callback raises. Its `carried` is the
+          Exception: any exception of the data set, the program or a callback. Its `build_carry` is the
             state after the last device loop.
         """
         run = self._new_run(state, steps, callbacks)
         try:
-            for _ in self.run(run, data, callbacks):
+            for _ in self.iterate_loops(run, data, callbacks):
                 pass
         except BaseException as error:
             with contextlib.suppress(AttributeError):  # of a class with slots
@@ -146,34 +152,36 @@ class Training(DeviceLoop):
             raise
         return run.state
 
-    def program(self, steps: int, queues: Queues) -> Callable[..., Carried]:
-        """As `DeviceLoop.program`: the trained variables, optimizer state and untrained state."""
+    def build_program(self, steps: int, queues: Queues) -> Callable[..., LoopCarry]:
+        """Returns the function to trace, which gives variables, optimizer and untrained state."""
 
-        def program(variables: Tree, optimizer_state: Tree, state: Tree, inputs: Tree) -> Carried:
-            with summation.entered(None):  # `replica_reduction` says what becomes of gradients
-                return self._program(steps, queues, (variables, optimizer_state, state), inputs)
+        def run_training_steps(
+            variables: Tree, optimizer_state: Tree, state: Tree, inputs: Tree
+        ) -> LoopCarry:
+            with summation.enter_summation(None):  # `replica_reduction` alone reduces gradients
+                return self._run_steps(steps, queues, (variables, optimizer_state, state), inputs)
 
-        return program
+        return run_training_steps
 
-    def _program(
-        self, steps: int, queues: Queues, carried: Carried, inputs: Sequence[Tree]
-    ) -> Carried:
-        variables, optimizer_state, state = carried
+    def _run_steps(
+        self, steps: int, queues: Queues, carry: LoopCarry, inputs: Sequence[Tree]
+    ) -> LoopCarry:
+        variables, optimizer_state, state = carry
         if isinstance(self.model, Pipeline):
-            final = self.model.run(
+            final_carry = self.model.run(
                 steps,
                 self.accumulation,
                 queues,
                 inputs,
                 variables,
-                self._pipeline_optimizer,
+                self._make_optimizer_output,
                 optimizer_state=optimizer_state,
                 state=state,
                 reduction_method=self.reduction_method,
                 gradient_accumulation_dtype=self.accumulation_dtype,
             )
         else:
-            step = Step(
+            weight_update = WeightUpdate(
                 self.model,
                 self.optimizer,
                 self.replica_reduction,
@@ -182,44 +190,48 @@ class Training(DeviceLoop):
                 self._accumulator_dtype,
                 queues,
             )
-            final = step.repeat(steps, (variables, optimizer_state, state), inputs)
-        # A pipeline without untrained state gives none back.
-        variables, optimizer_state, after = (*final, None)[:3]
-        reduce = self.state_reduction or (lambda _, after: averaged_state(after))
-        return variables, optimizer_state, reduce(state, after)
+            final_carry = weight_update.repeat_updates(
+                steps, (variables, optimizer_state, state), inputs
+            )
+        # A pipeline without untrained state returns none.
+        variables, optimizer_state, new_state = (*final_carry, None)[:3]
+        reduce = self.state_reduction or (lambda _, after: average_state_over_replicas(after))
+        return variables, optimizer_state, reduce(state, new_state)
 
-    def carried(self, state: TrainState) -> Carried:
-        """As `DeviceLoop.carried`."""
+    def build_carry(self, state: TrainState) -> LoopCarry:
+        """Returns the variables, the optimizer's state and the untrained state."""
         return state.variables, state.optimizer_state, state.state
 
-    def after(self, state: TrainState, carried: Tree, steps: int) -> TrainState:
-        """As `DeviceLoop.after`."""
-        # A pipeline may have two of them, and micro-batches in which the data ended have more.
-        variables, optimizer_state, own = (*carried, None)[:3]
-        return TrainState(variables, optimizer_state, own, state.step + steps * self.step_size)
+    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+        """Returns the state after some steps, from the carry of the training loop."""
+        # A pipeline may carry two values, and micro-batches in which the data ended carry more.
+        variables, optimizer_state, untrained_state = (*carry, None)[:3]
+        return TrainState(
+            variables, optimizer_state, untrained_state, state.step + steps * self.step_size
+        )
 
-    def steps_made(self, error: OutOfRangeError, steps: int) -> int:
-        """As `DeviceLoop.steps_made`."""
+    def count_complete_steps(self, error: OutOfRangeError, steps: int) -> int:
+        """Returns how many updates were complete when the data ended."""
         if self.accumulation == 1 or isinstance(self.model, Pipeline):
-            return super().steps_made(error, steps)
-        return int(error.carried[3])  # the error itself counts micro-batches of one step
+            return super().count_complete_steps(error, steps)
+        return int(error.carried[3])  # the error itself counts the micro-batches of one step
 
-    def _pipeline_optimizer(self, *outputs: Tree) -> OptimizerFunctionOutput:
+    def _make_optimizer_output(self, *outputs: Tree) -> OptimizerFunctionOutput:
         if not is_optimizer(self.optimizer):
-            made = self.optimizer(*outputs)
+            output = self.optimizer(*outputs)
         elif len(outputs) == 1:
-            made = OptimizerFunctionOutput(self.optimizer, *outputs)
+            output = OptimizerFunctionOutput(self.optimizer, *outputs)
         else:
-            raise check.refuse(
+            raise check.value_error(
                 f"the last stage returns {len(outputs)} values, and nothing says which is the loss",
                 "return the loss alone, or give as optimizer a function of all of them that "
                 "returns an OptimizerFunctionOutput",
             )
-        made.opt = reduced(made.opt, self.replica_reduction)
-        return made
+        output.opt = wrap_with_replica_reduction(output.opt, self.replica_reduction)
+        return output
 
     @property
     def _accumulator_dtype(self) -> Callable[[jax.Array], np.dtype[Any]]:
-        return dtype_chooser(
+        return make_dtype_chooser(
             self.accumulation_dtype, "accumulation_dtype", jnp.inexact, TrainingError
         )

@@ -1,1 +1,1 @@
-"""A reader of Programs: the same program for one device, with few, large kernels."""
+"""A transformation of Programs for one device: the same results from few, large kernels."""

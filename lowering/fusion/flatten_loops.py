@@ -1,4 +1,4 @@
-"""Makes one loop of a loop in a loop, so that its elements stream without a stop in between."""
+"""The flattening of a loop in a loop, whose elements then stream without a stop in between."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.fusion.emit import Values, emit
-from lowering.fusion.merge_iterations import MERGES, Merged, as_accumulation
+from lowering.fusion.emit import Values, evaluate_steps
+from lowering.fusion.merge_iterations import MERGES, MergedIterations, match_accumulation
 from lowering.jaxpr import Aval, ShapedArray, trace_flat
-from lowering.ops.collectives import axis_of
-from lowering.structure import may_be_seen
+from lowering.ops.collectives import axis_of_replicas
+from lowering.structure import has_observable_runs
 from lowering.units import IpuId, ValueId
 
 _ONE = IpuId(0)
@@ -23,24 +23,24 @@ _COUNTER = ShapedArray((), jnp.dtype("int32"))
 Hosted = Callable[[ir.Node], bool]
 
 
-def flatten_loops(program: ir.Program, hosted: Hosted) -> ir.Program:
+def flatten_loops(program: ir.Program, is_hosted: Hosted) -> ir.Program:
     """Flattens each loop around a loop that the host must drive.
 
-    Before: everything is on one IPU; `hosted` says which steps stay with the host.
+    Before: everything is on one IPU; `is_hosted` tells which steps stay with the host.
     After:  a loop whose body is, beside steps that need no host, one loop that streams (and that
             is no loop of the user's own, but the micro-batches of a pipeline) is one loop over all
-            iterations of the inner one. Its kernel counts, and does what stood after (and before)
-            the inner loop where an inner loop would end (and begin). Where the inner loop only adds
-            up, a few iterations may become one of the new loop.
+            iterations of the inner one. Its kernel counts, and runs the steps after (and before)
+            the inner loop in the iterations in which an inner loop ends (and begins). If it only
+            adds up, several of its iterations may become one of the new loop.
     """
-    flattener = _Flattener(program, hosted)
-    body = flattener.sequence(program.body)
+    flattener = _Flattener(program, is_hosted)
+    body = flattener.flatten_steps(program.body)
     return dc.replace(program, body=body, avals=tuple(flattener.avals))
 
 
 @dc.dataclass(frozen=True, slots=True)
 class _Nest:
-    """A loop in a loop: what stands before, the inner loop, and what stands after."""
+    """A loop in a loop: the steps before the inner loop, that loop, and the steps after it."""
 
     outer: ir.Repeat
     before: ir.Sequence
@@ -48,141 +48,174 @@ class _Nest:
     after: ir.Sequence
 
     @property
-    def own(self) -> ir.Sequence:
-        """What the inner loop does beside streaming."""
+    def inner_steps_without_streams(self) -> ir.Sequence:
+        """The steps of the inner loop that do not stream."""
         streams = (ir.StreamIn, ir.StreamOut)
         return ir.Sequence(tuple(s for s in self.inner.body.steps if not isinstance(s, streams)))
 
     @property
-    def ins(self) -> list[ir.StreamIn]:
-        """Where elements come from."""
+    def inner_stream_ins(self) -> list[ir.StreamIn]:
+        """The steps of the inner loop that take elements from a queue."""
         return [step for step in self.inner.body.steps if isinstance(step, ir.StreamIn)]
 
     @property
-    def outs(self) -> list[ir.StreamOut]:
-        """Where results go."""
+    def inner_stream_outs(self) -> list[ir.StreamOut]:
+        """The steps of the inner loop that send results to a queue."""
         return [step for step in self.inner.body.steps if isinstance(step, ir.StreamOut)]
 
     @property
-    def taken(self) -> list[ValueId]:
-        """The elements of an iteration."""
-        return [v for step in self.ins for v in step.writes]
+    def inner_elements(self) -> list[ValueId]:
+        """The elements that an iteration of the inner loop takes."""
+        return [v for step in self.inner_stream_ins for v in step.writes]
 
     @property
-    def sent(self) -> list[ValueId]:
-        """The results of an iteration."""
-        return [v for step in self.outs for v in step.reads]
+    def inner_results(self) -> list[ValueId]:
+        """The results that an iteration of the inner loop sends."""
+        return [v for step in self.inner_stream_outs for v in step.reads]
 
     @property
-    def made(self) -> set[ValueId]:
-        """What stands before the inner loop makes."""
-        return set(ir.writes(self.before))
+    def values_made_before_inner_loop(self) -> set[ValueId]:
+        """The values that the steps before the inner loop make."""
+        return set(ir.values_written(self.before))
 
     @property
-    def started(self) -> list[tuple[ValueId, ValueId]]:
-        """What an inner loop starts with, by name, and the value that it has then.
+    def inner_initial_values(self) -> list[tuple[ValueId, ValueId]]:
+        """The names and values with which the inner loop starts.
 
-        That is its variables, and what it or the steps after it find there.
+        These are its loop variables, and values from before it that it or the steps after it read.
         """
-        read = [*ir.reads(self.own), *ir.reads(self.after), *(c.leaving for c in self.outer.carry)]
-        same = [(v, v) for v in dict.fromkeys([*read, *self.sent]) if v in self.made]
-        return [*((c.entering, c.initial) for c in self.inner.carry), *same]
+        later_reads = [
+            *ir.values_read(self.inner_steps_without_streams),
+            *ir.values_read(self.after),
+            *(c.leaving for c in self.outer.carry),
+        ]
+        unchanged_values = [
+            (v, v)
+            for v in dict.fromkeys([*later_reads, *self.inner_results])
+            if v in self.values_made_before_inner_loop
+        ]
+        return [*((c.entering, c.initial) for c in self.inner.carry), *unchanged_values]
 
 
 class _Flattener:
-    def __init__(self, program: ir.Program, hosted: Hosted):
-        self.program, self.hosted = program, hosted
+    def __init__(self, program: ir.Program, is_hosted: Hosted):
+        self.program, self.hosted = program, is_hosted
         self.avals: list[Aval] = list(program.avals)
 
-    def new(self, aval: Aval) -> ValueId:
+    def new_value(self, aval: Aval) -> ValueId:
         self.avals.append(aval)
         return ValueId(len(self.avals) - 1)
 
-    def sequence(self, body: ir.Sequence) -> ir.Sequence:
+    def flatten_steps(self, body: ir.Sequence) -> ir.Sequence:
         steps: list[ir.Node] = []
         for node in body.steps:
-            nest = self.nest(node) if isinstance(node, ir.Repeat) else None
-            steps += [node] if nest is None else self.flattened(nest)
+            nest = self.match_nest(node) if isinstance(node, ir.Repeat) else None
+            steps += [node] if nest is None else self.build_flat_loop(nest)
         return ir.Sequence(tuple(steps))
 
-    def nest(self, node: ir.Repeat) -> _Nest | None:
-        """The loop as a nest, if it is one that can be flattened."""
+    def match_nest(self, node: ir.Repeat) -> _Nest | None:
+        """Returns a loop as a nest, or None if it cannot be flattened."""
         steps = node.body.steps
-        inside = [i for i, step in enumerate(steps) if self.hosted(step)]
-        if len(inside) != 1 or node.count is None or node.slices or node.stacks:
+        hosted_positions = [i for i, step in enumerate(steps) if self.hosted(step)]
+        if len(hosted_positions) != 1 or node.count is None or node.slices or node.stacks:
             return None
-        inner = steps[inside[0]]
-        if not isinstance(inner, ir.Repeat) or not inner.count or inner.slices or inner.stacks:
+        inner_loop = steps[hosted_positions[0]]
+        if (
+            not isinstance(inner_loop, ir.Repeat)
+            or not inner_loop.count
+            or inner_loop.slices
+            or inner_loop.stacks
+        ):
             return None
-        if inner.loop is not None:
+        if inner_loop.loop is not None:
             return None  # a user's own loop: the error of a data set's end tells its variables
-        simple = (
+        can_be_flattened = (
             not self.hosted(step)
             or (isinstance(step, (ir.StreamIn, ir.StreamOut)) and step.count is None)
-            for step in inner.body.steps
+            for step in inner_loop.body.steps
         )
-        if not all(simple):
+        if not all(can_be_flattened):
             return None
-        before, after = steps[: inside[0]], steps[inside[0] + 1 :]
-        if any(map(_must_be_counted, before)):
+        steps_before, steps_after = steps[: hosted_positions[0]], steps[hosted_positions[0] + 1 :]
+        if any(map(_must_be_counted, steps_before)):
             return None
-        return _Nest(node, ir.Sequence(before), inner, ir.Sequence(after))
+        return _Nest(node, ir.Sequence(steps_before), inner_loop, ir.Sequence(steps_after))
 
-    def flattened(self, nest: _Nest) -> list[ir.Node]:
-        """What stood before, once, and the new loop."""
-        merge = self.merge(nest)
-        first = self.first(nest)
-        carried = [*(c.entering for c in nest.outer.carry), *(name for name, _ in nest.started)]
-        initial = [*(c.initial for c in nest.outer.carry), *first.writes]
+    def build_flat_loop(self, nest: _Nest) -> list[ir.Node]:
+        """Returns the steps before the inner loop, run once, and the flat loop."""
+        merged = self.merge_inner_iterations(nest)
+        prologue = self.build_prologue(nest)
+        carried = [
+            *(c.entering for c in nest.outer.carry),
+            *(name for name, _ in nest.inner_initial_values),
+        ]
+        initial = [*(c.initial for c in nest.outer.carry), *prologue.writes]
         final = [c.final for c in nest.outer.carry]
-        final += [self.new(self.avals[v]) for v in initial[len(final) :]]
-        whole = _Kernel(self, nest, carried, merge).loop(initial, final)
-        if merge is not None:
-            single = _Kernel(self, nest, carried, None).loop(initial, final)
-            whole = dc.replace(whole, single=single)
-        return [first, whole]
+        final += [self.new_value(self.avals[v]) for v in initial[len(final) :]]
+        flat_loop = _FlatLoopKernel(self, nest, carried, merged).build_loop_around_kernel(
+            initial, final
+        )
+        if merged is not None:
+            single = _FlatLoopKernel(self, nest, carried, None).build_loop_around_kernel(
+                initial, final
+            )
+            flat_loop = dc.replace(flat_loop, single=single)
+        return [prologue, flat_loop]
 
-    def first(self, nest: _Nest) -> ir.Execute:
-        """Runs what stands before the inner loop on the outer loop's initial values."""
-        sources = [source for _, source in nest.started]
-        writes = [*(self.new(self.avals[v]) for v in sources), self.new(_COUNTER)]
+    def build_prologue(self, nest: _Nest) -> ir.Execute:
+        """Returns a kernel of the steps before the inner loop, on the outer loop's first values."""
+        sources = [source for _, source in nest.inner_initial_values]
+        writes = [*(self.new_value(self.avals[v]) for v in sources), self.new_value(_COUNTER)]
         initial = {c.entering: c.initial for c in nest.outer.carry}
-        needed = [*ir.reads(nest.before), *(v for v in sources if v not in nest.made)]
+        needed = [
+            *ir.values_read(nest.before),
+            *(v for v in sources if v not in nest.values_made_before_inner_loop),
+        ]
         names = {v: initial.get(v, v) for v in needed}
         reads = list(dict.fromkeys(names.values()))
 
-        def function(*operands: Any) -> list[Any]:
+        def run_steps_before_inner_loop(*operands: Any) -> list[Any]:
             outside = dict(zip(reads, operands, strict=True))
             values: Values = {v: outside[name] for v, name in names.items()}
-            emit(nest.before, values)
+            evaluate_steps(nest.before, values)
             return [*(values[v] for v in sources), jnp.int32(0)]
 
-        return self.kernel(function, reads, writes)
+        return self.trace_kernel_of_function(run_steps_before_inner_loop, reads, writes)
 
-    def merge(self, nest: _Nest) -> Merged | None:
-        """Several iterations of the inner loop as one, if that is better."""
-        depths = [step.queue.prefetch_depth for step in nest.ins]
-        most = min((depth for depth in depths if depth is not None), default=max(MERGES))
-        fitting = (n for n in MERGES if (nest.inner.count or 0) % n == 0 and n <= most)
-        width = next(fitting, 1)
-        if not nest.ins or self.program.replicas > 1 or width == 1:
+    def merge_inner_iterations(self, nest: _Nest) -> MergedIterations | None:
+        """Returns several iterations of the inner loop as one, or None if that does not pay."""
+        depths = [step.queue.prefetch_depth for step in nest.inner_stream_ins]
+        most_iterations = min((depth for depth in depths if depth is not None), default=max(MERGES))
+        possible_widths = (
+            n for n in MERGES if (nest.inner.count or 0) % n == 0 and n <= most_iterations
+        )
+        width = next(possible_widths, 1)
+        if not nest.inner_stream_ins or self.program.replicas > 1 or width == 1:
             return None
         entering = [c.entering for c in nest.inner.carry]
-        results = [*(c.leaving for c in nest.inner.carry), *nest.sent]
-        known = {*entering, *nest.taken, *ir.writes(nest.own)}
-        outside = [v for v in dict.fromkeys([*ir.reads(nest.own), *results]) if v not in known]
-        names = [*entering, *nest.taken, *outside]
+        results = [*(c.leaving for c in nest.inner.carry), *nest.inner_results]
+        values_of_iteration = {
+            *entering,
+            *nest.inner_elements,
+            *ir.values_written(nest.inner_steps_without_streams),
+        }
+        outside = [
+            v
+            for v in dict.fromkeys([*ir.values_read(nest.inner_steps_without_streams), *results])
+            if v not in values_of_iteration
+        ]
+        names = [*entering, *nest.inner_elements, *outside]
 
-        def function(*operands: Any) -> list[Any]:
+        def run_inner_iteration(*operands: Any) -> list[Any]:
             values: Values = dict(zip(names, operands, strict=True))
-            emit(nest.own, values)
+            evaluate_steps(nest.inner_steps_without_streams, values)
             return [values[v] for v in results]
 
-        closed = trace_flat(function, [self.avals[v] for v in names])
-        iteration = as_accumulation(closed, len(entering), len(nest.taken))
-        return None if iteration is None else Merged(iteration, width, outside)
+        closed = trace_flat(run_inner_iteration, [self.avals[v] for v in names])
+        iteration = match_accumulation(closed, len(entering), len(nest.inner_elements))
+        return None if iteration is None else MergedIterations(iteration, width, outside)
 
-    def kernel(
+    def trace_kernel_of_function(
         self,
         function: Callable[..., list[Any]],
         reads: Sequence[ValueId],
@@ -190,35 +223,41 @@ class _Flattener:
         origin: str = "",
     ) -> ir.Execute:
         avals = [self.avals[v] for v in reads]
-        jaxpr = trace_flat(function, avals, axis_of(self.program.replicas))
+        jaxpr = trace_flat(function, avals, axis_of_replicas(self.program.replicas))
         return ir.Execute(ir.Kernel(jaxpr, origin), _ONE, tuple(reads), tuple(writes))
 
 
 def _must_be_counted(node: ir.Node) -> bool:
-    """Whether a step must not run once more than written: somebody would see it, or wait for it."""
-    steps = ir.walk(ir.Sequence((node,)))
+    """Returns whether it would be noticed if a step ran once more than it is written."""
+    steps = ir.walk_nodes(ir.Sequence((node,)))
     kernels = [step.kernel for step in steps if isinstance(step, ir.Execute)]
-    return isinstance(node, ir.While) or any(may_be_seen(k.jaxpr.jaxpr) for k in kernels)
+    return isinstance(node, ir.While) or any(has_observable_runs(k.jaxpr.jaxpr) for k in kernels)
 
 
-class _Kernel:
-    """The body of the new loop."""
+class _FlatLoopKernel:
+    """The kernel that is the body of a flat loop."""
 
     def __init__(
-        self, flattener: _Flattener, nest: _Nest, carried: list[ValueId], merge: Merged | None
+        self,
+        flattener: _Flattener,
+        nest: _Nest,
+        carried: list[ValueId],
+        merge: MergedIterations | None,
     ):
         self.flattener, self.nest, self.merge = flattener, nest, merge
         self.width = 1 if merge is None else merge.count
-        new = flattener.new
+        new = flattener.new_value
         self.names = carried
         self.entering = [*(new(flattener.avals[v]) for v in carried), new(_COUNTER)]
         self.leaving = [*(new(flattener.avals[v]) for v in carried), new(_COUNTER)]
-        self.ins = [self.stacked_in(step) for step in nest.ins]
-        self.outs = [self.stacked_out(step) for step in nest.outs]
-        self.execute = self.traced()
+        self.ins = [self.stack_stream_in(step) for step in nest.inner_stream_ins]
+        self.outs = [self.stack_stream_out(step) for step in nest.inner_stream_outs]
+        self.execute = self.trace_flat_iteration()
 
-    def loop(self, initial: Sequence[ValueId], final: Sequence[ValueId]) -> ir.Repeat:
-        """The new loop around the kernel."""
+    def build_loop_around_kernel(
+        self, initial: Sequence[ValueId], final: Sequence[ValueId]
+    ) -> ir.Repeat:
+        """Returns the flat loop around the kernel."""
         outer = self.nest.outer
         names = zip(initial, self.entering, self.leaving, final, strict=True)
         return dc.replace(
@@ -228,86 +267,104 @@ class _Kernel:
             carry=tuple(ir.Carry(*four, ipu=_ONE) for four in names),
         )
 
-    def stacked_in(self, step: ir.StreamIn) -> ir.StreamIn:
+    def stack_stream_in(self, step: ir.StreamIn) -> ir.StreamIn:
         if self.width == 1:
             return step
-        writes = tuple(self.flattener.new(self.stacked(v)) for v in step.writes)
+        writes = tuple(self.flattener.new_value(self.aval_of_stack(v)) for v in step.writes)
         return dc.replace(step, writes=writes, count=self.width)
 
-    def stacked_out(self, step: ir.StreamOut) -> ir.StreamOut:
-        reads = tuple(self.flattener.new(self.stacked(v)) for v in step.reads)
+    def stack_stream_out(self, step: ir.StreamOut) -> ir.StreamOut:
+        reads = tuple(self.flattener.new_value(self.aval_of_stack(v)) for v in step.reads)
         count = None if self.width == 1 else self.width
         return dc.replace(step, reads=reads, count=count)
 
-    def stacked(self, value: ValueId) -> Aval:
+    def aval_of_stack(self, value: ValueId) -> Aval:
         aval = self.flattener.avals[value]
         return aval if self.width == 1 else ShapedArray((self.width, *aval.shape), aval.dtype)
 
-    def traced(self) -> ir.Execute:
+    def trace_flat_iteration(self) -> ir.Execute:
         nest, carry = self.nest, self.nest.inner.carry
         elements = [v for step in self.ins for v in step.writes]
-        sent = [v for step in self.outs for v in step.reads]
-        inside = {*self.names, *elements, *nest.taken, *nest.made, *(c.final for c in carry)}
-        inside.update(ir.writes(nest.own), ir.writes(nest.after))
-        wanted = [
-            *ir.reads(nest.before),
+        stream_results = [v for step in self.outs for v in step.reads]
+        values_of_kernel = {
+            *self.names,
+            *elements,
+            *nest.inner_elements,
+            *nest.values_made_before_inner_loop,
+            *(c.final for c in carry),
+        }
+        values_of_kernel.update(
+            ir.values_written(nest.inner_steps_without_streams), ir.values_written(nest.after)
+        )
+        all_reads = [
+            *ir.values_read(nest.before),
             *(c.initial for c in carry),
-            *ir.reads(nest.own),
+            *ir.values_read(nest.inner_steps_without_streams),
             *(c.leaving for c in carry),
-            *nest.sent,
-            *ir.reads(nest.after),
+            *nest.inner_results,
+            *ir.values_read(nest.after),
             *(c.leaving for c in nest.outer.carry),
         ]
-        consts = [v for v in dict.fromkeys(wanted) if v not in inside]
+        consts = [v for v in dict.fromkeys(all_reads) if v not in values_of_kernel]
 
-        def function(*flat: Any) -> list[Any]:
+        def run_flat_iteration(*flat: Any) -> list[Any]:
             count = len(self.names)
             state, counter = list(flat[:count]), flat[count]
-            taken = flat[count + 1 : count + 1 + len(elements)]
+            elements_taken = flat[count + 1 : count + 1 + len(elements)]
             outside: Values = dict(zip(consts, flat[count + 1 + len(elements) :], strict=True))
-            state, results = self.iteration(state, taken, outside)
-            counter, state = self.turned(counter + self.width, state, outside)
+            state, results = self.run_merged_iterations(state, elements_taken, outside)
+            counter, state = self.restart_inner_loop_at_end(counter + self.width, state, outside)
             return [*state, counter, *results]
 
-        kernels = (step.kernel for step in ir.walk(nest.own) if isinstance(step, ir.Execute))
+        kernels = (
+            step.kernel
+            for step in ir.walk_nodes(nest.inner_steps_without_streams)
+            if isinstance(step, ir.Execute)
+        )
         origin = next((kernel.origin for kernel in kernels), "")
         reads = [*self.entering, *elements, *consts]
-        return self.flattener.kernel(function, reads, [*self.leaving, *sent], origin)
+        return self.flattener.trace_kernel_of_function(
+            run_flat_iteration, reads, [*self.leaving, *stream_results], origin
+        )
 
-    def iteration(
+    def run_merged_iterations(
         self, state: list[Any], elements: Sequence[Any], outside: Values
     ) -> tuple[list[Any], list[Any]]:
-        """As many iterations of the inner loop as became one: the new state, and what is sent."""
-        before = dict(zip(self.names, state, strict=True))
-        values: Values = {**outside, **before}
+        """Runs the merged iterations of the inner loop; returns the new state and the results."""
+        old_state = dict(zip(self.names, state, strict=True))
+        values: Values = {**outside, **old_state}
         carry = self.nest.inner.carry
         if self.merge is not None:
             entering = [values[c.entering] for c in carry]
             results = self.merge(*entering, *elements, *(values[v] for v in self.merge.outside))
         else:
-            values.update(zip(self.nest.taken, elements, strict=True))
-            emit(self.nest.own, values)
-            results = [values[v] for v in (*(c.leaving for c in carry), *self.nest.sent)]
-        after = {**before, **dict(zip((c.entering for c in carry), results, strict=False))}
-        return [after[name] for name in self.names], results[len(carry) :]
+            values.update(zip(self.nest.inner_elements, elements, strict=True))
+            evaluate_steps(self.nest.inner_steps_without_streams, values)
+            results = [values[v] for v in (*(c.leaving for c in carry), *self.nest.inner_results)]
+        new_state = {**old_state, **dict(zip((c.entering for c in carry), results, strict=False))}
+        return [new_state[name] for name in self.names], results[len(carry) :]
 
-    def turned(self, counter: Any, state: list[Any], outside: Values) -> tuple[Any, list[Any]]:
-        """After an inner loop's last iteration: what stands after it, and before the next one.
+    def restart_inner_loop_at_end(
+        self, counter: Any, state: list[Any], outside: Values
+    ) -> tuple[Any, list[Any]]:
+        """Runs the steps between two runs of the inner loop, if its last iteration is over.
 
-        A loop that runs once or not at all, since a branch would copy what it does not change.
+        They are in a loop that runs once or not at all: a branch would copy unchanged values.
         """
         is_last = counter == self.nest.inner.count
 
-        def turn(_: Any, state: list[Any]) -> list[Any]:
+        def run_steps_between_inner_loops(_: Any, state: list[Any]) -> list[Any]:
             values: Values = {**outside, **dict(zip(self.names, state, strict=True))}
             values.update((c.final, values[c.entering]) for c in self.nest.inner.carry)
-            emit(self.nest.after, values)
+            evaluate_steps(self.nest.after, values)
             outer = self.nest.outer.carry
-            fresh: Values = dict(outside)
-            fresh.update((c.entering, values[c.leaving]) for c in outer)
-            emit(self.nest.before, fresh)
-            fresh.update([(name, fresh[source]) for name, source in self.nest.started])
-            return [fresh[name] for name in self.names]
+            next_values: Values = dict(outside)
+            next_values.update((c.entering, values[c.leaving]) for c in outer)
+            evaluate_steps(self.nest.before, next_values)
+            next_values.update(
+                [(name, next_values[source]) for name, source in self.nest.inner_initial_values]
+            )
+            return [next_values[name] for name in self.names]
 
-        state = lax.fori_loop(0, is_last.astype(jnp.int32), turn, state)
+        state = lax.fori_loop(0, is_last.astype(jnp.int32), run_steps_between_inner_loops, state)
         return jnp.where(is_last, 0, counter), state

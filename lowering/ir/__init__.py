@@ -1,10 +1,10 @@
-"""The Program: its data, where its values are, its text and its verifier."""
+"""The Program: its nodes, where its values live, its text and its verifier."""
 
-from lowering.ir.liveness import Needs as Needs
-from lowering.ir.liveness import carried_once as carried_once
-from lowering.ir.liveness import dead_after as dead_after
-from lowering.ir.liveness import homes as homes
-from lowering.ir.liveness import queues as queues
+from lowering.ir.liveness import PlacesOfReads as PlacesOfReads
+from lowering.ir.liveness import find_dead_values_after_steps as find_dead_values_after_steps
+from lowering.ir.liveness import find_values_carried_by_one_loop as find_values_carried_by_one_loop
+from lowering.ir.liveness import ipu_of_each_value as ipu_of_each_value
+from lowering.ir.liveness import queues_of_program as queues_of_program
 from lowering.ir.program import Branch as Branch
 from lowering.ir.program import Carry as Carry
 from lowering.ir.program import Copy as Copy
@@ -32,16 +32,16 @@ from lowering.ir.program import While as While
 from lowering.ir.text import to_text as to_text
 from lowering.ir.tree import Body as Body
 from lowering.ir.tree import Place as Place
-from lowering.ir.tree import births as births
-from lowering.ir.tree import bodies as bodies
-from lowering.ir.tree import needs as needs
-from lowering.ir.tree import opened as opened
-from lowering.ir.tree import reads as reads
-from lowering.ir.tree import streams as streams
-from lowering.ir.tree import walk as walk
-from lowering.ir.tree import with_bodies as with_bodies
-from lowering.ir.tree import with_nodes as with_nodes
-from lowering.ir.tree import writes as writes
+from lowering.ir.tree import bodies_of_node as bodies_of_node
+from lowering.ir.tree import inline_tasks as inline_tasks
+from lowering.ir.tree import needs_host as needs_host
+from lowering.ir.tree import places_of_reads as places_of_reads
+from lowering.ir.tree import places_of_writes as places_of_writes
+from lowering.ir.tree import rewrite_bodies as rewrite_bodies
+from lowering.ir.tree import rewrite_nodes as rewrite_nodes
+from lowering.ir.tree import values_read as values_read
+from lowering.ir.tree import values_written as values_written
+from lowering.ir.tree import walk_nodes as walk_nodes
 from lowering.ir.verify import verify as verify
 from lowering.units import IpuId as IpuId
 from lowering.units import ValueId as ValueId

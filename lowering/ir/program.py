@@ -48,7 +48,7 @@ class Execute:
 
 @dc.dataclass(frozen=True, slots=True)
 class Copy:
-    """Makes values that live on `source` live on `target` too."""
+    """Copies values that live on `source` to `target`, where they then live too."""
 
     values: tuple[ValueId, ...]
     source: IpuId
@@ -57,11 +57,11 @@ class Copy:
 
 @dc.dataclass(frozen=True, slots=True)
 class Send:
-    """Hands values to another process; only in parts of programs, see `part_of`.
+    """Hands values to another process; only in parts of programs, see `part_of_process`.
 
     Attributes:
-      process: gets them.
-      channel: number of the `Receive` there, as often as which this happens.
+      process: the process that gets them.
+      channel: the number of the `Receive` there, which runs as often as this step.
     """
 
     values: tuple[ValueId, ...]
@@ -72,7 +72,7 @@ class Send:
 
 @dc.dataclass(frozen=True, slots=True)
 class Receive:
-    """Makes values of another process live on `target`, see `Send`."""
+    """Takes values from another process, which then live on `target`; see `Send`."""
 
     values: tuple[ValueId, ...]
     target: IpuId
@@ -82,7 +82,7 @@ class Receive:
 
 @dc.dataclass(frozen=True, slots=True)
 class Store:
-    """Puts a value away until a `Load`: its name for what is kept is `kept`."""
+    """Stores a value until a `Load`; `kept` names the stored value."""
 
     value: ValueId
     kept: ValueId
@@ -92,7 +92,7 @@ class Store:
 
 @dc.dataclass(frozen=True, slots=True)
 class Load:
-    """Brings back what a `Store` has put away."""
+    """Brings back a value that a `Store` has stored."""
 
     kept: ValueId
     value: ValueId
@@ -137,8 +137,8 @@ class HostCall:
     """Runs a kernel on the host, between two device segments.
 
     Attributes:
-      once: whether that is done for the first replica only, whose results all get, as in an
-        `outside_compilation_scope`; otherwise each replica has a call of its own.
+      once: whether the call is made for the first replica only, whose results all replicas get, as
+        in an `outside_compilation_scope`; otherwise each replica has a call of its own.
     """
 
     name: str
@@ -160,10 +160,10 @@ class Carry:
     """A loop variable: four names for one buffer on one IPU.
 
     Attributes:
-      initial: before the loop.
-      entering: as the body (and the condition) sees it.
-      leaving: as the body computes it.
-      final: after the loop.
+      initial: the value before the loop.
+      entering: the value that the body (and the condition) reads.
+      leaving: the value that the body computes.
+      final: the value after the loop.
     """
 
     initial: ValueId
@@ -175,7 +175,7 @@ class Carry:
 
 @dc.dataclass(frozen=True, slots=True)
 class Slice:
-    """Iteration i of a loop reads `stacked[i]` as `element`."""
+    """A loop input: iteration i reads `stacked[i]` as `element`."""
 
     stacked: ValueId
     element: ValueId
@@ -184,7 +184,7 @@ class Slice:
 
 @dc.dataclass(frozen=True, slots=True)
 class Stack:
-    """Iteration i of a loop writes `element` to `stacked[i]`."""
+    """A loop output: iteration i writes `element` to `stacked[i]`."""
 
     element: ValueId
     stacked: ValueId
@@ -196,7 +196,7 @@ class Fifo:
     """Values of a stage that wait for its backward task while other micro-batches pass.
 
     Attributes:
-      depth: micro-batches that wait at most, the one being worked on not counted.
+      depth: the most micro-batches that wait, the one being worked on not counted.
     """
 
     stage: int
@@ -207,7 +207,7 @@ class Fifo:
 
 @dc.dataclass(frozen=True, slots=True)
 class Task:
-    """A phase of a pipeline stage; what its steps write is seen by all that follows."""
+    """A phase of a pipeline stage; all later steps see the values that its steps write."""
 
     spec: TaskSpec
     body: Sequence
@@ -246,11 +246,11 @@ class Pipeline:
     """Runs its body once for each micro-batch of a schedule, which says how they overlap.
 
     Attributes:
-      name: the user's.
+      name: the user's name for it.
       body: tasks, and copies before them.
-      carry: buffers that a task adds to, or what the last micro-batch leaves.
-      fifos: what waits between tasks.
-      variables: of the first of `carry`, see `PipelineSpec`.
+      carry: buffers that a task adds to, or values that the last micro-batch leaves.
+      fifos: values that wait between tasks.
+      variables: names of the first entries of `carry`, see `PipelineSpec`.
     """
 
     name: str
@@ -280,7 +280,7 @@ class While:
 
 @dc.dataclass(frozen=True, slots=True)
 class Branch:
-    """One way of a `Switch`, and the values that it leaves behind."""
+    """One branch of a `Switch`, and the values that it leaves."""
 
     body: Sequence
     results: tuple[ValueId, ...]
@@ -335,8 +335,8 @@ class Program:
       constants: closed-over arrays with their values; they live on the host.
       outputs: the results, flattened; any value that lives on the host at the end.
       ipus: IPUs of one replica: the shards used, rounded up to a power of two.
-      replicas: of all instances together.
-      instances: processes that the replicas are dealt to, as many to each.
+      replicas: the number of replicas of all instances together.
+      instances: the number of processes, each of which runs as many replicas.
       faults: if any are watched for, the last output is 0 or 1 + the index of the one that
         happened first.
       draws: whether it draws from the device's seed, which then is its last input: uint32[4], see
@@ -359,14 +359,14 @@ class Program:
 
     @property
     def local_replicas(self) -> int:
-        """Those of one instance, which share what replicas put away."""
+        """The number of replicas of one instance, which share their stored values."""
         return self.replicas // self.instances
 
     def __repr__(self) -> str:
-        """One line; `to_text` has the rest."""
+        """Returns one line; `to_text` returns the whole text."""
         return f"Program({self.name}: {self.replicas} x {self.ipus} IPUs)"
 
-    def describe(self, value: ValueId) -> str:
-        """Shape and dtype of a value, as `float32[2,3]`."""
+    def describe_aval(self, value: ValueId) -> str:
+        """Returns the shape and dtype of a value, as `float32[2,3]`."""
         aval = self.avals[value]
         return f"{dtype_name(aval)}[{','.join(map(str, shape_of(aval)))}]"

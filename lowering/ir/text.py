@@ -13,17 +13,17 @@ _SHOWN = 6  # primitives named in one kernel's line; the rest are counted
 
 
 def to_text(program: ir.Program, *, origins: bool = False) -> str:
-    """The whole program, one step per line.
+    """Returns the text of the whole program, one step per line.
 
     Args:
       program: any verified program.
       origins: end each step that has one with the user's `file:line`.
     """
-    return "\n".join(_Printer(program, origins).lines()) + "\n"
+    return "\n".join(_Printer(program, origins).print_program()) + "\n"
 
 
 def ipu_text(ipu: IpuId) -> str:
-    """`ipu 3`, or `host`."""
+    """Returns `ipu 3`, or `host`."""
     return "host" if ipu == HOST else f"ipu {ipu}"
 
 
@@ -31,153 +31,161 @@ class _Printer:
     def __init__(self, program: ir.Program, origins: bool):
         self.program, self.origins = program, origins
 
-    def lines(self) -> Iterator[str]:
+    def print_program(self) -> Iterator[str]:
         p = self.program
         instances = f" in {p.instances} instances" if p.instances > 1 else ""
-        replicas = f"{_count(p.replicas, 'replica')} of {_count(p.ipus, 'IPU')}{instances}"
+        replicas = (
+            f"{_count_text(p.replicas, 'replica')} of {_count_text(p.ipus, 'IPU')}{instances}"
+        )
         yield f"program {p.name}: {replicas}"
-        yield f"  inputs {self.typed(p.inputs)}"
+        yield f"  inputs {self.text_of_typed_values(p.inputs)}"
         if p.constants:
-            yield f"  constants {self.typed(tuple(value for value, _ in p.constants))}"
-        yield from self.block(p.body, "  ")
-        yield f"  outputs {_names(p.outputs)}"
+            yield f"  constants {self.text_of_typed_values(tuple(value for value, _ in p.constants))}"
+        yield from self.print_steps(p.body, "  ")
+        yield f"  outputs {_value_names(p.outputs)}"
 
-    def block(self, body: ir.Sequence, indent: str) -> Iterator[str]:
+    def print_steps(self, body: ir.Sequence, indent: str) -> Iterator[str]:
         for node in body.steps:
-            head, *rest = self.node(node)
-            origin = self.origin(node)
-            yield f"{indent}{head}{f'  # {origin}' if origin else ''}"
-            yield from (indent + line for line in rest)
+            first_line, *further_lines = self.print_node(node)
+            origin = self.origin_text(node)
+            yield f"{indent}{first_line}{f'  # {origin}' if origin else ''}"
+            yield from (indent + line for line in further_lines)
 
-    def node(self, node: ir.Node) -> Iterator[str]:
+    def print_node(self, node: ir.Node) -> Iterator[str]:
         match node:
             case ir.Execute():
-                yield f"execute {ipu_text(node.ipu)}: {self.call(node)}"
+                yield f"execute {ipu_text(node.ipu)}: {self.kernel_call_text(node)}"
             case ir.HostCall():
-                yield f"host-call {node.name}: {self.call(node)}"
+                yield f"host-call {node.name}: {self.kernel_call_text(node)}"
             case ir.Copy():
                 route = f"{ipu_text(node.source)} -> {ipu_text(node.target)}"
-                yield f"copy {route}: {_names(node.values)}"
+                yield f"copy {route}: {_value_names(node.values)}"
             case ir.Send():
-                yield f"send {_channel(node)} <- {ipu_text(node.source)}: {_names(node.values)}"
+                yield f"send {_channel_text(node)} <- {ipu_text(node.source)}: {_value_names(node.values)}"
             case ir.Receive():
-                values = self.typed(node.values)
-                yield f"receive {_channel(node)} -> {ipu_text(node.target)}: {values}"
+                values = self.text_of_typed_values(node.values)
+                yield f"receive {_channel_text(node)} -> {ipu_text(node.target)}: {values}"
             case ir.StreamIn():
-                yield f"stream-in {ipu_text(node.ipu)}: {self.typed(node.writes)} = {_queue(node)}"
+                yield f"stream-in {ipu_text(node.ipu)}: {self.text_of_typed_values(node.writes)} = {_queue_text(node)}"
             case ir.StreamOut():
-                yield f"stream-out {ipu_text(node.ipu)}: {_queue(node)} <- {_names(node.reads)}"
+                yield f"stream-out {ipu_text(node.ipu)}: {_queue_text(node)} <- {_value_names(node.reads)}"
             case ir.Store():
-                yield f"store {ipu_text(node.ipu)}{_kept(node)}: %{node.kept} = %{node.value}"
+                yield f"store {ipu_text(node.ipu)}{_storage_text(node)}: %{node.kept} = %{node.value}"
             case ir.Load():
                 yield (
-                    f"load {ipu_text(node.ipu)}{_kept(node)}: "
-                    f"{self.typed((node.value,))} = %{node.kept}"
+                    f"load {ipu_text(node.ipu)}{_storage_text(node)}: "
+                    f"{self.text_of_typed_values((node.value,))} = %{node.kept}"
                 )
             case ir.Sequence():
                 yield "sequence"
-                yield from self.block(node, "  ")
+                yield from self.print_steps(node, "  ")
             case ir.Task():
                 spec = node.spec
                 yield f"task {spec.kind}{f' {spec.stage}' if spec.stage >= 0 else ''}"
                 for group, options in spec.options:
                     settings = ", ".join(f"{name}={value}" for name, value in options)
                     yield f"  {group} {settings or '-'}"
-                yield from self.block(node.body, "  ")
+                yield from self.print_steps(node.body, "  ")
             case ir.Repeat():
-                yield from self.repeat(node)
+                yield from self.print_repeat(node)
             case ir.Pipeline():
-                yield from self.pipeline(node)
+                yield from self.print_pipeline(node)
             case ir.While():
                 yield "while"
-                yield from (f"  carry {self.carry(c)}" for c in node.carry)
+                yield from (f"  carry {self.carry_text(c)}" for c in node.carry)
                 yield "  condition"
-                yield from self.block(node.condition, "    ")
-                yield f"    test {_names((node.predicate,))}"
+                yield from self.print_steps(node.condition, "    ")
+                yield f"    test {_value_names((node.predicate,))}"
                 yield "  body"
-                yield from self.block(node.body, "    ")
+                yield from self.print_steps(node.body, "    ")
             case ir.Switch():
                 results = zip(node.writes, node.ipus, strict=True)
-                typed = ", ".join(f"{ipu_text(ipu)} {self.typed((v,))}" for v, ipu in results)
-                yield f"switch {_names((node.index,))}: {typed or '-'}"
+                typed = ", ".join(
+                    f"{ipu_text(ipu)} {self.text_of_typed_values((v,))}" for v, ipu in results
+                )
+                yield f"switch {_value_names((node.index,))}: {typed or '-'}"
                 for number, branch in enumerate(node.branches):
-                    yield f"  branch {number}: {_names(branch.results)}"
-                    yield from self.block(branch.body, "    ")
+                    yield f"  branch {number}: {_value_names(branch.results)}"
+                    yield from self.print_steps(branch.body, "    ")
 
-    def repeat(self, node: ir.Repeat) -> Iterator[str]:
-        times = str(node.count) if node.trips is None else _names((node.trips,))
+    def print_repeat(self, node: ir.Repeat) -> Iterator[str]:
+        times = str(node.count) if node.trips is None else _value_names((node.trips,))
         yield f"repeat {times}{' reverse' if node.reverse else ''}"
-        yield from (f"  carry {self.carry(c)}" for c in node.carry)
+        yield from (f"  carry {self.carry_text(c)}" for c in node.carry)
         for s in node.slices:
-            yield f"  slice {ipu_text(s.ipu)}: {self.typed((s.element,))} = %{s.stacked}[i]"
+            yield f"  slice {ipu_text(s.ipu)}: {self.text_of_typed_values((s.element,))} = %{s.stacked}[i]"
         for s in node.stacks:
-            yield f"  stack {ipu_text(s.ipu)}: {self.typed((s.stacked,))}[i] = %{s.element}"
-        yield from self.block(node.body, "  ")
+            yield f"  stack {ipu_text(s.ipu)}: {self.text_of_typed_values((s.stacked,))}[i] = %{s.element}"
+        yield from self.print_steps(node.body, "  ")
 
-    def pipeline(self, node: ir.Pipeline) -> Iterator[str]:
+    def print_pipeline(self, node: ir.Pipeline) -> Iterator[str]:
         schedule = node.schedule
         yield f"repeat {schedule.micro_batches}"
-        ticks = _count(len(schedule.ticks), "tick")
+        ticks = _count_text(len(schedule.ticks), "tick")
         yield f"  pipeline {node.name}: {schedule.name}, {schedule.stages} stages, {ticks}"
         for fifo in node.fifos:
-            values = self.typed(fifo.values)
+            values = self.text_of_typed_values(fifo.values)
             yield f"  fifo {ipu_text(fifo.ipu)}: stage {fifo.stage}, depth {fifo.depth}: {values}"
-        yield from (f"  carry {self.carry(c)}" for c in node.carry)
-        yield from self.block(node.body, "  ")
+        yield from (f"  carry {self.carry_text(c)}" for c in node.carry)
+        yield from self.print_steps(node.body, "  ")
 
-    def call(self, node: ir.Execute | ir.HostCall) -> str:
-        return f"{self.typed(node.writes)} = {kernel_text(node.kernel)}({_names(node.reads)})"
+    def kernel_call_text(self, node: ir.Execute | ir.HostCall) -> str:
+        return f"{self.text_of_typed_values(node.writes)} = {kernel_text(node.kernel)}({_value_names(node.reads)})"
 
-    def carry(self, c: ir.Carry) -> str:
+    def carry_text(self, carry: ir.Carry) -> str:
         return (
-            f"{ipu_text(c.ipu)}: {self.typed((c.entering,))} = %{c.initial}, "
-            f"next %{c.leaving}, final %{c.final}"
+            f"{ipu_text(carry.ipu)}: {self.text_of_typed_values((carry.entering,))} = %{carry.initial}, "
+            f"next %{carry.leaving}, final %{carry.final}"
         )
 
-    def typed(self, values: tuple[ValueId, ...]) -> str:
-        return ", ".join(f"%{v} {self.program.describe(v)}" for v in values) or "-"
+    def text_of_typed_values(self, values: tuple[ValueId, ...]) -> str:
+        return ", ".join(f"%{v} {self.program.describe_aval(v)}" for v in values) or "-"
 
-    def origin(self, node: ir.Node) -> str:
+    def origin_text(self, node: ir.Node) -> str:
         if not self.origins:
             return ""
         kernel = getattr(node, "kernel", None)
         return kernel.origin if kernel is not None else getattr(node, "origin", "")
 
 
-def _channel(node: ir.Send | ir.Receive) -> str:
+def _channel_text(node: ir.Send | ir.Receive) -> str:
     return f"process {node.process} #{node.channel}"
 
 
-def _queue(node: ir.StreamIn | ir.StreamOut) -> str:
+def _queue_text(node: ir.StreamIn | ir.StreamOut) -> str:
     return f"{node.queue.name}{f' x{node.count}' if node.count is not None else ''}"
 
 
-def _kept(node: ir.Load | ir.Store) -> str:
+def _storage_text(node: ir.Load | ir.Store) -> str:
     storage = node.storage
     return f"{' remote' if storage.remote else ''}{' sharded' if storage.sharded else ''}"
 
 
 def kernel_text(kernel: ir.Kernel) -> str:
-    """The primitives of a kernel, the first few by name."""
+    """Returns the primitives of a kernel, the first few by name."""
     names = [operation_name(eqn) for eqn in kernel.jaxpr.jaxpr.eqns]
-    shown = " ".join(names[:_SHOWN]) or "pass"
-    return f"[{shown} +{len(names) - _SHOWN}]" if len(names) > _SHOWN else f"[{shown}]"
+    primitives_text = " ".join(names[:_SHOWN]) or "pass"
+    return (
+        f"[{primitives_text} +{len(names) - _SHOWN}]"
+        if len(names) > _SHOWN
+        else f"[{primitives_text}]"
+    )
 
 
 def operation_name(eqn: JaxprEqn) -> str:
-    """The primitive's name; with it that of an inner jit, or of an operation of the user's own."""
+    """Returns the name of a primitive, with that of an inner jit or of a user's operation."""
     body = call_body(eqn)
-    inner = body.jaxpr.eqns if body is not None else []
-    custom = user_ops.name_of(inner[0] if len(inner) == 1 else eqn)
+    body_eqns = body.jaxpr.eqns if body is not None else []
+    custom = user_ops.name_of_user_op(body_eqns[0] if len(body_eqns) == 1 else eqn)
     if custom is not None:
         return custom
     name = eqn.primitive.name
     return f"{name}:{eqn.params['name']}" if name in ("jit", "pjit") else name
 
 
-def _names(values: tuple[ValueId, ...]) -> str:
+def _value_names(values: tuple[ValueId, ...]) -> str:
     return ", ".join(f"%{v}" for v in values) or "-"
 
 
-def _count(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The Program as a tree: its branches' bodies, its nodes in order, what each reads and leaves."""
+"""The Program as a tree: the bodies of its nodes, its nodes in order, their reads and writes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Place = tuple[ValueId, IpuId]
 
 @dc.dataclass(frozen=True, slots=True)
 class Body:
-    """What a branch runs.
+    """The steps that a branch runs, with the values that enter and leave them.
 
     Attributes:
-      sequence: its steps.
-      arguments: the names that the branch gives to what enters, and where that is.
-      results: what must be there after the last step, for the branch to go on with.
-      answer: what a loop's condition says, wherever that is; None for other bodies.
+      sequence: the steps.
+      arguments: the values that the branch names on entry, with their IPUs.
+      results: the values that the branch reads after the last step, on the IPUs where it does.
+      answer: the predicate of a loop's condition, on whichever IPU; None for other bodies.
     """
 
     sequence: ir.Sequence
@@ -35,8 +35,8 @@ class Body:
         return (*(value for value, _ in self.results), *answer)
 
 
-def bodies(node: ir.Node) -> tuple[Body, ...]:
-    """The bodies directly inside a branch, in the order in which they run; none for a leaf."""
+def bodies_of_node(node: ir.Node) -> tuple[Body, ...]:
+    """Returns the bodies directly inside a branch, in the order they run; () for a leaf."""
     match node:
         case ir.Repeat() | ir.Pipeline() | ir.While():
             entering = tuple((c.entering, c.ipu) for c in node.carry)
@@ -49,8 +49,10 @@ def bodies(node: ir.Node) -> tuple[Body, ...]:
                 return (body,)
             return Body(node.condition, entering, answer=node.predicate), body
         case ir.Switch():
-            ends = ((b.body, zip(b.results, node.ipus, strict=True)) for b in node.branches)
-            return tuple(Body(body, (), tuple(places)) for body, places in ends)
+            body_and_results = (
+                (b.body, zip(b.results, node.ipus, strict=True)) for b in node.branches
+            )
+            return tuple(Body(body, (), tuple(results)) for body, results in body_and_results)
         case ir.Task():
             return (Body(node.body),)
         case ir.Sequence():
@@ -59,55 +61,58 @@ def bodies(node: ir.Node) -> tuple[Body, ...]:
             return ()
 
 
-def with_bodies(node: ir.Node, change: Callable[[Body], ir.Sequence]) -> ir.Node:
-    """The branch with other steps in its bodies, which are changed in order; a leaf as it is."""
-    new = [change(body) for body in bodies(node)]
+def rewrite_bodies(node: ir.Node, change: Callable[[Body], ir.Sequence]) -> ir.Node:
+    """Returns a branch with its bodies changed, in order; a leaf stays as it is."""
+    new_bodies = [change(body) for body in bodies_of_node(node)]
     match node:
         case ir.Repeat() | ir.Pipeline() | ir.Task():
-            return dc.replace(node, body=new[0])
+            return dc.replace(node, body=new_bodies[0])
         case ir.While():
-            return dc.replace(node, condition=new[0], body=new[1])
+            return dc.replace(node, condition=new_bodies[0], body=new_bodies[1])
         case ir.Switch():
-            pairs = zip(node.branches, new, strict=True)
+            pairs = zip(node.branches, new_bodies, strict=True)
             return dc.replace(node, branches=tuple(dc.replace(b, body=body) for b, body in pairs))
         case ir.Sequence():
-            return new[0]
+            return new_bodies[0]
         case _:
             return node
 
 
-def with_nodes(sequence: ir.Sequence, change: Callable[[ir.Node], ir.Node]) -> ir.Sequence:
-    """The tree with every node changed, at any depth, what is inside a branch before itself."""
-    inside = (
-        with_bodies(node, lambda body: with_nodes(body.sequence, change)) for node in sequence.steps
+def rewrite_nodes(sequence: ir.Sequence, change: Callable[[ir.Node], ir.Node]) -> ir.Sequence:
+    """Returns a tree with every node changed, at any depth, bodies before their branch."""
+    rewritten_steps = (
+        rewrite_bodies(node, lambda body: rewrite_nodes(body.sequence, change))
+        for node in sequence.steps
     )
-    return ir.Sequence(tuple(map(change, inside)))
+    return ir.Sequence(tuple(map(change, rewritten_steps)))
 
 
-def opened(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
-    """Steps with those of tasks in the place of the tasks, at any depth."""
+def inline_tasks(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
+    """Returns the steps with each task replaced by its own steps, at any depth."""
     flat: list[ir.Node] = []
     for node in steps:
-        flat.extend(opened(node.body.steps) if isinstance(node, ir.Task) else (node,))
+        flat.extend(inline_tasks(node.body.steps) if isinstance(node, ir.Task) else (node,))
     return tuple(flat)
 
 
-def walk(sequence: ir.Sequence) -> Iterator[ir.Node]:
-    """Every node of a tree, parents before children, in program order."""
+def walk_nodes(sequence: ir.Sequence) -> Iterator[ir.Node]:
+    """Yields every node of a tree, parents before children, in program order."""
     for node in sequence.steps:
         yield node
-        for body in bodies(node):
-            yield from walk(body.sequence)
+        for body in bodies_of_node(node):
+            yield from walk_nodes(body.sequence)
 
 
-def streams(node: ir.Node) -> bool:
-    """Whether the host must drive this node: it feeds a queue or calls the host somewhere."""
-    hosted = (ir.StreamIn, ir.StreamOut, ir.HostCall)
-    return any(isinstance(inner, hosted) for inner in walk(ir.Sequence((node,))))
+def needs_host(node: ir.Node) -> bool:
+    """Returns whether the host must drive a node: it uses a queue or calls the host."""
+    host_nodes = (ir.StreamIn, ir.StreamOut, ir.HostCall)
+    return any(
+        isinstance(nested_node, host_nodes) for nested_node in walk_nodes(ir.Sequence((node,)))
+    )
 
 
-def births(node: ir.Node) -> Iterator[Place]:
-    """The places at which a node leaves values for the steps after it."""
+def places_of_writes(node: ir.Node) -> Iterator[Place]:
+    """Yields the values that a node leaves for later steps, each with its IPU."""
     match node:
         case ir.Execute() | ir.StreamIn():
             yield from ((value, node.ipu) for value in node.writes)
@@ -126,25 +131,25 @@ def births(node: ir.Node) -> Iterator[Place]:
         case ir.Store():
             yield (node.kept, node.ipu)
         case ir.Task() | ir.Sequence():
-            for body in bodies(node):
+            for body in bodies_of_node(node):
                 for step in body.sequence.steps:
-                    yield from births(step)
+                    yield from places_of_writes(step)
         case ir.StreamOut() | ir.Send():
             return
 
 
-def writes(node: ir.Node) -> tuple[ValueId, ...]:
-    """The values that a node makes for the steps after it; what is copied is there already."""
+def values_written(node: ir.Node) -> tuple[ValueId, ...]:
+    """Returns the values that a node makes for the steps after it; copies make none."""
     if isinstance(node, (ir.Task, ir.Sequence)):
-        steps = (step for body in bodies(node) for step in body.sequence.steps)
-        return tuple(value for step in steps for value in writes(step))
+        steps = (step for body in bodies_of_node(node) for step in body.sequence.steps)
+        return tuple(value for step in steps for value in values_written(step))
     if isinstance(node, (ir.Copy, ir.Receive)):
         return ()
-    return tuple(value for value, _ in births(node))
+    return tuple(value for value, _ in places_of_writes(node))
 
 
-def steering(node: ir.Node) -> tuple[ValueId, ...]:
-    """The scalars that say how often a loop runs, or which branch does."""
+def steering_scalars(node: ir.Node) -> tuple[ValueId, ...]:
+    """Returns the scalars that decide how often a loop runs, or which branch does."""
     match node:
         case ir.Repeat() if node.trips is not None:
             return (node.trips,)
@@ -156,8 +161,8 @@ def steering(node: ir.Node) -> tuple[ValueId, ...]:
             return ()
 
 
-def _taken(node: ir.Node) -> Iterator[Place]:
-    """The places of what a leaf reads, or a branch before its bodies."""
+def _places_of_own_reads(node: ir.Node) -> Iterator[Place]:
+    """Yields the values, with their IPUs, that a leaf reads, or a branch before its bodies."""
     match node:
         case ir.Execute() | ir.StreamOut():
             yield from ((value, node.ipu) for value in node.reads)
@@ -177,32 +182,34 @@ def _taken(node: ir.Node) -> Iterator[Place]:
             return
 
 
-def needs(node: ir.Node, inner: Callable[[ir.Node], frozenset[Place]]) -> Iterator[Place]:
-    """The places that a node reads, those inside its own bodies among them.
+def places_of_reads(
+    node: ir.Node, places_of_step: Callable[[ir.Node], frozenset[Place]]
+) -> Iterator[Place]:
+    """Yields the values, with their IPUs, that a node and its bodies read.
 
     Args:
       node: any node.
-      inner: the same for the steps of its bodies; a caller may remember what it gave.
+      places_of_step: returns the same for a step of its bodies; a caller may cache it.
     """
-    yield from _taken(node)
-    for body in bodies(node):
+    yield from _places_of_own_reads(node)
+    for body in bodies_of_node(node):
         for step in body.sequence.steps:
-            yield from inner(step)
+            yield from places_of_step(step)
         yield from body.results
 
 
-def reads(node: ir.Node) -> tuple[ValueId, ...]:
-    """The values from around it that a node reads, each once, in order of first use."""
-    return tuple(dict.fromkeys(_reads(node)))
+def values_read(node: ir.Node) -> tuple[ValueId, ...]:
+    """Returns the values from outside that a node reads, each once, in order of first use."""
+    return tuple(dict.fromkeys(_iterate_values_read(node)))
 
 
-def _reads(node: ir.Node) -> Iterator[ValueId]:
+def _iterate_values_read(node: ir.Node) -> Iterator[ValueId]:
     if not isinstance(node, ir.While):  # its predicate is made inside
-        yield from steering(node)
-    yield from (value for value, _ in _taken(node))
-    for body in bodies(node):
-        known = {value for value, _ in body.arguments}
+        yield from steering_scalars(node)
+    yield from (value for value, _ in _places_of_own_reads(node))
+    for body in bodies_of_node(node):
+        values_inside = {value for value, _ in body.arguments}
         for step in body.sequence.steps:
-            yield from (value for value in _reads(step) if value not in known)
-            known.update(writes(step))
-        yield from (value for value in body.leaving if value not in known)
+            yield from (value for value in _iterate_values_read(step) if value not in values_inside)
+            values_inside.update(values_written(step))
+        yield from (value for value in body.leaving if value not in values_inside)

@@ -1,1 +1,1 @@
-"""What a backward pass keeps of the forward pass: as few bytes as it can do with."""
+"""The choice of what a backward pass keeps of the forward pass: the fewest bytes."""

@@ -1,8 +1,8 @@
-"""Which values are kept for a backward pass, and which are computed again.
+"""The choice of which values are kept for a backward pass and which are computed again.
 
-A value can be kept, or made again of others that can be had; what is kept in all shall be as few
-bytes as possible. That is a minimum cut: bytes flow from the values that must not be made again,
-through the equations that may run twice, to the values that the backward pass reads.
+A value can be kept, or computed again from others that are available; the kept values shall have as
+few bytes as possible. That is a minimum cut: bytes flow from the values that must not be computed
+again, through the equations that may run twice, to the values that the backward pass reads.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lowering.avals import size_in_bytes
-from lowering.equations import variables
+from lowering.equations import unique_variables
 from lowering.jaxpr import JaxprEqn, Var, call_body
 from lowering.keeping.minimum_cut import UNBOUNDED, Network
 
-# What every element of a result takes of one element of each operand, or that only moves data.
+# Primitives that compute each element of a result from one element of each operand.
 _ELEMENTWISE = frozenset({
     "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
     "bitcast_convert_type", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "cos", "cosh",
@@ -31,7 +31,7 @@ _MOVING = frozenset({
 
 
 def is_cheap(eqn: JaxprEqn) -> bool:
-    """Whether an equation may run twice to save memory: it is elementwise, or moves data only."""
+    """Returns whether an equation may run twice to save memory: elementwise, or moves data."""
     if eqn.effects:
         return False
     body = call_body(eqn)
@@ -40,83 +40,105 @@ def is_cheap(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in _ELEMENTWISE or eqn.primitive.name in _MOVING
 
 
-def run_again(
+def select_equations_to_recompute(
     eqns: Sequence[JaxprEqn],
     required: Collection[Var],
     available: Collection[Var],
     may_run_twice: Callable[[JaxprEqn], bool] = is_cheap,
 ) -> list[JaxprEqn]:
-    """The equations to be run once more, so that the fewest bytes must be kept.
+    """Returns the equations to run once more, so that the fewest bytes must be kept.
 
     Where choices keep as many bytes, the one that runs fewer equations again is taken.
 
     Args:
-      eqns: those that make the values, in order.
-      required: what somebody reads later.
-      available: what that reader has in any case.
-      may_run_twice: which equations may.
+      eqns: the equations that make the values, in order.
+      required: the values that are read later.
+      available: the values that the reader has in any case.
+      may_run_twice: returns whether an equation may run twice.
 
     Returns:
-      The equations, in order. They, and whoever reads the required values, read available values,
-      those that are made again, and the ones to be kept.
+      The equations, in order. They and the later readers read available values, recomputed values,
+      and the values to be kept.
     """
-    makers = {var: eqn for eqn in eqns if may_run_twice(eqn) for var in eqn.outvars}
-    made_again = _made_again(makers, set(required).difference(available), available)
-    return [eqn for eqn in eqns if not made_again.isdisjoint(eqn.outvars)]
+    producer_of_variable = {var: eqn for eqn in eqns if may_run_twice(eqn) for var in eqn.outvars}
+    recomputed = _choose_recomputed_values(
+        producer_of_variable, set(required).difference(available), available
+    )
+    return [eqn for eqn in eqns if not recomputed.isdisjoint(eqn.outvars)]
 
 
-def _made_again(
-    makers: Mapping[Var, JaxprEqn], required: Collection[Var], available: Collection[Var]
+def _choose_recomputed_values(
+    producer_of_variable: Mapping[Var, JaxprEqn],
+    required: Collection[Var],
+    available: Collection[Var],
 ) -> set[Var]:
     network = Network()
-    source, sink = network.node(), network.node()
-    # A value that is behind the cut can be had; its maker is behind it too if it runs again.
-    values: dict[Var, int] = {}
-    runs: dict[Var, int] = {}
-    for var in _behind(makers, required, available):
-        values[var], runs[var] = network.node(), network.node()
-        network.arc(runs[var], values[var], size_in_bytes(var.aval))
-    for var, value in values.items():
+    source, sink = network.add_network_node(), network.add_network_node()
+    # A value behind the cut is available; its equation is behind it too if it runs again.
+    node_of_value: dict[Var, int] = {}
+    node_of_equation: dict[Var, int] = {}
+    for var in _values_behind_requirements(producer_of_variable, required, available):
+        node_of_value[var], node_of_equation[var] = (
+            network.add_network_node(),
+            network.add_network_node(),
+        )
+        network.add_arc(node_of_equation[var], node_of_value[var], size_in_bytes(var.aval))
+    for var, value in node_of_value.items():
         if var in required:
-            network.arc(value, sink, UNBOUNDED)
-        if var not in makers:
-            network.arc(source, runs[var], UNBOUNDED)
+            network.add_arc(value, sink, UNBOUNDED)
+        if var not in producer_of_variable:
+            network.add_arc(source, node_of_equation[var], UNBOUNDED)
             continue
-        for operand in variables(makers[var].invars):
+        for operand in unique_variables(producer_of_variable[var].invars):
             if operand not in available:
-                network.arc(values[operand], runs[var], UNBOUNDED)
-    behind = network.sink_side(source, sink)
-    return {var for var, node in runs.items() if node in behind and var in makers}
+                network.add_arc(node_of_value[operand], node_of_equation[var], UNBOUNDED)
+    sink_side = network.nodes_behind_minimum_cut(source, sink)
+    return {
+        var
+        for var, node in node_of_equation.items()
+        if node in sink_side and var in producer_of_variable
+    }
 
 
-def _behind(
-    makers: Mapping[Var, JaxprEqn], required: Collection[Var], available: Collection[Var]
+def _values_behind_requirements(
+    producer_of_variable: Mapping[Var, JaxprEqn],
+    required: Collection[Var],
+    available: Collection[Var],
 ) -> list[Var]:
-    """The required values, and what they can be made of, each once."""
-    found = dict.fromkeys(required)
-    waiting = list(found)
+    """Returns the required values, and all values they can be computed from, each once."""
+    reachable = dict.fromkeys(required)
+    waiting = list(reachable)
     while waiting:
-        maker = makers.get(waiting.pop())
-        for operand in variables(maker.invars) if maker is not None else ():
-            if operand not in found and operand not in available:
-                found[operand] = None
+        producer = producer_of_variable.get(waiting.pop())
+        for operand in unique_variables(producer.invars) if producer is not None else ():
+            if operand not in reachable and operand not in available:
+                reachable[operand] = None
                 waiting.append(operand)
-    return list(found)
+    return list(reachable)
 
 
-def just_in_time(again: Sequence[JaxprEqn], behind: Sequence[JaxprEqn]) -> list[JaxprEqn]:
-    """Both runs of equations as one, each of `again` in front of the first that needs it.
+def insert_recomputation_before_readers(
+    recomputed_eqns: Sequence[JaxprEqn], backward_eqns: Sequence[JaxprEqn]
+) -> list[JaxprEqn]:
+    """Merges recomputed equations into the backward pass, each before its first reader.
 
-    So what is made again does not wait for its readers any longer than it must.
+    So a recomputed value does not wait for its readers any longer than it must.
     """
-    first: dict[Var, int] = {}
-    for place, eqn in enumerate(behind):
-        for var in variables(eqn.invars):
-            first.setdefault(var, place)
-    places: list[int] = []
-    for eqn in reversed(again):
-        places.append(min(first.get(var, len(behind)) for var in eqn.outvars))
-        for var in variables(eqn.invars):
-            first[var] = min(places[-1], first.get(var, len(behind)))
-    placed = [*zip(reversed(places), again, strict=True), *enumerate(behind)]
-    return [eqn for _, eqn in sorted(placed, key=lambda each: each[0])]
+    position_of_first_reader: dict[Var, int] = {}
+    for position, eqn in enumerate(backward_eqns):
+        for var in unique_variables(eqn.invars):
+            position_of_first_reader.setdefault(var, position)
+    positions: list[int] = []
+    for eqn in reversed(recomputed_eqns):
+        positions.append(
+            min(position_of_first_reader.get(var, len(backward_eqns)) for var in eqn.outvars)
+        )
+        for var in unique_variables(eqn.invars):
+            position_of_first_reader[var] = min(
+                positions[-1], position_of_first_reader.get(var, len(backward_eqns))
+            )
+    positioned_eqns = [
+        *zip(reversed(positions), recomputed_eqns, strict=True),
+        *enumerate(backward_eqns),
+    ]
+    return [eqn for _, eqn in sorted(positioned_eqns, key=lambda entry: entry[0])]

@@ -1,7 +1,7 @@
-"""Minimum cuts of networks: the cheapest nodes without which no source reaches a sink.
+"""Minimum cuts of networks: the cheapest nodes that separate a source from a sink.
 
-By maximum flow (Dinic, 1970): the arcs that a maximum flow fills, and that lead to where the sink
-can still be reached, are a minimum cut. Of all minimum cuts it is the one closest to the sink.
+They are found by maximum flow (Dinic, 1970): the full arcs that lead to nodes from which the sink
+can still be reached are a minimum cut. Of all minimum cuts it is the one closest to the sink.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ UNBOUNDED = 1 << 62
 
 
 class Network:
-    """Arcs with capacities between nodes that are numbered from 0.
+    """A network of arcs with capacities between nodes that are numbered from 0.
 
     Arc `i` and its reverse `i ^ 1` share their capacity: flow along one frees the other.
     """
@@ -22,59 +22,61 @@ class Network:
         self._heads: list[int] = []
         self._left: list[int] = []
 
-    def node(self) -> int:
-        """A new node."""
+    def add_network_node(self) -> int:
+        """Adds a node and returns its number."""
         self._arcs.append([])
         return len(self._arcs) - 1
 
-    def arc(self, tail: int, head: int, capacity: int) -> None:
-        """A new arc."""
+    def add_arc(self, tail: int, head: int, capacity: int) -> None:
+        """Adds an arc."""
         for start, end, room in ((tail, head, capacity), (head, tail, 0)):
             self._arcs[start].append(len(self._heads))
             self._heads.append(end)
             self._left.append(room)
 
-    def sink_side(self, source: int, sink: int) -> set[int]:
-        """The nodes behind the minimum cut that is closest to the sink; uses the network up."""
+    def nodes_behind_minimum_cut(self, source: int, sink: int) -> set[int]:
+        """Returns the nodes behind the minimum cut closest to the sink; uses the network up."""
         while True:
-            levels = self._levels(sink)
-            if source not in levels:
-                return set(levels)
-            tried = [0] * len(self._arcs)
-            while self._augmented(source, sink, levels, tried):
+            distances = self._distances_to_sink(sink)
+            if source not in distances:
+                return set(distances)
+            num_tried_arcs = [0] * len(self._arcs)
+            while self._augment_shortest_path(source, sink, distances, num_tried_arcs):
                 pass
 
-    def _levels(self, sink: int) -> dict[int, int]:
-        """How many arcs with room there are from each node to the sink, where it is reached."""
-        levels, waiting = {sink: 0}, deque([sink])
+    def _distances_to_sink(self, sink: int) -> dict[int, int]:
+        """Returns the number of arcs with free capacity from each node to the sink."""
+        distances, waiting = {sink: 0}, deque([sink])
         while waiting:
             head = waiting.popleft()
             for arc in self._arcs[head]:
                 tail = self._heads[arc]
-                if self._left[arc ^ 1] and tail not in levels:
-                    levels[tail] = levels[head] + 1
+                if self._left[arc ^ 1] and tail not in distances:
+                    distances[tail] = distances[head] + 1
                     waiting.append(tail)
-        return levels
+        return distances
 
-    def _augmented(self, source: int, sink: int, levels: dict[int, int], tried: list[int]) -> bool:
-        """Sends what one more shortest path takes; whether there was one."""
+    def _augment_shortest_path(
+        self, source: int, sink: int, distances: dict[int, int], num_tried_arcs: list[int]
+    ) -> bool:
+        """Sends flow along one more shortest path; returns whether there was one."""
         path: list[int] = []
         node = source
         while node != sink:
             arcs = self._arcs[node]
-            if tried[node] == len(arcs):
+            if num_tried_arcs[node] == len(arcs):
                 if not path:
                     return False
                 node = self._heads[path.pop() ^ 1]
-                tried[node] += 1
+                num_tried_arcs[node] += 1
                 continue
-            arc = arcs[tried[node]]
+            arc = arcs[num_tried_arcs[node]]
             head = self._heads[arc]
-            if self._left[arc] and levels.get(head) == levels[node] - 1:
+            if self._left[arc] and distances.get(head) == distances[node] - 1:
                 path.append(arc)
                 node = head
             else:
-                tried[node] += 1
+                num_tried_arcs[node] += 1
         flow = min(self._left[arc] for arc in path)
         for arc in path:
             self._left[arc] -= flow

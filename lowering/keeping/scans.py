@@ -1,7 +1,7 @@
-"""What the forward pass of a scan keeps for its backward pass: the fewest bytes of each iteration.
+"""The choice of what the forward pass of a scan keeps for its backward pass.
 
-JAX stacks whatever the backward iterations read. Here they make some of it again, as backward
-passes do that are no loops: of slices of what can be had, and of what is stacked instead.
+JAX stacks all values that the backward iterations read. Here they recompute some of them from
+slices of available values and from fewer stacks, as the backward pass of straight code does.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import collections
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lowering.equations import renamed, variables
+from lowering.equations import rename_atoms, unique_variables
 from lowering.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
@@ -18,43 +18,53 @@ from lowering.jaxpr import (
     Literal,
     Var,
     fresh_var,
+    replace_equations,
     scan_counts,
-    with_eqns,
 )
-from lowering.keeping.choice import just_in_time, run_again
+from lowering.keeping.choice import (
+    insert_recomputation_before_readers,
+    select_equations_to_recompute,
+)
 
 
-def scans_keeping_less(
-    ahead: Sequence[JaxprEqn], behind: Sequence[JaxprEqn], always: Collection[Var]
+def reduce_stacks_of_scans(
+    forward_eqns: Sequence[JaxprEqn], backward_eqns: Sequence[JaxprEqn], available: Collection[Var]
 ) -> tuple[list[JaxprEqn], list[JaxprEqn]]:
-    """A forward and a backward pass whose scans stack the fewest bytes.
+    """Returns a forward and a backward pass whose scans stack the fewest bytes.
 
     Args:
-      ahead: the forward pass.
-      behind: the backward pass.
-      always: what that has in any case.
+      forward_eqns: the forward pass.
+      backward_eqns: the backward pass.
+      available: the values that the backward pass has in any case.
     """
-    forward, backward = list(ahead), list(behind)
-    makers = {var: i for i, eqn in enumerate(ahead) if _is_scan(eqn) for var in _stacks(eqn)}
-    readers = collections.Counter(var for eqn in behind for var in set(variables(eqn.invars)))
-    for place, reader in enumerate(behind):
-        taken: dict[int, set[Var]] = {}
+    forward, backward = list(forward_eqns), list(backward_eqns)
+    scan_of_stack = {
+        var: i
+        for i, eqn in enumerate(forward_eqns)
+        if _is_scan(eqn)
+        for var in _stacks_of_scan(eqn)
+    }
+    readers = collections.Counter(
+        var for eqn in backward_eqns for var in set(unique_variables(eqn.invars))
+    )
+    for index, reader in enumerate(backward_eqns):
+        stacks_by_producer: dict[int, set[Var]] = {}
         for atom in reader.invars[sum(scan_counts(reader)) :] if _is_scan(reader) else ():
-            if not isinstance(atom, Literal) and atom in makers and readers[atom] == 1:
-                taken.setdefault(makers[atom], set()).add(atom)
-        for i, stacks in taken.items():
-            pair = _Pair(forward[i], backward[place], stacks, always)
-            forward[i], backward[place] = pair.keeping_less()
+            if not isinstance(atom, Literal) and atom in scan_of_stack and readers[atom] == 1:
+                stacks_by_producer.setdefault(scan_of_stack[atom], set()).add(atom)
+        for i, stacks in stacks_by_producer.items():
+            pair = _Pair(forward[i], backward[index], stacks, available)
+            forward[i], backward[index] = pair.reduce_stacks()
     return forward, backward
 
 
 def _is_scan(eqn: JaxprEqn) -> bool:
-    """Whether it is a scan whose operands can be changed; JAX 0.11 says otherwise what they are."""
+    """Returns whether an equation is a scan whose operands can be changed (JAX before 0.11)."""
     is_scan = eqn.primitive.name == "scan" and "num_consts" in eqn.params
     return is_scan and not eqn.params["jaxpr"].consts
 
 
-def _stacks(eqn: JaxprEqn) -> Sequence[Var]:
+def _stacks_of_scan(eqn: JaxprEqn) -> Sequence[Var]:
     return eqn.outvars[scan_counts(eqn)[1] :]
 
 
@@ -62,93 +72,136 @@ class _Pair:
     """A scan and the scan of its derivative.
 
     Args:
-      ahead: the first.
-      behind: the second.
-      stacks: results of the first that nobody reads behind it but the second, element by element.
-      always: what the second has in any case.
+      forward: the first scan.
+      backward: the scan of its derivative.
+      stacks: stacked results of the first that only the second reads, element by element.
+      available: the values that the second has in any case.
     """
 
     def __init__(
-        self, ahead: JaxprEqn, behind: JaxprEqn, stacks: Collection[Var], always: Collection[Var]
+        self,
+        forward: JaxprEqn,
+        backward: JaxprEqn,
+        stacks: Collection[Var],
+        available: Collection[Var],
     ) -> None:
-        self.ahead, self.behind = ahead, behind
-        self.body: Jaxpr = ahead.params["jaxpr"].jaxpr
-        consts, carried = scan_counts(ahead)
-        self.outside: dict[Var, Any] = dict(zip(self.body.invars, ahead.invars, strict=True))
+        self.ahead, self.behind = forward, backward
+        self.body: Jaxpr = forward.params["jaxpr"].jaxpr
+        consts, carried = scan_counts(forward)
+        self.outside: dict[Var, Any] = dict(zip(self.body.invars, forward.invars, strict=True))
         self.constants = self.body.invars[:consts]
         self.elements = self.body.invars[consts + carried :]
-        pairs = zip(ahead.outvars[carried:], self.body.outvars[carried:], strict=True)
+        pairs = zip(forward.outvars[carried:], self.body.outvars[carried:], strict=True)
         self.left: dict[Any, Var] = {
-            outer: inner for outer, inner in pairs if not isinstance(inner, Literal)
+            stack: result for stack, result in pairs if not isinstance(result, Literal)
         }
         self.stacks = {var for var in stacks if var in self.left}
-        always_there = (v for v in self.elements if self.outside[v] in {*always})
-        self.available = {*self.constants, *always_there}
+        available_elements = (v for v in self.elements if self.outside[v] in {*available})
+        self.available = {*self.constants, *available_elements}
 
-    def keeping_less(self) -> tuple[JaxprEqn, JaxprEqn]:
-        """Both, with another choice of what is stacked; as they are if it saves nothing."""
+    def reduce_stacks(self) -> tuple[JaxprEqn, JaxprEqn]:
+        """Returns both scans with the fewest bytes stacked; unchanged if nothing is saved."""
         required = {self.left[var] for var in self.stacks}
-        again = run_again(self.body.eqns, required - self.available, self.available)
-        if not again:
+        recomputed = select_equations_to_recompute(
+            self.body.eqns, required - self.available, self.available
+        )
+        if not recomputed:
             return self.ahead, self.behind
-        made = {var for eqn in again for var in eqn.outvars}
-        read = [*required, *variables(atom for eqn in again for atom in eqn.invars)]
-        read = [var for var in dict.fromkeys(read) if var not in made]
-        sliced = {var: self.outside[var] for var in self.elements if var in read}
-        constant = {var: self.outside[var] for var in self.constants if var in read}
-        rest = [var for var in read if var not in sliced and var not in constant]
-        ahead, stacked = self._stacking(rest)
-        return ahead, self._reading(again, constant, {**sliced, **stacked})
+        recomputed_values = {var for eqn in recomputed for var in eqn.outvars}
+        values_read = [
+            *required,
+            *unique_variables(atom for eqn in recomputed for atom in eqn.invars),
+        ]
+        values_read = [var for var in dict.fromkeys(values_read) if var not in recomputed_values]
+        stack_of_element = {var: self.outside[var] for var in self.elements if var in values_read}
+        operand_of_constant = {
+            var: self.outside[var] for var in self.constants if var in values_read
+        }
+        values_to_stack = [
+            var
+            for var in values_read
+            if var not in stack_of_element and var not in operand_of_constant
+        ]
+        forward, stack_of_value = self._stack_values_in_forward_scan(values_to_stack)
+        return forward, self._recompute_in_backward_scan(
+            recomputed, operand_of_constant, {**stack_of_element, **stack_of_value}
+        )
 
-    def _stacking(self, kept: Sequence[Var]) -> tuple[JaxprEqn, dict[Var, Any]]:
-        """The first scan with stacks of these values of its body, and what these are called."""
-        stacked: dict[Var, Any] = {v: outer for outer, v in self.left.items() if v in kept}
-        new = [var for var in kept if var not in stacked]
+    def _stack_values_in_forward_scan(
+        self, values_to_stack: Sequence[Var]
+    ) -> tuple[JaxprEqn, dict[Var, Any]]:
+        """Returns the first scan with stacks of these values, and the stack of each value."""
+        stack_of_value: dict[Var, Any] = {
+            v: stack for stack, v in self.left.items() if v in values_to_stack
+        }
+        new_values = [var for var in values_to_stack if var not in stack_of_value]
         length = self.ahead.params["length"]
-        for var in new:
+        for var in new_values:
             aval: Any = var.aval
-            stacked[var] = fresh_var(aval.update(shape=(length, *aval.shape)))
-        body = with_eqns(self.body, self.body.eqns, [*self.body.outvars, *new])
-        ahead = self.ahead.replace(
-            outvars=[*self.ahead.outvars, *(stacked[var] for var in new)],
+            stack_of_value[var] = fresh_var(aval.update(shape=(length, *aval.shape)))
+        body = replace_equations(self.body, self.body.eqns, [*self.body.outvars, *new_values])
+        forward = self.ahead.replace(
+            outvars=[*self.ahead.outvars, *(stack_of_value[var] for var in new_values)],
             params={**self.ahead.params, "jaxpr": ClosedJaxpr(body, ())},
         )
-        return ahead, stacked
+        return forward, stack_of_value
 
-    def _reading(
-        self, again: Sequence[JaxprEqn], constant: dict[Var, Any], sliced: dict[Var, Any]
+    def _recompute_in_backward_scan(
+        self,
+        recomputed: Sequence[JaxprEqn],
+        operand_of_constant: dict[Var, Any],
+        stack_of_element: dict[Var, Any],
     ) -> JaxprEqn:
-        """The second scan, which runs equations of the first one's body again.
+        """Returns the second scan, which runs equations of the first one's body again.
 
         Args:
-          again: these.
-          constant: values of that body that are the same in all iterations, by what they are.
-          sliced: those of which each iteration reads its own, by what they are slices of.
+          recomputed: the equations to run again.
+          operand_of_constant: for each value of that body that is the same in all iterations, the
+            operand of the first scan that it is.
+          stack_of_element: for each other value, the stack that it is a slice of.
         """
         eqn, body = self.behind, self.behind.params["jaxpr"].jaxpr
         consts, carried = scan_counts(eqn)
         first = consts + carried
-        outer: list[Any] = list(eqn.invars)
-        inner = list(body.invars)
-        places = range(first, len(outer))
-        stays = [i for i in places if outer[i] not in self.stacks]
-        gone = ((inner[i], outer[i]) for i in places if i not in stays)
-        names = {of_slice: self.left[stack] for of_slice, stack in gone}
+        scan_invars: list[Any] = list(eqn.invars)
+        body_invars = list(body.invars)
+        element_positions = range(first, len(scan_invars))
+        kept_positions = [i for i in element_positions if scan_invars[i] not in self.stacks]
+        replaced_elements = (
+            (body_invars[i], scan_invars[i]) for i in element_positions if i not in kept_positions
+        )
+        names = {of_slice: self.left[stack] for of_slice, stack in replaced_elements}
 
-        def arranged(all_: Sequence[Any], constants: Sequence[Any], slices: Sequence[Any]) -> Any:
-            elements = [all_[i] for i in stays]
-            return [*all_[:consts], *constants, *all_[consts:first], *elements, *slices]
+        def arrange_operands(
+            old_operands: Sequence[Any], constants: Sequence[Any], slices: Sequence[Any]
+        ) -> Any:
+            elements = [old_operands[i] for i in kept_positions]
+            return [
+                *old_operands[:consts],
+                *constants,
+                *old_operands[consts:first],
+                *elements,
+                *slices,
+            ]
 
-        eqns = [each.replace(invars=renamed(each.invars, names)) for each in body.eqns]
-        changed = with_eqns(body, just_in_time(again, eqns), renamed(body.outvars, names))
+        eqns = [
+            body_eqn.replace(invars=rename_atoms(body_eqn.invars, names)) for body_eqn in body.eqns
+        ]
+        changed = replace_equations(
+            body,
+            insert_recomputation_before_readers(recomputed, eqns),
+            rename_atoms(body.outvars, names),
+        )
         changed = changed.replace(
-            invars=arranged(inner, [*constant], [*sliced]),
+            invars=arrange_operands(body_invars, [*operand_of_constant], [*stack_of_element]),
             debug_info=body.debug_info._replace(arg_names=None),
         )
-        invars = arranged(outer, [*constant.values()], [*sliced.values()])
+        invars = arrange_operands(
+            scan_invars, [*operand_of_constant.values()], [*stack_of_element.values()]
+        )
         params = {
             **eqn.params,
             "jaxpr": ClosedJaxpr(changed, ()),
-            "num_consts": consts + len(constant),
+            "num_consts": consts + len(operand_of_constant),
         }
         return eqn.replace(invars=invars, params=params)

@@ -1,8 +1,8 @@
-"""The IPU Model: what a chip would do with a Program, in cycles and bytes per tile.
+"""The IPU Model: the cycles and the bytes per tile that a chip would need for a Program.
 
 Data flows one way: a kernel's equations are listed (`listing`), costed (`primitives`, `planner`)
-and laid out (`kernel`); one walk over the program finds when everything happens (`timing`), another
-what memory holds meanwhile (`residency`); `model` puts the two together.
+and laid out (`kernels`); one walk over the program finds the time of every step (`timing`), another
+the contents of memory meanwhile (`residency`); `model` puts the two together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lowering.machine.liveness import Liveness as Liveness
 from lowering.machine.liveness import OnTiles as OnTiles
 from lowering.machine.liveness import TileBytes as TileBytes
 from lowering.machine.mapping import TileMapping as TileMapping
-from lowering.machine.mapping import linear as linear
+from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS
@@ -31,9 +31,9 @@ from lowering.machine.profile import Tensor as Tensor
 from lowering.machine.program_tree import NodeKind as NodeKind
 from lowering.machine.program_tree import ProgramNode as ProgramNode
 from lowering.machine.programs.idle import TaskOf as TaskOf
-from lowering.machine.programs.idle import idle as idle
-from lowering.machine.programs.idle import ipus_of as ipus_of
-from lowering.machine.programs.idle import tick_work as tick_work
+from lowering.machine.programs.idle import count_idle_cycles as count_idle_cycles
+from lowering.machine.programs.idle import pipeline_ipus as pipeline_ipus
+from lowering.machine.programs.idle import work_of_tick as work_of_tick
 from lowering.machine.target import IPU1 as IPU1
 from lowering.machine.target import IPU2 as IPU2
 from lowering.machine.target import IPU21 as IPU21
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lowering.machine.options import plan_options as plan_options
     from lowering.machine.transfers.collectives import Method as Method
 
-# What models a program needs JAX; what came of it can be read without.
+# Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
     "Method": "lowering.machine.transfers.collectives",
     "ModelOptions": "lowering.machine.options",

@@ -1,4 +1,4 @@
-"""What an operation is, and what it costs: the words that the parts of the machine model share."""
+"""The types with which the machine model describes an operation and its cost."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 
 @dc.dataclass(frozen=True, slots=True)
 class Shape:
-    """Extents and element type of a tensor."""
+    """The extents and the element type of a tensor."""
 
     dims: tuple[int, ...]
     dtype: str
 
     @property
     def elements(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return math.prod(self.dims)
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of one element; what has less than eight bits takes one, PRNG keys eight."""
+        """The bytes of one element: one for types of less than eight bits, eight for PRNG keys."""
         if self.dtype.startswith(_UP_TO_A_BYTE):
             return 1
         return _BYTES.get(self.dtype, 4)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all its elements."""
+        """The bytes of all elements."""
         return self.elements * self.element_bytes
 
 
@@ -53,17 +53,17 @@ _UP_TO_A_BYTE = ("float4_", "float6_", "float8_", "int2", "int4", "int8", "uint2
 
 @dc.dataclass(frozen=True, slots=True)
 class Operation:
-    """One equation, as the cost formulas see it: equal operations cost the same.
+    """One equation, as the cost formulas see it: equal operations have equal costs.
 
     Attributes:
       name: the primitive's.
-      operands: shapes of what it reads.
-      results: shapes of what it writes.
+      operands: the shapes of its operands.
+      results: the shapes of its results.
       params: its parameters, hashable.
-      partials: the dtype that sums are kept in, where a scope or an option says so.
-      memory_proportion: the share of a tile that a plan may fill, where an option says so.
-      literals: of operations that cost less with some constants, the number that each operand is
-        everywhere; None for what only running tells.
+      partials: the dtype of sums, if a scope or an option sets it.
+      memory_proportion: the share of a tile that a plan may fill, if an option sets it.
+      literals: for operations that cost less with some constants, the number that each operand
+        is everywhere; None if it is known only at run time.
     """
 
     name: str
@@ -75,21 +75,21 @@ class Operation:
     literals: tuple[float | None, ...] = ()
 
     def param(self, name: str, default: Any = None) -> Any:
-        """One parameter."""
+        """Returns the value of one parameter, or the default."""
         return dict(self.params).get(name, default)
 
     @property
-    def result(self) -> Shape:
+    def first_result(self) -> Shape:
         """The first result."""
         return self.results[0]
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Phase:
-    """One superstep's share of an operation, on the slowest tile.
+    """One superstep of an operation, as the slowest tile runs it.
 
     Attributes:
-      name: what happens, in the original's words ("Convolve", "Reduce", "OnTileCopy", ...).
+      name: the kind of work, in the original's words ("Convolve", "Reduce", "OnTileCopy", ...).
       compute: cycles of the compute set.
       exchange_bytes: bytes that the busiest tile receives (or sends) before it.
       times: how often it runs, one after the other.
@@ -105,8 +105,8 @@ class Phase:
     receivers: int | None = None
 
     @property
-    def copies(self) -> int:
-        """How often its code is there."""
+    def code_copies(self) -> int:
+        """The number of copies of its code on the tiles."""
         return self.times if self.unrolled else 1
 
 
@@ -128,8 +128,8 @@ class Vertices:
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Wanted:
-    """How a plan wants a tensor laid out: evenly over `used` tiles, in the order `layout`."""
+class WantedLayout:
+    """The layout that a plan wants for a tensor: over `used` tiles, in the order `layout`."""
 
     used: int
     layout: str
@@ -137,17 +137,17 @@ class Wanted:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one operation costs on one IPU.
+    """The cost of one operation on one IPU.
 
     Attributes:
       phases: its supersteps, in order.
       repeats: how often they run one after the other (serial splits); their code is there once.
       temporary_bytes: on the busiest tile, beside operands and results, while it runs.
-      vertices: what must be on the tiles for it.
+      vertices: the vertices that must be on the tiles for it.
       flops: floating-point operations of all tiles together.
-      operands: how each operand is wanted; None: as it lies.
-      results: how each result is left; None: as the largest operand lies.
-      in_place: whether the result may take the place of an operand that nobody needs any more.
+      operands: the layout that each operand must have; None: any layout.
+      results: the layout of each result; None: that of the largest operand.
+      in_place: whether the result may take the memory of an operand that is not needed any more.
       moves_nothing: whether it only gives data another name or view; nothing runs.
       source: "formula" if the operation has its own, "default" if its kind's stated one was used.
     """
@@ -157,14 +157,16 @@ class Cost:
     temporary_bytes: float = 0.0
     vertices: tuple[Vertices, ...] = ()
     flops: float = 0.0
-    operands: tuple[Wanted | None, ...] = ()
-    results: tuple[Wanted | None, ...] = ()
+    operands: tuple[WantedLayout | None, ...] = ()
+    results: tuple[WantedLayout | None, ...] = ()
     in_place: bool = False
     moves_nothing: bool = False
     source: str = "formula"
 
-    def cycles(self, exchange_bytes_per_cycle: float, exchange: float, sync: float) -> float:
-        """Cycles of all phases, with a sync and an exchange before each that receives data.
+    def cycles_with_exchange(
+        self, exchange_bytes_per_cycle: float, exchange: float, sync: float
+    ) -> float:
+        """Returns the cycles of all phases; a sync and, for data, an exchange come before each.
 
         Args:
           exchange_bytes_per_cycle: bytes that a tile receives per cycle.
@@ -173,8 +175,8 @@ class Cost:
         """
         total = 0.0
         for phase in self.phases:
-            once = phase.compute + sync
+            phase_cycles = phase.compute + sync
             if phase.exchange_bytes:
-                once += exchange + phase.exchange_bytes / exchange_bytes_per_cycle
-            total += once * phase.times
+                phase_cycles += exchange + phase.exchange_bytes / exchange_bytes_per_cycle
+            total += phase_cycles * phase.times
         return total * self.repeats

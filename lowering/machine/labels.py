@@ -1,8 +1,8 @@
-"""What people call operations: `conv 3x3 16 -> 32`, `matmul 64 x 1024 x 4096`, `norm`, `sum`.
+"""The names that people use for operations: `conv 3x3 16 -> 32`, `matmul 64 x 1024`, `norm`.
 
-Products are called by their extents. What else a well-known function computes is called as that
-function is, in its backward pass too; all other operations have a plain word, or a primitive's
-name in words.
+Products are named by their extents. Other operations inside a well-known function are named as
+that function is, in its backward pass too; all others have a plain word, or a primitive's name in
+words.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from lowering.machine.cost import Operation
-from lowering.machine.planner.operation import extents
+from lowering.machine.planner.operation import product_extents
 from lowering.machine.planner.side_by_side import MULTI_CONV
 from lowering.machine.primitives import ELEMENTWISE
 
 _MOST_WORDS = 3  # of a fused chain
 
 
-def _table(words: Mapping[str, str]) -> dict[str, str]:
-    """What each of several names is called; names are the words of a text."""
+def _word_by_name(words: Mapping[str, str]) -> dict[str, str]:
+    """Inverts a table of words, each with the names that it stands for in one text."""
     return {name: word for word, names in words.items() for name in names.split()}
 
 
-_FUNCTIONS = _table(
+_FUNCTIONS = _word_by_name(
     {
         "norm": "norm bn ln normalize batchnorm groupnorm instancenorm layernorm rmsnorm "
         "batchnormalization groupnormalization instancenormalization layernormalization "
@@ -45,9 +45,9 @@ _FUNCTIONS = _table(
         "one-hot": "onehot",
     }
 )
-"""By the names of functions and scopes, without `_` and digits."""
+"""The labels by the names of functions and scopes, without `_` and digits."""
 
-_WORDS = _table(
+_WORDS = _word_by_name(
     {
         "add": "add add_any addupdate accum_grad_in_ref",
         "subtract": "sub",
@@ -76,8 +76,8 @@ _WORDS = _table(
         "all": "reduce_and",
         "any": "reduce_or",
         "parity": "reduce_xor",
-        "place of the maximum": "argmax",
-        "place of the minimum": "argmin",
+        "index of the maximum": "argmax",
+        "index of the minimum": "argmin",
         "running sum": "cumsum",
         "running product": "cumprod",
         "running maximum": "cummax",
@@ -87,7 +87,7 @@ _WORDS = _table(
         "min pool": "reduce_window_min",
         "sum pool": "reduce_window_sum",
         "pool": "reduce_window",
-        "spread over windows": "select_and_scatter select_and_scatter_add select_and_gather_add",
+        "scatter over windows": "select_and_scatter select_and_scatter_add select_and_gather_add",
         "lookup": "gather",
         "scatter": "scatter",
         "scatter and add": "scatter-add",
@@ -117,7 +117,7 @@ _WORDS = _table(
         "maximum over replicas": "pmax",
         "minimum over replicas": "pmin",
         "gather over replicas": "ipu_all_gather all_gather all_gather_invariant all_gather_reduced",
-        "sum and share over replicas": "ipu_reduce_scatter reduce_scatter unreduced_reduce_scatter",
+        "scatter sums over replicas": "ipu_reduce_scatter reduce_scatter unreduced_reduce_scatter",
         "exchange between replicas": "ipu_all_to_all all_to_all ragged_all_to_all ppermute",
         "number of the replica": "ipu_replication_index axis_index",
         "number of replicas": "ipu_replica_count",
@@ -127,7 +127,7 @@ _WORDS = _table(
         "ipu_first_callback",
     }
 )
-"""By the names of primitives; those that are words themselves are missing."""
+"""The labels by the names of primitives; those that are words themselves are missing."""
 
 _MOVES = (
     (r"copy OnTileCopy|output", "copy"),
@@ -142,11 +142,13 @@ _MOVES = (
     (r"all-gather", "gather over replicas"),
     (r"pipeline transfers", "copies between stages"),
 )
-"""By the titles of what only moves data."""
+"""The labels by patterns of the titles of data moves."""
 
 
-def label(operations: Sequence[Operation], functions: Iterable[str] = (), scope: str = "") -> str:
-    """What people call operations that run as one.
+def label_operations(
+    operations: Sequence[Operation], functions: Iterable[str] = (), scope: str = ""
+) -> str:
+    """Returns the name that people use for operations that run as one.
 
     Args:
       operations: one, or a fused chain of elementwise ones.
@@ -157,49 +159,49 @@ def label(operations: Sequence[Operation], functions: Iterable[str] = (), scope:
     if last.name == MULTI_CONV:
         return f"{len(last.param('parts'))} convs side by side"
     if last.name == "dot_general":
-        return _matmul(last)
+        return _label_matmul(last)
     if last.name == "conv_general_dilated":
-        return _convolution(last)
+        return _label_convolution(last)
     if last.name in ELEMENTWISE or last.name.startswith(("reduce_", "arg", "cum")):
         names = (*functions, scope.rpartition("/")[2])
-        known = next(filter(None, map(_function, names)), "")
-        return known or _chain(operations)
-    return _word(last)
+        function_label = next(filter(None, map(_label_of_function, names)), "")
+        return function_label or _label_chain(operations)
+    return _word_of_operation(last)
 
 
-def of_move(title: str) -> str:
-    """What people call a move of data that reports call `title`."""
+def label_of_move(title: str) -> str:
+    """Returns the name that people use for a move of data with this title."""
     for pattern, text in _MOVES:
-        found = re.fullmatch(pattern, title)
-        if found:
-            return found.expand(text)
+        match = re.fullmatch(pattern, title)
+        if match:
+            return match.expand(text)
     return title
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _function(name: str) -> str:
-    """What a function is known as, by its qualified name or that of a scope; "" if it is not."""
-    *_, owner, own = ("", *name.split("."))
-    called = owner if own in ("__call__", "call", "forward") else own
-    return _FUNCTIONS.get(re.sub(r"[_\d]", "", called).lower(), "")
+def _label_of_function(name: str) -> str:
+    """Returns the label of a function, by its qualified name or scope; "" if it has none."""
+    *_, owner, name_of_method = ("", *name.split("."))
+    known_name = owner if name_of_method in ("__call__", "call", "forward") else name_of_method
+    return _FUNCTIONS.get(re.sub(r"[_\d]", "", known_name).lower(), "")
 
 
-def _matmul(op: Operation) -> str:
-    """As rows x inner x columns; a vector has none of either."""
-    product = extents(op)
-    rows, inner, columns = math.prod(product.field), product.in_channels, product.out_channels
-    left, right = [rows] * (rows != 1), [columns] * (columns != 1)
-    text = f"matmul {' x '.join(map(str, (*left, inner, *right)))}"
-    if not left and not right:
-        text = f"dot product {inner}"
+def _label_matmul(op: Operation) -> str:
+    """Returns a label as `matmul rows x inner x columns`; a vector has no rows or columns."""
+    product = product_extents(op)
+    rows, summed, columns = math.prod(product.field), product.in_channels, product.out_channels
+    row_words, column_words = [rows] * (rows != 1), [columns] * (columns != 1)
+    text = f"matmul {' x '.join(map(str, (*row_words, summed, *column_words)))}"
+    if not row_words and not column_words:
+        text = f"dot product {summed}"
     return text if product.groups == 1 else f"{text}, batch of {product.groups}"
 
 
-def _convolution(op: Operation) -> str:
-    """As kernel, channels in, channels out; a gradient of weights is called as what they are of."""
-    product = extents(op)
+def _label_convolution(op: Operation) -> str:
+    """Returns a label of kernel and channels; a gradient of weights is named by its weights."""
+    product = product_extents(op)
     _, spec, out_spec = op.param("dimension_numbers")
-    weights, result = op.operands[1].dims, op.result.dims
+    weights, result = op.operands[1].dims, op.first_result.dims
     groups = op.param("feature_group_count", 1)
     if product.kind == "weight_update":
         kernel, sources, results = product.field, result[out_spec[0]], result[out_spec[1]]
@@ -212,16 +214,18 @@ def _convolution(op: Operation) -> str:
     return " ".join(filter(None, words)) + grouped + suffix
 
 
-def _chain(operations: Sequence[Operation]) -> str:
-    """The words of a chain, each once; casts only where there is nothing else."""
-    words = list(dict.fromkeys(map(_word, operations)))
+def _label_chain(operations: Sequence[Operation]) -> str:
+    """Returns the words of a chain, each once; casts only if there is nothing else."""
+    words = list(dict.fromkeys(map(_word_of_operation, operations)))
     words = [word for word in words if word != "cast"] or words
-    more = len(words) - _MOST_WORDS
-    return ", ".join(words) if more <= 0 else f"{', '.join(words[:_MOST_WORDS])} and {more} more"
+    hidden = len(words) - _MOST_WORDS
+    return (
+        ", ".join(words) if hidden <= 0 else f"{', '.join(words[:_MOST_WORDS])} and {hidden} more"
+    )
 
 
-def _word(op: Operation) -> str:
-    """Of one operation."""
+def _word_of_operation(op: Operation) -> str:
+    """Returns the word for one operation."""
     plain = re.sub(r"_(start|done)$", "", op.name)
     if plain == "integer_pow" and op.param("y") == 2:
         return "square"

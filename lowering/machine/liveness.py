@@ -1,4 +1,4 @@
-"""What is alive when: data for those who ask what fills an IPU's memory, and why."""
+"""Data on the liveness of tensors, for reports on what fills an IPU's memory."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 
 class OnTiles(Protocol):
-    """Where the bytes of a tensor lie; a `TileMapping` knows, or `TileBytes`."""
+    """The bytes of a tensor on each tile; a `TileMapping` or `TileBytes`."""
 
     @property
     def total_bytes(self) -> int:
-        """On all tiles together."""
+        """Bytes on all tiles together."""
         ...
 
     def bytes_per_tile(self) -> np.ndarray:
-        """int64 [tiles]: the bytes that each tile holds."""
+        """Returns int64 [tiles]: the bytes that each tile holds."""
         ...
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class TileBytes:
-    """Bytes by tile, without a word on which elements these are: what a report's file tells.
+    """Bytes of a tensor by tile, without its elements, as read from a report's file.
 
     Attributes:
       held: int64 [tiles].
@@ -34,17 +34,17 @@ class TileBytes:
 
     @property
     def total_bytes(self) -> int:
-        """On all tiles together."""
+        """Bytes on all tiles together."""
         return int(self.held.sum())
 
     def bytes_per_tile(self) -> np.ndarray:
-        """int64 [tiles]: the bytes that each tile holds."""
+        """Returns int64 [tiles]: the bytes that each tile holds."""
         return self.held
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
-    """A tensor on one IPU, and from when to when it is there.
+    """A tensor on one IPU, and the steps between which it is alive.
 
     One that takes over the memory of another has a life of its own, which begins as the other's
     ends.
@@ -54,11 +54,11 @@ class Lifetime:
       category: one of `profile.CATEGORIES`.
       operation: the primitive that makes it; "argument" and "constant" for those.
       origin: the user's `file:line`, or "".
-      mapping: where its bytes lie.
+      mapping: its bytes on each tile.
       first: the step at which it begins to live; None for one that is always there.
       last: the last step at which it is there; None for one that is always there.
       value: its number in the Program; None for one inside of a kernel.
-      path: what the user calls it, as `params['w']` or `params['w']: gradient sum`, or "".
+      path: the user's name of it, as `params['w']` or `params['w']: gradient sum`, or "".
     """
 
     name: str
@@ -73,11 +73,11 @@ class Lifetime:
 
     @property
     def total_bytes(self) -> int:
-        """On all tiles together."""
+        """Bytes on all tiles together."""
         return self.mapping.total_bytes
 
     def alive_at(self, step: int) -> bool:
-        """Whether it is there at a step."""
+        """Returns whether the tensor is alive at a step."""
         if self.first is None or self.last is None:
             return True
         return self.first <= step <= self.last
@@ -85,19 +85,19 @@ class Lifetime:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Liveness:
-    """What one IPU's memory holds beside code while a call runs.
+    """The contents of one IPU's memory beside code, step by step, while a call runs.
 
     Steps are in the order in which they run; bodies of loops and tasks of pipelines are there once.
 
     Attributes:
-      names: of the steps.
+      names: the names of the steps.
       origins: the user's line of each, or "".
-      operations: the number of the operation that each is, see `OperationTotal`; None for what is
-        none, or where a report of an earlier version does not tell.
+      operations: the number of each step's operation, see `OperationTotal`; None for steps without
+        one, and in reports of earlier versions.
       bytes: int64 [steps], on all tiles together: tensors that are not always alive, work space
         included.
       temporary_bytes: int64 [steps], the work space among them.
-      tensors: what lives, those that are always there first.
+      tensors: the tensors, those that are always alive first.
     """
 
     names: Sequence[str]
@@ -109,10 +109,10 @@ class Liveness:
 
     @property
     def worst(self) -> int:
-        """The first step that needs most; 0 if there are none."""
+        """The first step that needs the most memory; 0 if there are no steps."""
         return int(self.bytes.argmax()) if len(self.bytes) else 0
 
     def alive_at(self, step: int) -> list[Lifetime]:
-        """The tensors that are there at a step, largest first."""
+        """Returns the tensors that are alive at a step, largest first."""
         alive = (tensor for tensor in self.tensors if tensor.alive_at(step))
         return sorted(alive, key=lambda tensor: -tensor.total_bytes)

@@ -1,8 +1,9 @@
-"""Which tile holds which elements of a tensor.
+"""Tile mappings: the tile that holds each element of a tensor.
 
 A mapping cuts the flattened tensor into equal contiguous pieces of whole grains, one per tile from
-`first_tile` on, wrapping around. What "flattened" means is the layout's business: linear mappings
-take the tensor's own order, those that a matmul or convolution plan asks for take the plan's.
+`first_tile` on, wrapping around. The layout sets the order of the flattened elements: linear
+mappings take the tensor's own order, those that a matmul or convolution plan asks for take the
+plan's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Piece(NamedTuple):
 
 @dc.dataclass(frozen=True, slots=True)
 class TileMapping:
-    """Where the elements of one tensor lie on the tiles of its IPU.
+    """The mapping of a tensor's elements to the tiles of its IPU.
 
     Attributes:
       elements: how many there are.
@@ -37,7 +38,7 @@ class TileMapping:
       used: how many tiles hold any.
       tiles: how many tiles there are to wrap around.
       first_tile: the tile of the first piece.
-      layout: in which order the elements are taken; tensors of different layouts must be
+      layout: the order in which the elements are taken; tensors of different layouts must be
         rearranged before they can be worked on together.
     """
 
@@ -72,36 +73,36 @@ class TileMapping:
         return self.most_elements * self.element_bytes
 
     def bounds(self) -> np.ndarray:
-        """int64 [used + 1]: piece i holds the elements from bounds[i] to bounds[i + 1]."""
+        """Returns int64 [used + 1]: piece i holds the elements from bounds[i] to bounds[i + 1]."""
         grains = -(-self.elements // self.grain)
         starts = np.arange(self.used + 1, dtype=np.int64) * grains // max(self.used, 1)
         return np.minimum(starts * self.grain, self.elements)
 
     def pieces(self) -> Iterator[Piece]:
-        """What each tile holds, in the order of the elements."""
+        """Yields the elements on each tile, in the order of the elements."""
         bounds = self.bounds().tolist()
         for i in range(self.used):
             yield Piece((self.first_tile + i) % self.tiles, bounds[i], bounds[i + 1])
 
     def bytes_per_tile(self) -> np.ndarray:
-        """int64 [tiles]: the bytes that each tile holds."""
+        """Returns int64 [tiles]: the bytes that each tile holds."""
         return _bytes_per_tile(self)
 
-    def moved_to(self, first_tile: int) -> TileMapping:
-        """The same pieces from another tile on."""
+    def start_at_tile(self, first_tile: int) -> TileMapping:
+        """Returns the same pieces, beginning at another tile."""
         return dc.replace(self, first_tile=first_tile % self.tiles)
 
 
 @functools.lru_cache(maxsize=4096)
 def _bytes_per_tile(mapping: TileMapping) -> np.ndarray:
-    held = np.zeros(mapping.tiles, dtype=np.int64)
-    held[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
-    held = np.roll(held, mapping.first_tile)
-    held.flags.writeable = False
-    return held
+    tile_bytes = np.zeros(mapping.tiles, dtype=np.int64)
+    tile_bytes[: mapping.used] = np.diff(mapping.bounds()) * mapping.element_bytes
+    tile_bytes = np.roll(tile_bytes, mapping.first_tile)
+    tile_bytes.flags.writeable = False
+    return tile_bytes
 
 
-def linear(
+def map_linearly(
     elements: int,
     element_bytes: int,
     tiles: int,
@@ -109,34 +110,34 @@ def linear(
     minimum_bytes: int = MINIMUM_BYTES,
     grain: int | None = None,
 ) -> TileMapping:
-    """The original's linear mapping (docs/hardware.md, Tile mapping).
+    """Maps a tensor linearly to tiles, as the original does (docs/hardware.md, Tile mapping).
 
     Whole grains, spread as evenly as possible over as many tiles as get `minimum_bytes` each.
 
     Args:
-      elements: of the tensor.
+      elements: elements of the tensor.
       element_bytes: the size of one.
       tiles: how many tiles there are.
-      minimum_bytes: what a tile has at least, if the tensor is large enough.
-      grain: elements that stay together; by default what a 64-bit vector holds.
+      minimum_bytes: the least bytes of a tile, if the tensor is large enough.
+      grain: elements that stay together; by default those of a 64-bit vector.
     """
     grain = grain or max(1, VECTOR_BYTES // element_bytes)
     minimum = -(-minimum_bytes // element_bytes)
     grains = -(-elements // grain)
     if not grains:
         return TileMapping(0, element_bytes, grain, 0, tiles)
-    fewest = -(-minimum // grain)
-    most = max(-(-grains // tiles), -(-grains // max(1, grains // fewest)))
-    return TileMapping(elements, element_bytes, grain, -(-grains // most), tiles)
+    fewest_grains = -(-minimum // grain)
+    grains_per_tile = max(-(-grains // tiles), -(-grains // max(1, grains // fewest_grains)))
+    return TileMapping(elements, element_bytes, grain, -(-grains // grains_per_tile), tiles)
 
 
-def spread(
+def map_evenly(
     elements: int, element_bytes: int, used: int, tiles: int, *, first_tile: int = 0, layout: str
 ) -> TileMapping:
-    """Elements spread evenly over `used` tiles, as a plan wants its operands.
+    """Maps elements evenly to `used` tiles, as a plan wants its operands.
 
     Args:
-      elements: of the tensor.
+      elements: elements of the tensor.
       element_bytes: the size of one.
       used: tiles that take part.
       tiles: how many there are.

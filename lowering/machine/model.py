@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lowering import ir
-from lowering.machine.breakdown import break_down
+from lowering.machine.breakdown import break_down_cycles
 from lowering.machine.kernels.totals import Total
-from lowering.machine.labels import of_move
+from lowering.machine.labels import label_of_move
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
-from lowering.machine.programs.graph import graph_of
-from lowering.machine.programs.memory import code_of, liveness_of, memory_of
-from lowering.machine.programs.residency import reside
-from lowering.machine.programs.timing import Timer, Timing, time_program
-from lowering.machine.programs.updates import updates_of
-from lowering.machine.programs.value_names import value_names
+from lowering.machine.programs.graph import measure_graph
+from lowering.machine.programs.memory import collect_code_uses, liveness_of_ipu, memory_of_replica
+from lowering.machine.programs.residency import find_residency
+from lowering.machine.programs.timing import ProgramTimer, Timing, time_program
+from lowering.machine.programs.updates import find_updates
+from lowering.machine.programs.value_names import find_value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
 from lowering.units import HOST
@@ -31,28 +31,28 @@ def model(
     arguments: Mapping[int, str] | None = None,
     results: Sequence[str] = (),
 ) -> Profile:
-    """Models one call of a program.
+    """Models one call of a program on a chip.
 
     Args:
       program: the whole program, as `lowering.lower` gives it.
-      options: the chip and what the planner is told.
-      arguments: what the user calls them, by their values in the program.
-      results: what the user calls them, in their order.
+      options: the chip and the options of the planner.
+      arguments: the user's names of arguments, by their values in the program.
+      results: the user's names of results, in their order.
 
     Returns:
       Cycles, steps and memory of one replica's IPUs, collectives with the others included.
     """
     options = options or ModelOptions()
-    updates = updates_of(program, options.donated)
-    timer = Timer(program, options, updates)
+    updates = find_updates(program, options.donated)
+    timer = ProgramTimer(program, options, updates)
     timing = time_program(timer)
     tiles = options.compute_target.tiles_per_ipu
-    names = value_names(program, arguments or {}, results)
-    homes = reside(program, timing.kernels, timer.laid, tiles, names, updates)
-    liveness = tuple(liveness_of(home, options.io_tiles) for home in homes)
-    operations = _operations(timing, options.target)
-    code = code_of(program, timing.kernels, options)
-    uses = itertools.chain(*(each.values() for each in code))
+    names = find_value_names(program, arguments or {}, results)
+    residencies = find_residency(program, timing.kernels, timer.layout_on, tiles, names, updates)
+    liveness = tuple(liveness_of_ipu(residency, options.io_tiles) for residency in residencies)
+    operations = _build_operation_totals(timing, options.target)
+    code = collect_code_uses(program, timing.kernels, options)
+    uses = itertools.chain(*(code_of_ipu.values() for code_of_ipu in code))
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
         compute[total.source] += total.compute_cycles
@@ -64,25 +64,28 @@ def model(
         instances=program.instances,
         cycles=timing.cycles,
         steps=Steps(timing.trace, operations),
-        memory=memory_of(homes, liveness, code, options),
-        breakdown=_breakdown(timing, program.ipus),
+        memory=memory_of_replica(residencies, liveness, code, options),
+        breakdown=_break_down_timing(timing, program.ipus),
         liveness=liveness,
         operations=operations,
         program=timing.tree,
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
         assumptions=(
-            *_of_instances(program, options.target),
-            *_of_ladder(program, options),
+            *_assume_instance_links(program, options.target),
+            *_assume_ladder_order(program, options),
             *timing.assumptions,
         ),
-        mappings={place: timer.laid(*place).mapping for place in _places(program)},
-        graph=graph_of(uses, outlines=options.outlines),
+        mappings={
+            value_on_ipu: timer.layout_on(*value_on_ipu).mapping
+            for value_on_ipu in _all_places(program)
+        },
+        graph=measure_graph(uses, outlines=options.outlines),
     )
 
 
-def _of_instances(program: ir.Program, target: Target) -> Sequence[str]:
-    """What is assumed of the links between instances."""
+def _assume_instance_links(program: ir.Program, target: Target) -> Sequence[str]:
+    """Returns the assumptions on the links between instances."""
     if program.instances == 1:
         return ()
     links = target.links
@@ -92,45 +95,49 @@ def _of_instances(program: ir.Program, target: Target) -> Sequence[str]:
     )
 
 
-def _of_ladder(program: ir.Program, options: ModelOptions) -> Sequence[str]:
-    """Which copies are not between linked IPUs, where the order of IPUs on the ladder is given."""
-    copies = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+def _assume_ladder_order(program: ir.Program, options: ModelOptions) -> Sequence[str]:
+    """Returns the assumptions on copies between IPUs that are not neighbours on the ladder."""
+    copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
     pairs = [
         (copy.source, copy.target) for copy in copies if HOST not in (copy.source, copy.target)
     ]
-    passing = bool(options.ladder) and sum(options.passed(*pair) > 0 for pair in pairs)
-    if not passing:
+    passing_copies = bool(options.ladder) and sum(
+        options.count_passed_ipus(*pair) > 0 for pair in pairs
+    )
+    if not passing_copies:
         return ()
     order = ", ".join(map(str, options.ladder[: program.ipus]))
     return (
-        f"IPUs at places {order} of the ladder (selection_order): {passing} of {len(pairs)} copies "
+        f"IPUs at places {order} of the ladder (selection_order): {passing_copies} of {len(pairs)} copies "
         "between them pass other IPUs",
     )
 
 
-def _places(program: ir.Program) -> set[ir.Place]:
-    """Every value on every IPU that it is on."""
-    nodes = list(ir.walk(program.body))
-    places = {place for node in nodes for place in ir.births(node)}
-    places.update(place for node in nodes for body in ir.bodies(node) for place in body.arguments)
-    return {place for place in places if place[1] != HOST}
+def _all_places(program: ir.Program) -> set[ir.Place]:
+    """Returns every pair of a value and an IPU that holds it."""
+    nodes = list(ir.walk_nodes(program.body))
+    values_on_ipus = {value_on_ipu for node in nodes for value_on_ipu in ir.places_of_writes(node)}
+    values_on_ipus.update(
+        place for node in nodes for body in ir.bodies_of_node(node) for place in body.arguments
+    )
+    return {place for place in values_on_ipus if place[1] != HOST}
 
 
-def _breakdown(timing: Timing, num_ipus: int) -> Mapping[str, np.ndarray]:
+def _break_down_timing(timing: Timing, num_ipus: int) -> Mapping[str, np.ndarray]:
     bubble = collections.Counter[int]()
     updates: set[int] = set()
     for (ipu, number), total in timing.totals.items():
         bubble[ipu] += round(total.bubble_cycles)
         if total.direction == "update":
             updates.add(number)
-    return break_down(timing.trace, timing.cycles, bubble, updates, num_ipus)
+    return break_down_cycles(timing.trace, timing.cycles, bubble, updates, num_ipus)
 
 
-def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
+def _build_operation_totals(timing: Timing, target: Target) -> Sequence[OperationTotal]:
     totals = [
         OperationTotal(
             name=total.title,
-            label=total.label or of_move(total.title),
+            label=total.label or label_of_move(total.title),
             ipu=ipu,
             runs=round(total.runs),
             cycles=total.cycles,
@@ -152,7 +159,7 @@ def _operations(timing: Timing, target: Target) -> Sequence[OperationTotal]:
 
 
 def _flop_utilisation(total: Total, target: Target) -> float | None:
-    """Units multiply half and single precision; anything else is computed as one of the two."""
+    """Returns the used share of the units, which multiply half and single precision only."""
     if not total.flops or not total.cycles:
         return None
     half = total.dtype in ("float16", "bfloat16") or total.dtype.startswith("float8")

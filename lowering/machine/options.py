@@ -1,4 +1,4 @@
-"""What the machine model is told beside the program."""
+"""The options of the machine model beside the program."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
 from lowering.machine.transfers.collectives import Method
-from lowering.machine.transfers.exchanges import Host
-from lowering.machine.transfers.links import inter_ipu_cycles, route
+from lowering.machine.transfers.exchanges import HostLink
+from lowering.machine.transfers.links import find_route, inter_ipu_cycles
 from lowering.ops.tasks import TaskSpec
 
 _NO_OPTIONS = PlanOptions()
@@ -23,14 +23,14 @@ class ModelOptions:
 
     Attributes:
       target: the chip.
-      plans: what the planner is told where no stage says otherwise.
+      plans: the options of the planner for stages without options of their own.
       compiles_code: whether code is compiled (`IPUConfig.ipu_model.compile_ipu_code`); otherwise
-        nobody knows how large it is, and it takes no memory.
+        its size is unknown, and it takes no memory.
       outlines: whether equal operations share their code
         (`IPUConfig.optimizations.enable_graph_outlining`).
       reorders: whether operations come in an order that has less alive at a time
         (`IPUConfig.scheduling.algorithm`); otherwise in the function's.
-      io_tiles: how many tiles of each IPU are set apart for queues; what they hold is not counted.
+      io_tiles: how many tiles of each IPU are reserved for queues; their contents are not counted.
       overlaps_io: whether these read and feed queues beside the others' compute.
       io_proportion: the share of their memory that elements may fill
         (`IPUConfig.io_tiles.available_memory_proportion`); where they need more, an IPU's queues go
@@ -38,7 +38,7 @@ class ModelOptions:
       merged_copy_bytes: up to how many bytes the arrays of a copy between two IPUs, outside of
         pipelines, share an exchange
         (`IPUConfig.optimizations.maximum_inter_ipu_copies_buffer_size`).
-      merged_host_bytes: the same for what goes to and from calls and tables of the host
+      merged_host_bytes: the same for data of calls and tables of the host
         (`IPUConfig.optimizations.maximum_send_recv_cluster_size`).
       merges_infeeds: whether the arrays of an infeed's element share an exchange
         (`IPUConfig.optimizations.merge_infeed_io_copies`).
@@ -48,13 +48,13 @@ class ModelOptions:
         (`IPUConfig.optimizations.merge_remote_buffers`).
       merged_bytes: up to how many bytes all-reduces are merged
         (`IPUConfig.optimizations.maximum_cross_replica_sum_buffer_size`).
-      merged_scatter_bytes: the same of reduce-scatters over all replicas
+      merged_scatter_bytes: the same for reduce-scatters over all replicas
         (`IPUConfig.optimizations.maximum_reduce_scatter_buffer_size`).
       ring_method: the way of collectives around rings (`IPUConfig.gcl_poplar_options`).
       ladder: the place of each IPU on the ladder of links (`IPUConfig.selection_order`), those of
         the first replica first; (): as they are numbered.
-      synthetic: what is made up on the device instead of passing to or from the host, of "infeed",
-        "outfeed" and "hostembedding".
+      synthetic: the transfers with the host that the device makes up, of "infeed", "outfeed" and
+        "hostembedding".
       donated: positions of the arguments that the caller gives away (`donate_argnums`): results of
         their shape and dtype take their places.
     """
@@ -87,59 +87,64 @@ class ModelOptions:
 
     @property
     def io_bytes(self) -> float:
-        """How much of elements an IPU's I/O tiles may hold."""
+        """The bytes of elements that an IPU's I/O tiles may hold."""
         if self.io_proportion is None:
             return math.inf
         return self.io_proportion * self.io_tiles * self.target.bytes_per_tile
 
     @property
-    def host(self) -> Host:
-        """The host, as this chip sees it."""
-        return Host(
+    def host(self) -> HostLink:
+        """The link to the host, as this chip sees it."""
+        return HostLink(
             target=self.target,
             asks_tables="hostembedding" not in self.synthetic,
             tables_are_remote=self.tables_are_remote,
             merged_bytes=self.merged_host_bytes,
         )
 
-    def between(self, flows: Iterable[tuple[int, int, float]]) -> int:
-        """Cycles of an exchange between IPUs, its syncs not counted.
+    def cycles_between_ipus(self, flows: Iterable[tuple[int, int, float]]) -> int:
+        """Returns the cycles of an exchange between IPUs, its syncs not counted.
 
         Args:
           flows: (source, target, bytes), all at the same time.
         """
-        placed = [(self._place(source), self._place(end), sent) for source, end, sent in flows]
-        return inter_ipu_cycles(self.target, placed)
+        flows_on_ladder = [
+            (self._position_on_ladder(source), self._position_on_ladder(end), sent)
+            for source, end, sent in flows
+        ]
+        return inter_ipu_cycles(self.target, flows_on_ladder)
 
-    def passed(self, source: int, target: int) -> int:
-        """How many IPUs data passes on its way from one to another."""
-        return len(route(self._place(source), self._place(target))) - 1
+    def count_passed_ipus(self, source: int, target: int) -> int:
+        """Counts the IPUs that data passes on its way from one to another."""
+        return (
+            len(find_route(self._position_on_ladder(source), self._position_on_ladder(target))) - 1
+        )
 
-    def _place(self, ipu: int) -> int:
+    def _position_on_ladder(self, ipu: int) -> int:
         return self.ladder[ipu] if self.ladder else ipu
 
 
 def plan_options(
     matmuls: Mapping[str, str], convolutions: Mapping[str, str], base: PlanOptions = _NO_OPTIONS
 ) -> PlanOptions:
-    """What Poplar options say to the planner.
+    """Returns the planner's options from Poplar options.
 
     Args:
       matmuls: options of matrix products; those that are not about plans are left out.
       convolutions: options of convolutions.
-      base: what holds where these say nothing.
+      base: the options that hold where these say nothing.
     """
     return dc.replace(
         base,
-        matmul_proportion=_proportion(matmuls, base.matmul_proportion),
-        convolution_proportion=_proportion(convolutions, base.convolution_proportion),
-        matmul_partials=_partials(matmuls, base.matmul_partials),
-        convolution_partials=_partials(convolutions, base.convolution_partials),
+        matmul_proportion=_memory_proportion_of(matmuls, base.matmul_proportion),
+        convolution_proportion=_memory_proportion_of(convolutions, base.convolution_proportion),
+        matmul_partials=_partials_dtype_of(matmuls, base.matmul_partials),
+        convolution_partials=_partials_dtype_of(convolutions, base.convolution_partials),
     )
 
 
-def stage_options(spec: TaskSpec, base: PlanOptions) -> PlanOptions:
-    """What the options of a pipeline stage say to the planner."""
+def plan_options_of_stage(spec: TaskSpec, base: PlanOptions) -> PlanOptions:
+    """Returns the planner's options of a pipeline stage."""
     groups = {group: dict(pairs) for group, pairs in spec.options}
     matmuls, convolutions = (
         groups.get(f"{kind}_options", {}) for kind in ("matmul", "convolution")
@@ -147,11 +152,11 @@ def stage_options(spec: TaskSpec, base: PlanOptions) -> PlanOptions:
     return plan_options(matmuls, convolutions, base) if groups else base
 
 
-def _proportion(options: Mapping[str, str], default: float | None) -> float | None:
+def _memory_proportion_of(options: Mapping[str, str], default: float | None) -> float | None:
     text = options.get("availableMemoryProportion")
     return default if text is None else float(text)
 
 
-def _partials(options: Mapping[str, str], default: str | None) -> str | None:
+def _partials_dtype_of(options: Mapping[str, str], default: str | None) -> str | None:
     text = options.get("partialsType")
     return default if text is None else _DTYPES.get(text, text)

@@ -1,4 +1,4 @@
-"""What the machine model says of a program: plain data, read by reports."""
+"""The result of the machine model for a program, as plain data for reports."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
-from lowering.machine.picture import picture
+from lowering.machine.picture import draw_memory
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
-from lowering.public import lists
+from lowering.public import list_in_dir
 from lowering.schedules import Phase
 
 CATEGORIES = (
@@ -30,10 +30,10 @@ CATEGORIES = (
     "exchange_code",
     "stack",
 )
-"""What a tile's memory holds."""
+"""The categories of the contents of a tile's memory."""
 
 FETCHED = ("vertex_code", "control_code", "exchange_code")
-"""Those that are instructions, for which only a part of a tile's memory will do."""
+"""The categories that are instructions, which fit only in a part of a tile's memory."""
 
 
 DIRECTIONS = get_args(Direction)
@@ -42,18 +42,18 @@ DIRECTIONS = get_args(Direction)
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """A tensor that is alive where memory is scarcest.
+    """A tensor that is alive on the fullest IPU at the step that needs the most memory.
 
     Attributes:
       name: shape and dtype, as `float16[1024,4096]`.
       category: one of `CATEGORIES`.
-      ipu: where it lies.
+      ipu: the IPU that holds it.
       total_bytes: on all tiles of the IPU together.
       tile_bytes: on the IPU's worst tile.
       operation: the primitive that makes it; "argument" and "constant" for those.
       origin: the user's `file:line`, or "".
       value: its number in the Program; None for one inside of a kernel.
-      path: what the user calls it, as `params['w']` or `params['w']: gradient sum`, or "".
+      path: the user's name of it, as `params['w']` or `params['w']: gradient sum`, or "".
     """
 
     name: str
@@ -67,7 +67,7 @@ class Tensor:
     path: str = ""
 
 
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory:
     """Memory of the IPUs of one replica, in bytes.
@@ -78,7 +78,7 @@ class Memory:
       peak_bytes: int64 [ipus]: on all tiles together, at the step that needs most.
       tile_categories: for each category int64 [ipus, tiles], at the IPU's step that needs most;
         all together add up to `peak_bytes`.
-      limit: what a program may fill of one tile.
+      limit: bytes of one tile that a program may fill.
       most_code_bytes: instructions on the tile that has most of them.
       code_limit: the part of a tile's memory from which instructions can be fetched.
       biggest: the largest tensors alive at the worst step of the IPU with the fullest tile.
@@ -96,8 +96,8 @@ class Memory:
     remote_bytes: np.ndarray
 
     def _repr_html_(self) -> str:
-        """A drawing, for notebooks."""
-        return picture(self)
+        """Returns a drawing, for notebooks."""
+        return draw_memory(self)
 
     def __repr__(self) -> str:
         ipu, tile = self.worst
@@ -106,43 +106,43 @@ class Memory:
 
     @property
     def ipu_categories(self) -> Mapping[str, np.ndarray]:
-        """Bytes of each category by IPU, int64 [ipus], at its step that needs most."""
+        """The bytes of each category by IPU, int64 [ipus], at its step that needs most."""
         return {name: bytes_.sum(axis=1) for name, bytes_ in self.tile_categories.items()}
 
     @property
     def by_category(self) -> Mapping[str, int]:
-        """Bytes of each category at those steps, all IPUs together."""
+        """The bytes of each category at those steps, all IPUs together."""
         return {name: int(bytes_.sum()) for name, bytes_ in self.tile_categories.items()}
 
     @property
     def fits(self) -> bool:
-        """Whether no tile needs more than it has, for instructions and in all."""
+        """True if no tile needs more than it has, for instructions and in all."""
         return not self.missing_bytes
 
     @property
     def worst(self) -> tuple[int, int]:
-        """The IPU and the tile that need most."""
+        """The IPU and the tile that need the most memory."""
         ipu, tile = divmod(int(self.tile_peak_bytes.argmax()), self.tile_peak_bytes.shape[1])
         return ipu, tile
 
     @property
     def missing_bytes(self) -> int:
-        """What the worst tile lacks, for instructions or in all; 0 if the program fits."""
+        """The bytes that the worst tile lacks, for code or in all; 0 if the program fits."""
         over = int(self.tile_peak_bytes.max()) - self.limit
         return max(0, over, self.most_code_bytes - self.code_limit)
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """How large the graph of all IPUs of a replica is.
+    """The size of the graph of all IPUs of a replica.
 
     Attributes:
       compute_sets: supersteps that compute; those that run again, or share their code, count once
         for each IPU.
       vertices: how many there are of each kind, as if all tiles that have any had as many as the
         one that has most; most first.
-      edges: that connect vertices with tensors, one for each operand and result of the operation
-        that a vertex is of. Poplar has one for each region of these, so more.
+      edges: connections of vertices with tensors, one for each operand and result of the operation
+        of a vertex. Poplar has one for each region of these, so more.
     """
 
     compute_sets: int
@@ -157,24 +157,24 @@ class OperationTotal:
     Attributes:
       name: the primitive and its result, as `dot_general float16[128,1024]`, and whether it
         belongs to a backward pass.
-      ipu: where it runs.
+      ipu: the IPU that runs them.
       runs: how often.
-      cycles: of all runs together, their exchange and syncs included.
+      cycles: cycles of all runs together, their exchange and syncs included.
       exchange_cycles: the share of it that is exchange.
-      flops: of all runs together.
-      flop_utilisation: the share of the most that all units of the IPU can do in that time, in
-        numbers of what it works on; None for what has no floating-point operations.
-      bytes: of operands and results of all runs together.
-      tiles: that take part.
+      flops: floating-point operations of all runs together.
+      flop_utilisation: the share of the peak of all units of the IPU in that time, in numbers of
+        its type; None for operations without floating-point operations.
+      bytes: bytes of operands and results of all runs together.
+      tiles: tiles that take part.
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
       scope: the named scopes around them, outermost first, as `blocks/attention`, or "".
       call_path: the user's frames behind them, as `file:line (function)`, outermost first; those of
         installed packages are left out, unless there are no others.
-      direction: "forward", "backward" or "update", see `programs.directions`; None for what serves
-        several and for programs without a backward pass.
-      number: what its steps carry; what several IPUs do alike has one number.
-      label: what people call it, as `conv 3x3 16 -> 32`; see `labels`.
+      direction: "forward", "backward" or "update", see `program_directions`; None for moves that
+        serve several and for programs without a backward pass.
+      number: the number that its steps carry; equal operations of several IPUs have one number.
+      label: its name for people, as `conv 3x3 16 -> 32`; see `labels`.
     """
 
     name: str
@@ -196,7 +196,7 @@ class OperationTotal:
 
 
 TASK_PHASES = tuple(phase.word for phase in Phase)
-"""What reports call what a task of a schedule does; arrays hold the index."""
+"""The words of reports for the phases of tasks; arrays hold the index."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -216,10 +216,10 @@ class Grid:
     tick: np.ndarray
 
     @classmethod
-    def of(
+    def sort_tasks(
         cls, stage: np.ndarray, phase: np.ndarray, micro_batch: np.ndarray, tick: np.ndarray
     ) -> Grid:
-        """Tasks that come in any order."""
+        """Builds a grid of tasks that come in any order."""
         order = np.lexsort((micro_batch, phase, stage, tick))
         return cls(
             stage=stage[order].astype(np.int32),
@@ -231,19 +231,19 @@ class Grid:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineProfile:
-    """How a pipeline fills its IPUs.
+    """The use of its IPUs by a pipeline.
 
     Attributes:
-      schedule: its name.
+      schedule: the name of its schedule.
       stages: how many.
       micro_batches: how many in one run of the pipeline.
-      ticks: of one run, the weight update not counted.
+      ticks: ticks of one run, the weight update not counted.
       bubble_fraction: the idle share of the grid of IPUs and ticks.
       utilisation: the share of the pipeline's cycles in which an IPU works, averaged over IPUs.
       tick_cycles: int64 [ticks]: how long each takes; its slowest IPU sets it.
       stage_cycles: cycles of one task, by stage and phase ("fwd", "bwd", and "wgt" where
         gradients of weights are tasks of their own).
-      cycles: of one run, the update not counted.
+      cycles: cycles of one run, the update not counted.
       stage_ipus: the IPUs of each stage.
       grid: which task runs in which tick.
     """
@@ -263,26 +263,26 @@ class PipelineProfile:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What one call of a program costs on one kind of IPU.
+    """The cost of one call of a program on one kind of IPU.
 
     Attributes:
       name: the program's.
       target: the chip.
-      num_ipus: of one replica.
+      num_ipus: IPUs of one replica.
       replication_factor: how many replicas run side by side.
       instances: how many processes they are dealt to, on machines of their own.
-      cycles: of one call.
-      steps: what each IPU does when.
-      memory: of one replica's IPUs.
-      liveness: what each of these holds at every step.
-      operations: where the cycles go, most expensive first.
+      cycles: cycles of one call.
+      steps: the steps of each IPU.
+      memory: the memory of one replica's IPUs.
+      liveness: the tensors of each of these at every step.
+      operations: totals of the operations, most expensive first.
       program: the program as a tree; its root takes `cycles`.
       default_share: the share of compute cycles that rests on default formulas, 0 to 1.
-      pipeline: of the program's first pipeline, if it has one.
-      assumptions: what had to be assumed, such as trip counts that only values tell.
-      mappings: where each value lies, by value of the Program and IPU.
-      graph: how large the graph is; None in reports of earlier versions.
-      breakdown: what the cycles go to: for each of `breakdown.CAUSES` int64 [ipus], which add up
+      pipeline: the profile of the program's first pipeline, if it has one.
+      assumptions: assumptions of the model, such as trip counts that only values tell.
+      mappings: the mapping of each value, by value of the Program and IPU.
+      graph: the size of the graph; None in reports of earlier versions.
+      breakdown: the causes of the cycles: for each of `breakdown.CAUSES` int64 [ipus], which add up
         to `cycles` on each IPU; None in reports of earlier versions.
     """
 
@@ -306,5 +306,5 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """How long one call takes."""
+        """The seconds that one call takes."""
         return self.cycles / self.target.clock_hz

@@ -1,4 +1,4 @@
-"""The program as a tree with cycles: data for those who ask where the time goes, and why."""
+"""The program as a tree with cycles, for reports on where the time goes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ProgramNode:
     """A part of a program. A part that is there several times is one node with several parents.
 
     Attributes:
-      kind: what it is.
-      name: what to call it: a kernel's or operation's name, a queue's, `stage 2 fwd`.
-      cycles: of one run, from its start to its end.
+      kind: the kind of part.
+      name: a kernel's or operation's name, a queue's, `stage 2 fwd`.
+      cycles: cycles of one run, from its start to its end.
       count: how often it runs each time its parent does.
-      ipu: where it runs; None for what concerns several or none.
+      ipu: the IPU that runs it; None for several or none.
       origin: the user's `file:line`, or "".
-      operation: the number of the operation that it is, see `OperationTotal`; None for a whole.
+      operation: the number of its operation, see `OperationTotal`; None for parts of several.
       children: its parts, in the order in which they run.
     """
 

@@ -1,4 +1,4 @@
-"""The chips that the machine model knows: GC2, GC200 and Bow, and how to describe another one.
+"""The chips that the machine model knows: GC2, GC200 and Bow, and the type that describes one.
 
 Every number carries its source. `[H]` was measured on hardware, `[M]` is a figure that Graphcore's
 own cost models used, `[D]` is derived from others. Sources are repositories at a commit:
@@ -30,11 +30,11 @@ class Links:
     """The links between IPUs.
 
     Attributes:
-      bytes_per_second: of one link in each direction, as programs get them.
+      bytes_per_second: bandwidth of one link in each direction, as programs see it.
       to_neighbour: links between the two IPUs of a card (or a pair of a machine).
       across: links of a pair that routes to other pairs may cross.
       along: links from a pair to the next, in each direction.
-      gateway_bytes_per_second: of a machine to others, by its gateway, in each direction.
+      gateway_bytes_per_second: bandwidth of a machine's gateway to others, in each direction.
       ipus_of_gateway: IPUs of a machine, which share its gateway.
       sync_seconds: latency of the sync signal, one way per hop.
     """
@@ -64,10 +64,10 @@ class Target:
       TargetError: (a `ValueError`) a field that no chip can have, by its name.
 
     Attributes:
-      name: what reports call it.
+      name: its name in reports.
       tiles_per_ipu: tiles that programs can use.
       bytes_per_tile: memory of one tile.
-      reserved_bytes: what the loader keeps of it.
+      reserved_bytes: the part of it that the loader keeps.
       code_bytes_per_tile: the part of it from which instructions can be fetched.
       clock_hz: tile cycles per second.
       workers: threads that share a tile's pipeline in turn; one issues every sixth cycle.
@@ -78,7 +78,7 @@ class Target:
       shares_exchange_bus: whether a pair of tiles that receive the same data do so twice as fast.
       exchange_cycles: fixed cost of an exchange phase.
       sync_cycles: a sync among the tiles of one IPU.
-      links: to other IPUs.
+      links: the links to other IPUs.
       host_bytes_per_second: between the host and one IPU.
       remote_bytes_per_second: between streaming memory and one IPU; 0: there is none.
     """
@@ -103,60 +103,62 @@ class Target:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise _wrong(self, "name", "a text")
+            raise _invalid_field(self, "name", "a text")
         sizes = ("tiles_per_ipu", "bytes_per_tile", "code_bytes_per_tile")
         _check_counts(self, (*sizes, "workers", "conv_load_bytes", "exchange_bytes"), least=1)
         _check_counts(self, ("reserved_bytes", "exchange_cycles", "sync_cycles"), least=0)
         if self.reserved_bytes >= self.bytes_per_tile:
-            wanted = f"less than bytes_per_tile, which is {self.bytes_per_tile!r}"
-            raise _wrong(self, "reserved_bytes", wanted)
+            requirement = f"less than bytes_per_tile, which is {self.bytes_per_tile!r}"
+            raise _invalid_field(self, "reserved_bytes", requirement)
         _check_rates(self, ("clock_hz", "host_bytes_per_second"))
         _check_rates(self, ("remote_bytes_per_second",), may_be_zero=True)
         _check_products(self, ("macs_per_cycle", "amp_units"))
         if not isinstance(self.links, Links):
-            raise _wrong(self, "links", "an ipu.targets.Links")
+            raise _invalid_field(self, "links", "an ipu.targets.Links")
 
     @property
     def usable_bytes_per_tile(self) -> int:
-        """What a program may fill of a tile's memory."""
+        """The bytes of a tile's memory that a program may fill."""
         return self.bytes_per_tile - self.reserved_bytes
 
     def seconds(self, cycles: float) -> float:
-        """How long a number of tile cycles takes."""
+        """Returns the seconds that a number of tile cycles takes."""
         return cycles / self.clock_hz
 
     def cycles(self, seconds: float) -> float:
-        """Tile cycles in a time."""
+        """Returns the tile cycles in a time."""
         return seconds * self.clock_hz
 
 
-def _wrong(described: object, name: str, wanted: str) -> TargetError:
-    field = f"{type(described).__name__}.{name}"
-    return TargetError(f"{field} is {getattr(described, name)!r}, but must be {wanted}")
+def _invalid_field(chip_part: object, name: str, requirement: str) -> TargetError:
+    field = f"{type(chip_part).__name__}.{name}"
+    return TargetError(f"{field} is {getattr(chip_part, name)!r}, but must be {requirement}")
 
 
 def _is_count(value: Any, least: int) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
-def _check_counts(described: object, names: Iterable[str], *, least: int) -> None:
+def _check_counts(chip_part: object, names: Iterable[str], *, least: int) -> None:
     for name in names:
-        if not _is_count(getattr(described, name), least):
-            raise _wrong(described, name, f"a whole number of at least {least}")
+        if not _is_count(getattr(chip_part, name), least):
+            raise _invalid_field(chip_part, name, f"a whole number of at least {least}")
 
 
-def _check_rates(described: object, names: Iterable[str], *, may_be_zero: bool = False) -> None:
+def _check_rates(chip_part: object, names: Iterable[str], *, may_be_zero: bool = False) -> None:
     for name in names:
-        value = getattr(described, name)
+        value = getattr(chip_part, name)
         is_number = isinstance(value, Real) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or value < 0 or not (value or may_be_zero):
-            raise _wrong(described, name, f"a number {'of at least' if may_be_zero else 'above'} 0")
+            raise _invalid_field(
+                chip_part, name, f"a number {'of at least' if may_be_zero else 'above'} 0"
+            )
 
 
-def _check_products(described: object, names: Iterable[str]) -> None:
-    """Products need a positive count for each pair of number formats that the units work on."""
+def _check_products(chip_part: object, names: Iterable[str]) -> None:
+    """Checks that each pair of number formats of the units has a positive count."""
     for name in names:
-        value: Any = getattr(described, name)
+        value: Any = getattr(chip_part, name)
         try:
             hash(value)  # chips are keys
             counts: dict[Any, Any] = dict(value)
@@ -164,7 +166,7 @@ def _check_products(described: object, names: Iterable[str]) -> None:
             counts = {}
         if not all(_is_count(counts.get(pair), 1) for pair in _PRODUCTS):
             pairs = ", ".join(f"({pair!r}, count)" for pair in _PRODUCTS)
-            raise _wrong(described, name, f"a tuple ({pairs}) with counts of at least 1")
+            raise _invalid_field(chip_part, name, f"a tuple ({pairs}) with counts of at least 1")
 
 
 # poplibs: poplibs_test/Util.cpp addGlobalExchangeConstraints: 128 Gibit/s x 0.85 per link [M].

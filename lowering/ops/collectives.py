@@ -1,11 +1,11 @@
-"""The primitives of replication: what replicas say to one another, before their number is known.
+"""The primitives of replication, used before the number of replicas is known.
 
 The replication factor is the device's IPUs divided by the shards used, so it is known only once
 a whole program has been traced. Until then a collective is a primitive of ours; the pass
 `resolve_replicas` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
 replica, into nothing. Plain `jax.jit` lowers it as with one replica.
 
-Four collectives suffice: every other one is a sum, dealt out or not, a gather or an exchange, with
+Four collectives suffice: every other one is a sum, scattered or not, a gather or an exchange, with
 local work.
 Groups are consecutive replicas; JAX refuses `axis_index_groups` on a vmapped axis, so a group's
 part is selected from the whole.
@@ -20,17 +20,22 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.errors import CollectiveError
 from lowering.jaxpr import Jaxpr, JaxprEqn, Primitive, ShapedArray, sub_jaxprs, user_line
-from lowering.ops.define import define, first, itself, linear
+from lowering.ops.define import (
+    define_primitive,
+    first_operand,
+    jvp_of_linear,
+    transpose_of_self_transposed,
+)
 from lowering.ops.types import Array, Arrays, Results
 
 REPLICAS = "replicas"
 
 
-def axis_of(replicas: int) -> tuple[str, int] | None:
-    """The axis that a function of a replica is traced inside; None if there is one only."""
+def axis_of_replicas(replicas: int) -> tuple[str, int] | None:
+    """Returns the axis that a replica's function is traced inside; None with one replica."""
     return (REPLICAS, replicas) if replicas > 1 else None
 
 
@@ -45,46 +50,46 @@ def reduce_scatter(x: Array, group: int) -> Array:
 
 
 def all_gather(x: Array, group: int) -> Array:
-    """Stacks the `x` of all `group` replicas of a group: `[group, *x.shape]`."""
+    """Gathers and stacks the `x` of all replicas of a group: `[group, *x.shape]`."""
     return gather_p.bind(x, group=group)
 
 
 def all_to_all(x: Array, group: int) -> Array:
-    """Deals rows of `x`, `[group, ...]`, out: row i of the result is from the group's replica i."""
+    """Exchanges rows of `x`, `[group, ...]`: row i of the result comes from replica i."""
     return exchange_p.bind(x, group=group)
 
 
 def replication_index() -> Array:
-    """This replica's number, int32."""
+    """Returns this replica's number, int32."""
     return index_p.bind()
 
 
 def replica_count() -> Array:
-    """The number of replicas, int32."""
+    """Returns the number of replicas, int32."""
     return count_p.bind()
 
 
-def sums_in_loops(jaxpr: Jaxpr) -> bool:
-    """Whether replicas add something up in a loop, or another body, of a jaxpr."""
+def has_sums_in_loops(jaxpr: Jaxpr) -> bool:
+    """Returns whether replicas add values up in a loop, or another body, of a jaxpr."""
     sums = sum_p, scatter_p
     bodies = (body for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
-    return any(eqn.primitive in sums for body in bodies for eqn in walk(body))
+    return any(eqn.primitive in sums for body in bodies for eqn in walk_equations(body))
 
 
 # --- what one replica does, derivatives and vmap ------------------------------------------------
 
 
-def _check_group(group: int | None, replicas: int, where: str) -> None:
+def _check_group(group: int | None, replicas: int, location: str) -> None:
     if group is not None and replicas % group:
         raise CollectiveError(
             f"a collective over groups of {group} replicas in a program of {replicas}: the group "
             "size must evenly divide the number of replicas",
-            where=where,
+            where=location,
             fix=f"use a divisor of {replicas}, or give the device another number of IPUs",
         )
 
 
-def _alone(x: Array, *, group: int | None) -> Array:
+def _run_with_one_replica(x: Array, *, group: int | None) -> Array:
     _check_group(group, 1, "")
     return x
 
@@ -93,8 +98,8 @@ def _scatter_aval(x: ShapedArray, *, group: int) -> ShapedArray:
     return ShapedArray(x.shape[1:], x.dtype)
 
 
-def _scatter_alone(x: Array, *, group: int) -> Array:
-    return _alone(x, group=group)[0]
+def _scatter_with_one_replica(x: Array, *, group: int) -> Array:
+    return _run_with_one_replica(x, group=group)[0]
 
 
 def _scatter_transpose(_: Primitive, cotangent: Array, _x: Array, *, group: int) -> Arrays:
@@ -105,8 +110,8 @@ def _scatter_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, grou
     return primitive.bind(jnp.moveaxis(xs[0], dims[0], 1), group=group), 0
 
 
-def _gather_alone(x: Array, *, group: int) -> Array:
-    return jnp.expand_dims(_alone(x, group=group), 0)
+def _gather_with_one_replica(x: Array, *, group: int) -> Array:
+    return jnp.expand_dims(_run_with_one_replica(x, group=group), 0)
 
 
 def _gather_aval(x: ShapedArray, *, group: int) -> ShapedArray:
@@ -126,32 +131,43 @@ def _exchange_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, gro
     return primitive.bind(jnp.moveaxis(xs[0], dims[0], 1), group=group), 1
 
 
-def _number() -> ShapedArray:
+def _int32_aval() -> ShapedArray:
     return ShapedArray((), jnp.int32.dtype)
 
 
-sum_p = define("ipu_cross_replica_sum", first, _alone, jvp=linear, transpose=itself)
-scatter_p = define(
+sum_p = define_primitive(
+    "ipu_cross_replica_sum",
+    first_operand,
+    _run_with_one_replica,
+    jvp=jvp_of_linear,
+    transpose=transpose_of_self_transposed,
+)
+scatter_p = define_primitive(
     "ipu_reduce_scatter",
     _scatter_aval,
-    _scatter_alone,
-    jvp=linear,
+    _scatter_with_one_replica,
+    jvp=jvp_of_linear,
     transpose=_scatter_transpose,
     vmap=_scatter_vmap,
 )
-gather_p = define(
+gather_p = define_primitive(
     "ipu_all_gather",
     _gather_aval,
-    _gather_alone,
-    jvp=linear,
+    _gather_with_one_replica,
+    jvp=jvp_of_linear,
     transpose=_gather_transpose,
     vmap=_gather_vmap,
 )
-exchange_p = define(
-    "ipu_all_to_all", first, _alone, jvp=linear, transpose=itself, vmap=_exchange_vmap
+exchange_p = define_primitive(
+    "ipu_all_to_all",
+    first_operand,
+    _run_with_one_replica,
+    jvp=jvp_of_linear,
+    transpose=transpose_of_self_transposed,
+    vmap=_exchange_vmap,
 )
-index_p = define("ipu_replication_index", _number, lambda: jnp.int32(0))
-count_p = define("ipu_replica_count", _number, lambda: jnp.int32(1))
+index_p = define_primitive("ipu_replication_index", _int32_aval, lambda: jnp.int32(0))
+count_p = define_primitive("ipu_replica_count", _int32_aval, lambda: jnp.int32(1))
 
 PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
 
@@ -159,8 +175,8 @@ PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
 # --- resolution ---------------------------------------------------------------------------------
 
 
-def resolved(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
-    """What the equation does in a program of `replicas`, as a function of its operands.
+def resolve_collective(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
+    """Returns a collective of a program of `replicas`, as a function of its operands.
 
     The function must be traced inside the axis `REPLICAS` unless there is one replica only.
 
@@ -187,16 +203,16 @@ def _group_sum(x: Array, group: int, replicas: int) -> Array:
 def _group_scatter(x: Array, group: int, replicas: int) -> Array:
     if group == replicas:
         return lax.psum_scatter(x, REPLICAS)
-    place = lax.rem(lax.axis_index(REPLICAS), jnp.int32(group))
-    return lax.dynamic_index_in_dim(_group_sum(x, group, replicas), place, keepdims=False)
+    index_in_group = lax.rem(lax.axis_index(REPLICAS), jnp.int32(group))
+    return lax.dynamic_index_in_dim(_group_sum(x, group, replicas), index_in_group, keepdims=False)
 
 
 def _group_gather(x: Array, group: int, replicas: int) -> Array:
-    every = lax.all_gather(x, REPLICAS)
+    all_values = lax.all_gather(x, REPLICAS)
     if group == replicas:
-        return every
-    first = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
-    return lax.dynamic_slice_in_dim(every, first, group, axis=0)
+        return all_values
+    first_of_group = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
+    return lax.dynamic_slice_in_dim(all_values, first_of_group, group, axis=0)
 
 
 def _group_exchange(x: Array, group: int, replicas: int) -> Array:
@@ -204,9 +220,9 @@ def _group_exchange(x: Array, group: int, replicas: int) -> Array:
     if group == replicas:
         # JAX 0.10.2 fails over a vmapped axis along which x is the same: here it never is.
         return lax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
-    every = _group_gather(x, group, replicas)
-    place = lax.rem(index, jnp.int32(group))
-    return lax.dynamic_index_in_dim(every, place, axis=1, keepdims=False)
+    all_rows = _group_gather(x, group, replicas)
+    index_in_group = lax.rem(index, jnp.int32(group))
+    return lax.dynamic_index_in_dim(all_rows, index_in_group, axis=1, keepdims=False)
 
 
 _IN_GROUPS: dict[Primitive, Callable[..., Array]] = {

@@ -1,4 +1,4 @@
-"""How a primitive of ours is defined: one call that says all that JAX may ask of it.
+"""The definition of a primitive of ours: one call states all that JAX may ask of it.
 
 A rule takes its primitive first, so that what several primitives share is written once, here.
 JAX asks for a derivative only where an operand varies, and for a vmap only where one is mapped:
@@ -19,42 +19,41 @@ from lowering.jaxpr import ClosedJaxpr, Effect, Primitive, ad, batching, mlir
 from lowering.ops.types import Array, Arrays, Dims, Results, Rule, Tangents
 
 
-def elementwise(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
-    """The vmap of a primitive of one operand and a result of the same axes."""
+def vmap_elementwise(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
+    """Applies vmap to a primitive of one operand and a result of the same axes."""
     return primitive.bind(*values, **params), dims[0]
 
 
-def define(
+def define_primitive(
     name: str,
     avals: Callable[..., Any],
     run: Callable[..., Any] | None = None,
     *,
-    several: bool = False,
+    has_several_results: bool = False,
     effects: Callable[..., set[Any]] | None = None,
     on_host: Effect | None = None,
-    compiled: Callable[..., Any] | None = None,
+    run_compiled: Callable[..., Any] | None = None,
     jvp: Rule | None = None,
     transpose: Rule | None = None,
-    vmap: Rule = elementwise,
+    vmap: Rule = vmap_elementwise,
 ) -> Primitive:
-    """A new primitive. All functions take its parameters by name.
+    """Defines a primitive. All functions take its parameters by name.
 
     Args:
-      name: in jaxprs, programs and reports; starts with `ipu_`.
-      avals: of the operands -> of the result, or of several.
-      run: what it does where the compiler does not know better: plain `jax.jit`, and eager calls.
-        None if somebody else says so.
-      several: it has several results (or none), not one.
+      name: its name in jaxprs, programs and reports; starts with `ipu_`.
+      avals: maps avals of the operands to the aval of the result, or to those of several.
+      run: what it does under plain `jax.jit` and in eager calls; None if another rule says that.
+      has_several_results: it has several results (or none), not one.
       effects: avals of the operands -> effects.
       on_host: `run` is done by the host, on NumPy's arrays, as often as it is written and in order
         with everything else of this effect.
-      compiled: what plain `jax.jit` does instead of `run`.
+      run_compiled: what plain `jax.jit` does instead of `run`.
       jvp: primitive, primals, tangents -> results, their tangents.
       transpose: primitive, cotangent, operands -> the operands' cotangents.
       vmap: primitive, operands, their mapped axes -> results, their mapped axes.
     """
     primitive = Primitive(name)
-    primitive.multiple_results = several
+    primitive.multiple_results = has_several_results
     if effects is None and on_host is None:
         primitive.def_abstract_eval(avals)
     else:
@@ -66,7 +65,7 @@ def define(
         _define_on_host(primitive, on_host, run)
     elif run is not None:
         primitive.def_impl(run)
-        rule = mlir.lower_fun(compiled or run, multiple_results=several)
+        rule = mlir.lower_fun(run_compiled or run, multiple_results=has_several_results)
         mlir.register_lowering(primitive, rule)
     batching.primitive_batchers[primitive] = functools.partial(vmap, primitive)
     if jvp is not None:
@@ -77,17 +76,17 @@ def define(
 
 
 def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any]) -> None:
-    def eager(*operands: Array, **params: object) -> Any:
+    def run_eagerly(*operands: Array, **params: object) -> Any:
         return jax.tree.map(jnp.asarray, run(*operands, **params))
 
-    def rule(ctx: Any, *operands: Any, **params: object) -> Any:
-        def host(*arrays: Any) -> tuple[Any, ...]:
+    def lower_to_callback(ctx: Any, *operands: Any, **params: object) -> Any:
+        def call_host(*arrays: Any) -> tuple[Any, ...]:
             results = run(*arrays, **params)
             return tuple(results) if primitive.multiple_results else (results,)
 
         results, token, _ = mlir.emit_python_callback(
             ctx,
-            host,
+            call_host,
             ctx.tokens_in.get(effect),
             list(operands),
             ctx.avals_in,
@@ -98,97 +97,116 @@ def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any
         ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet({effect: token})))
         return results
 
-    primitive.def_impl(eager)
-    mlir.register_lowering(primitive, rule, cacheable=False)
+    primitive.def_impl(run_eagerly)
+    mlir.register_lowering(primitive, lower_to_callback, cacheable=False)
 
 
-def define_mark(name: str) -> Primitive:
-    """A primitive that gives its operand; it is not there for derivatives."""
+def define_identity_mark(name: str) -> Primitive:
+    """Defines a primitive that returns its operand; derivatives pass through it."""
 
-    def jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object) -> Results:
+    def jvp_of_mark(
+        primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object
+    ) -> Results:
         return primitive.bind(*xs, **params), tangents[0]
 
-    return define(
-        name, first, first, jvp=jvp, transpose=lambda _, cotangent, x, **params: [cotangent]
+    return define_primitive(
+        name,
+        first_operand,
+        first_operand,
+        jvp=jvp_of_mark,
+        transpose=lambda _, cotangent, x, **params: [cotangent],
     )
 
 
-def define_body(
+def define_primitive_with_body(
     name: str,
     effects: Callable[..., set[Effect]],
     function: Callable[..., Callable[..., Arrays]],
     run: Callable[..., Arrays] | None = None,
-    compiled: Callable[..., Arrays] | None = None,
+    run_compiled: Callable[..., Arrays] | None = None,
 ) -> Primitive:
-    """A primitive with a closed jaxpr, `body`, whose results it has.
+    """Defines a primitive with a closed jaxpr, `body`, whose results it has.
 
     Args:
-      name: of the primitive.
-      effects: as for `define`.
+      name: the name of the primitive.
+      effects: as for `define_primitive`.
       function: parameters -> a function of the operands that JAX can differentiate and vmap.
-      run: as for `define`; that function if it is None.
-      compiled: as for `define`.
+      run: as for `define_primitive`; that function if it is None.
+      run_compiled: as for `define_primitive`.
     """
 
-    def avals(*_: Aval, body: ClosedJaxpr, **params: object) -> list[Aval]:
+    def body_avals(*_: Aval, body: ClosedJaxpr, **params: object) -> list[Aval]:
         return body.out_avals
 
-    def jvp(_: Primitive, primals: Arrays, tangents: Tangents, **params: object) -> Results:
+    def jvp_of_body(_: Primitive, primals: Arrays, tangents: Tangents, **params: object) -> Results:
         filled = tuple(ad.instantiate_zeros(t) for t in tangents)
         return jax.jvp(function(**params), tuple(primals), filled)
 
-    def vmap(_: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
+    def vmap_of_body(_: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
         results = jax.vmap(function(**params), in_axes=tuple(dims))(*values)
         return results, [0] * len(results)
 
     run = run or (lambda *operands, **params: function(**params)(*operands))
-    return define(
-        name, avals, run, several=True, effects=effects, compiled=compiled, jvp=jvp, vmap=vmap
+    return define_primitive(
+        name,
+        body_avals,
+        run,
+        has_several_results=True,
+        effects=effects,
+        run_compiled=run_compiled,
+        jvp=jvp_of_body,
+        vmap=vmap_of_body,
     )
 
 
-def first(x: Aval, **_: object) -> Aval:
-    """The operand: as the avals, or the work, of a primitive of one operand."""
+def first_operand(x: Aval, **_: object) -> Aval:
+    """Returns the operand, as the aval or the value of a primitive of one operand."""
     return x
 
 
 # --- rules ------------------------------------------------------------------------------------
 
 
-def constant(primitive: Primitive, xs: Arrays, _: Tangents, **params: object) -> Results:
-    """The derivative of what does not change with its operands."""
+def jvp_of_constant(primitive: Primitive, xs: Arrays, _: Tangents, **params: object) -> Results:
+    """Returns the derivative of a primitive that does not change with its operands."""
     results = primitive.bind(*xs, **params)
-    return results, jax.tree.map(no_tangent, results)
+    return results, jax.tree.map(zero_tangent, results)
 
 
-def no_tangent(result: Array) -> ad.Zero:
-    """The tangent of a result that does not change."""
+def zero_tangent(result: Array) -> ad.Zero:
+    """Returns the tangent of a result that does not change."""
     return ad.Zero(jax.typeof(result).to_tangent_aval())
 
 
-def linear(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object) -> Results:
-    """The derivative of what is linear in its one operand."""
+def jvp_of_linear(
+    primitive: Primitive, xs: Arrays, tangents: Tangents, **params: object
+) -> Results:
+    """Returns the derivative of a primitive that is linear in its one operand."""
     return primitive.bind(*xs, **params), primitive.bind(*tangents, **params)
 
 
-def itself(primitive: Primitive, cotangent: Array, _: Array, **params: object) -> Arrays:
-    """The transpose of what is its own."""
+def transpose_of_self_transposed(
+    primitive: Primitive, cotangent: Array, _: Array, **params: object
+) -> Arrays:
+    """Returns the transpose of a primitive that is its own transpose."""
     return [primitive.bind(cotangent, **params)]
 
 
-def leading(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
-    """The vmap of a primitive that takes and gives arrays with any leading axes, all the same."""
-    return primitive.bind(*at_front(values, dims), **params), 0
+def vmap_along_leading_axes(
+    primitive: Primitive, values: Arrays, dims: Dims, **params: object
+) -> Results:
+    """Applies vmap to a primitive whose arrays may have any common leading axes."""
+    return primitive.bind(*move_examples_to_front(values, dims), **params), 0
 
 
-def at_front(values: Arrays, dims: Dims) -> list[Array]:
-    """The operands of a vmap, each with the examples along its first axis."""
+def move_examples_to_front(values: Arrays, dims: Dims) -> list[Array]:
+    """Returns the operands of a vmap, each with the examples along its first axis."""
     pairs = list(zip(values, dims, strict=True))
     count = next(shape_of(x)[dim] for x, dim in pairs if dim is not None)
     return [batching.bdim_at_front(x, dim, count) for x, dim in pairs]
 
 
-def mapped_to_front(values: Arrays, dims: Dims) -> list[Array]:
-    """The operands of a vmap; those that are mapped have the examples along their first axis."""
+def move_mapped_axes_to_front(values: Arrays, dims: Dims) -> list[Array]:
+    """Returns the operands of a vmap, the mapped ones with examples along the first axis."""
     pairs = zip(values, dims, strict=True)
     return [x if dim is None else jnp.moveaxis(x, dim, 0) for x, dim in pairs]

@@ -1,9 +1,8 @@
 """The primitives of random numbers that start at the device's seed.
 
-Whoever draws binds `ipu_draw`, which says nothing about which numbers come: the pass
-`resolve_draws` makes keys of the run, the replica, the iterations around and the place in the
-program, by `ipu_draw_key`. Derivatives keep what was drawn, two words, and so does everything that
-computes again: nothing is drawn twice.
+A draw binds `ipu_draw`, which leaves open which numbers come: the pass `resolve_draws` makes keys
+of the run, the replica, the iterations around and the position in the program, by `ipu_draw_key`.
+Derivatives keep the drawn words, and so does recomputation: nothing is drawn twice.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from jax.interpreters import partial_eval
 
 from lowering.errors import LoweringError
 from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
-from lowering.ops.define import constant, define, leading
+from lowering.ops.define import define_primitive, jvp_of_constant, vmap_along_leading_axes
 from lowering.ops.types import Array, Arrays, Results
 
 # A key's algorithm must not depend on what the user sets for keys of his own.
@@ -29,8 +28,8 @@ WORDS = 2
 SEED_WORDS = 4
 
 
-def draw(like: Array | None = None) -> Array:
-    """Two fresh words, uint32[2], to make a key of.
+def draw_words(like: Array | None = None) -> Array:
+    """Draws two fresh words, uint32[2], for a key.
 
     Args:
       like: an array, or None; under `vmap` over it each example draws for itself.
@@ -38,42 +37,42 @@ def draw(like: Array | None = None) -> Array:
     return draw_p.bind(*(() if like is None else (like,)), examples=())
 
 
-def as_key(words: Array) -> Array:
-    """The JAX key of drawn words."""
+def wrap_words_as_key(words: Array) -> Array:
+    """Returns the JAX key of drawn words."""
     return jax.random.wrap_key_data(words, impl=ALGORITHM)
 
 
-def key_of(words: Array, number: Array | int) -> Array:
-    """The words of one of the many keys that follow from a key; `number` is uint32[]."""
+def derive_key(words: Array, number: Array | int) -> Array:
+    """Returns the words of the key that follows from a key and a number (uint32[])."""
     return key_p.bind(words, jnp.asarray(number, jnp.uint32))
 
 
-def keys_of(words: Array, number: int, examples: tuple[int, ...]) -> Array:
-    """The words of a key for each example: `[*examples, 2]`."""
-    key = key_of(words, number)
+def derive_keys_of_examples(words: Array, number: int, examples: tuple[int, ...]) -> Array:
+    """Returns the words of a key for each example: `[*examples, 2]`."""
+    key = derive_key(words, number)
     if examples:
         numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
         key = jax.vmap(lambda n: key_p.bind(key, n))(numbers).reshape(*examples, WORDS)
-    # XLA would derive a key again for each of the numbers that it makes of it.
+    # Without it, XLA would derive a key again for each random number.
     return lax.optimization_barrier(key)
 
 
-def first_key(seed: Array, replica: Array | int) -> Array:
-    """The words that a replica's run starts from.
+def first_key_of_run(seed: Array, replica: Array | int) -> Array:
+    """Returns the words that a replica's run starts from.
 
     Args:
       seed: uint32[4]: the device's seed (lower word first), the number of the run, and 1, or 0 to
         let all replicas draw the same numbers.
       replica: the replica's number.
     """
-    run = key_of(seed[:2], seed[2])
-    return key_of(run, seed[3] * jnp.asarray(replica, jnp.uint32))
+    run = derive_key(seed[:2], seed[2])
+    return derive_key(run, seed[3] * jnp.asarray(replica, jnp.uint32))
 
 
-def random_halves(key: Array, shape: Sequence[int]) -> Array:
-    """Uniform random numbers of 16 bits, uint16, far cheaper than `jax.random.bits`.
+def random_uint16(key: Array, shape: Sequence[int]) -> Array:
+    """Returns uniform random 16-bit numbers, uint16, far cheaper than `jax.random.bits`.
 
-    That makes two words for each number and throws all but 16 bits away.
+    `jax.random.bits` makes two words for each number and throws all but 16 bits away.
     """
     words, algorithm = jax.random.key_data(key), jax.random.key_impl(key)
     return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
@@ -83,7 +82,7 @@ def _draw_aval(*_: ShapedArray, examples: tuple[int, ...]) -> ShapedArray:
     return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
 
 
-def _refused(*_: Array, **params: object) -> Array:
+def _refuse_draw_outside_compiled_code(*_: Array, **params: object) -> Array:
     raise LoweringError(
         "random numbers of the device's seed are asked for outside compiled code",
         where=current_user_line(),
@@ -98,27 +97,31 @@ def _draw_vmap(
     return primitive.bind(*values, examples=(count, *examples)), 0
 
 
-def _draw_remat(_: Any, unknown: Sequence[bool], there: Sequence[bool], eqn: JaxprEqn) -> Any:
-    """`jax.checkpoint` keeps the words, whatever its policy says."""
-    if not any(unknown):
+def _keep_draw_in_checkpoint(
+    _: Any, are_unknown: Sequence[bool], are_instantiated: Sequence[bool], eqn: JaxprEqn
+) -> Any:
+    """Makes `jax.checkpoint` keep the words, whatever its policy says."""
+    if not any(are_unknown):
         return eqn, None, [False], [False], []
-    missing = [v for v, is_there in zip(eqn.invars, there, strict=True) if not is_there]
+    missing = [v for v, is_there in zip(eqn.invars, are_instantiated, strict=True) if not is_there]
     return None, eqn, [True], [True], missing
 
 
-def _fold(words: Array, number: Array) -> Array:
+def _fold_in_number(words: Array, number: Array) -> Array:
     if words.ndim > 1:
-        return jax.vmap(_fold)(words, number)
-    return jax.random.key_data(jax.random.fold_in(as_key(words), number))
+        return jax.vmap(_fold_in_number)(words, number)
+    return jax.random.key_data(jax.random.fold_in(wrap_words_as_key(words), number))
 
 
 def _key_aval(words: ShapedArray, _: ShapedArray) -> ShapedArray:
     return ShapedArray(words.shape, jnp.uint32.dtype)
 
 
-def _halves(words: Array, *, shape: tuple[int, ...], algorithm: Any) -> Array:
+def _make_random_uint16(words: Array, *, shape: tuple[int, ...], algorithm: Any) -> Array:
     if words.ndim > 1:
-        return jax.vmap(functools.partial(_halves, shape=shape, algorithm=algorithm))(words)
+        return jax.vmap(functools.partial(_make_random_uint16, shape=shape, algorithm=algorithm))(
+            words
+        )
     size = math.prod(shape)
     if algorithm == ALGORITHM:
         counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
@@ -134,13 +137,17 @@ def _halves_aval(words: ShapedArray, *, shape: tuple[int, ...], **_: object) -> 
     return ShapedArray((*words.shape[:-1], *shape), jnp.uint16.dtype)
 
 
-draw_p = define("ipu_draw", _draw_aval, _refused, jvp=constant, vmap=_draw_vmap)
-partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _draw_remat
+draw_p = define_primitive(
+    "ipu_draw", _draw_aval, _refuse_draw_outside_compiled_code, jvp=jvp_of_constant, vmap=_draw_vmap
+)
+partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _keep_draw_in_checkpoint
 # One operation each, whatever they are on a CPU: a tile of an IPU has a generator of its own.
-key_p = define("ipu_draw_key", _key_aval, _fold, vmap=leading)
-halves_p = define("ipu_random_halves", _halves_aval, _halves, vmap=leading)
+key_p = define_primitive("ipu_draw_key", _key_aval, _fold_in_number, vmap=vmap_along_leading_axes)
+halves_p = define_primitive(
+    "ipu_random_halves", _halves_aval, _make_random_uint16, vmap=vmap_along_leading_axes
+)
 
 
 def is_draw(eqn: JaxprEqn) -> bool:
-    """Whether an equation draws."""
+    """Returns whether an equation draws."""
     return eqn.primitive is draw_p

@@ -1,8 +1,8 @@
-"""Callbacks of the host that a program makes once, however many replicas it has.
+"""The primitive of callbacks that a program makes once, for its first replica.
 
-They get the first replica's values, and all replicas get their results. On one device replicas
-are a vmapped axis, over which the callback takes its first row; on devices of their own, all but
-the first are told not to call.
+Such a callback gets the first replica's values, and all replicas get its results. On one device
+replicas are a vmapped axis, of which the callback takes the first row; on devices of their own, all
+but the first replica skip the call.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from jax import lax
 
 from lowering import marks
 from lowering.jaxpr import (
-    FIRST,
-    FIRST_IN_ORDER,
+    FIRST_REPLICA_EFFECT,
+    ORDERED_FIRST_REPLICA_EFFECT,
     Aval,
     Effect,
     JaxprEqn,
@@ -26,75 +26,85 @@ from lowering.jaxpr import (
     name_stack,
 )
 from lowering.ops.collectives import REPLICAS
-from lowering.ops.define import define
+from lowering.ops.define import define_primitive
 from lowering.ops.types import Array, Arrays, Dims, Results
 
 _CALLBACKS = frozenset({"io_callback", "debug_callback", "debug_print"})
 
 
 def is_shared_callback(eqn: JaxprEqn) -> bool:
-    """Whether an equation calls the host once for all replicas, by JAX's means.
+    """Returns whether an equation is a callback that is made once for all replicas.
 
     A `pure_callback` is no effect: it is arithmetic of each replica. What stands outside of
     compiled code is done once in any case.
     """
     if eqn.primitive.name not in _CALLBACKS:
         return False
-    marked = marks.read(name_stack(eqn))
-    return not marked.each_replica and marked.outside is None
+    eqn_marks = marks.read_marks(name_stack(eqn))
+    return not eqn_marks.each_replica and eqn_marks.outside is None
 
 
-def call_first(eqn: JaxprEqn, operands: Arrays, here: Array | None) -> list[Array]:
+def call_for_first_replica(
+    eqn: JaxprEqn, operands: Arrays, is_reached: Array | None
+) -> list[Array]:
     """Makes a callback for the first replica; traced inside the axis of the replicas.
 
     Args:
       eqn: the callback.
-      operands: of one replica.
-      here: bool[], whether the first replica gets there; the others' is not looked at. None where
-        it always does.
+      operands: the operands of one replica.
+      is_reached: bool[], whether the first replica runs the equation (other replicas' values do not
+        matter); None if it always does.
 
     Returns:
-      What the host returned to the first replica; zeros where that did not get there.
+      The results of the first replica's call; zeros if it does not run the equation.
     """
     is_first = lax.axis_index(REPLICAS) == 0
-    calls = is_first if here is None else is_first & here
+    calls = is_first if is_reached is None else is_first & is_reached
     results = first_callback_p.bind(calls, *operands, eqn=eqn)
     return [lax.all_gather(result, REPLICAS)[0] for result in results]
 
 
-def _avals(*_: Aval, eqn: JaxprEqn) -> list[Aval]:
+def _callback_avals(*_: Aval, eqn: JaxprEqn) -> list[Aval]:
     return [var.aval for var in eqn.outvars]
 
 
-def _effects(*_: Aval, eqn: JaxprEqn) -> set[Effect]:
-    return {FIRST_IN_ORDER if is_ordered(eqn) else FIRST}
+def _callback_effects(*_: Aval, eqn: JaxprEqn) -> set[Effect]:
+    return {ORDERED_FIRST_REPLICA_EFFECT if is_ordered(eqn) else FIRST_REPLICA_EFFECT}
 
 
-def _vmap(primitive: Primitive, values: Arrays, dims: Dims, *, eqn: JaxprEqn) -> Results:
+def _vmap_first_callback(
+    primitive: Primitive, values: Arrays, dims: Dims, *, eqn: JaxprEqn
+) -> Results:
     pairs = zip(values, dims, strict=True)
-    first = [x if dim is None else lax.index_in_dim(x, 0, dim, False) for x, dim in pairs]
-    return primitive.bind(*first, eqn=eqn), [None] * len(eqn.outvars)
+    first_rows = [x if dim is None else lax.index_in_dim(x, 0, dim, False) for x, dim in pairs]
+    return primitive.bind(*first_rows, eqn=eqn), [None] * len(eqn.outvars)
 
 
-def _lower(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
-    """As JAX lowers the callback, under a condition; its order is that of our effect."""
+def _lower_first_callback(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
+    """Lowers the callback as JAX does, under a condition; its order is that of our effect."""
 
-    def guarded(calls: Array, *operands: Array) -> list[Array]:
+    def call_if_first(calls: Array, *operands: Array) -> list[Array]:
         avals: list[Aval] = [var.aval for var in eqn.outvars]
         zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
         return lax.cond(calls, lambda: bind_equation(eqn, operands), lambda: zeros)
 
-    rule = mlir.lower_fun(guarded, multiple_results=True)
+    rule = mlir.lower_fun(call_if_first, multiple_results=True)
     if not is_ordered(eqn):
         return rule(ctx, *operands)
     (effect,) = eqn.effects
-    tokens = mlir.TokenSet({effect: ctx.tokens_in.get(FIRST_IN_ORDER)})
-    inner = ctx.replace(tokens_in=tokens)
-    results = rule(inner, *operands)
-    token = {FIRST_IN_ORDER: inner.tokens_out.get(effect)}
+    tokens = mlir.TokenSet({effect: ctx.tokens_in.get(ORDERED_FIRST_REPLICA_EFFECT)})
+    inner_context = ctx.replace(tokens_in=tokens)
+    results = rule(inner_context, *operands)
+    token = {ORDERED_FIRST_REPLICA_EFFECT: inner_context.tokens_out.get(effect)}
     ctx.set_tokens_out(ctx.tokens_in.update_tokens(mlir.TokenSet(token)))
     return results
 
 
-first_callback_p = define("ipu_first_callback", _avals, several=True, effects=_effects, vmap=_vmap)
-mlir.register_lowering(first_callback_p, _lower, cacheable=False)
+first_callback_p = define_primitive(
+    "ipu_first_callback",
+    _callback_avals,
+    has_several_results=True,
+    effects=_callback_effects,
+    vmap=_vmap_first_callback,
+)
+mlir.register_lowering(first_callback_p, _lower_first_callback, cacheable=False)

@@ -1,4 +1,4 @@
-"""Tables that stay on the host: compiled code looks rows up there and sends their gradients back.
+"""The primitives of tables on the host: lookups of rows, and updates by their gradients.
 
 Both are ordered effects, done from within the kernel that they are part of, so each happens as
 often as it is written, one after the other. A lookup reads a number besides, its handle: whoever
@@ -14,20 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering.avals import shape_of
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.errors import LoweringError
-from lowering.jaxpr import TABLE, Aval, Jaxpr, Primitive, ShapedArray, ad, current_user_line
+from lowering.jaxpr import TABLE_EFFECT, Aval, Jaxpr, Primitive, ShapedArray, ad, current_user_line
 from lowering.ops import collectives
-from lowering.ops.define import at_front, define, mapped_to_front, no_tangent
+from lowering.ops.define import (
+    define_primitive,
+    move_examples_to_front,
+    move_mapped_axes_to_front,
+    zero_tangent,
+)
 from lowering.ops.types import Array, Arrays, Dims, Results, Tangents
 
 
 class Table(Protocol):
-    """What is known here of a table; it is compared by identity."""
+    """A table on the host, as the compiler knows it; tables are compared by identity."""
 
     @property
     def name(self) -> str:
-        """For messages."""
+        """The name of the table, for messages."""
         ...
 
     @property
@@ -37,16 +42,16 @@ class Table(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the elements, also of the gradients that come back."""
+        """The dtype of the elements, and of the gradients that come back."""
         ...
 
     @property
     def is_trained(self) -> bool:
-        """Whether it takes gradients."""
+        """A flag: the table takes gradients."""
         ...
 
     def rows(self, indices: np.ndarray, site: int) -> np.ndarray:
-        """The rows at indices of any shape, `[*indices.shape, columns]`, for one lookup."""
+        """Returns the rows at indices of any shape, `[*indices.shape, columns]`, for one lookup."""
         ...
 
     def send(self, indices: np.ndarray, gradients: np.ndarray) -> None:
@@ -54,12 +59,12 @@ class Table(Protocol):
         ...
 
 
-def lookup(table: Table, indices: Array, handle: Array, site: int) -> Array:
-    """The rows of a table at int32 indices, `[*indices.shape, columns]`.
+def look_up_rows(table: Table, indices: Array, handle: Array, site: int) -> Array:
+    """Looks up the rows of a table at int32 indices, `[*indices.shape, columns]`.
 
     Args:
-      table: on the host.
-      indices: of any shape.
+      table: a table on the host.
+      indices: indices of any shape.
       handle: a float32 scalar.
       site: a positive number that no other lookup of the table has.
     """
@@ -68,16 +73,16 @@ def lookup(table: Table, indices: Array, handle: Array, site: int) -> Array:
 
 
 def tables_of(jaxpr: Jaxpr) -> dict[Table, None]:
-    """Every table that a jaxpr uses, anywhere inside, in order."""
-    eqns = walk(jaxpr, _uses_tables) if _uses_tables(jaxpr) else ()
+    """Returns every table that a jaxpr uses, at any depth, in order."""
+    eqns = walk_equations(jaxpr, _uses_tables) if _uses_tables(jaxpr) else ()
     return dict.fromkeys(eqn.params["table"] for eqn in eqns if eqn.primitive in PRIMITIVES)
 
 
 def _uses_tables(jaxpr: Jaxpr) -> bool:
-    return TABLE in jaxpr.effects
+    return TABLE_EFFECT in jaxpr.effects
 
 
-def _rows_of(indices: Aval, table: Table) -> ShapedArray:
+def _aval_of_rows(indices: Aval, table: Table) -> ShapedArray:
     return ShapedArray((*shape_of(indices), table.columns), table.dtype)
 
 
@@ -85,31 +90,33 @@ def _lookup_avals(indices: Aval, *_: Aval, table: Table, **params: object) -> li
     # The second result is the site, and tells the update that the lookup has been made. Where vmap
     # makes examples go all ways of a condition, it is another number in those not taken: 0, or
     # the site of the way that was taken.
-    return [_rows_of(indices, table), ShapedArray((), np.dtype(np.int32))]
+    return [_aval_of_rows(indices, table), ShapedArray((), np.dtype(np.int32))]
 
 
 def _update_aval(*_: Aval, **params: object) -> Aval:
     return ShapedArray((), np.dtype(np.float32))
 
 
-def _derivative_aval(_: Aval, indices: Aval, *others: Aval, table: Table, site: int) -> Aval:
-    return _rows_of(indices, table)
+def _derivative_aval(_: Aval, indices: Aval, *unused_avals: Aval, table: Table, site: int) -> Aval:
+    return _aval_of_rows(indices, table)
 
 
-# --- what they do ---------------------------------------------------------------------------------
+# --- what the primitives do ---------------------------------------------------------------------
 
 
-def _fetched(indices: Array, *_: Array, table: Table, site: int) -> tuple[np.ndarray, np.int32]:
+def _fetch_rows(indices: Array, *_: Array, table: Table, site: int) -> tuple[np.ndarray, np.int32]:
     return table.rows(np.asarray(indices), site), np.int32(site)
 
 
-def _sent(gradients: Array, indices: Array, *, table: Table) -> np.float32:
+def _send_gradients(gradients: Array, indices: Array, *, table: Table) -> np.float32:
     table.send(np.asarray(indices), np.asarray(gradients))
     return np.float32(0)
 
 
-def _derivative(tangent: Array, indices: Array, _: Array, *, table: Table, site: int) -> Array:
-    # Rows do not change with the handle, which is a way back and no number to compute with.
+def _zero_derivative_of_lookup(
+    tangent: Array, indices: Array, _: Array, *, table: Table, site: int
+) -> Array:
+    # Rows do not change with the handle, whose only use is the way back of gradients.
     return jnp.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(table.dtype)
 
 
@@ -117,11 +124,11 @@ def _derivative(tangent: Array, indices: Array, _: Array, *, table: Table, site:
 
 
 def _lookup_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any) -> Results:
-    rows, taken = primitive.bind(*xs, **params)
+    rows, site_output = primitive.bind(*xs, **params)
     if not params["table"].is_trained:
-        return [rows, taken], [no_tangent(rows), no_tangent(taken)]
-    change = _derivative_p.bind(tangents[1], xs[0], taken, **params)
-    return [rows, taken], [change, no_tangent(taken)]
+        return [rows, site_output], [zero_tangent(rows), zero_tangent(site_output)]
+    change = _derivative_p.bind(tangents[1], xs[0], site_output, **params)
+    return [rows, site_output], [change, zero_tangent(site_output)]
 
 
 def _derivative_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any) -> Results:
@@ -131,12 +138,14 @@ def _derivative_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **para
 def _derivative_transpose(
     _: Primitive, cotangent: Array | ad.Zero, *operands: Any, table: Table, site: int
 ) -> list[Array | ad.Zero | None]:
-    tangent, indices, taken = operands
+    tangent, indices, site_output = operands
     if isinstance(cotangent, ad.Zero):
         return [ad.Zero(tangent.aval), None, None]
-    # `taken` has the leading axes of the indices: those of the vmaps that it differs under.
-    whole = taken.reshape(*taken.shape, *(1,) * (cotangent.ndim - taken.ndim))
-    gradients = jnp.where(whole == site, cotangent, jnp.zeros((), table.dtype))
+    # The site has the leading axes of the indices: those of the vmaps that it differs under.
+    site_of_element = site_output.reshape(
+        *site_output.shape, *(1,) * (cotangent.ndim - site_output.ndim)
+    )
+    gradients = jnp.where(site_of_element == site, cotangent, jnp.zeros((), table.dtype))
     return [update_p.bind(gradients, indices, table=table), None, None]
 
 
@@ -153,50 +162,59 @@ def _update_jvp(*_: object, table: Table) -> Results:
 
 
 def _lookup_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
-    indices, *others = mapped_to_front(values, dims)
+    indices, *handle_and_replica = move_mapped_axes_to_front(values, dims)
     # Handles and replicas are no numbers to compute with: any example's will do.
-    shared = [x if dim is None else x[0] for x, dim in zip(others, dims[1:], strict=True)]
-    rows, taken = primitive.bind(indices, *shared, **params)
+    shared = [
+        x if dim is None else x[0] for x, dim in zip(handle_and_replica, dims[1:], strict=True)
+    ]
+    rows, site_output = primitive.bind(indices, *shared, **params)
     in_rows = None if dims[0] is None else 0
     if dims[1] is dims[2] is None:
-        return [rows, taken], [in_rows, None]
+        return [rows, site_output], [in_rows, None]
     # Each example has a lookup of its own, though it may find the same rows: each sends gradients.
-    count = next(len(x) for x, dim in zip(others, dims[1:], strict=True) if dim is not None)
-    return [rows, jnp.broadcast_to(taken, (count, *taken.shape))], [in_rows, 0]
+    count = next(
+        len(x) for x, dim in zip(handle_and_replica, dims[1:], strict=True) if dim is not None
+    )
+    return [rows, jnp.broadcast_to(site_output, (count, *site_output.shape))], [in_rows, 0]
 
 
 def _derivative_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
-    tangent, indices, taken = mapped_to_front(values, dims)
+    tangent, indices, site_output = move_mapped_axes_to_front(values, dims)
     tangent = tangent if dims[0] is None else jnp.sum(tangent, 0)
     if dims[2] is not None and dims[1] is None:
-        indices = jnp.broadcast_to(indices, (len(taken), *indices.shape))
+        indices = jnp.broadcast_to(indices, (len(site_output), *indices.shape))
     if dims[2] is None and dims[1] is not None:
-        taken = taken[None] if taken.ndim else taken
-    rows = primitive.bind(tangent, indices, taken, **params)
+        site_output = site_output[None] if site_output.ndim else site_output
+    rows = primitive.bind(tangent, indices, site_output, **params)
     return rows, None if dims[1] is dims[2] is None else 0
 
 
 def _update_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, table: Table) -> Results:
-    return primitive.bind(*at_front(values, dims), table=table), None
+    return primitive.bind(*move_examples_to_front(values, dims), table=table), None
 
 
-lookup_p = define(
+lookup_p = define_primitive(
     "ipu_host_lookup",
     _lookup_avals,
-    _fetched,
-    several=True,
-    on_host=TABLE,
+    _fetch_rows,
+    has_several_results=True,
+    on_host=TABLE_EFFECT,
     jvp=_lookup_jvp,
     vmap=_lookup_vmap,
 )
-update_p = define(
-    "ipu_host_update", _update_aval, _sent, on_host=TABLE, jvp=_update_jvp, vmap=_update_vmap
+update_p = define_primitive(
+    "ipu_host_update",
+    _update_aval,
+    _send_gradients,
+    on_host=TABLE_EFFECT,
+    jvp=_update_jvp,
+    vmap=_update_vmap,
 )
 # The derivative of a lookup: nothing but the way back to the update.
-_derivative_p = define(
+_derivative_p = define_primitive(
     "ipu_host_lookup_derivative",
     _derivative_aval,
-    _derivative,
+    _zero_derivative_of_lookup,
     jvp=_derivative_jvp,
     transpose=_derivative_transpose,
     vmap=_derivative_vmap,

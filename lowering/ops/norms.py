@@ -15,38 +15,45 @@ import jax.numpy as jnp
 
 from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad
 from lowering.ops import collectives
-from lowering.ops.define import at_front, define, first, itself, linear, no_tangent
+from lowering.ops.define import (
+    define_primitive,
+    first_operand,
+    jvp_of_linear,
+    move_examples_to_front,
+    transpose_of_self_transposed,
+    zero_tangent,
+)
 from lowering.ops.types import Array, Arrays, Dims, Results, Tangents
 
 Axes = tuple[int, ...]
 
 
-def mean_square(x: Array, mean: Array, axes: Sequence[int]) -> Array:
-    """The part of `x` in a variance: its mean over several calls with one `mean` is the variance.
+def update_mean_square(x: Array, mean: Array, axes: Sequence[int]) -> Array:
+    """Returns `x`'s part of a variance, whose mean over calls with one `mean` is the variance.
 
     It is the mean of `(x - mean)**2`, or of `x**2 - mean**2`, over the axes, which stay with extent
     1. Rounding may make the latter negative.
 
     Args:
       x: floats.
-      mean: of the same dtype and rank; extents that differ are 1, as those along `axes` must be.
-        It must be the mean of all that the variance is taken of: derivatives rely on it.
-      axes: which ones, counted from 0.
+      mean: an array of the same dtype and rank; extents that differ are 1, as those along `axes`
+        must be. It must be the mean of all that the variance is taken of: derivatives rely on it.
+      axes: the axes of the mean, counted from 0.
     """
     return square_p.bind(x, mean, axes=tuple(axes))
 
 
 def norm_group_mean(x: Array) -> Array:
-    """The mean of `x` over the replicas that share batch normalisation's statistics."""
+    """Returns the mean of `x` over the replicas that share statistics of batch normalisation."""
     return group_mean_p.bind(x)
 
 
 def norm_correction(count: int) -> Array:
-    """Bessel's correction N / (N - 1), a float32 scalar; N is `count` times those replicas."""
+    """Returns Bessel's correction N / (N - 1), float32; N is `count` times the group's replicas."""
     return correction_p.bind(count=count)
 
 
-# --- what they do ---------------------------------------------------------------------------------
+# --- what the primitives do -----------------------------------------------------------------------
 
 
 def _square_aval(x: ShapedArray, _: ShapedArray, *, axes: Axes) -> ShapedArray:
@@ -57,29 +64,31 @@ def _correction_aval(**_: int) -> ShapedArray:
     return ShapedArray((), jnp.float32.dtype)
 
 
-def _mean(x: Array, axes: Axes) -> Array:
+def _mean_along_axes(x: Array, axes: Axes) -> Array:
     return jnp.mean(x, axis=axes, keepdims=True)
 
 
-def _two_passes(x: Array, mean: Array, *, axes: Axes) -> Array:
-    return _mean(jnp.square(x - mean), axes)
+def _variance_in_two_passes(x: Array, mean: Array, *, axes: Axes) -> Array:
+    return _mean_along_axes(jnp.square(x - mean), axes)
 
 
-def _one_pass(x: Array, mean: Array, *, axes: Axes) -> Array:
-    # Its sum need not wait for the mean, but the difference cancels.
-    return _mean(jnp.square(x), axes) - jnp.square(mean)
+def _variance_in_one_pass(x: Array, mean: Array, *, axes: Axes) -> Array:
+    # The sum of squares need not wait for the mean, but the difference cancels.
+    return _mean_along_axes(jnp.square(x), axes) - jnp.square(mean)
 
 
-def _corrected(total: int) -> Array:
+def _bessel_correction(total: int) -> Array:
     return jnp.float32(total / max(total - 1, 1))
 
 
-def resolved(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Array]:
-    """What the equation does under a configuration, as a function of its operands."""
+def resolve_norm_primitive(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Array]:
+    """Returns a statistic's equation under a configuration, as a function of its operands."""
     if eqn.primitive is square_p:
-        return functools.partial(_two_passes if stable else _one_pass, **eqn.params)
+        return functools.partial(
+            _variance_in_two_passes if stable else _variance_in_one_pass, **eqn.params
+        )
     if eqn.primitive is correction_p:
-        return lambda: _corrected(eqn.params["count"] * group)
+        return lambda: _bessel_correction(eqn.params["count"] * group)
     if group == 1:
         return lambda x: x
     return lambda x: collectives.cross_replica_sum(x, group) / group
@@ -93,16 +102,28 @@ def _square_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, *, axes: A
     (x, mean), (dx, _) = xs, tangents
     value = primitive.bind(x, mean, axes=axes)
     if isinstance(dx, ad.Zero):
-        return value, no_tangent(value)
-    return value, _mean(2 * (x - mean) * dx, axes)
+        return value, zero_tangent(value)
+    return value, _mean_along_axes(2 * (x - mean) * dx, axes)
 
 
 def _square_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, axes: Axes) -> Results:
-    return primitive.bind(*at_front(values, dims), axes=tuple(axis + 1 for axis in axes)), 0
+    return primitive.bind(
+        *move_examples_to_front(values, dims), axes=tuple(axis + 1 for axis in axes)
+    ), 0
 
 
-square_p = define("ipu_mean_square", _square_aval, _one_pass, jvp=_square_jvp, vmap=_square_vmap)
-group_mean_p = define("ipu_norm_group_mean", first, first, jvp=linear, transpose=itself)
-correction_p = define("ipu_norm_correction", _correction_aval, lambda *, count: _corrected(count))
+square_p = define_primitive(
+    "ipu_mean_square", _square_aval, _variance_in_one_pass, jvp=_square_jvp, vmap=_square_vmap
+)
+group_mean_p = define_primitive(
+    "ipu_norm_group_mean",
+    first_operand,
+    first_operand,
+    jvp=jvp_of_linear,
+    transpose=transpose_of_self_transposed,
+)
+correction_p = define_primitive(
+    "ipu_norm_correction", _correction_aval, lambda *, count: _bessel_correction(count)
+)
 
 PRIMITIVES = (square_p, group_mean_p, correction_p)

@@ -15,10 +15,15 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from lowering.equations import evaluate_with, function_of, part_of, walk
+from lowering.equations import (
+    evaluate_equations_with,
+    function_of_jaxpr,
+    jaxpr_of_equations_with_constants,
+    walk_equations,
+)
 from lowering.errors import EnqueueError, LoweringError
 from lowering.jaxpr import (
-    STREAM,
+    STREAM_EFFECT,
     Aval,
     ClosedJaxpr,
     Effect,
@@ -33,17 +38,17 @@ from lowering.jaxpr import (
     trace_flat,
     user_line,
 )
-from lowering.ops.define import constant, define, define_body
+from lowering.ops.define import define_primitive, define_primitive_with_body, jvp_of_constant
 from lowering.ops.types import Array, Arrays, Results
 from lowering.refs import effects_of
 
 
 class Stream(Protocol):
-    """A queue, as the compiler knows it; it is compared by identity."""
+    """A queue, as the compiler knows it; queues are compared by identity."""
 
     @property
     def name(self) -> str:
-        """Unique among the queues of the process."""
+        """The name of the queue, unique in the process."""
         ...
 
 
@@ -52,7 +57,7 @@ class Infeed(Stream, Protocol):
 
     @property
     def prefetch_depth(self) -> int | None:
-        """At most so many elements may be fetched ahead; None if that is left open."""
+        """The number of elements that may be fetched ahead; None leaves that open."""
         ...
 
     def pull(self, count: int | None) -> Sequence[np.ndarray]:
@@ -65,7 +70,7 @@ class Outfeed(Stream, Protocol):
 
     @property
     def keeps_last(self) -> bool:
-        """Whether only the last element is kept, so that a loop need not send the others."""
+        """A flag: only the last element is kept, so that a loop need not send the others."""
         ...
 
     def push(self, structure: Any, leaves: Arrays, count: int | None) -> None:
@@ -85,22 +90,25 @@ class Variables:
     names: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, structure: Any, names: Sequence[str] = ()) -> Variables:
-        """A structure, or None, as a parameter; one that is a parameter already stays as it is.
+    def wrap_structure(cls, structure: Any, names: Sequence[str] = ()) -> Variables:
+        """Wraps a structure, or None, as a parameter; a wrapped one stays as it is.
 
         Args:
-          structure: of a tuple of loop variables.
-          names: what the user calls these; none where nobody knows.
+          structure: the structure of a tuple of loop variables.
+          names: the user's names for these; () if unknown.
         """
-        known = isinstance(structure, Variables)
-        return structure if known else cls(structure, tuple(names))
+        is_wrapped = isinstance(structure, Variables)
+        return structure if is_wrapped else cls(structure, tuple(names))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Variables):
+    def __eq__(self, other_variables: object) -> bool:
+        if not isinstance(other_variables, Variables):
             return NotImplemented
-        if self.structure is None or other.structure is None:
-            return self.structure is other.structure
-        return bool(self.structure == other.structure) and self.names == other.names
+        if self.structure is None or other_variables.structure is None:
+            return self.structure is other_variables.structure
+        return (
+            bool(self.structure == other_variables.structure)
+            and self.names == other_variables.names
+        )
 
     def __hash__(self) -> int:
         return hash(self.structure)
@@ -117,7 +125,9 @@ def dequeue(
       count: if given, so many elements are taken and stacked.
       loop: the pytree structure of the variables of the user's loop around, for messages' sake.
     """
-    return dequeue_p.bind(queue=queue, avals=tuple(avals), count=count, loop=Variables.of(loop))
+    return dequeue_p.bind(
+        queue=queue, avals=tuple(avals), count=count, loop=Variables.wrap_structure(loop)
+    )
 
 
 def enqueue(queue: Outfeed, leaves: Arrays, structure: Any, count: int | None = None) -> None:
@@ -125,7 +135,7 @@ def enqueue(queue: Outfeed, leaves: Arrays, structure: Any, count: int | None = 
     enqueue_p.bind(*leaves, queue=queue, structure=structure, count=count)
 
 
-def repeat(
+def repeat_with_queues(
     body: ClosedJaxpr,
     consts: Arrays,
     carry: Arrays,
@@ -154,26 +164,26 @@ def repeat(
         body=body,
         num_consts=len(consts),
         count=static,
-        loop=Variables.of(loop, names),
+        loop=Variables.wrap_structure(loop, names),
         pipeline=pipeline,
     )
 
 
 def uses_streams(jaxpr: Jaxpr | ClosedJaxpr | JaxprEqn) -> bool:
-    """Whether a jaxpr or an equation feeds a queue anywhere inside."""
-    return STREAM in jaxpr.effects
+    """Returns whether a jaxpr or an equation uses a queue, at any depth."""
+    return STREAM_EFFECT in jaxpr.effects
 
 
 def queues_of(jaxpr: Jaxpr | ClosedJaxpr, *primitives: Primitive) -> dict[Any, None]:
-    """Every queue that a jaxpr uses by one of these primitives, anywhere inside, in order."""
-    eqns = walk(jaxpr, uses_streams)
+    """Returns every queue that these primitives use in a jaxpr, at any depth, in order."""
+    eqns = walk_equations(jaxpr, uses_streams)
     return dict.fromkeys(eqn.params["queue"] for eqn in eqns if eqn.primitive in primitives)
 
 
 # --- what the primitives do -------------------------------------------------------------------
 
 
-def _elements(*, avals: Sequence[Aval], count: int | None, **_: object) -> list[Aval]:
+def _element_avals(*, avals: Sequence[Aval], count: int | None, **_: object) -> list[Aval]:
     if count is None:
         return list(avals)
     return [ShapedArray((count, *aval.shape), aval.dtype) for aval in avals]
@@ -196,61 +206,72 @@ def _enqueue_vmap(*_: object, queue: Outfeed, **params: object) -> Results:
     )
 
 
-def _repeat_effects(*_: Aval, body: ClosedJaxpr, count: int | None, **rest: object) -> set[Effect]:
+def _repeat_effects(
+    *_: Aval, body: ClosedJaxpr, count: int | None, **unused_params: object
+) -> set[Effect]:
     return effects_of(body, 0 if count is not None else 1)
 
 
-def loop_operands(
+def split_repeat_operands(
     operands: Arrays, num_consts: int, count: int | None
 ) -> tuple[int | Array, Arrays, Arrays]:
-    """The trip count, the constants and the loop variables among a repeat's operands."""
-    trips, rest = (operands[0], operands[1:]) if count is None else (count, operands)
-    return trips, rest[:num_consts], list(rest[num_consts:])
+    """Returns the trip count, the constants and the loop variables of a repeat."""
+    trips, constants_and_variables = (
+        (operands[0], operands[1:]) if count is None else (count, operands)
+    )
+    return trips, constants_and_variables[:num_consts], list(constants_and_variables[num_consts:])
 
 
-def _repeat_now(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
-    trips, consts, carry = loop_operands(operands, params["num_consts"], params["count"])
+def _run_repeat_eagerly(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
+    trips, consts, carry = split_repeat_operands(operands, params["num_consts"], params["count"])
     for _ in range(int(trips)):
-        carry = function_of(body)(*consts, *carry)
+        carry = function_of_jaxpr(body)(*consts, *carry)
     return carry
 
 
-def _repeat_inside_xla(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
-    trips, consts, carry = loop_operands(operands, params["num_consts"], params["count"])
-    step = function_of(body)
+def _lower_repeat_to_fori_loop(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
+    trips, consts, carry = split_repeat_operands(operands, params["num_consts"], params["count"])
+    step = function_of_jaxpr(body)
     return jax.lax.fori_loop(0, trips, lambda _, carry: step(*consts, *carry), carry)
 
 
-def _as_scan(
+def _repeat_as_scan(
     body: ClosedJaxpr, num_consts: int, count: int | None, **_: object
 ) -> Callable[..., Arrays]:
-    """The same loop as a `lax.scan`: all elements dequeued before, all results enqueued after."""
+    """Returns the loop as a `lax.scan` that dequeues before it, and enqueues after it."""
     length = _need_static(count)
-    flat = trace_flat(lambda *operands: evaluate_with(body, operands, _flattened), body.in_avals)
-    dequeues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is dequeue_p]
-    enqueues = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive is enqueue_p]
-    # Elements are further arguments, and what is sent is further results.
-    others = [eqn for eqn in flat.jaxpr.eqns if eqn.primitive not in (dequeue_p, enqueue_p)]
-    invars = [*flat.jaxpr.invars, *(var for eqn in dequeues for var in eqn.outvars)]
-    outvars = [*flat.jaxpr.outvars, *(atom for eqn in enqueues for atom in eqn.invars)]
-    pure = function_of(part_of(flat, invars, outvars, others))
+    flat_body = trace_flat(
+        lambda *operands: evaluate_equations_with(body, operands, _evaluate_with_queues_on_top),
+        body.in_avals,
+    )
+    dequeues = [eqn for eqn in flat_body.jaxpr.eqns if eqn.primitive is dequeue_p]
+    enqueues = [eqn for eqn in flat_body.jaxpr.eqns if eqn.primitive is enqueue_p]
+    # Elements become further arguments, and the values to send become further results.
+    other_eqns = [
+        eqn for eqn in flat_body.jaxpr.eqns if eqn.primitive not in (dequeue_p, enqueue_p)
+    ]
+    invars = [*flat_body.jaxpr.invars, *(var for eqn in dequeues for var in eqn.outvars)]
+    outvars = [*flat_body.jaxpr.outvars, *(atom for eqn in enqueues for atom in eqn.invars)]
+    pure = function_of_jaxpr(
+        jaxpr_of_equations_with_constants(flat_body, invars, outvars, other_eqns)
+    )
     num_carry = len(body.out_avals)
 
-    def run(*operands: Array) -> Arrays:
+    def run_scan_with_queues(*operands: Array) -> Arrays:
         consts, carry = operands[:num_consts], list(operands[num_consts:])
 
-        def step(carry: Arrays, elements: Arrays) -> tuple[Arrays, Arrays]:
+        def run_pure_body(carry: Arrays, elements: Arrays) -> tuple[Arrays, Arrays]:
             results = pure(*consts, *carry, *elements)
             return results[:num_carry], results[num_carry:]
 
         elements = [leaf for eqn in dequeues for leaf in _dequeue_all(eqn, length)]
-        carry, sent = jax.lax.scan(step, carry, elements, length=length)
+        carry, sent = jax.lax.scan(run_pure_body, carry, elements, length=length)
         for eqn in enqueues:
             _enqueue_all(eqn, sent[: len(eqn.invars)], length)
             sent = sent[len(eqn.invars) :]
         return carry
 
-    return run
+    return run_scan_with_queues
 
 
 def _need_static(count: int | None) -> int:
@@ -259,20 +280,20 @@ def _need_static(count: int | None) -> int:
             "the derivative or a vmap of a `loops.repeat` with queues whose trip count is known at "
             "run time only",
             where=current_user_line(),
-            fix="give `repeat` a Python int as `n`",
+            fix="give `repeat_with_queues` a Python int as `n`",
         )
     return count
 
 
-def _flattened(eqn: JaxprEqn, inputs: Arrays) -> Arrays:
+def _evaluate_with_queues_on_top(eqn: JaxprEqn, inputs: Arrays) -> Arrays:
     """Evaluates an equation so that its queue operations come out at the top level."""
     if eqn.primitive in (dequeue_p, enqueue_p) or not uses_streams(eqn):
         return bind_equation(eqn, inputs)
     if eqn.primitive is repeat_p:
-        return _as_scan(**eqn.params)(*inputs)
-    inner = call_body(eqn)
-    if inner is not None:
-        return evaluate_with(inner, inputs, _flattened)
+        return _repeat_as_scan(**eqn.params)(*inputs)
+    body = call_body(eqn)
+    if body is not None:
+        return evaluate_equations_with(body, inputs, _evaluate_with_queues_on_top)
     raise EnqueueError(
         f"a queue is used inside `{eqn.primitive.name}` in a loop that is differentiated or "
         "vmapped; JAX would drop it",
@@ -282,33 +303,37 @@ def _flattened(eqn: JaxprEqn, inputs: Arrays) -> Arrays:
 
 
 def _dequeue_all(eqn: JaxprEqn, length: int) -> list[Array]:
-    """All the elements that an equation takes over `length` iterations, stacked."""
+    """Takes all elements that an equation takes over `length` iterations, stacked."""
     params = eqn.params
-    inner = params["count"]
-    total = length if inner is None else length * inner
+    count_per_iteration = params["count"]
+    total = length if count_per_iteration is None else length * count_per_iteration
     leaves = dequeue(params["queue"], params["avals"], total)
-    if inner is None:
+    if count_per_iteration is None:
         return leaves
-    return [leaf.reshape(length, inner, *leaf.shape[1:]) for leaf in leaves]
+    return [leaf.reshape(length, count_per_iteration, *leaf.shape[1:]) for leaf in leaves]
 
 
 def _enqueue_all(eqn: JaxprEqn, stacked: Arrays, length: int) -> None:
-    """Sends all that an equation sent over `length` iterations."""
+    """Sends all elements that an equation sends over `length` iterations."""
     params = eqn.params
-    inner = params["count"]
-    total = length if inner is None else length * inner
-    leaves = [s if inner is None else s.reshape(total, *s.shape[2:]) for s in stacked]
+    count_per_iteration = params["count"]
+    total = length if count_per_iteration is None else length * count_per_iteration
+    leaves = [s if count_per_iteration is None else s.reshape(total, *s.shape[2:]) for s in stacked]
     enqueue(params["queue"], leaves, params["structure"], total)
 
 
-dequeue_p = define("ipu_dequeue", _elements, _pull, several=True, on_host=STREAM)
-enqueue_p = define(
+dequeue_p = define_primitive(
+    "ipu_dequeue", _element_avals, _pull, has_several_results=True, on_host=STREAM_EFFECT
+)
+enqueue_p = define_primitive(
     "ipu_enqueue",
     lambda *leaves, **params: [],
     _push,
-    several=True,
-    on_host=STREAM,
-    jvp=constant,
+    has_several_results=True,
+    on_host=STREAM_EFFECT,
+    jvp=jvp_of_constant,
     vmap=_enqueue_vmap,
 )
-repeat_p = define_body("ipu_repeat", _repeat_effects, _as_scan, _repeat_now, _repeat_inside_xla)
+repeat_p = define_primitive_with_body(
+    "ipu_repeat", _repeat_effects, _repeat_as_scan, _run_repeat_eagerly, _lower_repeat_to_fori_loop
+)

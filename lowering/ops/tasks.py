@@ -1,9 +1,9 @@
 """The primitive of pipelines: a task, one phase of one stage for one micro-batch.
 
-A pipeline is a `streams.repeat` over micro-batches whose body consists of tasks and nothing else;
-its `PipelineSpec` says in which order the tasks of many micro-batches may run. Whoever does not
-know about schedules (plain `jax.jit`, derivatives of the whole pipeline, the fused engine) runs
-the tasks of one micro-batch after the other: the Sequential schedule, with the same numbers.
+A pipeline is an `ipu_repeat` over micro-batches whose body consists of tasks and nothing else;
+its `PipelineSpec` says in which order the tasks of many micro-batches may run. Without a
+schedule (under plain `jax.jit`, in derivatives of the whole pipeline, in the fused engine) the
+tasks of one micro-batch run after the other: the Sequential schedule, with the same numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 
 import jax
 
-from lowering.equations import function_of
-from lowering.jaxpr import JaxprEqn, hoisted, trace_flat
-from lowering.ops.define import define_body, define_mark
+from lowering.equations import function_of_jaxpr
+from lowering.jaxpr import JaxprEqn, constants_to_arguments, trace_flat
+from lowering.ops.define import define_identity_mark, define_primitive_with_body
 from lowering.ops.types import Array, Arrays
 from lowering.refs import effects_of
 from lowering.schedules import Schedule
@@ -30,8 +30,8 @@ _PRODUCTS = {"matmul_options": "dot_general", "convolution_options": "conv_gener
 _DTYPES = {"half": "float16", "float": "float32"}
 
 
-class Kind(enum.Enum):
-    """What a task does for its stage; the first three are a schedule's phases."""
+class TaskRole(enum.Enum):
+    """The work of a task for its stage; the first three are a schedule's phases."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -45,16 +45,16 @@ class Kind(enum.Enum):
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What is known of a task beside its equations.
+    """The specification of a task, beside its equations.
 
     Attributes:
-      kind: what it does.
-      stage: of which stage; -1 for the weight update, which belongs to all.
-      accumulated: pairs of an operand and a result that are one buffer: the task changes it.
+      kind: the work that it does.
+      stage: the number of its stage; -1 for the weight update, which belongs to all.
+      accumulated: pairs of an operand and a result that are one buffer, which the task changes.
       options: Poplar options of its convolutions and matmuls.
     """
 
-    kind: Kind
+    kind: TaskRole
     stage: int = -1
     accumulated: tuple[tuple[int, int], ...] = ()
     options: Options = ()
@@ -71,7 +71,7 @@ class TaskSpec:
 
 
 class Recomputation(enum.Enum):
-    """How a backward task gets the activations that its forward task does not keep."""
+    """The way in which backward tasks get activations that forward tasks do not keep."""
 
     THEN_BACKPROPAGATE = "recompute, then backpropagate"
     AND_BACKPROPAGATE = "recompute and backpropagate interleaved"
@@ -79,18 +79,18 @@ class Recomputation(enum.Enum):
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
-    """What is known of a pipeline beside its tasks.
+    """The specification of a pipeline, beside its tasks.
 
     Attributes:
       name: the user's name for it.
-      stages: how many forward stages.
+      stages: the number of forward stages.
       training: whether there are backward tasks.
       ipus: the IPUs of each stage; () for a stage that spans all of them.
-      schedule: what `schedules.build` takes.
-      recomputation: what to do where the configuration allows it.
-      offload_activations: what waits between forward and backward tasks does so in remote memory.
+      schedule: a schedule, or a function, as `schedules.build` takes it.
+      recomputation: how to recompute activations, if options allow it.
+      offload_activations: keep values that wait for backward tasks in remote memory.
       origin: the user's line.
-      variables: what the first loop variables are, for reports: "gradient sum", say, and of what.
+      variables: kind and name of the first loop variables, for reports: "gradient sum", say.
     """
 
     name: str
@@ -106,7 +106,7 @@ class PipelineSpec:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPipeline:
-    """What is left of a `PipelineSpec` once the pass `plan_pipelines` has done what it asks for."""
+    """The part of a `PipelineSpec` that is left after the pass `plan_pipelines`."""
 
     name: str
     ipus: tuple[tuple[int, ...], ...]
@@ -115,27 +115,27 @@ class PlannedPipeline:
     variables: tuple[tuple[str, str], ...] = ()
 
 
-def task(function: Callable[..., Arrays], operands: Arrays, spec: TaskSpec) -> list[Array]:
-    """Runs a flat function as a task; gives its flat results."""
-    closed, consts = hoisted(trace_flat(function, [jax.typeof(x) for x in operands]))
+def run_as_task(function: Callable[..., Arrays], operands: Arrays, spec: TaskSpec) -> list[Array]:
+    """Runs a flat function as a task, and returns its flat results."""
+    closed, consts = constants_to_arguments(trace_flat(function, [jax.typeof(x) for x in operands]))
     shifted = tuple((operand + len(consts), result) for operand, result in spec.accumulated)
     spec = dc.replace(spec, accumulated=shifted)
     return task_p.bind(*consts, *operands, body=closed, spec=spec)
 
 
-def checkpoint(x: Array) -> Array:
-    """`x`, which recomputation keeps instead of computing it again."""
+def mark_recomputation_checkpoint(x: Array) -> Array:
+    """Returns `x`, which recomputation keeps instead of computing it again."""
     return checkpoint_p.bind(x)
 
 
-task_p = define_body(
+task_p = define_primitive_with_body(
     "ipu_task",
     effects=lambda *_, body, spec: effects_of(body),
-    function=lambda body, spec: function_of(body),
+    function=lambda body, spec: function_of_jaxpr(body),
 )
-checkpoint_p = define_mark("ipu_recomputation_checkpoint")
+checkpoint_p = define_identity_mark("ipu_recomputation_checkpoint")
 
 
 def is_task(eqn: JaxprEqn) -> bool:
-    """Whether an equation is a task."""
+    """Returns whether an equation is a task."""
     return eqn.primitive is task_p

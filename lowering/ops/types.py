@@ -1,4 +1,4 @@
-"""What JAX gives to the rules of a primitive, and what it takes from them."""
+"""The types that JAX gives to the rules of a primitive, and takes from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions that a CPU computes faster as one product of matrices."""
+"""The rewriting of convolutions that a CPU computes faster as one product of matrices."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from jax import lax
 
 from lowering import ir, marks
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, name_stack
 from lowering.passes.convolution_forms import Convolution
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
-def as_products(program: ir.Program) -> ir.Program:
-    """Rewrites float32 convolutions without groups where a scope lets them be products.
+def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:
+    """Rewrites float32 convolutions without groups as products, where a scope allows it.
 
     Before: all convolutions are equations `conv_general_dilated`, as the machine model reads them.
     After:  those marked `marks.CONVOLUTIONS` are products of matrices, if a matrix of patches takes
@@ -27,47 +27,51 @@ def as_products(program: ir.Program) -> ir.Program:
     than the filter, they are plain loops, which take some 100 times as long. And filters of many
     features are transposed first, which takes longer than the convolution of few, small images.
 
-    The scope stands right around a convolution: bodies of loops are traced for themselves.
+    The scope must stand right around the convolution: bodies of loops have their own name stacks.
     """
-    where = Anywhere(_is_slow)
+    is_slow_convolution = EquationFinder(_is_slow)
 
-    def change(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not where(node.kernel.jaxpr.jaxpr):
+    def rewrite_node(node: ir.Node) -> ir.Node:
+        if not isinstance(node, ir.Execute) or not is_slow_convolution(node.kernel.jaxpr.jaxpr):
             return node
-        closed = _changed(node.kernel.jaxpr, where)
+        closed = _rewrite_slow_convolutions(node.kernel.jaxpr, is_slow_convolution)
         return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
 
-    return dc.replace(program, body=ir.with_nodes(program.body, change))
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_node))
 
 
 def _is_slow(eqn: JaxprEqn) -> bool:
-    """Whether an equation is a convolution that may take another form, and is faster so."""
+    """Returns whether an equation is a convolution that is faster in another form."""
     if eqn.primitive is not lax.conv_general_dilated_p:
         return False
-    if marks.read(name_stack(eqn)).convolutions != marks.PRODUCTS:
+    if marks.read_marks(name_stack(eqn)).convolutions != marks.PRODUCTS:
         return False
     if eqn.params["feature_group_count"] != 1 or eqn.params["batch_group_count"] != 1:
         return False
     avals: list[Any] = [var.aval for var in (*eqn.invars, *eqn.outvars)]
     if any(aval.dtype != np.float32 or not aval.size for aval in avals):
         return False
-    return Convolution.of(eqn).faster() is not None
+    return Convolution.from_equation(eqn).faster_form() is not None
 
 
-def _changed(closed: ClosedJaxpr, where: Anywhere) -> ClosedJaxpr:
-    flips = {eqn.outvars[0]: eqn for eqn in walk(closed) if eqn.primitive is lax.rev_p}
+def _rewrite_slow_convolutions(
+    closed: ClosedJaxpr, is_slow_convolution: EquationFinder
+) -> ClosedJaxpr:
+    flips = {eqn.outvars[0]: eqn for eqn in walk_equations(closed) if eqn.primitive is lax.rev_p}
 
-    def change(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        convolution = Convolution.of(eqn)
+    def rewrite_convolution(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+        convolution = Convolution.from_equation(eqn)
         images, filters = eqn.invars
         flip = flips.get(filters) if isinstance(filters, Var) else None
-        if flip is not None and set(flip.params["dimensions"]) <= {*convolution.space}:
-            # So are the filters of gradients. Products can read them backwards, and need no copy.
+        if flip is not None and set(flip.params["dimensions"]) <= {
+            *convolution.space_axes_of_filters
+        }:
+            # Filters of gradients are reversed. Products can read them backwards, without a copy.
             flipped = dc.replace(convolution, flipped=tuple(flip.params["dimensions"]))
-            if (product := flipped.product()) is not None:
-                rewriter.trace(eqn.replace(invars=[images, flip.invars[0]]), product)
+            if (product := flipped.product_form()) is not None:
+                rewriter.replace_by_function(eqn.replace(invars=[images, flip.invars[0]]), product)
                 return
-        if (faster := convolution.faster()) is not None:
-            rewriter.trace(eqn, faster)
+        if (faster := convolution.faster_form()) is not None:
+            rewriter.replace_by_function(eqn, faster)
 
-    return rewritten(closed, where, change)
+    return rewrite_equations(closed, is_slow_convolution, rewrite_convolution)

@@ -1,4 +1,4 @@
-"""Has the host called as often as replicas of their own devices would call it."""
+"""Makes the host be called as often as replicas on their own devices would call it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jax.custom_batching import sequential_vmap
 
 from lowering import marks
 from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import evaluate_with
+from lowering.equations import evaluate_equations_with
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -24,138 +24,156 @@ from lowering.jaxpr import (
 )
 from lowering.ops import host_tables, user_ops
 from lowering.ops.collectives import REPLICAS
-from lowering.ops.first_callback import call_first, is_shared_callback
-from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.passes.thread import Stepped, Values, threaded
+from lowering.ops.first_callback import call_for_first_replica, is_shared_callback
+from lowering.passes.rewrite import EquationFinder, EquationRewriter
+from lowering.passes.thread import ResultsAndState, Values, thread_state_through
 
 
 def call_once(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
-    """Makes every callback with an effect one of the first replica's, at any depth.
+    """Lets only the first replica make each callback with an effect, at any depth.
 
     A condition may differ between replicas; vmap then runs all branches, and loops until the last
-    replica is done. So branches and loops are told whether a replica gets there. Where it does
-    not, it neither makes callbacks nor calls compiled functions of the user's.
+    replica is done. So branches and loops get a flag whether the replica really runs them. Where it
+    does not, it neither makes callbacks nor calls compiled functions of the user's.
 
     Before: collectives are resolved.
     After:  the host is called by callbacks as often as the first replica alone would call it; and
-            for other calls, in branches and loops, by each replica that gets there. Unchanged if
-            there is one replica.
+            for other calls, in branches and loops, by each replica that really runs them.
+            Unchanged if there is one replica.
     """
     if replicas == 1:
         return closed
-    calls = Anywhere(lambda eqn: is_shared_callback(eqn) or _is_own_call(eqn))
-    changes = Anywhere(lambda eqn: is_shared_callback(eqn) or _parts_before_calls(eqn, calls))
-    return _Caller(calls, changes, (REPLICAS, replicas)).body(closed)
+    calls = EquationFinder(lambda eqn: is_shared_callback(eqn) or _is_call_of_each_replica(eqn))
+    changes = EquationFinder(
+        lambda eqn: is_shared_callback(eqn) or _may_diverge_before_calls(eqn, calls)
+    )
+    return _Caller(calls, changes, (REPLICAS, replicas)).guard_body(closed)
 
 
-def _parts_before_calls(eqn: JaxprEqn, calls: Anywhere) -> bool:
-    """Whether replicas may go different ways to something that calls the host."""
-    return eqn.primitive.name in _PARTING and calls.inside(eqn)
+def _may_diverge_before_calls(eqn: JaxprEqn, calls: EquationFinder) -> bool:
+    """Returns whether replicas may take different branches before a call of the host."""
+    return eqn.primitive.name in _PARTING and calls.occurs_inside(eqn)
 
 
-def _is_own_call(eqn: JaxprEqn) -> bool:
-    """Whether each replica asks the host, or a compiled function of the user's, for itself."""
+def _is_call_of_each_replica(eqn: JaxprEqn) -> bool:
+    """Returns whether each replica calls the host, or a user's function, for itself."""
     if eqn.primitive in (*user_ops.PRIMITIVES, *host_tables.PRIMITIVES):
         return True
-    return eqn.primitive.name == "pure_callback" and marks.read(name_stack(eqn)).outside is None
+    return (
+        eqn.primitive.name == "pure_callback" and marks.read_marks(name_stack(eqn)).outside is None
+    )
 
 
 @dc.dataclass(slots=True)
 class _Caller:
-    """Rewrites bodies.
+    """A rewriter of bodies that guards their calls of the host.
 
     Attributes:
-      calls: whether a jaxpr has callbacks, or calls of each replica, at any depth.
-      changes: whether it has something that becomes another operation.
-      axis: the replicas.
+      calls: tests whether a jaxpr has callbacks, or calls of each replica, at any depth.
+      changes: tests whether a jaxpr has an equation that becomes another one.
+      axis: the axis of the replicas.
     """
 
-    calls: Anywhere
-    changes: Anywhere
+    calls: EquationFinder
+    changes: EquationFinder
     axis: tuple[str, int]
 
-    def body(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        """A body that the first replica gets to whenever the others do."""
+    def guard_body(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """Guards the calls of a body that the first replica runs whenever the others do."""
         if not self.changes(closed.jaxpr):
             return closed
-        rewriter = Rewriter(closed.jaxpr)
+        rewriter = EquationRewriter(closed.jaxpr)
         for eqn in closed.jaxpr.eqns:
             if self.changes.test(eqn):
-                self.trace(rewriter, eqn)
-            elif self.changes.inside(eqn):
-                rewriter.keep(map_sub_jaxprs(eqn, self.body))
+                self.trace_guarded_equation(rewriter, eqn)
+            elif self.changes.occurs_inside(eqn):
+                rewriter.keep_equation(map_sub_jaxprs(eqn, self.guard_body))
             else:
-                rewriter.keep(eqn)
-        return rewriter.closed(closed.consts)
+                rewriter.keep_equation(eqn)
+        return rewriter.build_rewritten_jaxpr(closed.consts)
 
-    def trace(self, rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        """Puts what an equation does in its place, as the first replica gets there."""
+    def trace_guarded_equation(self, rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+        """Replaces an equation by its guarded form, as the first replica runs it."""
 
-        def function(*operands: Any) -> Values:
-            here = None if is_shared_callback(eqn) else jnp.bool_(True)
-            return self.equation(eqn, operands, here)
+        def run_guarded_equation(*operands: Any) -> Values:
+            is_reached = None if is_shared_callback(eqn) else jnp.bool_(True)
+            return self.evaluate_guarded_equation(eqn, operands, is_reached)
 
         with in_context_of(eqn):
-            rewriter.trace(eqn, function, self.axis)
+            rewriter.replace_by_function(eqn, run_guarded_equation, self.axis)
 
-    def run(self, closed: ClosedJaxpr, operands: Values, here: Any) -> list[Any]:
-        """Evaluates a body that the first replica gets to if `here`, a bool[], is true for it."""
+    def evaluate_guarded_body(
+        self, closed: ClosedJaxpr, operands: Values, is_reached: Any
+    ) -> list[Any]:
+        """Evaluates a body that a replica really runs if `is_reached`, a bool[], is true."""
 
-        def evaluated(eqn: JaxprEqn, inputs: Values) -> Values:
-            if not self.calls.test(eqn) and not self.calls.inside(eqn):
+        def evaluate_equation(eqn: JaxprEqn, inputs: Values) -> Values:
+            if not self.calls.test(eqn) and not self.calls.occurs_inside(eqn):
                 return bind_equation(eqn, inputs)
             with at_source_of(eqn):
-                return self.equation(eqn, inputs, here)
+                return self.evaluate_guarded_equation(eqn, inputs, is_reached)
 
-        return evaluate_with(closed, operands, evaluated)
+        return evaluate_equations_with(closed, operands, evaluate_equation)
 
-    def equation(self, eqn: JaxprEqn, inputs: Values, here: Any) -> Values:
+    def evaluate_guarded_equation(self, eqn: JaxprEqn, inputs: Values, is_reached: Any) -> Values:
         """Evaluates a callback, or an equation with callbacks inside."""
         if is_shared_callback(eqn):
-            return call_first(eqn, inputs, here)
-        if _is_own_call(eqn):
-            return _call_where(here, eqn, inputs)
+            return call_for_first_replica(eqn, inputs, is_reached)
+        if _is_call_of_each_replica(eqn):
+            return _call_where_reached(is_reached, eqn, inputs)
         body = call_body(eqn)
         if body is not None:
-            return self.run(body, inputs, here)
+            return self.evaluate_guarded_body(body, inputs, is_reached)
         if is_control_flow(eqn):
-            return self.control_flow(eqn, inputs, here)
-        return bind_equation(map_sub_jaxprs(eqn, self.body), inputs)
+            return self.evaluate_guarded_control_flow(eqn, inputs, is_reached)
+        return bind_equation(map_sub_jaxprs(eqn, self.guard_body), inputs)
 
-    def control_flow(self, eqn: JaxprEqn, inputs: Values, here: Any) -> Values:
-        """The condition of a loop is evaluated at the end of an iteration, for the next one."""
-        flow = ControlFlow.of(eqn)
+    def evaluate_guarded_control_flow(
+        self, eqn: JaxprEqn, inputs: Values, is_reached: Any
+    ) -> Values:
+        """Evaluates control flow; a condition runs at the end of an iteration, for the next."""
+        flow = ControlFlow.view_of_equation(eqn)
         if flow.pipeline is not None:
-            return bind_equation(map_sub_jaxprs(eqn, self.body), inputs)
+            return bind_equation(map_sub_jaxprs(eqn, self.guard_body), inputs)
 
-        def goes_on(variables: Values, here: Any) -> Any:
-            return self.run(flow.bodies[0], [*inputs[flow.constants[0]], *variables], here)[0]
+        def evaluate_condition_for(variables: Values, is_reached: Any) -> Any:
+            return self.evaluate_guarded_body(
+                flow.bodies[0], [*inputs[flow.constants[0]], *variables], is_reached
+            )[0]
 
-        def run(number: int, closed: ClosedJaxpr, operands: Values, going: Values) -> Stepped:
-            if flow.is_condition(number):
-                return going, going
-            told = here & (inputs[0] == number) if flow.kind == "cond" else here
-            for goes in going:
-                told = told & goes
-            results = self.run(closed, operands, told)
-            return results, [goes_on(results, told) for _ in going]
+        def run_body_if_reached(
+            body_index: int, closed: ClosedJaxpr, operands: Values, conditions: Values
+        ) -> ResultsAndState:
+            if flow.is_condition(body_index):
+                return conditions, conditions
+            body_is_reached = (
+                is_reached & (inputs[0] == body_index) if flow.kind == "cond" else is_reached
+            )
+            for goes in conditions:
+                body_is_reached = body_is_reached & goes
+            results = self.evaluate_guarded_body(closed, operands, body_is_reached)
+            return results, [evaluate_condition_for(results, body_is_reached) for _ in conditions]
 
-        start = [goes_on(inputs[flow.carried], here)] if flow.kind == "while" else []
-        return threaded(eqn, inputs, start, run, self.axis)[0]
+        start = (
+            [evaluate_condition_for(inputs[flow.carried], is_reached)]
+            if flow.kind == "while"
+            else []
+        )
+        return thread_state_through(eqn, inputs, start, run_body_if_reached, self.axis)[0]
 
 
-def _call_where(here: Any, eqn: JaxprEqn, inputs: Values) -> Values:
-    """Makes a call for each replica for which `here` is true; the others get zeros.
+def _call_where_reached(is_reached: Any, eqn: JaxprEqn, inputs: Values) -> Values:
+    """Makes a call for each replica for which `is_reached` is true; others get zeros.
 
     Over a vmapped axis replicas take turns, so that each has a condition of its own.
     """
 
-    def call(here: Any, *operands: Any) -> list[Any]:
+    def call_if_reached(is_reached: Any, *operands: Any) -> list[Any]:
         avals: list[Any] = [var.aval for var in eqn.outvars]
         zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
-        return lax.cond(here, lambda: bind_equation(eqn, operands), lambda: zeros)
+        return lax.cond(is_reached, lambda: bind_equation(eqn, operands), lambda: zeros)
 
-    return sequential_vmap(call)(here, *inputs)
+    return sequential_vmap(call_if_reached)(is_reached, *inputs)
 
 
 _PARTING = ("cond", "while")  # whose conditions may differ between replicas

@@ -1,4 +1,4 @@
-"""Convolutions in the one form that XLA runs fast on CPUs wherever it stands."""
+"""The one form of convolutions that XLA runs fast on CPUs wherever it stands."""
 
 from __future__ import annotations
 
@@ -10,56 +10,62 @@ from jax import lax
 
 from lowering import ir
 from lowering.jaxpr import JaxprEqn
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
-def channels_last(program: ir.Program) -> ir.Program:
-    """Has every convolution take images as NHWC and filters as HWIO, and give NHWC.
+def move_channels_last(program: ir.Program) -> ir.Program:
+    """Makes every convolution take images as NHWC and filters as HWIO, and return NHWC.
 
-    After: the same numbers: outside loops XLA does the same itself. Inside, where it does not,
-           the gradients of convolutions, which permute their dimensions, would take 10 to 50
-           times as long (jax-ml/jax#12868).
+    After: the numbers are the same. Outside loops XLA changes the layout itself; inside, where it
+           does not, the gradients of convolutions, which permute their dimensions, would take 10 to
+           50 times as long (jax-ml/jax#12868).
     """
-    where = Anywhere(_is_other)
+    has_other_layout = EquationFinder(_has_other_layout)
 
-    def change(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not where(node.kernel.jaxpr.jaxpr):
+    def transpose_node(node: ir.Node) -> ir.Node:
+        if not isinstance(node, ir.Execute) or not has_other_layout(node.kernel.jaxpr.jaxpr):
             return node
-        closed = rewritten(node.kernel.jaxpr, where, _transpose)
+        closed = rewrite_equations(node.kernel.jaxpr, has_other_layout, _transpose_convolution)
         return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
 
-    return dc.replace(program, body=ir.with_nodes(program.body, change))
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, transpose_node))
 
 
-def _is_other(eqn: JaxprEqn) -> bool:
-    """Whether an equation is a convolution of another form."""
+def _has_other_layout(eqn: JaxprEqn) -> bool:
+    """Returns whether an equation is a convolution of another layout."""
     if eqn.primitive is not lax.conv_general_dilated_p:
         return False
     numbers = eqn.params["dimension_numbers"]
-    return numbers != _numbers(len(numbers.lhs_spec))
+    return numbers != _channels_last_dimensions(len(numbers.lhs_spec))
 
 
-def _numbers(rank: int) -> lax.ConvDimensionNumbers:
+def _channels_last_dimensions(rank: int) -> lax.ConvDimensionNumbers:
     image = (0, rank - 1, *range(1, rank - 1))  # batch, features, space
     filters = (rank - 1, rank - 2, *range(rank - 2))  # features out and in, space
     return lax.ConvDimensionNumbers(image, filters, image)
 
 
-def _transpose(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-    given: lax.ConvDimensionNumbers = eqn.params["dimension_numbers"]
-    wanted = _numbers(len(given.lhs_spec))
-    params = {**eqn.params, "dimension_numbers": wanted}
+def _transpose_convolution(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+    old_numbers: lax.ConvDimensionNumbers = eqn.params["dimension_numbers"]
+    new_numbers = _channels_last_dimensions(len(old_numbers.lhs_spec))
+    params = {**eqn.params, "dimension_numbers": new_numbers}
 
-    def convolution(lhs: Any, rhs: Any) -> Any:
-        lhs = lax.transpose(lhs, _order(given.lhs_spec, wanted.lhs_spec))
-        rhs = lax.transpose(rhs, _order(given.rhs_spec, wanted.rhs_spec))
+    def convolve_channels_last(lhs: Any, rhs: Any) -> Any:
+        lhs = lax.transpose(
+            lhs, _permutation_between_layouts(old_numbers.lhs_spec, new_numbers.lhs_spec)
+        )
+        rhs = lax.transpose(
+            rhs, _permutation_between_layouts(old_numbers.rhs_spec, new_numbers.rhs_spec)
+        )
         result = lax.conv_general_dilated_p.bind(lhs, rhs, **params)
-        return lax.transpose(result, _order(wanted.out_spec, given.out_spec))
+        return lax.transpose(
+            result, _permutation_between_layouts(new_numbers.out_spec, old_numbers.out_spec)
+        )
 
-    rewriter.trace(eqn, convolution)
+    rewriter.replace_by_function(eqn, convolve_channels_last)
 
 
-def _order(given: Sequence[int], wanted: Sequence[int]) -> list[int]:
-    """Where each dimension of the wanted form is in the given one."""
-    places = dict(zip(wanted, given, strict=True))
-    return [places[axis] for axis in range(len(wanted))]
+def _permutation_between_layouts(old_layout: Sequence[int], new_layout: Sequence[int]) -> list[int]:
+    """Returns where each dimension of the new layout is in the old one."""
+    position_of_dimension = dict(zip(new_layout, old_layout, strict=True))
+    return [position_of_dimension[axis] for axis in range(len(new_layout))]

@@ -1,12 +1,12 @@
-"""Makes sure that each queue operation of the user happens exactly as often as written."""
+"""The check that each queue operation of the user happens exactly as often as written."""
 
 from __future__ import annotations
 
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.errors import EnqueueError
 from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, user_line
 from lowering.ops.streams import dequeue_p, enqueue_p, uses_streams
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 _RECOMPUTED = "rematted_computation"
 
@@ -20,8 +20,8 @@ def check_queues(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
     if not uses_streams(closed.jaxpr):
         return closed
-    single = rewritten(closed, Anywhere(_is_recomputed), _drop)
-    _check_once(single.jaxpr)
+    single = rewrite_equations(closed, EquationFinder(_is_recomputed), _drop_recomputed_enqueue)
+    _refuse_second_enqueue(single.jaxpr)
     return single
 
 
@@ -29,8 +29,8 @@ def _is_recomputed(eqn: JaxprEqn) -> bool:
     return eqn.primitive in (dequeue_p, enqueue_p) and _RECOMPUTED in name_stack(eqn)
 
 
-def _drop(_: Rewriter, eqn: JaxprEqn) -> None:
-    """Leaves out an enqueue: its forward twin has sent the value. A dequeue has no such excuse."""
+def _drop_recomputed_enqueue(_: EquationRewriter, eqn: JaxprEqn) -> None:
+    """Drops an enqueue, since its forward twin has sent the value; refuses a dequeue."""
     if eqn.primitive is dequeue_p:
         raise EnqueueError(
             f"infeed `{eqn.params['queue'].name}` is read inside `jax.checkpoint`: recomputing "
@@ -40,17 +40,17 @@ def _drop(_: Rewriter, eqn: JaxprEqn) -> None:
         )
 
 
-def _check_once(jaxpr: Jaxpr) -> None:
-    seen: dict[str, JaxprEqn] = {}
-    for eqn in walk(jaxpr, uses_streams):
+def _refuse_second_enqueue(jaxpr: Jaxpr) -> None:
+    first_enqueue_of_queue: dict[str, JaxprEqn] = {}
+    for eqn in walk_equations(jaxpr, uses_streams):
         if eqn.primitive is not enqueue_p:
             continue
         name = eqn.params["queue"].name
-        if name in seen:
+        if name in first_enqueue_of_queue:
             raise EnqueueError(
                 f"outfeed `{name}` is enqueued to twice in one program, first at "
-                f"{user_line(seen[name]) or 'an unknown line'}",
+                f"{user_line(first_enqueue_of_queue[name]) or 'an unknown line'}",
                 where=user_line(eqn),
                 fix="enqueue both values at once, as a tuple or dict, or use two queues",
             )
-        seen[name] = eqn
+        first_enqueue_of_queue[name] = eqn

@@ -1,4 +1,4 @@
-"""Makes one lookup of several that read one table."""
+"""The combination of several lookups in one table into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from jax import lax
 from lowering import ir
 from lowering.avals import dtype_name, shape_of
 from lowering.jaxpr import JaxprEqn, Literal
-from lowering.passes.together import Common, Kind, combine, settings_of
+from lowering.passes.together import (
+    CombinableKind,
+    SharedProperties,
+    combine_equations_in_kernels,
+    settings_of,
+)
 
 
 def combine_lookups(program: ir.Program) -> ir.Program:
@@ -22,11 +27,13 @@ def combine_lookups(program: ir.Program) -> ir.Program:
             rows, unless one depends on another. A forward pass and a backward pass share none, nor
             do scopes with different options. Numbers are the same.
     """
-    return combine(program, Kind(_found, _joined))
+    return combine_equations_in_kernels(
+        program, CombinableKind(_match_lookup, _build_combined_lookup)
+    )
 
 
-def _for_a_list(eqn: JaxprEqn) -> JaxprEqn:
-    """A lookup as it is of a list of indices, [count, coordinates]."""
+def _lookup_of_index_list(eqn: JaxprEqn) -> JaxprEqn:
+    """Returns a lookup as one of a list of indices, [count, coordinates]."""
     numbers: lax.GatherDimensionNumbers = eqn.params["dimension_numbers"]
     window = tuple(range(1, 1 + len(numbers.offset_dims)))
     listed = numbers._replace(offset_dims=window)
@@ -34,7 +41,7 @@ def _for_a_list(eqn: JaxprEqn) -> JaxprEqn:
     return eqn.replace(params={**params, "indices_are_sorted": False, "unique_indices": False})
 
 
-def _found(eqn: JaxprEqn) -> list[Common]:
+def _match_lookup(eqn: JaxprEqn) -> list[SharedProperties]:
     if eqn.primitive is not lax.gather_p:
         return []
     table, indices = eqn.invars
@@ -46,19 +53,23 @@ def _found(eqn: JaxprEqn) -> list[Common]:
     rank = len(shape_of(eqn.outvars[0].aval))
     if numbers.operand_batching_dims or tuple(numbers.offset_dims) != tuple(range(batch, rank)):
         return []
-    rest = extents[-1], dtype_name(indices.aval), settings_of(_for_a_list(eqn))
-    return [Common(table, 0, rest)]
+    other_properties = (
+        extents[-1],
+        dtype_name(indices.aval),
+        settings_of(_lookup_of_index_list(eqn)),
+    )
+    return [SharedProperties(table, 0, other_properties)]
 
 
-def _joined(common: Common, eqn: JaxprEqn) -> Callable[..., Sequence[Any]]:
-    del common  # says no more than the equation
-    params = _for_a_list(eqn).params
+def _build_combined_lookup(common: SharedProperties, eqn: JaxprEqn) -> Callable[..., Sequence[Any]]:
+    del common  # the equation has all its information
+    params = _lookup_of_index_list(eqn).params
 
-    def rows(table: Any, *indices: Any) -> Sequence[Any]:
+    def look_up_all_indices(table: Any, *indices: Any) -> Sequence[Any]:
         lists = [index.reshape(-1, index.shape[-1]) for index in indices]
-        found = eqn.primitive.bind(table, lax.concatenate(lists, 0), **params)
-        parts = lax.split(found, [len(part) for part in lists], 0)
-        shapes = [(*index.shape[:-1], *found.shape[1:]) for index in indices]
+        all_rows = eqn.primitive.bind(table, lax.concatenate(lists, 0), **params)
+        parts = lax.split(all_rows, [len(part) for part in lists], 0)
+        shapes = [(*index.shape[:-1], *all_rows.shape[1:]) for index in indices]
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
-    return rows
+    return look_up_all_indices

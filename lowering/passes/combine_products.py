@@ -1,4 +1,4 @@
-"""Makes one product of matrices of several that share an operand."""
+"""The combination of several products of matrices that share an operand into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from jax import lax
 from lowering import ir
 from lowering.avals import dtype_name, shape_of
 from lowering.jaxpr import JaxprEqn, Literal
-from lowering.passes.together import Common, Kind, combine, settings_of
+from lowering.passes.together import (
+    CombinableKind,
+    SharedProperties,
+    combine_equations_in_kernels,
+    settings_of,
+)
 
 
 def combine_products(program: ir.Program) -> ir.Program:
@@ -24,40 +29,49 @@ def combine_products(program: ir.Program) -> ir.Program:
             options. Numbers differ by rounding at most, since a larger product may be summed in
             another order.
     """
-    return combine(program, Kind(_found, _joined))
+    return combine_equations_in_kernels(
+        program, CombinableKind(_match_product, _build_combined_product)
+    )
 
 
-def _free(eqn: JaxprEqn, operand: int) -> list[int]:
-    """The dimensions of an operand that are neither summed over nor shared by both."""
+def _free_axes_of_operand(eqn: JaxprEqn, operand: int) -> list[int]:
+    """Returns the axes of an operand that are neither contracted nor batch axes."""
     contracting, batch = (pair[operand] for pair in eqn.params["dimension_numbers"])
     rank = len(shape_of(eqn.invars[operand].aval))
     return [axis for axis in range(rank) if axis not in (*contracting, *batch)]
 
 
-def _found(eqn: JaxprEqn) -> list[Common]:
+def _match_product(eqn: JaxprEqn) -> list[SharedProperties]:
     if eqn.primitive is not lax.dot_general_p:
         return []
-    found: list[Common] = []
+    commons: list[SharedProperties] = []
     for position, shared in enumerate(eqn.invars):
-        free, other = _free(eqn, 1 - position), eqn.invars[1 - position].aval
-        if free and not isinstance(shared, Literal):
-            extents = list(shape_of(other))
-            del extents[free[0]]
-            rest = tuple(extents), dtype_name(other), settings_of(eqn)
-            found.append(Common(shared, position, rest))
-    return found
+        free_axes, other_aval = (
+            _free_axes_of_operand(eqn, 1 - position),
+            eqn.invars[1 - position].aval,
+        )
+        if free_axes and not isinstance(shared, Literal):
+            extents = list(shape_of(other_aval))
+            del extents[free_axes[0]]
+            other_properties = tuple(extents), dtype_name(other_aval), settings_of(eqn)
+            commons.append(SharedProperties(shared, position, other_properties))
+    return commons
 
 
-def _joined(common: Common, eqn: JaxprEqn) -> Callable[..., Sequence[Any]]:
+def _build_combined_product(
+    common: SharedProperties, eqn: JaxprEqn
+) -> Callable[..., Sequence[Any]]:
     position, params = common.position, eqn.params
-    axis = _free(eqn, 1 - position)[0]
+    axis = _free_axes_of_operand(eqn, 1 - position)[0]
     batch = len(params["dimension_numbers"][1][0])
-    place = batch + (len(_free(eqn, 0)) if position == 0 else 0)  # of that axis in the result
+    result_axis = batch + (
+        len(_free_axes_of_operand(eqn, 0)) if position == 0 else 0
+    )  # in the result
 
-    def product(shared: Any, *others: Any) -> Sequence[Any]:
-        together = lax.concatenate(others, axis)
-        operands = (shared, together) if position == 0 else (together, shared)
+    def multiply_side_by_side(shared: Any, *other_operands: Any) -> Sequence[Any]:
+        concatenated = lax.concatenate(other_operands, axis)
+        operands = (shared, concatenated) if position == 0 else (concatenated, shared)
         result = eqn.primitive.bind(*operands, **params)
-        return lax.split(result, [other.shape[axis] for other in others], place)
+        return lax.split(result, [operand.shape[axis] for operand in other_operands], result_axis)
 
-    return product
+    return multiply_side_by_side

@@ -1,4 +1,4 @@
-"""Makes one update of several that are added up, such as the gradients of one table's lookups."""
+"""The combination of updates that are added up, such as gradients of one table's lookups."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lowering import ir
 from lowering.avals import dtype_name, shape_of
 from lowering.equations import fills_with_zeros
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var
-from lowering.passes.rewrite import Anywhere, Rewriter
-from lowering.passes.together import in_kernels, settings_of
+from lowering.passes.rewrite import EquationFinder, EquationRewriter
+from lowering.passes.together import rewrite_bodies_in_kernels, settings_of
 
 _SUMS = ("add", "add_any")
 
@@ -29,11 +29,11 @@ def combine_updates(program: ir.Program) -> ir.Program:
             many rows they have are one `scatter-add` of all their rows. Numbers differ by rounding,
             since the sum has another order.
     """
-    return in_kernels(program, Anywhere(_is_update), _combined)
+    return rewrite_bodies_in_kernels(program, EquationFinder(_is_update), _combine_updates_in)
 
 
 def _is_update(eqn: JaxprEqn) -> bool:
-    """Whether an equation adds rows to a table, with the rows' dimensions behind all others."""
+    """Returns whether an equation adds rows to a table, the rows' dimensions being last."""
     if eqn.primitive is not lax.scatter_add_p:
         return False
     batch = len(shape_of(eqn.invars[1].aval)) - 1
@@ -43,8 +43,8 @@ def _is_update(eqn: JaxprEqn) -> bool:
     return not numbers.operand_batching_dims and window == tuple(range(batch, rank))
 
 
-def _of_a_list(eqn: JaxprEqn) -> JaxprEqn:
-    """An update as it is of a list of rows, [count, *row]."""
+def _update_of_row_list(eqn: JaxprEqn) -> JaxprEqn:
+    """Returns an update as one of a list of rows, [count, *row]."""
     numbers: lax.ScatterDimensionNumbers = eqn.params["dimension_numbers"]
     window = tuple(range(1, 1 + len(numbers.update_window_dims)))
     listed = numbers._replace(update_window_dims=window)
@@ -52,30 +52,36 @@ def _of_a_list(eqn: JaxprEqn) -> JaxprEqn:
     return eqn.replace(params={**params, "indices_are_sorted": False, "unique_indices": False})
 
 
-def _combined(closed: ClosedJaxpr) -> ClosedJaxpr | None:
+def _combine_updates_in(closed: ClosedJaxpr) -> ClosedJaxpr | None:
     eqns = closed.jaxpr.eqns
     sums = _Sums(eqns, closed.jaxpr.outvars)
-    totals = {eqn.outvars[0]: total for eqn in eqns if (total := sums.total(eqn)) is not None}
-    if not totals:
+    reduced_sums = {
+        eqn.outvars[0]: reduced_sum
+        for eqn in eqns
+        if (reduced_sum := sums.reduce_sum_at(eqn)) is not None
+    }
+    if not reduced_sums:
         return None
-    gone = {var for total in totals.values() for var in total.gone}
-    rewriter = Rewriter(closed.jaxpr)
+    unread_variables = {var for total in reduced_sums.values() for var in total.gone}
+    rewriter = EquationRewriter(closed.jaxpr)
     for eqn in eqns:
-        if (total := totals.get(eqn.outvars[0]) if eqn.outvars else None) is not None:
-            rewriter.trace(eqn.replace(invars=total.operands), total.function)
-        elif gone.isdisjoint(eqn.outvars):
-            rewriter.keep(eqn)
-    return rewriter.closed(closed.consts)
+        if (reduced_sum := reduced_sums.get(eqn.outvars[0]) if eqn.outvars else None) is not None:
+            rewriter.replace_by_function(
+                eqn.replace(invars=reduced_sum.operands), reduced_sum.function
+            )
+        elif unread_variables.isdisjoint(eqn.outvars):
+            rewriter.keep_equation(eqn)
+    return rewriter.build_rewritten_jaxpr(closed.consts)
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Total:
+class _ReducedSum:
     """A sum with fewer terms.
 
     Attributes:
-      terms: those that stay as they are.
-      updates: for each that takes the place of several, these.
-      gone: what nobody reads any more.
+      terms: the terms that stay as they are.
+      updates: for each combined update, the updates that it replaces.
+      gone: the variables that nobody reads any more.
     """
 
     terms: list[Atom]
@@ -84,36 +90,36 @@ class _Total:
 
     @property
     def operands(self) -> list[Atom]:
-        """What `function` takes: the terms, and of each update zeros, indices and rows."""
+        """The operands of `function`: the terms, and zeros, indices and rows of each update."""
         flat = list(self.terms)
-        for together in self.updates:
-            flat.append(together[0].invars[0])
-            flat += [eqn.invars[operand] for operand in (1, 2) for eqn in together]
+        for combined in self.updates:
+            flat.append(combined[0].invars[0])
+            flat += [eqn.invars[operand] for operand in (1, 2) for eqn in combined]
         return flat
 
     @property
     def function(self) -> Callable[..., Any]:
-        """The sum."""
+        """The function that computes the sum."""
 
-        def total(*operands: Any) -> Any:
-            waiting = iter(operands)
-            terms = [next(waiting) for _ in self.terms]
-            for together in self.updates:
-                zeros = next(waiting)
-                indices, rows = ([next(waiting) for _ in together] for _ in range(2))
-                terms.append(_updated(together[0], zeros, indices, rows))
+        def add_terms_and_updates(*operands: Any) -> Any:
+            remaining = iter(operands)
+            terms = [next(remaining) for _ in self.terms]
+            for combined in self.updates:
+                zeros = next(remaining)
+                indices, rows = ([next(remaining) for _ in combined] for _ in range(2))
+                terms.append(_update_all_rows(combined[0], zeros, indices, rows))
             return functools.reduce(lax.add, terms)
 
-        return total
+        return add_terms_and_updates
 
 
-def _updated(eqn: JaxprEqn, zeros: Any, indices: Sequence[Any], rows: Sequence[Any]) -> Any:
-    """The update of a list of all rows."""
-    params = _of_a_list(eqn).params
+def _update_all_rows(eqn: JaxprEqn, zeros: Any, indices: Sequence[Any], rows: Sequence[Any]) -> Any:
+    """Updates a table once with all rows."""
+    params = _update_of_row_list(eqn).params
     window = len(params["dimension_numbers"].update_window_dims)
-    where = [index.reshape(-1, index.shape[-1]) for index in indices]
-    what = [row.reshape(-1, *row.shape[row.ndim - window :]) for row in rows]
-    operands = zeros, lax.concatenate(where, 0), lax.concatenate(what, 0)
+    index_lists = [index.reshape(-1, index.shape[-1]) for index in indices]
+    row_lists = [row.reshape(-1, *row.shape[row.ndim - window :]) for row in rows]
+    operands = zeros, lax.concatenate(index_lists, 0), lax.concatenate(row_lists, 0)
     return eqn.primitive.bind(*operands, **params)
 
 
@@ -125,57 +131,60 @@ class _Sums:
         read = (atom for atoms in (*(eqn.invars for eqn in eqns), results) for atom in atoms)
         self._reads = collections.Counter(a for a in read if not isinstance(a, Literal))
         sums = [eqn for eqn in eqns if eqn.primitive.name in _SUMS]
-        self._inside = {id(self._only(a)) for eqn in sums for a in eqn.invars}
+        self._inside = {id(self._producer_for_single_reader(a)) for eqn in sums for a in eqn.invars}
 
-    def total(self, eqn: JaxprEqn) -> _Total | None:
-        """An outermost sum, if several updates in it can be one."""
+    def reduce_sum_at(self, eqn: JaxprEqn) -> _ReducedSum | None:
+        """Returns an outermost sum with fewer terms, if several updates in it can be one."""
         if eqn.primitive.name not in _SUMS or id(eqn) in self._inside:
             return None
-        terms, gone = self._terms(eqn)
+        terms, unread = self._terms_of_sum(eqn)
         groups: dict[Hashable, list[JaxprEqn]] = {}
         for term in terms:
-            update = self._only(term)
+            update = self._producer_for_single_reader(term)
             if update is not None and self._starts_from_zeros(update):
-                groups.setdefault(_key(update), []).append(update)
+                groups.setdefault(_key_of_update(update), []).append(update)
         updates = [group for group in groups.values() if len(group) > 1]
         if not updates:
             return None
-        together = {update.outvars[0] for group in updates for update in group}
+        replaced_terms = {update.outvars[0] for group in updates for update in group}
         zeros = {update.invars[0] for group in updates for update in group[1:]}
-        gone += [*together, *(var for var in zeros if self._only(var))]
-        return _Total([term for term in terms if term not in together], updates, gone)
+        unread += [
+            *replaced_terms,
+            *(var for var in zeros if self._producer_for_single_reader(var)),
+        ]
+        return _ReducedSum([term for term in terms if term not in replaced_terms], updates, unread)
 
-    def _only(self, atom: Atom) -> JaxprEqn | None:
-        """The equation that makes what nobody else reads."""
+    def _producer_for_single_reader(self, atom: Atom) -> JaxprEqn | None:
+        """Returns the equation that makes a value with a single reader."""
         if isinstance(atom, Literal) or self._reads[atom] != 1:
             return None
         return self._made.get(atom)
 
-    def _terms(self, eqn: JaxprEqn) -> tuple[list[Atom], list[Atom]]:
-        """What a sum adds up, in order, and the sums inside."""
+    def _terms_of_sum(self, eqn: JaxprEqn) -> tuple[list[Atom], list[Atom]]:
+        """Returns the terms of a sum, in order, and the sums inside it."""
         terms: list[Atom] = []
-        inside: list[Atom] = []
+        inner_sums: list[Atom] = []
         waiting = list(reversed(eqn.invars))
         while waiting:
             term = waiting.pop()
-            maker = self._only(term)
-            if maker is not None and maker.primitive.name in _SUMS:
-                inside += maker.outvars
-                waiting += reversed(maker.invars)
+            producer = self._producer_for_single_reader(term)
+            if producer is not None and producer.primitive.name in _SUMS:
+                inner_sums += producer.outvars
+                waiting += reversed(producer.invars)
             else:
                 terms.append(term)
-        return terms, inside
+        return terms, inner_sums
 
     def _starts_from_zeros(self, eqn: JaxprEqn) -> bool:
-        """Whether an equation adds rows to nothing."""
+        """Returns whether an equation adds rows to zeros."""
         table = eqn.invars[0] if _is_update(eqn) else None
-        maker = self._made.get(table) if isinstance(table, Var) else None
-        return maker is not None and fills_with_zeros(maker)
+        producer = self._made.get(table) if isinstance(table, Var) else None
+        return producer is not None and fills_with_zeros(producer)
 
 
-def _key(eqn: JaxprEqn) -> Hashable:
-    """Equal for updates that can be one."""
+def _key_of_update(eqn: JaxprEqn) -> Hashable:
+    """Returns a key, equal for updates that can be combined."""
     indices = eqn.invars[1].aval
     extents = shape_of(indices)[-1], shape_of(eqn.outvars[0].aval)
     dtypes = dtype_name(indices), dtype_name(eqn.outvars[0].aval)
-    return extents, dtypes, settings_of(_of_a_list(eqn))
+    return extents, dtypes, settings_of(_update_of_row_list(eqn))

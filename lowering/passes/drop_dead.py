@@ -1,4 +1,4 @@
-"""Removes equations whose results nobody reads, in bodies too."""
+"""The removal of equations whose results nobody reads, in bodies too."""
 
 from __future__ import annotations
 
@@ -7,79 +7,85 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.control_flow import ControlFlow
-from lowering.equations import part_of, variables
+from lowering.equations import jaxpr_of_equations_with_constants, unique_variables
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
     map_sub_jaxprs,
     prune_equation,
+    replace_equations,
     sub_jaxprs,
-    with_eqns,
 )
 from lowering.ops.streams import repeat_p
 
 
 def drop_dead(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Keeps what a result or an effect depends on.
+    """Keeps only the equations on which a result or an effect depends.
 
     Before: any jaxpr; differentiation leaves forward results behind that only it needed.
     After:  every equation, at any depth, has an effect or a reader. Control flow and calls have
-            only the results, operands and loop variables that somebody needs, as far as JAX drops
-            those: loop variables of `while` and of our own loops stay, since the errors of a data
-            set that ends tell them.
+            only the results, operands and loop variables that are needed, as far as JAX drops
+            those: loop variables of `while` and of our own loops stay, since the error at the end
+            of a data set reports them.
     """
-    return _Dropper().body(closed)
+    return _Dropper().prune_body(closed)
 
 
 @dc.dataclass(slots=True)
 class _Dropper:
-    """Remembers the bodies, so that equations that share one go on sharing it."""
+    """A rewriter of bodies; equations that share a body go on sharing it."""
 
     bodies: dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]] = dc.field(
         default_factory=dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]]
     )
 
-    def body(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+    def prune_body(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         key = id(closed.jaxpr), *map(id, closed.consts)
         if key not in self.bodies:
-            self.bodies[key] = closed, self.pruned(closed)
+            self.bodies[key] = closed, self.prune_unread_equations(closed)
         return self.bodies[key][1]
 
-    def pruned(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+    def prune_unread_equations(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         jaxpr = closed.jaxpr
-        live = set(variables(jaxpr.outvars))
-        kept: list[JaxprEqn] = []
+        live = set(unique_variables(jaxpr.outvars))
+        kept_eqns: list[JaxprEqn] = []
         for eqn in reversed(jaxpr.eqns):
             used = [var in live for var in eqn.outvars]
-            pruned = self.equation(eqn, used) if any(used) or eqn.effects else None
+            pruned = self.prune_bodies_of_equation(eqn, used) if any(used) or eqn.effects else None
             if pruned is not None:
-                kept.append(pruned)
-                live.update(variables(pruned.invars))
-        return ClosedJaxpr(with_eqns(jaxpr, kept[::-1], jaxpr.outvars), closed.consts)
+                kept_eqns.append(pruned)
+                live.update(unique_variables(pruned.invars))
+        return ClosedJaxpr(replace_equations(jaxpr, kept_eqns[::-1], jaxpr.outvars), closed.consts)
 
-    def equation(self, eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
-        """An equation with smaller bodies; None for one that nobody needs."""
+    def prune_bodies_of_equation(self, eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
+        """Returns an equation with smaller bodies; None for one that nobody needs."""
         if any(True for _ in sub_jaxprs(eqn)):
-            eqn = map_sub_jaxprs(eqn, self.body)
+            eqn = map_sub_jaxprs(eqn, self.prune_body)
         if eqn.primitive.name in ("while", repeat_p.name) and eqn.params.get("pipeline") is None:
-            return _loop_without_unread(eqn)
+            return _drop_unread_constants_of_loop(eqn)
         return prune_equation(eqn, used)
 
 
-def _loop_without_unread(eqn: JaxprEqn) -> JaxprEqn:
-    flow = ControlFlow.of(eqn)
+def _drop_unread_constants_of_loop(eqn: JaxprEqn) -> JaxprEqn:
+    flow = ControlFlow.view_of_equation(eqn)
     pairs = zip(flow.bodies, flow.constants, strict=True)
-    smaller = [_without_unread(body, eqn.invars[part]) for body, part in pairs]
-    return flow.rebuilt([body for body, _ in smaller], [constants for _, constants in smaller])
+    smaller = [_drop_unread_constants(body, eqn.invars[part]) for body, part in pairs]
+    return flow.replace_bodies_and_constants(
+        [body for body, _ in smaller], [constants for _, constants in smaller]
+    )
 
 
-def _without_unread(body: ClosedJaxpr, constants: Sequence[Atom]) -> tuple[ClosedJaxpr, list[Atom]]:
-    """A body whose first arguments are constants of a loop: only those that it reads."""
+def _drop_unread_constants(
+    body: ClosedJaxpr, constants: Sequence[Atom]
+) -> tuple[ClosedJaxpr, list[Atom]]:
+    """Returns a body with only those of a loop's constants that it reads."""
     jaxpr = body.jaxpr
-    read = set(variables([*jaxpr.outvars, *(a for eqn in jaxpr.eqns for a in eqn.invars)]))
-    kept = [i for i in range(len(constants)) if jaxpr.invars[i] in read]
-    if len(kept) == len(constants):
+    read = set(unique_variables([*jaxpr.outvars, *(a for eqn in jaxpr.eqns for a in eqn.invars)]))
+    read_constants = [i for i in range(len(constants)) if jaxpr.invars[i] in read]
+    if len(read_constants) == len(constants):
         return body, list(constants)
-    invars = [*(jaxpr.invars[i] for i in kept), *jaxpr.invars[len(constants) :]]
-    return part_of(body, invars, jaxpr.outvars, jaxpr.eqns), [constants[i] for i in kept]
+    invars = [*(jaxpr.invars[i] for i in read_constants), *jaxpr.invars[len(constants) :]]
+    return jaxpr_of_equations_with_constants(body, invars, jaxpr.outvars, jaxpr.eqns), [
+        constants[i] for i in read_constants
+    ]

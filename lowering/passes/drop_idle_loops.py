@@ -1,4 +1,4 @@
-"""Takes out the loops of no iterations."""
+"""The removal of loops of no iterations."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from jax import lax
 from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.streams import uses_streams
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
 def drop_idle_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Puts what they give in the place of loops that are known to do nothing, at any depth.
+    """Replaces loops that are known to do nothing by their results, at any depth.
 
     Before: any jaxpr.
-    After:  a loop of no iterations is one that has to do with queues. What is compiled ahead of
-            time would be called wrongly by JAX a second time, if all ordered effects of it were in
-            loops that never run.
+    After:  only loops with queues may have no iterations. JAX would call a function that is
+            compiled ahead of time wrongly a second time, if all its ordered effects were in loops
+            that never run.
     """
-    return rewritten(closed, Anywhere(_is_idle), _open)
+    return rewrite_equations(closed, EquationFinder(_is_idle), _replace_idle_loop)
 
 
 def _is_idle(eqn: JaxprEqn) -> bool:
     if not is_control_flow(eqn) or uses_streams(eqn):
         return False
-    return ControlFlow.of(eqn).trips == 0
+    return ControlFlow.view_of_equation(eqn).trips == 0
 
 
-def _open(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-    """The loop variables as they are, and arrays without a row."""
-    loop = ControlFlow.of(eqn)
-    rows: list[Any] = [row.aval for row in eqn.outvars[loop.variables :]]
+def _replace_idle_loop(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+    """Replaces a loop by its initial variables and by arrays without a row."""
+    loop = ControlFlow.view_of_equation(eqn)
+    rows: list[Any] = [row.aval for row in eqn.outvars[loop.num_loop_variables :]]
 
-    def results(*operands: Any) -> list[Any]:
+    def initial_variables_and_empty_rows(*operands: Any) -> list[Any]:
         empty = [lax.full(row.shape, 0, row.dtype) for row in rows]
         return [*operands[loop.carried], *empty]
 
-    rewriter.trace(eqn, results)
+    rewriter.replace_by_function(eqn, initial_variables_and_empty_rows)

@@ -1,4 +1,4 @@
-"""Takes out of a program on which JAX devices its arrays are to be: virtual IPUs decide that."""
+"""The removal of JAX devices from a program: virtual IPUs take their place."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import jax
 
 from lowering.errors import DeviceMeshError
 from lowering.jaxpr import Aval, ClosedJaxpr, Jaxpr, JaxprEqn, call_body, sub_jaxprs, user_line
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 _PLACES = (jax.sharding.Sharding, jax.Device)
 
 
 def drop_shardings(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Removes what says on which JAX devices arrays are, at any depth.
+    """Removes the shardings that say on which JAX devices arrays are, at any depth.
 
     Before: no `shard_map` is over a single device.
     After:  no sharding constraint, no transfer to a device, no jit with shardings: none of them
@@ -20,17 +20,17 @@ def drop_shardings(closed: ClosedJaxpr) -> ClosedJaxpr:
     Raises: DeviceMeshError: a `shard_map` (as `pmap` is one); values whose types name devices
             (meshes with axes of type Explicit).
     """
-    where = Anywhere(_names_devices)
-    _check(closed.jaxpr, where, "")
-    return rewritten(closed, where, _drop)
+    names_devices = EquationFinder(_names_devices)
+    _refuse_device_meshes(closed.jaxpr, names_devices, "")
+    return rewrite_equations(closed, names_devices, _drop_sharding)
 
 
-def _drop(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+def _drop_sharding(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
     body = call_body(eqn)
     if body is None:
-        rewriter.trace(eqn, lambda *arrays: arrays)
+        rewriter.replace_by_function(eqn, lambda *arrays: arrays)
     else:
-        rewriter.open(eqn, body)
+        rewriter.replace_by_jaxpr(eqn, body)
 
 
 def _names_devices(eqn: JaxprEqn) -> bool:
@@ -53,15 +53,15 @@ def _is_explicit(aval: Aval) -> bool:
     return mesh is not None and jax.sharding.AxisType.Explicit in mesh.axis_types
 
 
-def _check(jaxpr: Jaxpr, where: Anywhere, outer: str) -> None:
-    """Refuses what cannot be dropped; `outer` is the line of the equation around the jaxpr."""
+def _refuse_device_meshes(jaxpr: Jaxpr, names_devices: EquationFinder, outer_line: str) -> None:
+    """Refuses device meshes; `outer_line` is the line of the equation around the jaxpr."""
     for eqn in jaxpr.eqns:
-        line = user_line(eqn) or outer
-        if where.inside(eqn):
-            for inner in sub_jaxprs(eqn):
-                _check(inner, where, line)
+        line = user_line(eqn) or outer_line
+        if names_devices.occurs_inside(eqn):
+            for body in sub_jaxprs(eqn):
+                _refuse_device_meshes(body, names_devices, line)
         if any(_is_explicit(var.aval) for var in eqn.outvars):
-            raise _error(
+            raise _device_mesh_error(
                 f"`{eqn.primitive.name}` makes a value that is spread over JAX devices by its "
                 "type (a mesh with axes of type Explicit)",
                 line,
@@ -69,12 +69,14 @@ def _check(jaxpr: Jaxpr, where: Anywhere, outer: str) -> None:
             )
         if eqn.primitive.name == "shard_map":
             size = eqn.params["mesh"].size
-            raise _error(f"`shard_map` (or `pmap`) over a mesh of {size} JAX devices", line)
+            raise _device_mesh_error(
+                f"`shard_map` (or `pmap`) over a mesh of {size} JAX devices", line
+            )
 
 
-def _error(what: str, line: str, fix: str = "") -> DeviceMeshError:
+def _device_mesh_error(statement: str, line: str, fix: str = "") -> DeviceMeshError:
     return DeviceMeshError(
-        f"{what} inside a compiled function, whose devices are the virtual IPUs",
+        f"{statement} inside a compiled function, whose devices are the virtual IPUs",
         where=line,
         fix=f"{fix}say with ipu.scopes.ipu_shard which IPU computes what, or let replicas share "
         "the work and add up with cross_replica_ops.cross_replica_sum; or do this outside of "

@@ -1,4 +1,4 @@
-"""Opens the calls (jit, remat, custom derivatives) that hold marks, queues or host operations."""
+"""The opening of calls (jit, remat, custom derivatives) with marks, queues, host operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, nam
 from lowering.ops.streams import uses_streams
 from lowering.ops.tasks import is_task
 from lowering.ops.user_ops import name_on_host
-from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.passes.rewrite import EquationFinder, EquationRewriter
 
 
 def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -17,28 +17,30 @@ def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
     After:  no call contains a mark, a queue operation or a host operation, except outlined
             functions that were asked to stay on one IPU; calls without them stay closed.
     """
-    return _inlined(closed, Anywhere(_is_seen))
+    return _inline_calls_with(closed, EquationFinder(_must_be_on_top))
 
 
-def _is_seen(eqn: JaxprEqn) -> bool:
-    """Whether the placement must see the equation by itself."""
-    marked = marks.read(name_stack(eqn))
-    is_marked = marked.shard is not None or marked.outside is not None
+def _must_be_on_top(eqn: JaxprEqn) -> bool:
+    """Returns whether the placement must see an equation by itself."""
+    eqn_marks = marks.read_marks(name_stack(eqn))
+    is_marked = eqn_marks.shard is not None or eqn_marks.outside is not None
     return is_marked or uses_streams(eqn) or name_on_host(eqn) is not None
 
 
-def _inlined(closed: ClosedJaxpr, seen: Anywhere) -> ClosedJaxpr:
-    if not seen(closed.jaxpr):
+def _inline_calls_with(closed: ClosedJaxpr, must_be_on_top: EquationFinder) -> ClosedJaxpr:
+    if not must_be_on_top(closed.jaxpr):
         return closed
-    rewriter = Rewriter(closed.jaxpr)
+    rewriter = EquationRewriter(closed.jaxpr)
     for eqn in closed.jaxpr.eqns:
         body = call_body(eqn)
-        if not seen.inside(eqn):
-            rewriter.keep(eqn)
+        if not must_be_on_top.occurs_inside(eqn):
+            rewriter.keep_equation(eqn)
         elif body is None or is_task(eqn):
-            rewriter.keep(map_sub_jaxprs(eqn, lambda inner: _inlined(inner, seen)))
-        elif marks.read(name_stack(eqn)).unit is not None and not uses_streams(body):
-            rewriter.keep(eqn)
+            rewriter.keep_equation(
+                map_sub_jaxprs(eqn, lambda inner: _inline_calls_with(inner, must_be_on_top))
+            )
+        elif marks.read_marks(name_stack(eqn)).unit is not None and not uses_streams(body):
+            rewriter.keep_equation(eqn)
         else:
-            rewriter.open(eqn, _inlined(body, seen))
-    return rewriter.closed(closed.consts)
+            rewriter.replace_by_jaxpr(eqn, _inline_calls_with(body, must_be_on_top))
+    return rewriter.build_rewritten_jaxpr(closed.consts)

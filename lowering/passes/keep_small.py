@@ -1,4 +1,4 @@
-"""Leaves values where they are that are small, or that nobody asked to have elsewhere."""
+"""The removal of stores and loads that are not worth it, or that nobody asked for."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from lowering.avals import size_in_bytes
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn
 from lowering.ops.storage import load_p, store_p
 from lowering.options import Options
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 
 
 def keep_small(closed: ClosedJaxpr, options: Options) -> ClosedJaxpr:
-    """Takes out stores and loads, at any depth, where they are not worth it or not possible.
+    """Removes stores and loads, at any depth, where they are not worth it or not possible.
 
-    Before: whatever waits between uses is stored and loaded as the user asked, which may be not at
-            all.
-    After:  only what is worth the way to remote memory, or the gathering of its slices, is; where
-            there is no remote memory, only what was asked for.
+    Before: values are stored and loaded between uses as the user asked, which may be not at all.
+    After:  only values that are large enough are stored; without remote memory, only those for
+            which the user asked.
     """
 
-    def stays(eqn: JaxprEqn) -> bool:
+    def is_not_worth_storing(eqn: JaxprEqn) -> bool:
         if eqn.primitive not in (store_p, load_p):
             return False
         storage = eqn.params["storage"]
@@ -26,4 +25,8 @@ def keep_small(closed: ClosedJaxpr, options: Options) -> ClosedJaxpr:
             return True
         return size_in_bytes(eqn.invars[0].aval) < options.minimum_remote_bytes
 
-    return rewritten(closed, Anywhere(stays), lambda rewriter, eqn: rewriter.skip(eqn))
+    return rewrite_equations(
+        closed,
+        EquationFinder(is_not_worth_storing),
+        lambda rewriter, eqn: rewriter.replace_by_operands(eqn),
+    )

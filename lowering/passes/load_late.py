@@ -1,4 +1,4 @@
-"""Keeps what is stored away for as long as possible: loads stand before their first reader."""
+"""The move of loads to right before their first reader, so that values stay stored for long."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ def load_late(program: ir.Program) -> ir.Program:
     After:  a load stands just before the first step that reads its value, a store just behind the
             step that makes its own, so that few stored values are on the tiles at the same time.
     """
-    return dc.replace(program, body=_sequence(program.body))
+    return dc.replace(program, body=_delay_loads_in_steps(program.body))
 
 
-def _sequence(body: ir.Sequence) -> ir.Sequence:
-    steps = [ir.with_bodies(node, lambda inner: _sequence(inner.sequence)) for node in body.steps]
-    made = {value for node in steps for value in ir.writes(node)}
+def _delay_loads_in_steps(body: ir.Sequence) -> ir.Sequence:
+    steps = [
+        ir.rewrite_bodies(node, lambda inner: _delay_loads_in_steps(inner.sequence))
+        for node in body.steps
+    ]
+    made = {value for node in steps for value in ir.values_written(node)}
     stores: dict[ValueId, list[ir.Store]] = {}
     for node in steps:
         if isinstance(node, ir.Store) and node.value in made:
             stores.setdefault(node.value, []).append(node)
-    waiting: dict[ValueId, ir.Load] = {}
-    placed: list[ir.Node] = []
+    delayed_loads: dict[ValueId, ir.Load] = {}
+    ordered: list[ir.Node] = []
 
-    def place(node: ir.Node) -> None:
-        for value in ir.reads(node):
-            if value in waiting:
-                place(waiting.pop(value))
-        placed.append(node)
-        for value in ir.writes(node):
+    def append_with_loads(node: ir.Node) -> None:
+        for value in ir.values_read(node):
+            if value in delayed_loads:
+                append_with_loads(delayed_loads.pop(value))
+        ordered.append(node)
+        for value in ir.values_written(node):
             for store in stores.get(value, ()):
-                place(store)
+                append_with_loads(store)
 
     for node in steps:
         if isinstance(node, ir.Load):
-            waiting[node.value] = node
+            delayed_loads[node.value] = node
         elif not (isinstance(node, ir.Store) and node.value in stores):
-            place(node)
-    while waiting:
-        place(waiting.pop(next(iter(waiting))))
-    return ir.Sequence(tuple(placed))
+            append_with_loads(node)
+    while delayed_loads:
+        append_with_loads(delayed_loads.pop(next(iter(delayed_loads))))
+    return ir.Sequence(tuple(ordered))

@@ -1,4 +1,4 @@
-"""Has all replicas come to the collectives that stand under conditions, or in loops with them."""
+"""Makes all replicas reach the collectives that stand in conditions and loops."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from jax import lax
 
 from lowering import ir
 from lowering.control_flow import ControlFlow
-from lowering.equations import function_of
+from lowering.equations import function_of_jaxpr
 from lowering.jaxpr import JaxprEqn
-from lowering.ops.collectives import REPLICAS, axis_of
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.ops.collectives import REPLICAS, axis_of_replicas
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
 def meet_at_collectives(program: ir.Program) -> ir.Program:
-    """Rewrites conditions and loops of kernels whose replicas run on devices of their own.
+    """Rewrites conditions and loops of kernels whose replicas run on separate devices.
 
     Before: kernels of one replica; `cond` and `while` may have collectives inside.
     After:  no replica waits at a collective for one that has gone another way. Where replicas
@@ -27,21 +27,23 @@ def meet_at_collectives(program: ir.Program) -> ir.Program:
 
     Unchanged with one replica.
     """
-    speaks = Anywhere(_is_collective)
-    where = Anywhere(lambda eqn: eqn.primitive.name in _MEETING and speaks.inside(eqn))
-    axis = axis_of(program.replicas)
+    is_collective = EquationFinder(_is_collective)
+    has_collective_inside = EquationFinder(
+        lambda eqn: eqn.primitive.name in _MEETING and is_collective.occurs_inside(eqn)
+    )
+    axis = axis_of_replicas(program.replicas)
 
-    def meet(rewriter: Rewriter, eqn: JaxprEqn) -> None:
-        flow = ControlFlow.of(eqn)
-        rewriter.trace(eqn, _MEETING[flow.kind](flow), axis)
+    def rewrite_control_flow(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+        flow = ControlFlow.view_of_equation(eqn)
+        rewriter.replace_by_function(eqn, _MEETING[flow.kind](flow), axis)
 
-    def change(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not where(node.kernel.jaxpr.jaxpr):
+    def rewrite_kernel_of_node(node: ir.Node) -> ir.Node:
+        if not isinstance(node, ir.Execute) or not has_collective_inside(node.kernel.jaxpr.jaxpr):
             return node
-        closed = rewritten(node.kernel.jaxpr, where, meet)
+        closed = rewrite_equations(node.kernel.jaxpr, has_collective_inside, rewrite_control_flow)
         return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
 
-    return dc.replace(program, body=ir.with_nodes(program.body, change))
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_kernel_of_node))
 
 
 def _is_collective(eqn: JaxprEqn) -> bool:
@@ -50,8 +52,8 @@ def _is_collective(eqn: JaxprEqn) -> bool:
     return REPLICAS in over and eqn.primitive.name != "axis_index"
 
 
-def _condition(flow: ControlFlow) -> Any:
-    branches = [function_of(body) for body in flow.bodies]
+def _branch_function_for_all_replicas(flow: ControlFlow) -> Any:
+    branches = [function_of_jaxpr(body) for body in flow.bodies]
 
     def one_way(chosen: Any, *operands: Any) -> Sequence[Any]:
         return list(lax.switch(chosen, branches, *operands))
@@ -60,37 +62,39 @@ def _condition(flow: ControlFlow) -> Any:
         ways = zip(*(branch(*operands) for branch in branches), strict=True)
         return [lax.select_n(chosen, *results) for results in ways]
 
-    def run(index: Any, *operands: Any) -> Sequence[Any]:
+    def run_switch_together(index: Any, *operands: Any) -> Sequence[Any]:
         chosen = lax.clamp(0, index.astype(jnp.int32), len(branches) - 1)
         first, last = lax.pmax(jnp.stack([-chosen, chosen]), REPLICAS)
         return lax.cond(-first == last, one_way, all_ways, chosen, *operands)
 
-    return run
+    return run_switch_together
 
 
-def _loop(flow: ControlFlow) -> Any:
-    holds, body = (function_of(closed) for closed in flow.bodies)
+def _loop_function_for_all_replicas(flow: ControlFlow) -> Any:
+    holds, body = (function_of_jaxpr(closed) for closed in flow.bodies)
 
-    def run(*operands: Any) -> Sequence[Any]:
+    def run_loop_together(*operands: Any) -> Sequence[Any]:
         of_condition, of_body = (operands[part] for part in flow.constants)
 
-        def with_goal(carry: Sequence[Any]) -> tuple[Any, Any, Sequence[Any]]:
+        def add_conditions(carry: Sequence[Any]) -> tuple[Any, Any, Sequence[Any]]:
             (mine,) = holds(*of_condition, *carry)
             return mine, lax.pmax(mine.astype(jnp.int32), REPLICAS) > 0, carry
 
-        def step(state: tuple[Any, Any, Sequence[Any]]) -> tuple[Any, Any, Sequence[Any]]:
-            mine, _, before = state
-            after = body(*of_body, *before)
-            return with_goal(
-                [lax.select(mine, new, old) for new, old in zip(after, before, strict=True)]
+        def run_iteration_if_mine(
+            state: tuple[Any, Any, Sequence[Any]],
+        ) -> tuple[Any, Any, Sequence[Any]]:
+            mine, _, old_carry = state
+            new_carry = body(*of_body, *old_carry)
+            return add_conditions(
+                [lax.select(mine, new, old) for new, old in zip(new_carry, old_carry, strict=True)]
             )
 
         *_, carry = lax.while_loop(
-            lambda state: state[1], step, with_goal([*operands[flow.carried]])
+            lambda state: state[1], run_iteration_if_mine, add_conditions([*operands[flow.carried]])
         )
         return carry
 
-    return run
+    return run_loop_together
 
 
-_MEETING = {"cond": _condition, "while": _loop}
+_MEETING = {"cond": _branch_function_for_all_replicas, "while": _loop_function_for_all_replicas}

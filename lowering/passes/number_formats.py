@@ -1,8 +1,9 @@
-"""Makes float16 what the IPU makes of it, and rounds and adds as the scopes and options ask.
+"""The emulation of float16 as the IPU computes it, rounding and adding as options ask.
 
-Every operation that computes a float16 is computed in float32 (exact, next to float16) and brought
-back by `lowering.narrow`. Operations that only move data, and all other types, stay as they are; so
-do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add` from zero).
+Every operation that computes a float16 is computed in float32 (exact, next to float16) and rounded
+by `lowering.float16_rounding`. Operations that only move data, and all other types, stay as they
+are; so do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add`
+from zero).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from lowering.jaxpr import (
     name_stack,
     sub_jaxprs,
 )
-from lowering.narrow import Format, narrow
-from lowering.ops.collectives import axis_of
+from lowering.narrow import Float16Format, round_to_float16
+from lowering.ops.collectives import axis_of_replicas
 from lowering.ops.tasks import TaskSpec
 from lowering.options import Options
-from lowering.partials import in_float16, in_float32
-from lowering.passes.rewrite import Anywhere, Rewriter
+from lowering.partials import accumulate_in_float16, accumulate_in_float32
+from lowering.passes.rewrite import EquationFinder, EquationRewriter
 
 _HALF = np.dtype(np.float16)
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
@@ -48,7 +49,7 @@ _WIDENED = frozenset({
     "sin", "sinh", "sqrt", "square", "sub", "tan", "tanh", "zeta",
 })  # fmt: skip
 
-# They hold a function of elements of the operands' type, which these make anew.
+# Scatters hold a function of elements of the operands' type; these functions make it anew.
 _SCATTERS: dict[str, Callable[..., Any]] = {
     "scatter-add": lax.scatter_add,
     "scatter-mul": lax.scatter_mul,
@@ -57,146 +58,158 @@ _SCATTERS: dict[str, Callable[..., Any]] = {
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked of an operation.
+class _FormatRequest:
+    """The number format that is asked of an operation.
 
     Attributes:
-      format: what becomes of results.
+      format: the treatment of results that float16 does not hold.
       partials: the type of partial results, if a scope names one.
-      by_product: else, that of some primitives.
+      by_product: else, the type for some primitives.
     """
 
-    format: Format
+    format: Float16Format
     partials: str | None = None
     by_product: tuple[tuple[str, str], ...] = ()
 
-    def of(self, eqn: JaxprEqn) -> _Asked:
-        """What is asked of an equation inside."""
-        marked = marks.read(name_stack(eqn))
-        if marked.outside is not None:
-            return _Asked(Format())  # the host is no IPU
-        rounding, partials = marked.stochastic_rounding, marked.partials_type
+    def request_of_equation(self, eqn: JaxprEqn) -> _FormatRequest:
+        """Returns the request for an equation inside."""
+        eqn_marks = marks.read_marks(name_stack(eqn))
+        if eqn_marks.outside is not None:
+            return _FormatRequest(Float16Format())  # the host is no IPU
+        rounding, partials = eqn_marks.stochastic_rounding, eqn_marks.partials_type
         format = self.format
         if rounding is not None:
             format = dc.replace(format, stochastic=rounding)
         task = eqn.params.get("spec")
-        of_stage = task.partials if isinstance(task, TaskSpec) else ()
-        return _Asked(format, partials or self.partials, (*self.by_product, *of_stage))
+        partials_of_stage = task.partials if isinstance(task, TaskSpec) else ()
+        return _FormatRequest(
+            format, partials or self.partials, (*self.by_product, *partials_of_stage)
+        )
 
-    def sums(self, product: str) -> str | None:
-        """The type of partial results of a primitive; None leaves it to XLA."""
+    def dtype_of_partials(self, product: str) -> str | None:
+        """Returns the type of partial results of a primitive; None leaves it to XLA."""
         return self.partials or dict(self.by_product).get(product)
 
 
 def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> ClosedJaxpr:
-    """Rewrites every operation that computes a float16, as far as anything is asked of it.
+    """Rewrites every operation that computes a float16, as options and scopes ask.
 
     Before: derivatives are taken, and collectives resolved.
     After:  nothing computes a float16 but conversions, and reductions by functions of the user;
             where rounding is stochastic it draws (see `lowering.draws`). The same jaxpr if nothing
             is asked.
     """
-    format = Format(
+    format = Float16Format(
         limits=options.float16_limits,
         nan=options.nan_on_overflow,
         stochastic=options.stochastic_rounding,
     )
-    return _Formats(axis_of(replicas), Anywhere(_has_half)).body(
-        closed, _Asked(format, by_product=options.partials)
+    return _Formats(axis_of_replicas(replicas), EquationFinder(_has_half)).rewrite_shared_body(
+        closed, _FormatRequest(format, by_product=options.partials)
     )
 
 
 @dc.dataclass(slots=True)
 class _Formats:
-    """Rewrites bodies.
+    """A rewriter of bodies.
 
     Attributes:
-      axis: the replicas, if there are several.
-      halves: whether a jaxpr has a float16 anywhere inside.
-      bodies: those that have been rewritten.
+      axis: the axis of the replicas, if there are several.
+      halves: tests whether a jaxpr has a float16 anywhere inside.
+      bodies: the bodies that have been rewritten.
     """
 
     axis: tuple[str, int] | None
-    halves: Anywhere
-    bodies: dict[tuple[int, _Asked], ClosedJaxpr] = dc.field(
-        default_factory=dict[tuple[int, _Asked], ClosedJaxpr]
+    halves: EquationFinder
+    bodies: dict[tuple[int, _FormatRequest], ClosedJaxpr] = dc.field(
+        default_factory=dict[tuple[int, _FormatRequest], ClosedJaxpr]
     )
 
-    def body(self, closed: ClosedJaxpr, asked: _Asked) -> ClosedJaxpr:
-        """The body; a shared one is rewritten once for each thing that is asked of it."""
+    def rewrite_shared_body(self, closed: ClosedJaxpr, request: _FormatRequest) -> ClosedJaxpr:
+        """Rewrites a body; a shared one is rewritten once for each request."""
         if not self.halves(closed.jaxpr):
             return closed
-        key = (id(closed.jaxpr), asked)
+        key = (id(closed.jaxpr), request)
         if key not in self.bodies:
-            self.bodies[key] = self.rewritten(closed, asked)
+            self.bodies[key] = self.rewrite_float16_operations(closed, request)
         return self.bodies[key]
 
-    def rewritten(self, closed: ClosedJaxpr, asked: _Asked) -> ClosedJaxpr:
-        rewriter, changed = Rewriter(closed.jaxpr), False
+    def rewrite_float16_operations(
+        self, closed: ClosedJaxpr, request: _FormatRequest
+    ) -> ClosedJaxpr:
+        rewriter, changed = EquationRewriter(closed.jaxpr), False
         for eqn in closed.jaxpr.eqns:
-            if not (_has_half(eqn) or self.halves.inside(eqn)):
-                rewriter.keep(eqn)
+            if not (_has_half(eqn) or self.halves.occurs_inside(eqn)):
+                rewriter.keep_equation(eqn)
                 continue
-            wanted = asked.of(eqn)
+            eqn_request = request.request_of_equation(eqn)
             if is_control_flow(eqn) or call_body(eqn) is not None:
-                new = map_sub_jaxprs(eqn, lambda inner, wanted=wanted: self.body(inner, wanted))
+                new = map_sub_jaxprs(
+                    eqn, lambda body, wanted=eqn_request: self.rewrite_shared_body(body, wanted)
+                )
                 pairs = zip(sub_jaxprs(new), sub_jaxprs(eqn), strict=True)
-                same = all(mine is theirs for mine, theirs in pairs)
-                changed |= not same
-                rewriter.keep(eqn if same else new)
-            elif _is_changed(eqn, wanted):
+                is_unchanged = all(new_body is old_body for new_body, old_body in pairs)
+                changed |= not is_unchanged
+                rewriter.keep_equation(eqn if is_unchanged else new)
+            elif _needs_rewriting(eqn, eqn_request):
                 changed = True
                 with in_context_of(eqn):
-                    rewriter.trace(eqn, _function(eqn, wanted), self.axis)
+                    rewriter.replace_by_function(
+                        eqn, _build_emulation_of(eqn, eqn_request), self.axis
+                    )
             else:
-                rewriter.keep(eqn)
-        return rewriter.closed(closed.consts) if changed else closed
+                rewriter.keep_equation(eqn)
+        return rewriter.build_rewritten_jaxpr(closed.consts) if changed else closed
 
 
 def _has_half(eqn: JaxprEqn) -> bool:
     return any(_is_half(atom.aval) for atom in (*eqn.invars, *eqn.outvars))
 
 
-def _is_changed(eqn: JaxprEqn, asked: _Asked) -> bool:
-    name, format = eqn.primitive.name, asked.format
+def _needs_rewriting(eqn: JaxprEqn, request: _FormatRequest) -> bool:
+    name, format = eqn.primitive.name, request.format
     makes_half = any(_is_half(var.aval) for var in eqn.outvars)
     if name in _PRODUCTS:
         takes_half = all(_is_half(atom.aval) for atom in eqn.invars)
-        return makes_half and (format.acts or (takes_half and asked.sums(name) is not None))
+        return makes_half and (
+            format.changes_results or (takes_half and request.dtype_of_partials(name) is not None)
+        )
     if name == "convert_element_type":
         (source,), (target,) = eqn.invars, eqn.outvars
         if _is_half(source.aval):
             return format.limits and dtype_name(target.aval) == "int32"
-        return makes_half and format.acts
-    return makes_half and format.acts and (name in _WIDENED or name in _SCATTERS)
+        return makes_half and format.changes_results
+    return makes_half and format.changes_results and (name in _WIDENED or name in _SCATTERS)
 
 
-def _function(eqn: JaxprEqn, asked: _Asked) -> Any:
-    """The equation as a function of its operands that does what is asked."""
+def _build_emulation_of(eqn: JaxprEqn, request: _FormatRequest) -> Any:
+    """Returns an equation as a function that rounds as the request asks."""
     name = eqn.primitive.name
 
-    def function(*operands: Any) -> list[Any]:
+    def run_in_float32_and_round(*operands: Any) -> list[Any]:
         if name == "convert_element_type" and _is_half(jnp.asarray(operands[0])):
-            return [_as_integer(operands[0])]
-        if name in _PRODUCTS and asked.sums(name) == "float16":
-            wide = in_float16(eqn, operands, asked.format)
+            return [_convert_to_int32(operands[0])]
+        if name in _PRODUCTS and request.dtype_of_partials(name) == "float16":
+            wide = accumulate_in_float16(eqn, operands, request.format)
         else:
-            wide = _wide(eqn, operands)
+            wide = _evaluate_in_float32(eqn, operands)
         return [
-            narrow(result, name, operands, asked.format) if _is_half(var.aval) else result
+            round_to_float16(result, name, operands, request.format)
+            if _is_half(var.aval)
+            else result
             for result, var in zip(wide, eqn.outvars, strict=True)
         ]
 
-    return function
+    return run_in_float32_and_round
 
 
-def _wide(eqn: JaxprEqn, operands: Any) -> list[Any]:
-    """The equation's results, computed in float32."""
+def _evaluate_in_float32(eqn: JaxprEqn, operands: Any) -> list[Any]:
+    """Evaluates an equation in float32."""
     name, params = eqn.primitive.name, eqn.params
     if name == "convert_element_type":
         return [operands[0].astype(jnp.float32)]
     if name in _PRODUCTS:
-        return [in_float32(eqn, operands)]
+        return [accumulate_in_float32(eqn, operands)]
     widened = [x.astype(jnp.float32) if _is_half(jnp.asarray(x)) else x for x in operands]
     if name in _SCATTERS:
         same = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
@@ -205,8 +218,8 @@ def _wide(eqn: JaxprEqn, operands: Any) -> list[Any]:
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
-def _as_integer(x: Any) -> Any:
-    """A conversion to int32; what is no number becomes the smallest one."""
+def _convert_to_int32(x: Any) -> Any:
+    """Converts to int32; NaN becomes the smallest number."""
     return jnp.where(jnp.isnan(x), jnp.int32(-(2**31)), x.astype(jnp.int32))
 
 

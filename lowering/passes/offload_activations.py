@@ -1,16 +1,23 @@
-"""Keeps what waits between forward and backward tasks in remote memory."""
+"""The storage of values in remote memory while they wait for their backward tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.equations import renamed, variables
+from lowering.equations import rename_atoms, unique_variables
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.marks import on_shard
-from lowering.ops.storage import Storage, load, store
-from lowering.ops.tasks import Kind, is_task
-from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.tasks import TaskRole, is_task
+from lowering.pipelines.edit import (
+    call_without_tracing,
+    replace_equations_by_id,
+    replace_task_body,
+    stages_with_tasks,
+    tasks_of_stage,
+    trace_with_untraced_calls,
+)
 
 _REMOTE = Storage(remote=True)
 
@@ -18,67 +25,78 @@ _REMOTE = Storage(remote=True)
 def offload_activations(
     body: ClosedJaxpr, depths: Sequence[int], ipus: Sequence[tuple[int, ...]]
 ) -> ClosedJaxpr:
-    """Lets forward tasks store, and backward tasks load, what waits between them.
+    """Makes forward tasks store, and backward tasks load, the values between them.
 
     Args:
       body: a pipeline's body; its tasks have no constants.
-      depths: how many micro-batches wait in each stage; those where none does stay as they are.
-      ipus: of each stage; where there is one, values wait beside it, whoever has made them.
+      depths: how many micro-batches wait in each stage; stages where none waits stay as they are.
+      ipus: the IPUs of each stage; if there is one, its values wait beside it.
     """
     made_forward = {
         var
         for eqn in body.jaxpr.eqns
-        if is_task(eqn) and eqn.params["spec"].kind is Kind.FORWARD
+        if is_task(eqn) and eqn.params["spec"].kind is TaskRole.FORWARD
         for var in eqn.outvars
     }
-    for stage in stages_of(body):
+    for stage in stages_with_tasks(body):
         if depths[stage]:
-            body = _stage(body, stage, made_forward, ipus[stage])
+            body = _offload_stage(body, stage, made_forward, ipus[stage])
     return body
 
 
-def _stage(
+def _offload_stage(
     body: ClosedJaxpr, stage: int, made_forward: set[Var], ipus: tuple[int, ...]
 ) -> ClosedJaxpr:
     ipu = ipus[0] if len(ipus) == 1 else None
-    tasks = stage_tasks(body, stage)
-    late = [tasks[kind] for kind in (Kind.BACKWARD, Kind.WEIGHTS) if kind in tasks]
-    waiting = [v for v in variables(a for e in late for a in e.invars) if v in made_forward]
-    if Kind.FORWARD not in tasks or not waiting:
+    tasks = tasks_of_stage(body, stage)
+    later_tasks = [tasks[kind] for kind in (TaskRole.BACKWARD, TaskRole.WEIGHTS) if kind in tasks]
+    waiting = [
+        v for v in unique_variables(a for e in later_tasks for a in e.invars) if v in made_forward
+    ]
+    if TaskRole.FORWARD not in tasks or not waiting:
         return body
-    kept = {var: fresh_var(var.aval) for var in waiting}
-    change = {id(tasks[Kind.FORWARD]): [_storing(tasks[Kind.FORWARD], kept, ipu)]}
-    change.update((id(eqn), [_loading(eqn, kept, ipu)]) for eqn in late)
-    return with_tasks(body, change)
+    stored_vars = {var: fresh_var(var.aval) for var in waiting}
+    replacements = {
+        id(tasks[TaskRole.FORWARD]): [
+            _store_in_forward_task(tasks[TaskRole.FORWARD], stored_vars, ipu)
+        ]
+    }
+    replacements.update(
+        (id(eqn), [_load_in_backward_task(eqn, stored_vars, ipu)]) for eqn in later_tasks
+    )
+    return replace_equations_by_id(body, replacements)
 
 
-def _storing(eqn: JaxprEqn, kept: dict[Var, Var], ipu: int | None) -> JaxprEqn:
-    """The task with the stored values as further results, its own or what it has read."""
+def _store_in_forward_task(eqn: JaxprEqn, stored_vars: dict[Var, Var], ipu: int | None) -> JaxprEqn:
+    """Returns the task with the stored values, its own or its operands, as further results."""
     body: ClosedJaxpr = eqn.params["body"]
-    foreign = [v for v in kept if v not in eqn.outvars and v not in eqn.invars]
-    operands = [*eqn.invars, *foreign]
+    values_of_others = [v for v in stored_vars if v not in eqn.outvars and v not in eqn.invars]
+    operands = [*eqn.invars, *values_of_others]
 
-    def function(*flat: Any) -> list[Any]:
+    def run_task_and_store(*flat: Any) -> list[Any]:
         values = dict(zip(operands, flat, strict=True))
-        results = call(body, flat[: len(eqn.invars)])
+        results = call_without_tracing(body, flat[: len(eqn.invars)])
         values.update(zip(eqn.outvars, results, strict=True))
         with on_shard(ipu):
-            return [*results, *(store(values[v], _REMOTE) for v in kept)]
+            return [*results, *(move_to_storage(values[v], _REMOTE) for v in stored_vars)]
 
-    closed = traced(function, [atom.aval for atom in operands])
-    return rebuilt(eqn, closed, operands, [*eqn.outvars, *kept.values()])
+    closed = trace_with_untraced_calls(run_task_and_store, [atom.aval for atom in operands])
+    return replace_task_body(eqn, closed, operands, [*eqn.outvars, *stored_vars.values()])
 
 
-def _loading(eqn: JaxprEqn, kept: dict[Var, Var], ipu: int | None) -> JaxprEqn:
-    """The task that loads what it reads of the stored values."""
+def _load_in_backward_task(eqn: JaxprEqn, stored_vars: dict[Var, Var], ipu: int | None) -> JaxprEqn:
+    """Returns the task that loads its operands among the stored values."""
     body: ClosedJaxpr = eqn.params["body"]
-    invars = renamed(eqn.invars, kept)
-    loaded = {i for i, atom in enumerate(invars) if atom is not eqn.invars[i]}
+    invars = rename_atoms(eqn.invars, stored_vars)
+    positions_to_load = {i for i, atom in enumerate(invars) if atom is not eqn.invars[i]}
 
-    def function(*flat: Any) -> list[Any]:
+    def load_and_run_task(*flat: Any) -> list[Any]:
         with on_shard(ipu):
-            operands = [load(x, _REMOTE) if i in loaded else x for i, x in enumerate(flat)]
-        return call(body, operands)
+            operands = [
+                bring_from_storage(x, _REMOTE) if i in positions_to_load else x
+                for i, x in enumerate(flat)
+            ]
+        return call_without_tracing(body, operands)
 
-    closed = traced(function, [atom.aval for atom in eqn.invars])
-    return rebuilt(eqn, closed, invars, eqn.outvars)
+    closed = trace_with_untraced_calls(load_and_run_task, [atom.aval for atom in eqn.invars])
+    return replace_task_body(eqn, closed, invars, eqn.outvars)

@@ -1,4 +1,4 @@
-"""Computes `shard_map` over one device, and what is typed by a mesh of one, as plain functions."""
+"""The rewriting of `shard_map`, and of types, over a mesh of one device as plain functions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering.equations import evaluate_with
+from lowering.equations import evaluate_equations_with
 from lowering.jaxpr import (
     Aval,
     ClosedJaxpr,
@@ -19,11 +19,11 @@ from lowering.jaxpr import (
     map_sub_jaxprs,
     trace_flat,
 )
-from lowering.passes.rewrite import Anywhere
+from lowering.passes.rewrite import EquationFinder
 
 _NO_MESH = jax.sharding.AbstractMesh((), ())
 _MOVES = ("sharding_constraint", "reshard", "mesh_cast")
-# Sums and extremes of one index, and changes of types that say along which axes values vary.
+# Sums and extremes over one index, and casts of the axes along which a type varies.
 _SAME = frozenset({
     "psum", "psum2", "psum_invariant", "pmax", "pmin", "pvary", "pbroadcast", "pcast",
     "reduced_vary_cast", "vary_unreduced_cast", "unreduced_psum",
@@ -31,15 +31,15 @@ _SAME = frozenset({
 
 
 def open_single_meshes(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Puts the body of a `shard_map` over one device in its place, at any depth.
+    """Replaces a `shard_map` over one device by its body, at any depth.
 
     Before: any jaxpr.
     After:  no `shard_map` is over a mesh of one device, whose axes have one index each; no value
             has a type that names such a mesh. Unchanged if there was none.
     """
-    if not Anywhere(_has_single_mesh)(closed.jaxpr):
+    if not EquationFinder(_has_single_mesh)(closed.jaxpr):
         return closed
-    return _opened(closed, frozenset())
+    return _evaluate_without_meshes(closed, frozenset())
 
 
 def _has_single_mesh(eqn: JaxprEqn) -> bool:
@@ -52,41 +52,43 @@ def _has_single_mesh(eqn: JaxprEqn) -> bool:
     )
 
 
-def _opened(closed: ClosedJaxpr, axes: frozenset[Any]) -> ClosedJaxpr:
-    """A jaxpr in another form.
+def _evaluate_without_meshes(closed: ClosedJaxpr, axes: frozenset[Any]) -> ClosedJaxpr:
+    """Returns a jaxpr without the `shard_map`s over one device, and without their types.
 
     Args:
       closed: the whole function, or a body.
-      axes: of meshes of one device that the body is mapped over.
+      axes: the axes of meshes of one device over which the body is mapped.
     """
 
-    def equation(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
+    def evaluate_without_mesh(eqn: JaxprEqn, inputs: list[Any]) -> Sequence[Any]:
         name = eqn.primitive.name
         if name == "shard_map" and eqn.params["mesh"].size == 1:
-            inner = ClosedJaxpr(eqn.params["jaxpr"], ())
-            names = axes | {*eqn.params["mesh"].axis_names}
-            return evaluate_with(_opened(inner, names), inputs, bind_equation)
+            mapped_body = ClosedJaxpr(eqn.params["jaxpr"], ())
+            mapped_axes = axes | {*eqn.params["mesh"].axis_names}
+            return evaluate_equations_with(
+                _evaluate_without_meshes(mapped_body, mapped_axes), inputs, bind_equation
+            )
         if name in _MOVES and _has_single_mesh(eqn):
             return inputs
-        if axes and _axes_of(eqn) and _axes_of(eqn) <= axes:
-            return _of_one_index(eqn, inputs)
-        changed = map_sub_jaxprs(eqn, lambda body: _opened(body, axes))
-        return _bound_anywhere(_without_places(changed), inputs)
+        if axes and _mesh_axes_of_equation(eqn) and _mesh_axes_of_equation(eqn) <= axes:
+            return _evaluate_over_one_index(eqn, inputs)
+        changed = map_sub_jaxprs(eqn, lambda body: _evaluate_without_meshes(body, axes))
+        return _bind_without_mesh(_drop_sharding_params(changed), inputs)
 
     return trace_flat(
-        lambda *operands: evaluate_with(closed, operands, equation),
-        list(map(_plain, closed.in_avals)),
+        lambda *operands: evaluate_equations_with(closed, operands, evaluate_without_mesh),
+        list(map(_aval_without_mesh, closed.in_avals)),
     )
 
 
-def _axes_of(eqn: JaxprEqn) -> frozenset[Any]:
-    """The axes of meshes that an equation is about."""
+def _mesh_axes_of_equation(eqn: JaxprEqn) -> frozenset[Any]:
+    """Returns the axes of meshes that an equation names."""
     named = eqn.params.get("axes", eqn.params.get("axis_name", ()))
     return frozenset(named if isinstance(named, (tuple, list)) else (named,))
 
 
-def _of_one_index(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
-    """What a collective gives along axes of one index."""
+def _evaluate_over_one_index(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Evaluates a collective along axes of one index."""
     params = eqn.params
     match eqn.primitive.name:
         case "axis_index":
@@ -105,22 +107,24 @@ def _of_one_index(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
             return bind_equation(eqn, inputs)
 
 
-def _bound_anywhere(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
-    """What an equation gives, in the context of no mesh."""
+def _bind_without_mesh(eqn: JaxprEqn, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Evaluates an equation in the context of no mesh."""
     params = eqn.primitive.get_bind_params(eqn.params)
     with at_source_of(eqn), jax.sharding.use_abstract_mesh(_NO_MESH):
         result = eqn.primitive.bind(*inputs, **params)
     return result if eqn.primitive.multiple_results else [result]
 
 
-def _plain(aval: Aval) -> Aval:
-    """An aval whose type names no mesh."""
+def _aval_without_mesh(aval: Aval) -> Aval:
+    """Returns an aval whose type names no mesh."""
     if not isinstance(aval, ShapedArray):
         return aval
     return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
-def _without_places(eqn: JaxprEqn) -> JaxprEqn:
-    """An equation that does not say how its results are spread."""
-    places = {k: None for k, v in eqn.params.items() if isinstance(v, jax.sharding.Sharding)}
-    return eqn.replace(params={**eqn.params, **places}) if places else eqn
+def _drop_sharding_params(eqn: JaxprEqn) -> JaxprEqn:
+    """Returns an equation whose parameters do not say how its results are sharded."""
+    removed_params = {
+        k: None for k, v in eqn.params.items() if isinstance(v, jax.sharding.Sharding)
+    }
+    return eqn.replace(params={**eqn.params, **removed_params}) if removed_params else eqn

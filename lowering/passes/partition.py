@@ -1,4 +1,4 @@
-"""Cuts a placed jaxpr into kernels, one IPU each, and control flow into branches of the tree."""
+"""The partition of a placed jaxpr into kernels, one IPU each, and branches of the tree."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from typing import Any
 
 from lowering import ir
 from lowering.control_flow import ControlFlow
-from lowering.equations import sliced, variables
-from lowering.jaxpr import Atom, Aval, JaxprEqn, Literal, Var, called_from, name_stack, user_line
-from lowering.marks import joined
+from lowering.equations import jaxpr_of_equations, unique_variables
+from lowering.jaxpr import (
+    Atom,
+    Aval,
+    JaxprEqn,
+    Literal,
+    Var,
+    add_caller_frames,
+    name_stack,
+    user_line,
+)
+from lowering.marks import join_name_stacks
 from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
 from lowering.ops.tasks import PlannedPipeline, task_p
@@ -27,12 +36,12 @@ def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.
     After:  every equation is in exactly one kernel, step or branch; steps of a sequence stand in
             an order that keeps all dependencies.
     """
-    table = _Table()
+    table = _ValueTable()
     jaxpr = placed.jaxpr.jaxpr
-    inputs = table.bind(jaxpr.invars)
+    inputs = table.bind_to_new_values(jaxpr.invars)
     table.bind_constants(placed)
-    body = _Body(table, placed, "").sequence()
-    outputs = tuple(table.value(atom) for atom in jaxpr.outvars)
+    body = _Body(table, placed, "").build_body_sequence()
+    outputs = tuple(table.value_of_atom(atom) for atom in jaxpr.outvars)
     return ir.Program(
         name=name,
         avals=tuple(table.avals),
@@ -45,137 +54,159 @@ def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.
     )
 
 
-class _Table:
-    """The values of the program while it is being built; bodies share it."""
+class _ValueTable:
+    """The values of the program while it is being built; all bodies share it."""
 
     def __init__(self) -> None:
         self.avals: list[Aval] = []
         self.constants: list[tuple[ValueId, Any]] = []
         self.ids: dict[Var, ValueId] = {}
 
-    def new(self, aval: Aval) -> ValueId:
+    def new_value_of_aval(self, aval: Aval) -> ValueId:
         self.avals.append(aval)
         return ValueId(len(self.avals) - 1)
 
-    def bind(self, variables: Sequence[Var]) -> tuple[ValueId, ...]:
+    def bind_to_new_values(self, variables: Sequence[Var]) -> tuple[ValueId, ...]:
         """Gives each variable a new value."""
-        values = tuple(self.new(var.aval) for var in variables)
+        values = tuple(self.new_value_of_aval(var.aval) for var in variables)
         self.ids.update(zip(variables, values, strict=True))
         return values
 
     def bind_constants(self, placed: PlacedBody) -> None:
         for var, data in zip(placed.jaxpr.jaxpr.constvars, placed.jaxpr.consts, strict=True):
-            self.ids[var] = self.constant(var.aval, data)
+            self.ids[var] = self.add_constant(var.aval, data)
 
-    def constant(self, aval: Aval, data: Any) -> ValueId:
-        value = self.new(aval)
+    def add_constant(self, aval: Aval, data: Any) -> ValueId:
+        value = self.new_value_of_aval(aval)
         self.constants.append((value, data))
         return value
 
-    def value(self, atom: Atom) -> ValueId:
-        """The value of an operand; a literal becomes a constant."""
+    def value_of_atom(self, atom: Atom) -> ValueId:
+        """Returns the value of an operand; a literal becomes a constant."""
         if isinstance(atom, Literal):
-            return self.constant(atom.aval, atom.val)
+            return self.add_constant(atom.aval, atom.val)
         return self.ids[atom]
 
 
 class _Body:
-    """One body being cut."""
+    """The partition of one body."""
 
     def __init__(
-        self, table: _Table, placed: PlacedBody, enclosing: str, around: JaxprEqn | None = None
+        self,
+        table: _ValueTable,
+        placed: PlacedBody,
+        enclosing_stack: str,
+        outer_eqn: JaxprEqn | None = None,
     ):
-        self.table, self.placed, self.enclosing, self.around = table, placed, enclosing, around
+        self.table, self.placed, self.enclosing, self.around = (
+            table,
+            placed,
+            enclosing_stack,
+            outer_eqn,
+        )
 
-    def sequence(self) -> ir.Sequence:
+    def build_body_sequence(self) -> ir.Sequence:
         groups, shared = group_equations(self.placed, self.enclosing)
-        return ir.Sequence(tuple(self.step(self.called(group), shared) for group in groups))
+        return ir.Sequence(
+            tuple(
+                self.build_step_of_group(self.add_outer_frames(group), shared) for group in groups
+            )
+        )
 
-    def called(self, group: Group) -> Group:
-        """The group, whose equations have the frames of what is around the body, too."""
+    def add_outer_frames(self, group: Group) -> Group:
+        """Returns the group, whose equations get the frames of the equation around the body."""
         jaxpr = self.placed.jaxpr.jaxpr
-        eqns = [called_from(eqn, self.around, jaxpr) for eqn in group.eqns]
+        eqns = [add_caller_frames(eqn, self.around, jaxpr) for eqn in group.eqns]
         return dc.replace(group, eqns=eqns)
 
-    def step(self, group: Group, shared: set[Var]) -> ir.Node:
+    def build_step_of_group(self, group: Group, shared: set[Var]) -> ir.Node:
         if group.is_kernel:
-            return self.kernel_step(group, shared)
+            return self.build_kernel(group, shared)
         (eqn,) = group.eqns
         bodies = self.placed.bodies.get(group.index)
         if bodies is None and eqn.primitive in (load_p, store_p):
-            return self.storage_step(eqn, group.home)
+            return self.build_load_or_store(eqn, group.home)
         if bodies is None:
-            return self.stream_step(eqn, group.home)
-        stack, homes = joined(self.enclosing, name_stack(eqn)), self.placed.results[group.index]
-        inner = _Inner(self.table, ControlFlow.of(eqn), bodies, homes, stack)
-        return _BRANCHES[inner.flow.kind](inner)
+            return self.build_stream_step(eqn, group.home)
+        stack, homes = (
+            join_name_stacks(self.enclosing, name_stack(eqn)),
+            self.placed.results[group.index],
+        )
+        branch_builder = _BranchBuilder(
+            self.table, ControlFlow.view_of_equation(eqn), bodies, homes, stack
+        )
+        return _BRANCHES[branch_builder.flow.kind](branch_builder)
 
-    def kernel_step(self, group: Group, shared: set[Var]) -> ir.Node:
-        made = {var for eqn in group.eqns for var in eqn.outvars}
-        used = variables(a for eqn in group.eqns for a in eqn.invars)
-        invars = [var for var in used if var not in made]
+    def build_kernel(self, group: Group, shared: set[Var]) -> ir.Node:
+        inner_variables = {var for eqn in group.eqns for var in eqn.outvars}
+        operands = unique_variables(a for eqn in group.eqns for a in eqn.invars)
+        invars = [var for var in operands if var not in inner_variables]
         outvars = [v for eqn in group.eqns for v in eqn.outvars if v in shared]
-        jaxpr = sliced(self.placed.jaxpr.jaxpr, invars, outvars, group.eqns)
+        jaxpr = jaxpr_of_equations(self.placed.jaxpr.jaxpr, invars, outvars, group.eqns)
         kernel = ir.Kernel(jaxpr, user_line(group.eqns[0]))
         reads = tuple(self.table.ids[var] for var in invars)
-        writes = self.table.bind(outvars)
+        writes = self.table.bind_to_new_values(outvars)
         if group.home == HOST:
             name = group.outside or name_on_host(group.eqns[0]) or "host"
             return ir.HostCall(name, kernel, reads, writes, once=group.outside is not None)
         return ir.Execute(kernel, _ipu(group.home), reads, writes)
 
-    def storage_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
-        value = self.table.value(eqn.invars[0])
-        (result,) = self.table.bind(eqn.outvars)
+    def build_load_or_store(self, eqn: JaxprEqn, home: Home) -> ir.Node:
+        value = self.table.value_of_atom(eqn.invars[0])
+        (result,) = self.table.bind_to_new_values(eqn.outvars)
         step = ir.Load if eqn.primitive is load_p else ir.Store
         return step(value, result, _ipu(home), eqn.params["storage"])
 
-    def stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
+    def build_stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
         params, ipu = eqn.params, _ipu(home)
         if eqn.primitive is dequeue_p:
-            writes = self.table.bind(eqn.outvars)
+            writes = self.table.bind_to_new_values(eqn.outvars)
             origin, loop = user_line(eqn), params["loop"].structure
             return ir.StreamIn(params["queue"], ipu, writes, params["count"], origin, loop)
-        reads = tuple(self.table.value(atom) for atom in eqn.invars)
+        reads = tuple(self.table.value_of_atom(atom) for atom in eqn.invars)
         return ir.StreamOut(
             params["queue"], ipu, reads, params["structure"], params["count"], user_line(eqn)
         )
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Inner:
-    """Control flow being turned into a branch of the tree."""
+class _BranchBuilder:
+    """The translation of control flow into a branch of the tree."""
 
-    table: _Table
+    table: _ValueTable
     flow: ControlFlow
     bodies: tuple[PlacedBody, ...]
     homes: tuple[Home, ...]
     stack: str
 
-    def operands(self) -> list[ValueId]:
-        return [self.table.value(atom) for atom in self.flow.eqn.invars]
+    def operand_values(self) -> list[ValueId]:
+        return [self.table.value_of_atom(atom) for atom in self.flow.eqn.invars]
 
-    def enter(self, number: int, consts: Sequence[ValueId]) -> list[ValueId]:
-        """Names a body's arguments: constants as outside, the others anew. Gives the new ones."""
-        placed = self.bodies[number]
+    def bind_body_arguments(self, body_index: int, consts: Sequence[ValueId]) -> list[ValueId]:
+        """Binds a body's arguments: constants as outside, others to new values. Returns these."""
+        placed = self.bodies[body_index]
         invars = placed.jaxpr.jaxpr.invars
         self.table.ids.update(zip(invars[: len(consts)], consts, strict=True))
         self.table.bind_constants(placed)
-        return list(self.table.bind(invars[len(consts) :]))
+        return list(self.table.bind_to_new_values(invars[len(consts) :]))
 
-    def body(self, number: int) -> tuple[ir.Sequence, list[ValueId]]:
-        """A body's steps, and the values that it returns."""
-        placed = self.bodies[number]
-        sequence = _Body(self.table, placed, self.stack, self.flow.eqn).sequence()
-        return sequence, [self.table.value(a) for a in placed.jaxpr.jaxpr.outvars]
+    def build_body(self, body_index: int) -> tuple[ir.Sequence, list[ValueId]]:
+        """Returns a body's steps, and the values that it returns."""
+        placed = self.bodies[body_index]
+        sequence = _Body(self.table, placed, self.stack, self.flow.eqn).build_body_sequence()
+        return sequence, [self.table.value_of_atom(a) for a in placed.jaxpr.jaxpr.outvars]
 
-    def results(self) -> list[ValueId]:
-        return list(self.table.bind(self.flow.eqn.outvars))
+    def result_values(self) -> list[ValueId]:
+        return list(self.table.bind_to_new_values(self.flow.eqn.outvars))
 
-    def carry(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
-        """The loop variables, given their four names; they are the first results."""
-        first = (each[: self.flow.variables] for each in (self.homes, *names))
-        return tuple(ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*first, strict=True))
+    def build_carries(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
+        """Returns the loop variables, given their four names; they are the first results."""
+        names_of_variables = (
+            names_of_all[: self.flow.num_loop_variables] for names_of_all in (self.homes, *names)
+        )
+        return tuple(
+            ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*names_of_variables, strict=True)
+        )
 
     @property
     def origin(self) -> str:
@@ -186,25 +217,27 @@ def _ipu(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
-def _loop(inner: _Inner) -> ir.Node:
-    flow, operands = inner.flow, inner.operands()
-    entering = inner.enter(0, operands[flow.constants[0]])
-    sequence, leaving = inner.body(0)
-    results, count, params = inner.results(), flow.variables, flow.eqn.params
-    carry = inner.carry(operands[flow.carried], entering, leaving, results)
+def _build_repeat_or_pipeline(builder: _BranchBuilder) -> ir.Node:
+    flow, operands = builder.flow, builder.operand_values()
+    entering = builder.bind_body_arguments(0, operands[flow.constants[0]])
+    sequence, leaving = builder.build_body(0)
+    results, count, params = builder.result_values(), flow.num_loop_variables, flow.eqn.params
+    carry = builder.build_carries(operands[flow.carried], entering, leaving, results)
     if isinstance(flow.pipeline, PlannedPipeline):
         return ir.Pipeline(
             name=flow.pipeline.name,
             schedule=flow.pipeline.schedule,
             body=sequence,
             carry=carry,
-            origin=inner.origin,
+            origin=builder.origin,
             variables=flow.pipeline.variables,
         )
     rows = operands[flow.elements]
-    wanted = inner.bodies[0].wanted
-    slices = zip(rows, entering[count:], wanted[len(wanted) - len(rows) :], strict=True)
-    stacks = zip(leaving[count:], results[count:], inner.homes[count:], strict=True)
+    argument_homes = builder.bodies[0].wanted
+    slices = zip(
+        rows, entering[count:], argument_homes[len(argument_homes) - len(rows) :], strict=True
+    )
+    stacks = zip(leaving[count:], results[count:], builder.homes[count:], strict=True)
     loop = params.get("loop")
     return ir.Repeat(
         count=flow.trips,
@@ -216,56 +249,58 @@ def _loop(inner: _Inner) -> ir.Node:
         reverse=params.get("reverse", False),
         loop=None if loop is None else loop.structure,
         names=() if loop is None else loop.names,
-        origin=inner.origin,
+        origin=builder.origin,
     )
 
 
-def _while(inner: _Inner) -> ir.Node:
-    operands = inner.operands()
-    tested, stepped = (operands[part] for part in inner.flow.constants)
-    entering = inner.enter(1, stepped)
-    inner.enter(0, [*tested, *entering])
-    test, (predicate,) = inner.body(0)
-    sequence, leaving = inner.body(1)
-    taken = (step.loop for step in sequence.steps if isinstance(step, ir.StreamIn))
+def _build_while(builder: _BranchBuilder) -> ir.Node:
+    operands = builder.operand_values()
+    tested, stepped = (operands[part] for part in builder.flow.constants)
+    entering = builder.bind_body_arguments(1, stepped)
+    builder.bind_body_arguments(0, [*tested, *entering])
+    test, (predicate,) = builder.build_body(0)
+    sequence, leaving = builder.build_body(1)
+    loops_of_elements = (step.loop for step in sequence.steps if isinstance(step, ir.StreamIn))
     return ir.While(
-        loop=next(taken, None),
+        loop=next(loops_of_elements, None),
         condition=test,
         predicate=predicate,
         body=sequence,
-        carry=inner.carry(operands[inner.flow.carried], entering, leaving, inner.results()),
-        origin=inner.origin,
+        carry=builder.build_carries(
+            operands[builder.flow.carried], entering, leaving, builder.result_values()
+        ),
+        origin=builder.origin,
     )
 
 
-def _cond(inner: _Inner) -> ir.Node:
-    index, *operands = inner.operands()
+def _build_switch(builder: _BranchBuilder) -> ir.Node:
+    index, *operands = builder.operand_values()
     branches: list[ir.Branch] = []
-    for number in range(len(inner.bodies)):
-        inner.enter(number, operands)
-        sequence, results = inner.body(number)
+    for number in range(len(builder.bodies)):
+        builder.bind_body_arguments(number, operands)
+        sequence, results = builder.build_body(number)
         branches.append(ir.Branch(sequence, tuple(results)))
     return ir.Switch(
         index=index,
         branches=tuple(branches),
-        writes=tuple(inner.results()),
-        ipus=tuple(map(_ipu, inner.homes)),
-        origin=inner.origin,
+        writes=tuple(builder.result_values()),
+        ipus=tuple(map(_ipu, builder.homes)),
+        origin=builder.origin,
     )
 
 
-def _task(inner: _Inner) -> ir.Node:
-    inner.enter(0, inner.operands())
-    sequence, results = inner.body(0)
-    eqn = inner.flow.eqn
-    inner.table.ids.update(zip(eqn.outvars, results, strict=True))
-    return ir.Task(eqn.params["spec"], sequence, inner.origin)
+def _build_task(builder: _BranchBuilder) -> ir.Node:
+    builder.bind_body_arguments(0, builder.operand_values())
+    sequence, results = builder.build_body(0)
+    eqn = builder.flow.eqn
+    builder.table.ids.update(zip(eqn.outvars, results, strict=True))
+    return ir.Task(eqn.params["spec"], sequence, builder.origin)
 
 
 _BRANCHES = {
-    "scan": _loop,
-    repeat_p.name: _loop,
-    task_p.name: _task,
-    "while": _while,
-    "cond": _cond,
+    "scan": _build_repeat_or_pipeline,
+    repeat_p.name: _build_repeat_or_pipeline,
+    task_p.name: _build_task,
+    "while": _build_while,
+    "cond": _build_switch,
 }

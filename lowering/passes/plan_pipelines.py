@@ -1,4 +1,4 @@
-"""Gives every pipeline its finished schedule, and its tasks the form that the schedule needs."""
+"""The planning of pipelines: their schedules, and tasks in the form that schedules need."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from lowering.ops.tasks import PipelineSpec, PlannedPipeline, TaskSpec
 from lowering.options import Options
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines.edit import prune_tasks, without_constants
+from lowering.pipelines.edit import lift_constants_of_tasks, prune_tasks
 from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
 
 
@@ -23,30 +23,30 @@ def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJa
     Before: pipelines have the tasks that tracing gave them, and say which schedule is wanted.
     After:  the schedule is built and simulated; backward tasks are split if it says so, compute
             activations again if the configuration allows it, and fetch them from remote memory
-            if the user asked for that; no task makes what nobody reads.
+            if the user asked for that; no task makes unread values.
     Raises: ScheduleError: a schedule that does not fit the pipeline, that cannot run, or that
             would use a queue in another order than micro-batch after micro-batch.
     """
-    return rewritten(
+    return rewrite_equations(
         closed,
-        Anywhere(is_pipeline),
-        lambda rewriter, eqn: rewriter.keep(_planned(eqn, options, ipus)),
+        EquationFinder(is_pipeline),
+        lambda rewriter, eqn: rewriter.keep_equation(_plan_pipeline(eqn, options, ipus)),
     )
 
 
 def is_pipeline(eqn: JaxprEqn) -> bool:
-    """Whether an equation is a loop over the micro-batches of a pipeline."""
+    """Returns whether an equation is a loop over the micro-batches of a pipeline."""
     return eqn.primitive is repeat_p and eqn.params["pipeline"] is not None
 
 
-def _planned(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
+def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
     spec: PipelineSpec = eqn.params["pipeline"]
-    schedule = _schedule(spec, eqn.params["count"], options, ipus)
-    # What nobody reads must be gone before anything looks at what waits for whom.
-    body = prune_tasks(without_constants(eqn.params["body"]))
+    schedule = _build_pipeline_schedule(spec, eqn.params["count"], options, ipus)
+    # Unread values must be gone before anything asks which values wait for which task.
+    body = prune_tasks(lift_constants_of_tasks(eqn.params["body"]))
     if schedule.splits_backward:
         body = split_backward(body)
-    _check_queues(body, spec, schedule)
+    _check_order_of_elements(body, spec, schedule)
     if options.allow_recompute and spec.training:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
@@ -61,22 +61,22 @@ def _planned(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
     return eqn.replace(params={**eqn.params, "body": prune_tasks(body), "pipeline": planned})
 
 
-def _check_queues(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
-    """Elements come and go in the order of micro-batches, as they do without a schedule."""
-    users: dict[Any, dict[tuple[int, str], int]] = {}
-    for place, eqn in enumerate(body.jaxpr.eqns):
+def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
+    """Checks that elements come and go in the order of micro-batches, as without a schedule."""
+    task_positions_of_queue: dict[Any, dict[tuple[int, str], int]] = {}
+    for position, eqn in enumerate(body.jaxpr.eqns):
         task: TaskSpec = eqn.params["spec"]
         for queue in queues_of(eqn.params["body"], dequeue_p, enqueue_p):
-            users.setdefault(queue, {})[task.stage, task.kind.value] = place
-    for queue, places in users.items():
+            task_positions_of_queue.setdefault(queue, {})[task.stage, task.kind.value] = position
+    for queue, positions in task_positions_of_queue.items():
         order = [
-            ((task.micro_batch, places[task.stage, task.phase.value]), task)
+            ((task.micro_batch, positions[task.stage, task.phase.value]), task)
             for tick in outline(schedule.ticks)
             for task in tick
-            if (task.stage, task.phase.value) in places
+            if (task.stage, task.phase.value) in positions
         ]
-        for (before, early), (after, late) in itertools.pairwise(order):
-            if after < before:
+        for (earlier_slot, early), (later_slot, late) in itertools.pairwise(order):
+            if later_slot < earlier_slot:
                 raise ScheduleError(
                     f"pipeline `{spec.name}`: {schedule.name} runs {early} before {late}, and both "
                     f"use `{queue.name}`, whose elements are in the order of the micro-batches",
@@ -86,7 +86,9 @@ def _check_queues(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> 
                 )
 
 
-def _schedule(spec: PipelineSpec, count: int, options: Options, ipus: int) -> Schedule:
+def _build_pipeline_schedule(
+    spec: PipelineSpec, count: int, options: Options, ipus: int
+) -> Schedule:
     everywhere = tuple(range(ipus))
     try:
         return build(

@@ -1,63 +1,77 @@
-"""Lets backward tasks compute activations again instead of keeping them from the forward pass."""
+"""The recomputation of activations in backward tasks, instead of keeping them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.equations import renamed, sliced, values_of, variables
+from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
-from lowering.ops.tasks import Kind, Recomputation, TaskSpec, checkpoint_p, task_p
-from lowering.pipelines.edit import call, rebuilt, stage_tasks, stages_of, traced, with_tasks
-from lowering.pipelines.slices import acts, needed_for, read_from_outside, readers
+from lowering.ops.tasks import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
+from lowering.pipelines.edit import (
+    call_without_tracing,
+    replace_equations_by_id,
+    replace_task_body,
+    stages_with_tasks,
+    tasks_of_stage,
+    trace_with_untraced_calls,
+)
+from lowering.pipelines.slices import (
+    equations_reading,
+    has_action,
+    select_equations_for,
+    variables_read_from_outside,
+)
 
 
 def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
     """Makes the backward task of every stage run the stage's forward pass again.
 
-    Before: tasks have no constants; a backward task reads what its forward task has left for it.
-    After:  it reads the stage's inputs instead, what queues gave, what its forward task has found
-            in buffers that it changes, and the user's checkpoints where `mode` interleaves; forward
-            tasks leave nothing else. Recomputing before everything else is a task (and kernels) of
+    Before: tasks have no constants; a backward task reads residuals of its forward task.
+    After:  it reads instead the stage's inputs, elements of queues, the values that its forward
+            task found in buffers that it changes, and the user's checkpoints where `mode`
+            interleaves; forward tasks leave no other residuals.
+            Recomputing before everything else is a task (and kernels) of
             its own inside the backward task.
     """
-    for stage in stages_of(body):
-        body = _stage(body, stage, mode)
+    for stage in stages_with_tasks(body):
+        body = _recompute_stage(body, stage, mode)
     return body
 
 
-def _stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> ClosedJaxpr:
-    tasks = stage_tasks(body, stage)
-    forward, backward = tasks.get(Kind.FORWARD), tasks.get(Kind.BACKWARD)
-    late = [tasks[kind] for kind in (Kind.BACKWARD, Kind.WEIGHTS) if kind in tasks]
-    read_late = {v for eqn in late for v in variables(eqn.invars)}
+def _recompute_stage(body: ClosedJaxpr, stage: int, mode: Recomputation) -> ClosedJaxpr:
+    tasks = tasks_of_stage(body, stage)
+    forward, backward = tasks.get(TaskRole.FORWARD), tasks.get(TaskRole.BACKWARD)
+    later_tasks = [tasks[kind] for kind in (TaskRole.BACKWARD, TaskRole.WEIGHTS) if kind in tasks]
+    read_late = {v for eqn in later_tasks for v in unique_variables(eqn.invars)}
     if forward is None or backward is None or read_late.isdisjoint(forward.outvars):
         return body
-    again = _Again(forward, [v for v in forward.outvars if v in read_late], mode)
-    others = set(variables(body.jaxpr.outvars))
-    others |= {v for v in forward.outvars if _is_read_by_others(body, v, late)}
-    change = {
-        id(forward): [again.forward_task(others)],
-        id(backward): [again.backward_task(backward)],
+    recomputed = _RecomputedSlice(forward, [v for v in forward.outvars if v in read_late], mode)
+    read_by_others = set(unique_variables(body.jaxpr.outvars))
+    read_by_others |= {v for v in forward.outvars if _is_read_by_other_tasks(body, v, later_tasks)}
+    replacements = {
+        id(forward): [recomputed.build_forward_task(read_by_others)],
+        id(backward): [recomputed.build_backward_task(backward)],
     }
-    if Kind.WEIGHTS in tasks:
-        weights = tasks[Kind.WEIGHTS]
-        invars = renamed(weights.invars, again.made_again)
-        change[id(weights)] = [weights.replace(invars=invars)]
-    return with_tasks(body, change)
+    if TaskRole.WEIGHTS in tasks:
+        weights = tasks[TaskRole.WEIGHTS]
+        invars = rename_atoms(weights.invars, recomputed.made_again)
+        replacements[id(weights)] = [weights.replace(invars=invars)]
+    return replace_equations_by_id(body, replacements)
 
 
-def _is_read_by_others(body: ClosedJaxpr, var: Var, late: Sequence[JaxprEqn]) -> bool:
-    return any(all(eqn is not task for task in late) for eqn in readers(body, var))
+def _is_read_by_other_tasks(body: ClosedJaxpr, var: Var, late: Sequence[JaxprEqn]) -> bool:
+    return any(all(eqn is not task for task in late) for eqn in equations_reading(body, var))
 
 
-class _Again:
+class _RecomputedSlice:
     """The slice of a forward task that makes some of its results once more.
 
     Attributes:
       residuals: those results.
-      buffers: inside the forward task, what it finds there and changes.
-      kept: inside the forward task, what is not computed again; `outside` is its name there.
+      buffers: variables inside the forward task of buffers that it changes.
+      kept: variables inside the forward task that are not computed again; `outside` has their names
+        outside of it.
       made_again: names for the residuals as the backward task gives them to the weights task.
     """
 
@@ -65,54 +79,56 @@ class _Again:
         self.forward, self.residuals, self.mode = forward, residuals, mode
         jaxpr = forward.params["body"].jaxpr
         self.buffers = {jaxpr.invars[operand] for operand, _ in forward.params["spec"].accumulated}
-        named = dict(zip(forward.outvars, jaxpr.outvars, strict=True))
-        wanted = [named[v] for v in residuals]
-        sources = {v for e in jaxpr.eqns if self.is_kept(e) for v in e.outvars}
-        eqns = needed_for(jaxpr.eqns, wanted, sources)
-        reads = read_from_outside(eqns, wanted)
+        inner_atom_of_result = dict(zip(forward.outvars, jaxpr.outvars, strict=True))
+        residual_atoms = [inner_atom_of_result[v] for v in residuals]
+        sources = {v for e in jaxpr.eqns if self.keeps_results_of(e) for v in e.outvars}
+        eqns = select_equations_for(jaxpr.eqns, residual_atoms, sources)
+        reads = variables_read_from_outside(eqns, residual_atoms)
         self.kept = [v for v in reads if v in sources]
         self.outside = [fresh_var(v.aval) for v in self.kept]
-        self.slice = sliced(jaxpr, reads, wanted, eqns)
+        self.slice = jaxpr_of_equations(jaxpr, reads, residual_atoms, eqns)
         names = dict(zip(jaxpr.invars, forward.invars, strict=True))
         names.update(zip(self.kept, self.outside, strict=True))
         self.operands = [names[v] for v in reads]
         self.made_again = {v: fresh_var(v.aval) for v in residuals}
 
-    def is_kept(self, eqn: JaxprEqn) -> bool:
-        """Whether the results are kept: what acts does so once, and checkpoints are asked for."""
+    def keeps_results_of(self, eqn: JaxprEqn) -> bool:
+        """Returns whether results are kept: those of actions, and checkpoints where asked for."""
         interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
-        if not self.buffers.isdisjoint(variables(eqn.invars)):
-            return True  # a counter, say, has gone on when this is made again
-        return acts(eqn) or (interleaved and eqn.primitive is checkpoint_p)
+        if not self.buffers.isdisjoint(unique_variables(eqn.invars)):
+            return True  # a counter, say, has another value when this runs again
+        return has_action(eqn) or (interleaved and eqn.primitive is checkpoint_p)
 
-    def forward_task(self, others: set[Var]) -> JaxprEqn:
-        """The forward task that leaves only what other stages read, and what is kept."""
+    def build_forward_task(self, read_by_others: set[Var]) -> JaxprEqn:
+        """Returns the forward task that leaves only kept values and those that others read."""
         jaxpr = self.forward.params["body"].jaxpr
         pairs = zip(self.forward.outvars, jaxpr.outvars, strict=True)
-        results = [pair for pair in pairs if pair[0] in others]
+        results = [pair for pair in pairs if pair[0] in read_by_others]
         results += zip(self.outside, self.kept, strict=True)
-        closed = sliced(jaxpr, jaxpr.invars, [atom for _, atom in results], jaxpr.eqns)
-        return rebuilt(self.forward, closed, self.forward.invars, [v for v, _ in results])
+        closed = jaxpr_of_equations(jaxpr, jaxpr.invars, [atom for _, atom in results], jaxpr.eqns)
+        return replace_task_body(self.forward, closed, self.forward.invars, [v for v, _ in results])
 
-    def backward_task(self, backward: JaxprEqn) -> JaxprEqn:
-        """The backward task that runs the slice first; what it makes is given to others as well."""
-        rest = [v for v in variables(backward.invars) if v not in self.made_again]
-        operands = variables([*self.operands, *rest])
+    def build_backward_task(self, backward: JaxprEqn) -> JaxprEqn:
+        """Returns the backward task that runs the slice first, and returns its results as well."""
+        other_operands = [v for v in unique_variables(backward.invars) if v not in self.made_again]
+        operands = unique_variables([*self.operands, *other_operands])
         body: ClosedJaxpr = backward.params["body"]
 
-        def function(*flat: Any) -> list[Any]:
+        def run_slice_and_backward(*flat: Any) -> list[Any]:
             values = dict(zip(operands, flat, strict=True))
-            made = self.run(values_of(self.operands, values))
-            values.update(zip(self.residuals, made, strict=True))
-            return [*call(body, values_of(backward.invars, values)), *made]
+            recomputed = self.evaluate_slice(values_of(self.operands, values))
+            values.update(zip(self.residuals, recomputed, strict=True))
+            return [*call_without_tracing(body, values_of(backward.invars, values)), *recomputed]
 
-        closed = traced(function, [atom.aval for atom in operands])
-        return rebuilt(backward, closed, operands, [*backward.outvars, *self.made_again.values()])
+        closed = trace_with_untraced_calls(run_slice_and_backward, [atom.aval for atom in operands])
+        return replace_task_body(
+            backward, closed, operands, [*backward.outvars, *self.made_again.values()]
+        )
 
-    def run(self, operands: Sequence[Any]) -> list[Any]:
+    def evaluate_slice(self, operands: Sequence[Any]) -> list[Any]:
         """Evaluates the slice, as a task of its own or among the equations around it."""
         if self.mode is Recomputation.AND_BACKPROPAGATE:
-            return call(self.slice, operands)
+            return call_without_tracing(self.slice, operands)
         forward: TaskSpec = self.forward.params["spec"]
-        spec = TaskSpec(kind=Kind.RECOMPUTE, stage=forward.stage, options=forward.options)
+        spec = TaskSpec(kind=TaskRole.RECOMPUTE, stage=forward.stage, options=forward.options)
         return list(task_p.bind(*operands, body=self.slice, spec=spec))

@@ -1,4 +1,4 @@
-"""Lets backward passes outside pipelines compute again what is cheap, instead of keeping it."""
+"""The recomputation of cheap values in backward passes outside pipelines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from jax import lax
 
 from lowering import marks
-from lowering.equations import renamed, variables
+from lowering.equations import rename_atoms, unique_variables
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -19,111 +19,127 @@ from lowering.jaxpr import (
     is_dropped,
     map_sub_jaxprs,
     name_stack,
+    replace_equations,
     trace_flat,
-    with_eqns,
 )
-from lowering.keeping.choice import just_in_time, run_again
+from lowering.keeping.choice import (
+    insert_recomputation_before_readers,
+    select_equations_to_recompute,
+)
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.plan_pipelines import is_pipeline
-from lowering.passes.rewrite import Anywhere, jits_opened
+from lowering.passes.rewrite import EquationFinder, open_jits
 
 
 def recompute_cheap(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Has backward passes keep the fewest bytes of which elementwise operations give the rest.
+    """Makes backward passes keep the fewest bytes, and recompute the rest elementwise.
 
-    Equations of a backward pass are known by their name stacks. What it runs again reads what is
-    kept behind barriers, so that nobody takes both runs for one.
+    Equations of a backward pass are known by their name stacks. Equations that run again read the
+    kept values behind barriers, so that XLA does not merge both runs.
 
     Before: draws are resolved, and have become values like others: they are never made again.
     After:  no jitted function is left around a derivative; each equation that runs again does so
             in front of the first that needs it. Pipelines, which choose for themselves, stay.
             Unchanged without backward passes outside pipelines.
     """
-    backward = Anywhere(_is_backward, closed=is_pipeline)
-    return drop_dead(_recomputed(closed, backward)) if backward(closed.jaxpr) else closed
+    backward = EquationFinder(_is_backward, closed=is_pipeline)
+    return drop_dead(_recompute_in_body(closed, backward)) if backward(closed.jaxpr) else closed
 
 
 def _is_backward(eqn: JaxprEqn) -> bool:
-    return marks.read(name_stack(eqn)).backward
+    return marks.read_marks(name_stack(eqn)).backward
 
 
-def _recomputed(closed: ClosedJaxpr, backward: Anywhere) -> ClosedJaxpr:
+def _recompute_in_body(closed: ClosedJaxpr, backward: EquationFinder) -> ClosedJaxpr:
     if not backward(closed.jaxpr):
         return closed
-    opened = jits_opened(closed)
+    opened = open_jits(closed)
     jaxpr = opened.jaxpr
     eqns = [
-        eqn if is_pipeline(eqn) else map_sub_jaxprs(eqn, lambda body: _recomputed(body, backward))
+        eqn
+        if is_pipeline(eqn)
+        else map_sub_jaxprs(eqn, lambda body: _recompute_in_body(body, backward))
         for eqn in jaxpr.eqns
     ]
-    lasting = {*jaxpr.constvars, *variables(jaxpr.outvars)}
-    for turn in _turns(eqns):
-        eqns = turn.kept_less(eqns, lasting)
-    return ClosedJaxpr(with_eqns(jaxpr, eqns, jaxpr.outvars), opened.consts)
+    lasting = {*jaxpr.constvars, *unique_variables(jaxpr.outvars)}
+    for turn in _pair_forward_and_backward(eqns):
+        eqns = turn.recompute_in_backward(eqns, lasting)
+    return ClosedJaxpr(replace_equations(jaxpr, eqns, jaxpr.outvars), opened.consts)
 
 
 @dc.dataclass(slots=True)
-class _Turn:
+class _ForwardBackwardPair:
     """A forward pass, and the backward pass behind it.
 
     Attributes:
-      ahead: the equations of the one.
-      behind: those of the other.
+      ahead: the equations of the forward pass.
+      behind: the equations of the backward pass.
     """
 
     ahead: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
     behind: list[JaxprEqn] = dc.field(default_factory=list[JaxprEqn])
 
-    def kept_less(self, eqns: Sequence[JaxprEqn], lasting: set[Var]) -> list[JaxprEqn]:
-        """The equations of a body, where this backward pass keeps less of its forward pass.
+    def recompute_in_backward(
+        self, eqns: Sequence[JaxprEqn], permanent: set[Var]
+    ) -> list[JaxprEqn]:
+        """Returns the equations of a body, whose backward pass keeps less of its forward pass.
 
         Args:
-          eqns: all of them.
-          lasting: what is there until the end.
+          eqns: all equations of the body.
+          permanent: the variables that are there until the end.
         """
-        made = {var for eqn in self.ahead for var in eqn.outvars}
-        read = set(variables(atom for eqn in self.behind for atom in eqn.invars))
-        required = read & made
-        available = (read - made) | lasting
-        again = run_again(self.ahead, required - available, available)
-        if not again:
+        forward_values = {var for eqn in self.ahead for var in eqn.outvars}
+        read = set(unique_variables(atom for eqn in self.behind for atom in eqn.invars))
+        required = read & forward_values
+        available = (read - forward_values) | permanent
+        recomputed = select_equations_to_recompute(self.ahead, required - available, available)
+        if not recomputed:
             return list(eqns)
-        repeated, names = _repeated(again)
-        late = set(map(id, self.behind))
-        rest = [e.replace(invars=renamed(e.invars, names)) if id(e) in late else e for e in eqns]
-        return just_in_time(repeated, rest)
+        repeated, names = _repeat_behind_barriers(recomputed)
+        backward_ids = set(map(id, self.behind))
+        other_eqns = [
+            e.replace(invars=rename_atoms(e.invars, names)) if id(e) in backward_ids else e
+            for e in eqns
+        ]
+        return insert_recomputation_before_readers(repeated, other_eqns)
 
 
-def _turns(eqns: Sequence[JaxprEqn]) -> list[_Turn]:
-    """The derivatives of a body: a forward pass may begin with what a backward pass gave."""
-    turns: dict[int, _Turn] = {}
-    passed: dict[Var, tuple[int, bool]] = {}
+def _pair_forward_and_backward(eqns: Sequence[JaxprEqn]) -> list[_ForwardBackwardPair]:
+    """Pairs the passes of a body; a forward pass may read results of a backward pass."""
+    pairs: dict[int, _ForwardBackwardPair] = {}
+    pass_of_variable: dict[Var, tuple[int, bool]] = {}
     for eqn in eqns:
         is_backward = _is_backward(eqn)
-        before = [passed[var] for var in variables(eqn.invars) if var in passed]
-        number = max((n + (late and not is_backward) for n, late in before), default=0)
-        passed.update((var, (number, is_backward)) for var in eqn.outvars)
-        turn = turns.setdefault(number, _Turn())
-        (turn.behind if is_backward else turn.ahead).append(eqn)
-    return [turns[number] for number in sorted(turns)]
+        passes_of_operands = [
+            pass_of_variable[var] for var in unique_variables(eqn.invars) if var in pass_of_variable
+        ]
+        pair_index = max(
+            (n + (is_late and not is_backward) for n, is_late in passes_of_operands), default=0
+        )
+        pass_of_variable.update((var, (pair_index, is_backward)) for var in eqn.outvars)
+        pair = pairs.setdefault(pair_index, _ForwardBackwardPair())
+        (pair.behind if is_backward else pair.ahead).append(eqn)
+    return [pairs[number] for number in sorted(pairs)]
 
 
-def _repeated(again: Sequence[JaxprEqn]) -> tuple[list[JaxprEqn], dict[Var, Atom]]:
-    """Equations once more, with barriers before what they read, and their results' new names."""
+def _repeat_behind_barriers(
+    recomputed: Sequence[JaxprEqn],
+) -> tuple[list[JaxprEqn], dict[Var, Atom]]:
+    """Returns copies of equations behind barriers, and their results' new names."""
     names: dict[Var, Atom] = {}
     repeated: list[JaxprEqn] = []
-    for eqn in again:
-        for var in variables(eqn.invars):
+    for eqn in recomputed:
+        for var in unique_variables(eqn.invars):
             if var not in names:
                 names[var] = fresh_var(var.aval)
-                repeated.append(_barrier(var, names[var], eqn))
+                repeated.append(_barrier_equation(var, names[var], eqn))
         outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
-        repeated.append(eqn.replace(invars=renamed(eqn.invars, names), outvars=outvars))
+        repeated.append(eqn.replace(invars=rename_atoms(eqn.invars, names), outvars=outvars))
         names.update(zip(eqn.outvars, outvars, strict=True))
-    made = {var for eqn in again for var in eqn.outvars}
-    return repeated, {var: name for var, name in names.items() if var in made}
+    recomputed_values = {var for eqn in recomputed for var in eqn.outvars}
+    return repeated, {var: name for var, name in names.items() if var in recomputed_values}
 
 
-def _barrier(var: Var, name: Any, reader: JaxprEqn) -> JaxprEqn:
+def _barrier_equation(var: Var, name: Any, reader: JaxprEqn) -> JaxprEqn:
     (eqn,) = trace_flat(lax.optimization_barrier, [var.aval]).jaxpr.eqns
     return eqn.replace(invars=[var], outvars=[name], source_info=reader.source_info)

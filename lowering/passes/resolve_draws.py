@@ -1,4 +1,4 @@
-"""Says which random numbers each draw from the device's seed gives."""
+"""The choice of the random numbers that each draw from the device's seed gives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import evaluate_with, function_of
+from lowering.equations import evaluate_equations_with, function_of_jaxpr
 from lowering.errors import InternalError
 from lowering.jaxpr import (
     ClosedJaxpr,
@@ -20,115 +20,130 @@ from lowering.jaxpr import (
     call_body,
     trace_flat,
 )
-from lowering.ops.collectives import REPLICAS, axis_of
-from lowering.ops.draws import SEED_WORDS, WORDS, draw_p, first_key, is_draw, key_of, keys_of
-from lowering.passes.rewrite import Anywhere
-from lowering.passes.thread import Stepped, Values, threaded
+from lowering.ops.collectives import REPLICAS, axis_of_replicas
+from lowering.ops.draws import (
+    SEED_WORDS,
+    WORDS,
+    derive_key,
+    derive_keys_of_examples,
+    draw_p,
+    first_key_of_run,
+    is_draw,
+)
+from lowering.passes.rewrite import EquationFinder
+from lowering.passes.thread import ResultsAndState, Values, thread_state_through
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)
 
 
 def resolve_draws(closed: ClosedJaxpr, replicas: int) -> tuple[ClosedJaxpr, bool]:
-    """Gives the program one more argument, last: the seed (see `draws.first_key`).
+    """Gives the program one more argument, last: the seed (see `draws.first_key_of_run`).
 
     Every body gets a key of its own; in a loop, one for each iteration. The draws of a body are
     numbered. So no two draws of a run are alike, and an equal run draws the same.
 
     Before: collectives are resolved, and derivatives taken.
-    After:  no `ipu_draw` is left; whether the program draws at all. Unchanged if it does not.
+    After:  no `ipu_draw` is left; the second result is whether the program draws at all. Unchanged
+            if it does not.
     """
-    draws = Anywhere(is_draw)
+    draws = EquationFinder(is_draw)
     if not draws(closed.jaxpr):
         return closed, False
-    axis = axis_of(replicas)
-    resolver = _Resolver(draws, axis)
+    axis = axis_of_replicas(replicas)
+    resolver = _DrawResolver(draws, axis)
 
-    def seeded(*operands: Any) -> list[Any]:
+    def run_with_seed(*operands: Any) -> list[Any]:
         *arguments, seed = operands
         replica = lax.axis_index(REPLICAS) if axis else 0
-        return resolver.run(closed, arguments, first_key(seed, replica))
+        return resolver.evaluate_with_key(closed, arguments, first_key_of_run(seed, replica))
 
     seed = ShapedArray((SEED_WORDS,), jnp.uint32.dtype)
-    return trace_flat(seeded, [*closed.in_avals, seed], axis), True
+    return trace_flat(run_with_seed, [*closed.in_avals, seed], axis), True
 
 
 @dc.dataclass(slots=True)
-class _Resolver:
-    """Evaluates jaxprs with a key at their side; used inside a trace.
+class _DrawResolver:
+    """An evaluator of jaxprs that carries a key; used inside a trace.
 
     Attributes:
-      draws: whether a jaxpr draws, at any depth.
-      axis: the replicas, if there are several.
-      functions: of calls, by their bodies, so that equal calls go on sharing one.
+      draws: tests whether a jaxpr draws, at any depth.
+      axis: the axis of the replicas, if there are several.
+      functions: the functions of calls, by their bodies, so that equal calls go on sharing one.
     """
 
-    draws: Anywhere
+    draws: EquationFinder
     axis: tuple[str, int] | None
     functions: dict[int, ClosedJaxpr] = dc.field(default_factory=dict[int, ClosedJaxpr])
 
-    def run(self, closed: ClosedJaxpr, operands: Values, words: Any) -> list[Any]:
+    def evaluate_with_key(self, closed: ClosedJaxpr, operands: Values, words: Any) -> list[Any]:
         """Evaluates a body whose draws follow from `words`."""
         number = 0
 
-        def resolved(eqn: JaxprEqn, inputs: Values) -> Values:
+        def evaluate_numbered_draw(eqn: JaxprEqn, inputs: Values) -> Values:
             nonlocal number
-            if eqn.primitive is not draw_p and not self.draws.inside(eqn):
+            if eqn.primitive is not draw_p and not self.draws.occurs_inside(eqn):
                 return bind_equation(eqn, inputs)
             number += 1
             with at_source_of(eqn):
                 if eqn.primitive is draw_p:
-                    return [keys_of(words, number, eqn.params["examples"])]
-                key = key_of(words, number)
-            return self.inside(eqn, inputs, key)
+                    return [derive_keys_of_examples(words, number, eqn.params["examples"])]
+                key = derive_key(words, number)
+            return self.evaluate_bodies_with_key(eqn, inputs, key)
 
-        return evaluate_with(closed, operands, resolved)
+        return evaluate_equations_with(closed, operands, evaluate_numbered_draw)
 
-    def inside(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
+    def evaluate_bodies_with_key(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
         """Evaluates an equation with bodies that draw."""
         body = call_body(eqn)
         if body is not None and eqn.primitive.name == "jit":
-            return bind_equation(self.shared(eqn, body), [words, *inputs])
+            return bind_equation(self.call_with_key(eqn, body), [words, *inputs])
         with at_source_of(eqn):
             if is_control_flow(eqn):
-                return self.control_flow(eqn, inputs, words)
+                return self.evaluate_control_flow_with_key(eqn, inputs, words)
             if body is not None:
-                return self.run(body, inputs, words)
+                return self.evaluate_with_key(body, inputs, words)
         raise InternalError(f"`{eqn.primitive.name}` draws from the device's seed")
 
-    def shared(self, eqn: JaxprEqn, body: ClosedJaxpr) -> JaxprEqn:
-        """A call whose function takes words as well; one function for all calls that share one."""
+    def call_with_key(self, eqn: JaxprEqn, body: ClosedJaxpr) -> JaxprEqn:
+        """Returns a call whose function takes a key as well; calls go on sharing functions."""
         identity = id(body.jaxpr)
         if identity not in self.functions:
 
-            def function(words: Any, *operands: Any) -> list[Any]:
-                return self.run(body, operands, words)
+            def run_shared_body_with_key(words: Any, *operands: Any) -> list[Any]:
+                return self.evaluate_with_key(body, operands, words)
 
-            self.functions[identity] = trace_flat(function, [_WORDS, *body.in_avals], self.axis)
+            self.functions[identity] = trace_flat(
+                run_shared_body_with_key, [_WORDS, *body.in_avals], self.axis
+            )
         p = eqn.params
         unspecified = (*p["in_shardings"], *p["out_shardings"])[0]
-        more = {
+        new_params = {
             "jaxpr": self.functions[identity],
             "donated_invars": (False, *p["donated_invars"]),
             "in_shardings": (unspecified, *p["in_shardings"]),
             "in_layouts": (None, *p["in_layouts"]),
         }
-        return eqn.replace(params={**p, **more})
+        return eqn.replace(params={**p, **new_params})
 
-    def control_flow(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
-        """Counts the iterations of a loop (or of each task of a pipeline) for their keys."""
-        flow = ControlFlow.of(eqn)
-        of_body = [key_of(words, n) for n in range(2)] if flow.kind == "while" else []
+    def evaluate_control_flow_with_key(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
+        """Evaluates control flow; counts iterations (or those of each task) for keys."""
+        flow = ControlFlow.view_of_equation(eqn)
+        keys_of_bodies = [derive_key(words, n) for n in range(2)] if flow.kind == "while" else []
 
-        def run(number: int, closed: ClosedJaxpr, operands: Values, counter: Values) -> Stepped:
-            key = of_body[number] if of_body else words
+        def run_body_with_derived_key(
+            body_index: int, closed: ClosedJaxpr, operands: Values, counters: Values
+        ) -> ResultsAndState:
+            key = keys_of_bodies[body_index] if keys_of_bodies else words
             if flow.pipeline is not None:
                 if not self.draws(closed.jaxpr):
-                    return function_of(closed)(*operands), counter
-                key = key_of(words, number)
-            for count in counter:
-                key = key_of(key, count)
-            results = self.run(closed, operands, key)
-            return results, [] if flow.is_condition(number) else [count + 1 for count in counter]
+                    return function_of_jaxpr(closed)(*operands), counters
+                key = derive_key(words, body_index)
+            for count in counters:
+                key = derive_key(key, count)
+            results = self.evaluate_with_key(closed, operands, key)
+            return results, [] if flow.is_condition(body_index) else [
+                count + 1 for count in counters
+            ]
 
         start = [jnp.uint32(0)] if flow.is_loop else []
-        return threaded(eqn, inputs, start, run, self.axis)[0]
+        return thread_state_through(eqn, inputs, start, run_body_with_derived_key, self.axis)[0]

@@ -1,11 +1,11 @@
-"""Turns statistics of normalisations into what the configuration says they are."""
+"""The replacement of normalisation statistics by the form that options ask for."""
 
 from __future__ import annotations
 
 from lowering.errors import CollectiveError
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, user_line
-from lowering.ops.norms import PRIMITIVES, resolved, square_p
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.ops.norms import PRIMITIVES, resolve_norm_primitive, square_p
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
 def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: int) -> ClosedJaxpr:
@@ -17,7 +17,7 @@ def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: in
     Raises: CollectiveError if `group`, the number of those replicas, does not divide `replicas`.
     """
 
-    def resolve(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+    def replace_norm_primitive(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
         if eqn.primitive is not square_p and replicas % group:
             raise CollectiveError(
                 "norms.experimental.distributed_batch_norm_replica_group_size is "
@@ -25,6 +25,8 @@ def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: in
                 where=user_line(eqn),
                 fix=f"set it to a divisor of {replicas}, or give the device another number of IPUs",
             )
-        rewriter.trace(eqn, resolved(eqn, stable=stable, group=group))
+        rewriter.replace_by_function(eqn, resolve_norm_primitive(eqn, stable=stable, group=group))
 
-    return rewritten(closed, Anywhere(lambda eqn: eqn.primitive in PRIMITIVES), resolve)
+    return rewrite_equations(
+        closed, EquationFinder(lambda eqn: eqn.primitive in PRIMITIVES), replace_norm_primitive
+    )

@@ -1,10 +1,10 @@
-"""Turns collectives into what they do with the number of replicas that the program has."""
+"""The replacement of collectives, once the number of replicas is known."""
 
 from __future__ import annotations
 
 from lowering.jaxpr import ClosedJaxpr
-from lowering.ops.collectives import PRIMITIVES, axis_of, resolved
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.ops.collectives import PRIMITIVES, axis_of_replicas, resolve_collective
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 
 
 def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -15,8 +15,10 @@ def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
             one replica, not at all.
     Raises: CollectiveError if a group does not divide the replicas.
     """
-    return rewritten(
+    return rewrite_equations(
         closed,
-        Anywhere(lambda eqn: eqn.primitive in PRIMITIVES),
-        lambda rewriter, eqn: rewriter.trace(eqn, resolved(eqn, replicas), axis_of(replicas)),
+        EquationFinder(lambda eqn: eqn.primitive in PRIMITIVES),
+        lambda rewriter, eqn: rewriter.replace_by_function(
+            eqn, resolve_collective(eqn, replicas), axis_of_replicas(replicas)
+        ),
     )

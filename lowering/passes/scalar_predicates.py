@@ -1,4 +1,4 @@
-"""Gives every while loop one boolean to test, where vmap made it one for each example."""
+"""The conversion of while loops, whose conditions vmap has batched, to scalar conditions."""
 
 from __future__ import annotations
 
@@ -9,53 +9,64 @@ from jax import lax
 
 from lowering.avals import shape_of
 from lowering.control_flow import ControlFlow
-from lowering.equations import function_of
+from lowering.equations import function_of_jaxpr
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 
 
 def scalar_predicates(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Rewrites the while loops whose condition gives an array of booleans, at any depth.
+    """Rewrites the while loops whose condition returns an array, at any depth.
 
     Before: any jaxpr; vmap leaves a loop that goes on until all examples are done.
     After:  conditions are scalars; the body keeps the values of examples that are done. That is
             what JAX's own lowering of such a loop does.
     """
-    return rewritten(
-        closed, Anywhere(_is_batched), lambda rewriter, eqn: rewriter.keep(_scalar(eqn))
+    return rewrite_equations(
+        closed,
+        EquationFinder(_is_batched),
+        lambda rewriter, eqn: rewriter.keep_equation(_make_condition_scalar(eqn)),
     )
 
 
 def _is_batched(eqn: JaxprEqn) -> bool:
     if eqn.primitive.name != "while":
         return False
-    (predicate,) = ControlFlow.of(eqn).bodies[0].out_avals
+    (predicate,) = ControlFlow.view_of_equation(eqn).bodies[0].out_avals
     return shape_of(predicate) != ()
 
 
-def _scalar(eqn: JaxprEqn) -> JaxprEqn:
-    """The loop with a scalar condition; its body tests as well, so it takes those constants too."""
-    flow = ControlFlow.of(eqn)
+def _make_condition_scalar(eqn: JaxprEqn) -> JaxprEqn:
+    """Returns the loop with a scalar condition; its body gets the condition's constants, too."""
+    flow = ControlFlow.view_of_equation(eqn)
     test, body = flow.bodies
-    tested, stepped = (eqn.invars[part] for part in flow.constants)
-    first, last = len(tested), len(tested) + len(stepped)
+    test_constants, body_constants = (eqn.invars[part] for part in flow.constants)
+    num_test_constants, num_constants = (
+        len(test_constants),
+        len(test_constants) + len(body_constants),
+    )
 
-    def any_left(*operands: Any) -> Any:
-        return jnp.any(function_of(test)(*operands)[0])
+    def is_any_example_left(*operands: Any) -> Any:
+        return jnp.any(function_of_jaxpr(test)(*operands)[0])
 
-    def step(*operands: Any) -> list[Any]:
-        consts, carry = operands[:last], operands[last:]
-        (going,) = function_of(test)(*consts[:first], *carry)
-        after = function_of(body)(*consts[first:], *carry)
-        return [_selected(going, new, old) for new, old in zip(after, carry, strict=True)]
+    def run_body_for_examples_left(*operands: Any) -> list[Any]:
+        consts, carry = operands[:num_constants], operands[num_constants:]
+        (is_left,) = function_of_jaxpr(test)(*consts[:num_test_constants], *carry)
+        new_carry = function_of_jaxpr(body)(*consts[num_test_constants:], *carry)
+        return [
+            _select_by_example(is_left, new, old) for new, old in zip(new_carry, carry, strict=True)
+        ]
 
     bodies = (
-        trace_flat(any_left, test.in_avals),
-        trace_flat(step, [*test.in_avals[:first], *body.in_avals]),
+        trace_flat(is_any_example_left, test.in_avals),
+        trace_flat(
+            run_body_for_examples_left, [*test.in_avals[:num_test_constants], *body.in_avals]
+        ),
     )
-    return flow.rebuilt(bodies, (tested, [*tested, *stepped]))
+    return flow.replace_bodies_and_constants(
+        bodies, (test_constants, [*test_constants, *body_constants])
+    )
 
 
-def _selected(going: Any, new: Any, old: Any) -> Any:
-    whole = lax.broadcast_in_dim(going, new.shape, tuple(range(going.ndim)))
-    return lax.select(whole, new, old)
+def _select_by_example(is_left: Any, new: Any, old: Any) -> Any:
+    mask = lax.broadcast_in_dim(is_left, new.shape, tuple(range(is_left.ndim)))
+    return lax.select(mask, new, old)

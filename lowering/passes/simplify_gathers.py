@@ -1,4 +1,4 @@
-"""Has lookups whose indices are known, and in even steps, be slices."""
+"""The replacement of lookups with known indices, in even steps, by slices."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from lowering.jaxpr import (
     Var,
     in_context_of,
 )
-from lowering.passes.rewrite import Anywhere, InBodies, Rewriter
+from lowering.passes.rewrite import BodyRewriter, EquationFinder, EquationRewriter
 
-_MOST = 1 << 16  # elements of what is computed here
+_MOST = 1 << 16  # the most elements of a value that is computed here
 
 
 def simplify_gathers(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -35,32 +35,36 @@ def simplify_gathers(closed: ClosedJaxpr) -> ClosedJaxpr:
             times. What is added to zeros so is padding. Numbers are the same; what only made the
             indices is left for others to drop.
     """
-    lookups = Anywhere(lambda eqn: eqn.primitive in (lax.gather_p, lax.scatter_add_p))
-    return InBodies(lookups, _simplified)(closed)
+    lookups = EquationFinder(lambda eqn: eqn.primitive in (lax.gather_p, lax.scatter_add_p))
+    return BodyRewriter(lookups, _simplify_gathers_of_body)(closed)
 
 
-def _simplified(closed: ClosedJaxpr) -> ClosedJaxpr | None:
-    eqns, values = closed.jaxpr.eqns, _known(closed)
+def _simplify_gathers_of_body(closed: ClosedJaxpr) -> ClosedJaxpr | None:
+    eqns, values = closed.jaxpr.eqns, _compute_known_integers(closed)
     zeros = {eqn.outvars[0] for eqn in eqns if fills_with_zeros(eqn)}
-    slices = {id(eqn): found for eqn in eqns if (found := _simpler(eqn, values, zeros))}
+    slices = {
+        id(eqn): slice_and_operand
+        for eqn in eqns
+        if (slice_and_operand := _simplify_gather(eqn, values, zeros))
+    }
     if not slices:
         return None
-    rewriter = Rewriter(closed.jaxpr)
+    rewriter = EquationRewriter(closed.jaxpr)
     for eqn in eqns:
         if id(eqn) not in slices:
-            rewriter.keep(eqn)
+            rewriter.keep_equation(eqn)
             continue
         function, operand = slices[id(eqn)]
         with in_context_of(eqn):
-            rewriter.trace(eqn.replace(invars=[operand]), function)
-    return rewriter.closed(closed.consts)
+            rewriter.replace_by_function(eqn.replace(invars=[operand]), function)
+    return rewriter.build_rewritten_jaxpr(closed.consts)
 
 
 # --- which values are known -----------------------------------------------------------------------
 
 
-def _known(closed: ClosedJaxpr) -> dict[Var, np.ndarray]:
-    """The whole numbers and booleans that a body makes of nothing but constants."""
+def _compute_known_integers(closed: ClosedJaxpr) -> dict[Var, np.ndarray]:
+    """Returns the integers and booleans that a body makes of constants alone."""
     jaxpr = closed.jaxpr
     constants = zip(jaxpr.constvars, closed.consts, strict=True)
     values = {var: np.asarray(value) for var, value in constants if _is_small(var)}
@@ -68,7 +72,7 @@ def _known(closed: ClosedJaxpr) -> dict[Var, np.ndarray]:
         compute = _RULES.get(eqn.primitive.name)
         if compute is None or not _is_small(eqn.outvars[0]):
             continue
-        operands = [_value(atom, values) for atom in eqn.invars]
+        operands = [_value_if_known(atom, values) for atom in eqn.invars]
         if all(operand is not None for operand in operands):
             aval: Any = eqn.outvars[0].aval
             values[eqn.outvars[0]] = np.asarray(compute(eqn, *operands)).astype(aval.dtype)
@@ -81,47 +85,47 @@ def _is_small(var: Var) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biu" and math.prod(aval.shape) <= _MOST
 
 
-def _value(atom: Atom, values: Mapping[Var, np.ndarray]) -> np.ndarray | None:
+def _value_if_known(atom: Atom, values: Mapping[Var, np.ndarray]) -> np.ndarray | None:
     return np.asarray(atom.val) if isinstance(atom, Literal) else values.get(atom)
 
 
-def _counted(eqn: JaxprEqn) -> np.ndarray:
+def _compute_iota(eqn: JaxprEqn) -> np.ndarray:
     shape, axis = eqn.params["shape"], eqn.params["dimension"]
     along = [extent if i == axis else 1 for i, extent in enumerate(shape)]
     return np.broadcast_to(np.arange(shape[axis]).reshape(along), shape)
 
 
-def _repeated(eqn: JaxprEqn, operand: np.ndarray) -> np.ndarray:
+def _compute_broadcast(eqn: JaxprEqn, operand: np.ndarray) -> np.ndarray:
     shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
     extents = dict(zip(axes, operand.shape, strict=True))
     return np.broadcast_to(operand.reshape([extents.get(i, 1) for i in range(len(shape))]), shape)
 
 
-def _shaped(eqn: JaxprEqn, operand: np.ndarray) -> np.ndarray:
+def _compute_reshape(eqn: JaxprEqn, operand: np.ndarray) -> np.ndarray:
     return operand.reshape(shape_of(eqn.outvars[0].aval))
 
 
-def _chosen(_: JaxprEqn, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
+def _compute_select(_: JaxprEqn, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
     return np.choose(which.astype(int), cases)
 
 
-def _of(function: Callable[..., Any]) -> Callable[..., Any]:
+def _ignore_equation(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _, *operands: function(*operands)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
-    "iota": _counted,
-    "broadcast_in_dim": _repeated,
-    "reshape": _shaped,
-    "squeeze": _shaped,
-    "select_n": _chosen,
-    "convert_element_type": _of(lambda x: x),
-    "add": _of(np.add),
-    "sub": _of(np.subtract),
-    "mul": _of(np.multiply),
-    "max": _of(np.maximum),
-    "min": _of(np.minimum),
-    "lt": _of(np.less),
+    "iota": _compute_iota,
+    "broadcast_in_dim": _compute_broadcast,
+    "reshape": _compute_reshape,
+    "squeeze": _compute_reshape,
+    "select_n": _compute_select,
+    "convert_element_type": _ignore_equation(lambda x: x),
+    "add": _ignore_equation(np.add),
+    "sub": _ignore_equation(np.subtract),
+    "mul": _ignore_equation(np.multiply),
+    "max": _ignore_equation(np.maximum),
+    "min": _ignore_equation(np.minimum),
+    "lt": _ignore_equation(np.less),
 }
 
 
@@ -133,12 +137,12 @@ class _Rows:
     """Rows of a table in even steps.
 
     Attributes:
-      table: its extents.
-      axis: along which the rows are.
+      table: the extents of the table.
+      axis: the axis along which the rows are.
       first: the first index.
-      step: from one index to the next, at least 0.
+      step: the distance from one index to the next, at least 0.
       batch: the extents of the indices.
-      offsets: where an array of the rows has the table's other dimensions.
+      offsets: the axes of the table's other dimensions in an array of the rows.
     """
 
     table: tuple[int, ...]
@@ -149,98 +153,100 @@ class _Rows:
     offsets: tuple[int, ...]
 
     @property
-    def count(self) -> int:
-        """Of the indices."""
+    def num_rows(self) -> int:
+        """The number of indices."""
         return math.prod(self.batch)
 
     @property
-    def end(self) -> int:
-        """One more than the last index."""
-        return self.first + self.step * (self.count - 1) + 1
+    def end_of_rows(self) -> int:
+        """The last index plus one."""
+        return self.first + self.step * (self.num_rows - 1) + 1
 
     @property
-    def order(self) -> list[int]:
-        """Where an array of rows takes its dimensions from: the batch's, then the others."""
+    def source_axes(self) -> list[int]:
+        """The source axis of each dimension of the rows, from the batch's and then the others."""
         rank = len(self.batch) + len(self.offsets)
         batch, offset = iter(range(rank)), iter(range(len(self.batch), rank))
-        return [next(offset if place in self.offsets else batch) for place in range(rank)]
+        return [next(offset if position in self.offsets else batch) for position in range(rank)]
 
-    def taken(self, table: Any) -> Any:
-        """What a lookup gives."""
+    def slice_rows_from(self, table: Any) -> Any:
+        """Returns the rows of a table, as the lookup does."""
         step = max(1, self.step)
-        rows = lax.slice_in_dim(table, self.first, self.end, step, self.axis)
-        rows = _moved(rows, self.axis, 0)
+        rows = lax.slice_in_dim(table, self.first, self.end_of_rows, step, self.axis)
+        rows = _move_axis(rows, self.axis, 0)
         if not self.step:
-            rows = lax.broadcast_in_dim(rows, (self.count, *rows.shape[1:]), range(rows.ndim))
-        return _transposed(rows.reshape(*self.batch, *rows.shape[1:]), self.order)
+            rows = lax.broadcast_in_dim(rows, (self.num_rows, *rows.shape[1:]), range(rows.ndim))
+        return _transpose_if_needed(rows.reshape(*self.batch, *rows.shape[1:]), self.source_axes)
 
-    def added(self, rows: Any) -> Any:
-        """What an update makes of zeros."""
-        rows = _transposed(rows, [int(place) for place in np.argsort(self.order)])
-        rows = rows.reshape(self.count, *rows.shape[len(self.batch) :])
+    def pad_rows_with_zeros(self, rows: Any) -> Any:
+        """Returns the rows added to a table of zeros, as the update does."""
+        rows = _transpose_if_needed(
+            rows, [int(position) for position in np.argsort(self.source_axes)]
+        )
+        rows = rows.reshape(self.num_rows, *rows.shape[len(self.batch) :])
         if not self.step:
             rows = lax.expand_dims(lax.reduce_sum(rows, [0]), [0])
-        rows = _moved(rows, 0, self.axis)
+        rows = _move_axis(rows, 0, self.axis)
         padding = [(0, 0, 0)] * rows.ndim
-        behind = self.table[self.axis] - self.end
-        padding[self.axis] = self.first, behind, max(1, self.step) - 1
+        num_rows_behind = self.table[self.axis] - self.end_of_rows
+        padding[self.axis] = self.first, num_rows_behind, max(1, self.step) - 1
         return lax.pad(rows, np.zeros((), rows.dtype), padding)
 
 
-def _moved(x: Any, source: int, target: int) -> Any:
+def _move_axis(x: Any, source: int, target: int) -> Any:
     order = [axis for axis in range(x.ndim) if axis != source]
     order.insert(target, source)
-    return _transposed(x, order)
+    return _transpose_if_needed(x, order)
 
 
-def _transposed(x: Any, order: Sequence[int]) -> Any:
+def _transpose_if_needed(x: Any, order: Sequence[int]) -> Any:
     return x if list(order) == list(range(x.ndim)) else lax.transpose(x, order)
 
 
-def _simpler(
+def _simplify_gather(
     eqn: JaxprEqn, values: Mapping[Var, np.ndarray], zeros: Set[Atom]
 ) -> tuple[Callable[..., Any], Atom] | None:
-    """A function that gives the same as an equation, and its operand; None for one that stays."""
+    """Returns a simpler function for an equation, and its operand; None if there is none."""
     numbers: Any = eqn.params.get("dimension_numbers")
     if eqn.primitive is lax.gather_p:
         dimensions = numbers.start_index_map, numbers.collapsed_slice_dims, numbers.offset_dims
-        rows = _rows(eqn, eqn.outvars[0], dimensions, values)
-        return rows and (rows.taken, eqn.invars[0])
+        rows = _match_even_rows(eqn, eqn.outvars[0], dimensions, values)
+        return rows and (rows.slice_rows_from, eqn.invars[0])
     if eqn.primitive is lax.scatter_add_p and eqn.invars[0] in zeros:
         dimensions = (
             numbers.scatter_dims_to_operand_dims,
             numbers.inserted_window_dims,
             numbers.update_window_dims,
         )
-        rows = _rows(eqn, eqn.invars[2], dimensions, values)
-        return rows and (rows.added, eqn.invars[2])
+        rows = _match_even_rows(eqn, eqn.invars[2], dimensions, values)
+        return rows and (rows.pad_rows_with_zeros, eqn.invars[2])
     return None
 
 
-def _rows(
+def _match_even_rows(
     eqn: JaxprEqn,
-    looked_up: Atom,
+    rows_array: Atom,
     dimensions: Sequence[tuple[int, ...]],
     values: Mapping[Var, np.ndarray],
 ) -> _Rows | None:
-    """The rows that an equation reads or writes, if they are whole ones in even steps.
+    """Returns the rows that an equation reads or writes, if they are in even steps.
 
     Args:
-      eqn: of a table and indices.
-      looked_up: the array of rows.
-      dimensions: of the table, those that indices are of, and those that rows have not; of the
-        array of rows, those of a row.
-      values: of the variables that are known.
+      eqn: an equation with a table and indices.
+      rows_array: the array of rows.
+      dimensions: the dimensions of the table that are indexed, those that rows do not have, and the
+        dimensions of a row in the array of rows.
+      values: the values of the variables that are known.
     """
     indexed, dropped, offsets = dimensions
-    indices, table = _value(eqn.invars[1], values), shape_of(eqn.invars[0].aval)
+    indices, table = _value_if_known(eqn.invars[1], values), shape_of(eqn.invars[0].aval)
     if indices is None or not indices.size or len(indexed) != 1 or dropped != indexed:
         return None
     (axis,) = indexed
-    extents = shape_of(looked_up.aval)
+    extents = shape_of(rows_array.aval)
     if eqn.params["dimension_numbers"].operand_batching_dims:
         return None
-    if [extents[place] for place in offsets] != [*table[:axis], *table[axis + 1 :]]:
+    if [extents[axis_of_rows] for axis_of_rows in offsets] != [*table[:axis], *table[axis + 1 :]]:
         return None
     flat = indices.reshape(-1).astype(np.int64)
     steps = np.unique(np.diff(flat))

@@ -1,4 +1,4 @@
-"""Finds what waits between the forward and backward tasks of a pipeline, and how much of it."""
+"""The size of the FIFOs between the forward and backward tasks of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,31 +6,33 @@ import dataclasses as dc
 from collections.abc import Sequence
 
 from lowering import ir
-from lowering.ops.tasks import Kind
+from lowering.ops.tasks import TaskRole
 from lowering.schedules import simulate
 from lowering.units import IpuId, ValueId
 
 
 def size_fifos(program: ir.Program) -> ir.Program:
-    """Names the FIFO of each stage.
+    """Lists the FIFOs of each stage of a pipeline.
 
     Before: copies have been inserted.
-    After:  a pipeline names, for every stage and IPU, the values that its backward task (or its
-            weights task) finds there from the forward pass, each once, and for how many
+    After:  a pipeline names, for every stage and IPU, the values of the forward pass that its
+            backward task (or its weights task) reads there, each once, and for how many
             micro-batches they are kept at most.
     """
-    return dc.replace(program, body=ir.with_nodes(program.body, _sized))
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, _add_fifos))
 
 
-def _sized(node: ir.Node) -> ir.Node:
-    return dc.replace(node, fifos=_fifos(node)) if isinstance(node, ir.Pipeline) else node
+def _add_fifos(node: ir.Node) -> ir.Node:
+    return (
+        dc.replace(node, fifos=_fifos_of_pipeline(node)) if isinstance(node, ir.Pipeline) else node
+    )
 
 
-def _fifos(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
+def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
     if not node.schedule.training:
         return ()
     depths = simulate(node.schedule).fifo_depth
-    needs = ir.Needs()
+    reads_of_node = ir.PlacesOfReads()
     forward: set[ir.Place] = set()
     waiting: dict[int, list[ir.Place]] = {}
     steps: list[ir.Node] = []  # a task, and the copies in front of it
@@ -39,20 +41,22 @@ def _fifos(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
         if not isinstance(step, ir.Task):
             continue
         spec = step.spec
-        if spec.kind is Kind.FORWARD:
-            forward.update(p for s in steps for p in ir.births(s))
+        if spec.kind is TaskRole.FORWARD:
+            forward.update(p for s in steps for p in ir.places_of_writes(s))
         else:
-            places = waiting.setdefault(spec.stage, [])
-            read = frozenset(p for s in steps for p in needs(s))
-            places += sorted((read & forward).difference(places))
+            values_on_ipus = waiting.setdefault(spec.stage, [])
+            read = frozenset(p for s in steps for p in reads_of_node(s))
+            values_on_ipus += sorted((read & forward).difference(values_on_ipus))
         steps = []
     return tuple(
-        fifo for stage, places in waiting.items() for fifo in _by_ipu(stage, places, depths[stage])
+        fifo
+        for stage, places in waiting.items()
+        for fifo in _fifos_of_stage(stage, places, depths[stage])
     )
 
 
-def _by_ipu(stage: int, places: Sequence[ir.Place], depth: int) -> list[ir.Fifo]:
+def _fifos_of_stage(stage: int, values_on_ipus: Sequence[ir.Place], depth: int) -> list[ir.Fifo]:
     values: dict[IpuId, list[ValueId]] = {}
-    for value, ipu in places:
+    for value, ipu in values_on_ipus:
         values.setdefault(ipu, []).append(value)
     return [ir.Fifo(stage, tuple(on_ipu), ipu, depth) for ipu, on_ipu in values.items()]

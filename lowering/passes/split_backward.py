@@ -1,67 +1,83 @@
-"""Splits backward tasks into input gradients, which others wait for, and weight gradients."""
+"""The split of backward tasks into input gradients, which others read, and weight gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lowering.equations import sliced, variables
+from lowering.equations import jaxpr_of_equations, unique_variables
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var, fresh_var
-from lowering.ops.tasks import Kind, is_task
-from lowering.pipelines.edit import of_kind, rebuilt, with_tasks
-from lowering.pipelines.slices import needed_for, read_from_outside, with_actions
+from lowering.ops.tasks import TaskRole, is_task
+from lowering.pipelines.edit import replace_equations_by_id, replace_task_body, task_of_kind
+from lowering.pipelines.slices import (
+    add_equations_with_actions,
+    select_equations_for,
+    variables_read_from_outside,
+)
 
 
 def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:
-    """Makes two tasks of each backward task of a pipeline's body.
+    """Splits each backward task of a pipeline's body into two tasks.
 
-    Before: tasks have no constants; a backward task gives the stage's input gradients and adds to
+    Before: tasks have no constants; a backward task returns the stage's input gradients and adds to
             its weight gradients.
-    After:  the backward task gives the input gradients, and what else the new weights task needs
-            of what it has computed; the weights task adds to the weight gradients.
+    After:  the backward task returns the input gradients, and its other values that the new weights
+            task needs; the weights task adds to the weight gradients.
     """
     change = {
-        id(eqn): _split(eqn)
+        id(eqn): _split_backward_task(eqn)
         for eqn in body.jaxpr.eqns
-        if is_task(eqn) and eqn.params["spec"].kind is Kind.BACKWARD
+        if is_task(eqn) and eqn.params["spec"].kind is TaskRole.BACKWARD
     }
-    return with_tasks(body, change)
+    return replace_equations_by_id(body, change)
 
 
-def _split(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
-    inner: ClosedJaxpr = eqn.params["body"]
-    jaxpr = inner.jaxpr
+def _split_backward_task(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
+    task_body: ClosedJaxpr = eqn.params["body"]
+    jaxpr = task_body.jaxpr
     buffers = {result: jaxpr.invars[operand] for operand, result in eqn.params["spec"].accumulated}
     results = list(zip(eqn.outvars, jaxpr.outvars, strict=True))
     passed = [pair for i, pair in enumerate(results) if i not in buffers]
-    first = with_actions(jaxpr.eqns, needed_for(jaxpr.eqns, [atom for _, atom in passed]))
+    input_eqns = add_equations_with_actions(
+        jaxpr.eqns, select_equations_for(jaxpr.eqns, [atom for _, atom in passed])
+    )
     # A buffer that input gradients depend on, as a counter for random keys is, stays with them.
-    read = variables(a for e in first for a in e.invars)
+    read = unique_variables(a for e in input_eqns for a in e.invars)
     added = {result for result, buffer in buffers.items() if buffer not in read}
     passed = [pair for i, pair in enumerate(results) if i not in added]
     summed = [pair for i, pair in enumerate(results) if i in added]
 
-    first = with_actions(jaxpr.eqns, needed_for(jaxpr.eqns, [atom for _, atom in passed]))
-    early = set(map(id, first))
-    rest = [e for e in jaxpr.eqns if id(e) not in early]
-    rest = needed_for(rest, [atom for _, atom in summed])
-    made = {var for e in first for var in e.outvars}
-    crossing = [v for v in read_from_outside(rest, [a for _, a in summed]) if v in made]
+    input_eqns = add_equations_with_actions(
+        jaxpr.eqns, select_equations_for(jaxpr.eqns, [atom for _, atom in passed])
+    )
+    early = set(map(id, input_eqns))
+    weight_eqns = [e for e in jaxpr.eqns if id(e) not in early]
+    weight_eqns = select_equations_for(weight_eqns, [atom for _, atom in summed])
+    values_of_first = {var for e in input_eqns for var in e.outvars}
+    crossing = [
+        v
+        for v in variables_read_from_outside(weight_eqns, [a for _, a in summed])
+        if v in values_of_first
+    ]
     outside = [fresh_var(var.aval) for var in crossing]
 
     names: dict[Var, Atom] = dict(zip(jaxpr.invars, eqn.invars, strict=True))
     names.update(zip(crossing, outside, strict=True))
-    one = _part(eqn, first, [*passed, *zip(outside, crossing, strict=True)], names)
-    return one, of_kind(_part(eqn, rest, summed, names), Kind.WEIGHTS)
+    backward_task = _task_of_equations(
+        eqn, input_eqns, [*passed, *zip(outside, crossing, strict=True)], names
+    )
+    return backward_task, task_of_kind(
+        _task_of_equations(eqn, weight_eqns, summed, names), TaskRole.WEIGHTS
+    )
 
 
-def _part(
+def _task_of_equations(
     eqn: JaxprEqn,
     eqns: Sequence[JaxprEqn],
     results: Sequence[tuple[Var, Atom]],
     names: Mapping[Var, Atom],
 ) -> JaxprEqn:
-    """A task of some of another's equations; `names` says what they are called outside."""
+    """Returns a task of some of another's equations; `names` has their variables' outside names."""
     atoms = [atom for _, atom in results]
-    reads = read_from_outside(eqns, atoms)
-    closed = sliced(eqn.params["body"].jaxpr, reads, atoms, eqns)
-    return rebuilt(eqn, closed, [names[v] for v in reads], [v for v, _ in results])
+    reads = variables_read_from_outside(eqns, atoms)
+    closed = jaxpr_of_equations(eqn.params["body"].jaxpr, reads, atoms, eqns)
+    return replace_task_body(eqn, closed, [names[v] for v in reads], [v for v, _ in results])

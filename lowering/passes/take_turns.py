@@ -1,4 +1,4 @@
-"""Lets replicas take turns at operations that cannot be run for all of them at once."""
+"""The batching of operations that cannot be run for all replicas at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jax import lax
 from jax.custom_batching import sequential_vmap
 
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Literal, batching, bind_equation, call_body
-from lowering.passes.rewrite import Anywhere, Rewriter, rewritten
+from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
 def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -25,14 +25,18 @@ def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """
     if replicas == 1:
         return closed
-    return rewritten(closed, Anywhere(lambda eqn: not _can_vectorize(eqn)), _put_others)
+    return rewrite_equations(
+        closed, EquationFinder(lambda eqn: not _can_vectorize(eqn)), _replace_by_sequential_vmap
+    )
 
 
-def _put_others(rewriter: Rewriter, eqn: JaxprEqn) -> None:
+def _replace_by_sequential_vmap(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
     if eqn.primitive is lax.clamp_p:
-        rewriter.trace(eqn, _clamp)
+        rewriter.replace_by_function(eqn, _clamp)
     else:
-        rewriter.trace(eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands)))
+        rewriter.replace_by_function(
+            eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands))
+        )
 
 
 def _clamp(low: Any, x: Any, high: Any) -> Any:
@@ -49,12 +53,12 @@ _IF_LITERAL: dict[str, Callable[[int], Iterable[int]]] = {
 }
 """The operations that JAX 0.10.2 vectorizes only where some operands are the same for all.
 
-For each, from the number of its operands, which these are; of what is no literal nobody knows.
+Each entry maps the number of operands to those operands; only literals are known to be the same.
 """
 
 
 def _can_vectorize(eqn: JaxprEqn) -> bool:
-    """Whether vmap knows what to do with an equation, its bodies left aside."""
+    """Returns whether vmap has a rule for an equation, its bodies left aside."""
     name, params = eqn.primitive.name, eqn.params
     if name == "pure_callback":
         return params["vmap_method"] is not None

@@ -1,4 +1,4 @@
-"""What combining passes share: finds equations that read one operand and makes one of several."""
+"""The tools of combining passes: they merge equations that share an operand into one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from lowering import ir, marks
-from lowering.equations import variables
+from lowering.equations import unique_variables
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -16,19 +16,19 @@ from lowering.jaxpr import (
     in_context_of,
     name_stack,
 )
-from lowering.order import in_order
-from lowering.passes.rewrite import Anywhere, InBodies, Rewriter
+from lowering.order import sort_by_needs
+from lowering.passes.rewrite import BodyRewriter, EquationFinder, EquationRewriter
 from lowering.structure import parameters_key
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Common:
-    """What equations must have in common to be combined.
+class SharedProperties:
+    """The properties that equations must have in common to be combined.
 
     Attributes:
       shared: the operand that all of them read.
       position: which of the operands it is.
-      rest: all else that must be equal.
+      rest: all other properties that must be equal.
     """
 
     shared: Var
@@ -37,41 +37,44 @@ class Common:
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Kind:
-    """Equations of two operands and one result that can be combined.
+class CombinableKind:
+    """A kind of equations, of two operands and one result, that can be combined.
 
     Attributes:
-      find: what an equation may have in common with others; nothing if it is not of the kind.
-      join: of what several have in common, and the first of them, the function of the shared
-        operand and all others that gives their results.
+      find: returns the properties that an equation may share with others; none if it is not of the
+        kind.
+      join: takes the shared properties and the first of several equations; returns the function of
+        the shared operand and all others that computes their results.
     """
 
-    find: Callable[[JaxprEqn], Sequence[Common]]
-    join: Callable[[Common, JaxprEqn], Callable[..., Sequence[Any]]]
+    find: Callable[[JaxprEqn], Sequence[SharedProperties]]
+    join: Callable[[SharedProperties, JaxprEqn], Callable[..., Sequence[Any]]]
 
 
 def settings_of(eqn: JaxprEqn) -> Hashable:
-    """What holds of an equation beside its operands: parameters, scopes of options, the pass."""
-    mark = marks.read(name_stack(eqn))
+    """Returns the settings of an equation: parameters, scopes of options, and its pass."""
+    mark = marks.read_marks(name_stack(eqn))
     return eqn.primitive, parameters_key(eqn), eqn.ctx, mark.attributes, mark.backward
 
 
-def in_kernels(
-    program: ir.Program, where: Anywhere, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
+def rewrite_bodies_in_kernels(
+    program: ir.Program, finder: EquationFinder, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
 ) -> ir.Program:
-    """The program with its kernels, and the bodies inside, changed as by `rewrite.InBodies`."""
-    changed = InBodies(where, change)
+    """Returns the program with its kernels, and the bodies inside, changed where a finder finds."""
+    body_rewriter = BodyRewriter(finder, change)
 
-    def node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not where(node.kernel.jaxpr.jaxpr):
+    def rewrite_kernel(node: ir.Node) -> ir.Node:
+        if not isinstance(node, ir.Execute) or not finder(node.kernel.jaxpr.jaxpr):
             return node
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=changed(node.kernel.jaxpr)))
+        return dc.replace(
+            node, kernel=dc.replace(node.kernel, jaxpr=body_rewriter(node.kernel.jaxpr))
+        )
 
-    return dc.replace(program, body=ir.with_nodes(program.body, node))
+    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_kernel))
 
 
-def combine(program: ir.Program, kind: Kind) -> ir.Program:
-    """Makes one equation of those in a kernel that may be one, in bodies too.
+def combine_equations_in_kernels(program: ir.Program, kind: CombinableKind) -> ir.Program:
+    """Combines those equations of a kernel, and of its bodies, that can be combined.
 
     Equations are combined that share an operand and have as many equations of the kind on the
     longest way to them, then those with as many on the longest way from them. So none depends on
@@ -79,96 +82,102 @@ def combine(program: ir.Program, kind: Kind) -> ir.Program:
     number of equations.
     """
 
-    def change(closed: ClosedJaxpr) -> ClosedJaxpr | None:
+    def combine_equations(closed: ClosedJaxpr) -> ClosedJaxpr | None:
         eqns = closed.jaxpr.eqns
         units = [_Unit([eqn], kind.find(eqn)) for eqn in eqns]
-        for levels in (_depths, _heights):
-            units = _in_order(_merged(units, levels(units)))
-        return _combined(closed, units, kind) if len(units) < len(eqns) else None
+        for levels in (_depth_of_each, _height_of_each):
+            units = _sort_units(_merge_units(units, levels(units)))
+        return _combine_units(closed, units, kind) if len(units) < len(eqns) else None
 
-    return in_kernels(program, Anywhere(lambda eqn: bool(kind.find(eqn))), change)
+    return rewrite_bodies_in_kernels(
+        program, EquationFinder(lambda eqn: bool(kind.find(eqn))), combine_equations
+    )
 
 
 @dc.dataclass(frozen=True, slots=True)
 class _Unit:
-    """Equations that become one, or a single one, and what it may have in common with others."""
+    """A single equation, or several that become one, and their shared properties."""
 
     eqns: list[JaxprEqn]
-    common: Sequence[Common]
+    common: Sequence[SharedProperties]
 
 
-def _needs(units: Sequence[_Unit]) -> list[list[int]]:
-    """Which units must come before each: those whose results it reads; effects stay in order."""
-    makers = {v: number for number, unit in enumerate(units) for e in unit.eqns for v in e.outvars}
+def _units_before_each(units: Sequence[_Unit]) -> list[list[int]]:
+    """Returns which units must come before each: those it reads from; effects stay in order."""
+    unit_of_variable = {
+        v: number for number, unit in enumerate(units) for e in unit.eqns for v in e.outvars
+    }
     needs: list[list[int]] = []
     last: list[int] = []
     for number, unit in enumerate(units):
-        read = variables(atom for eqn in unit.eqns for atom in eqn.invars)
-        needs.append([makers[var] for var in read if var in makers])
+        read = unique_variables(atom for eqn in unit.eqns for atom in eqn.invars)
+        needs.append([unit_of_variable[var] for var in read if var in unit_of_variable])
         if unit.eqns[0].effects:
             needs[-1] += last
             last = [number]
     return needs
 
 
-def _depths(units: Sequence[_Unit]) -> list[int]:
-    """How many units of the kind are on the longest way to each, all they need before them."""
+def _depth_of_each(units: Sequence[_Unit]) -> list[int]:
+    """Returns the number of units of the kind on the longest way to each."""
     depths: list[int] = []
-    for needed in _needs(units):
+    for needed in _units_before_each(units):
         depths.append(max((depths[n] + bool(units[n].common) for n in needed), default=0))
     return depths
 
 
-def _heights(units: Sequence[_Unit]) -> list[int]:
-    """How many are on the longest way from each."""
+def _height_of_each(units: Sequence[_Unit]) -> list[int]:
+    """Returns the number of units of the kind on the longest way from each."""
     heights = [0] * len(units)
-    for number, needed in reversed(list(enumerate(_needs(units)))):
+    for number, needed in reversed(list(enumerate(_units_before_each(units)))):
         above = heights[number] + bool(units[number].common)
         for need in needed:
             heights[need] = max(heights[need], above)
     return heights
 
 
-def _merged(units: Sequence[_Unit], levels: Sequence[int]) -> list[_Unit]:
-    """The units, those of one level that share an operand in the place of the first.
+def _merge_units(units: Sequence[_Unit], levels: Sequence[int]) -> list[_Unit]:
+    """Merges the units of one level that share an operand, in the place of the first.
 
-    Of two ways to combine a unit that with more of them is taken.
+    If a unit can be merged in two ways, the one with more units is taken.
     """
     keys = [
         [(level, common) for common in unit.common]
         for unit, level in zip(units, levels, strict=True)
     ]
-    counts = collections.Counter(key for found in keys for key in found)
+    counts = collections.Counter(key for keys_of_unit in keys for key in keys_of_unit)
     groups: dict[Hashable, _Unit] = {}
     merged: list[_Unit] = []
     for unit, found in zip(units, keys, strict=True):
-        best = max(found, key=counts.__getitem__, default=None)
-        if best is None or counts[best] == 1:
+        best_key = max(found, key=counts.__getitem__, default=None)
+        if best_key is None or counts[best_key] == 1:
             merged.append(unit)
-        elif best in groups:
-            groups[best].eqns.extend(unit.eqns)
+        elif best_key in groups:
+            groups[best_key].eqns.extend(unit.eqns)
         else:
-            groups[best] = _Unit(list(unit.eqns), [best[1]])
-            merged.append(groups[best])
+            groups[best_key] = _Unit(list(unit.eqns), [best_key[1]])
+            merged.append(groups[best_key])
     return merged
 
 
-def _in_order(units: Sequence[_Unit]) -> list[_Unit]:
-    """The units in their order, but for what others in front of them need, which goes first."""
-    return [units[number] for number in in_order(_needs(units))]
+def _sort_units(units: Sequence[_Unit]) -> list[_Unit]:
+    """Returns the units in their order, but those that earlier ones need come first."""
+    return [units[number] for number in sort_by_needs(_units_before_each(units))]
 
 
-def _combined(closed: ClosedJaxpr, units: Sequence[_Unit], kind: Kind) -> ClosedJaxpr:
-    rewriter = Rewriter(closed.jaxpr)
+def _combine_units(
+    closed: ClosedJaxpr, units: Sequence[_Unit], kind: CombinableKind
+) -> ClosedJaxpr:
+    rewriter = EquationRewriter(closed.jaxpr)
     for unit in units:
         eqn = unit.eqns[0]
         if len(unit.eqns) == 1:
-            rewriter.keep(eqn)
+            rewriter.keep_equation(eqn)
             continue
         (common,) = unit.common
-        others = [member.invars[1 - common.position] for member in unit.eqns]
+        other_operands = [member.invars[1 - common.position] for member in unit.eqns]
         results = [member.outvars[0] for member in unit.eqns]
         with in_context_of(eqn):
-            joined = eqn.replace(invars=[common.shared, *others], outvars=results)
-            rewriter.trace(joined, kind.join(common, eqn))
-    return rewriter.closed(closed.consts)
+            combined_eqn = eqn.replace(invars=[common.shared, *other_operands], outvars=results)
+            rewriter.replace_by_function(combined_eqn, kind.join(common, eqn))
+    return rewriter.build_rewritten_jaxpr(closed.consts)

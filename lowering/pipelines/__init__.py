@@ -1,17 +1,17 @@
 """Pipelines before they are lowered: tasks, the stages' derivatives, and how both are cut."""
 
-from lowering.equations import sliced as sliced
-from lowering.equations import variables as variables
-from lowering.ops.tasks import Kind as Kind
+from lowering.equations import jaxpr_of_equations as jaxpr_of_equations
+from lowering.equations import unique_variables as unique_variables
 from lowering.ops.tasks import Options as Options
 from lowering.ops.tasks import PipelineSpec as PipelineSpec
 from lowering.ops.tasks import Recomputation as Recomputation
+from lowering.ops.tasks import TaskRole as TaskRole
 from lowering.ops.tasks import TaskSpec as TaskSpec
-from lowering.ops.tasks import checkpoint as checkpoint
-from lowering.ops.tasks import task as task
-from lowering.pipelines.differentiate import Halves as Halves
-from lowering.pipelines.differentiate import differentiate as differentiate
-from lowering.pipelines.marked import marked_stages as marked_stages
-from lowering.pipelines.marked import with_marks_on_top as with_marks_on_top
-from lowering.pipelines.slices import dependent as dependent
-from lowering.pipelines.slices import needed_for as needed_for
+from lowering.ops.tasks import mark_recomputation_checkpoint as mark_recomputation_checkpoint
+from lowering.ops.tasks import run_as_task as run_as_task
+from lowering.pipelines.differentiate import StageDerivative as StageDerivative
+from lowering.pipelines.differentiate import differentiate_stage as differentiate_stage
+from lowering.pipelines.marked import open_jits_with_stage_marks as open_jits_with_stage_marks
+from lowering.pipelines.marked import stages_in_marks as stages_in_marks
+from lowering.pipelines.slices import select_equations_for as select_equations_for
+from lowering.pipelines.slices import variables_depending_on as variables_depending_on

@@ -1,10 +1,10 @@
-"""The derivative of a stage, cut into what runs forward and what runs backward.
+"""The derivative of a stage, cut into a forward and a backward function.
 
-Both halves come from one trace of the stage and its vector-Jacobian product. What the stage itself
-has traced belongs to the forward half, and what its pullback has traced to the backward half: so
-the backward function of a `custom_vjp` computes there what it computes, of the residuals that its
-user has chosen. The forward half keeps as little as it can: no parameters and nothing made of them
-alone, and otherwise the fewest bytes of which elementwise operations give the rest again.
+Both halves come from one trace of the stage and its vector-Jacobian product. Equations traced by
+the stage belong to the forward half, and those traced by its pullback to the backward half: so the
+backward function of a `custom_vjp` runs there, on the residuals that its user has chosen. The
+forward half keeps as little as it can: no parameters and nothing computed from them alone, and
+otherwise the fewest bytes from which elementwise operations recompute the rest.
 """
 
 from __future__ import annotations
@@ -15,33 +15,46 @@ from typing import Any
 
 import jax
 
-from lowering.equations import function_of, part_of, renamed, variables
+from lowering.equations import (
+    function_of_jaxpr,
+    jaxpr_of_equations_with_constants,
+    rename_atoms,
+    unique_variables,
+)
 from lowering.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
     Literal,
     Var,
     is_dropped,
+    replace_equations,
     trace_flat,
-    with_eqns,
 )
-from lowering.keeping.choice import just_in_time, run_again
-from lowering.keeping.scans import scans_keeping_less
+from lowering.keeping.choice import (
+    insert_recomputation_before_readers,
+    select_equations_to_recompute,
+)
+from lowering.keeping.scans import reduce_stacks_of_scans
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
-from lowering.passes.rewrite import Anywhere, jits_opened
-from lowering.pipelines.slices import dependent, needed_for, read_from_outside, with_actions
+from lowering.passes.rewrite import EquationFinder, open_jits
+from lowering.pipelines.slices import (
+    add_equations_with_actions,
+    select_equations_for,
+    variables_depending_on,
+    variables_read_from_outside,
+)
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Halves:
-    """A stage's forward and backward functions, both flat.
+class StageDerivative:
+    """The forward and the backward function of a stage, both flat.
 
     Attributes:
       forward: operands -> results and residuals.
       backward: the kept operands, the residuals, the cotangents -> the gradients asked for.
-      kept: which operands the backward half reads.
-      residuals: how many there are.
+      kept: the numbers of the operands that the backward half reads.
+      residuals: the number of residuals.
     """
 
     forward: ClosedJaxpr
@@ -50,125 +63,149 @@ class Halves:
     residuals: int
 
 
-def differentiate(
+def differentiate_stage(
     stage: ClosedJaxpr,
     *,
     gradients: Sequence[int],
     cotangents: Sequence[int],
-    constant: Collection[int],
-) -> Halves:
-    """Differentiates a stage.
+    constant_operands: Collection[int],
+) -> StageDerivative:
+    """Differentiates a stage, and cuts the result into a forward and a backward function.
 
     Args:
       stage: a flat function.
       gradients: the operands whose gradients are wanted.
       cotangents: the results whose cotangents will be given; the others' are zero.
-      constant: the operands that are the same for all micro-batches, as parameters are.
+      constant_operands: the operands that are the same for all micro-batches, as parameters are.
     """
-    joint = _reading_checkpoints(jits_opened(_joint(stage, gradients, cotangents)))
+    joint = _read_checkpoints_instead_of_originals(
+        open_jits(_trace_stage_and_pullback(stage, gradients, cotangents))
+    )
     jaxpr = joint.jaxpr
-    count = len(stage.in_avals)
-    operands, given = jaxpr.invars[:count], jaxpr.invars[count:]
+    num_operands = len(stage.in_avals)
+    operands, cotangent_vars = jaxpr.invars[:num_operands], jaxpr.invars[num_operands:]
     results = jaxpr.outvars[: len(stage.out_avals)]
-    wanted = jaxpr.outvars[len(stage.out_avals) :]
+    gradient_vars = jaxpr.outvars[len(stage.out_avals) :]
 
-    ahead, seeds, behind = _halved(jaxpr.eqns, given)
-    behind = with_actions(behind, needed_for(behind, wanted))
-    always = {operands[i] for i in constant} | set(jaxpr.constvars)
-    ahead, behind = scans_keeping_less(ahead, behind, always)
-    again = _again(ahead, behind, wanted, always, operands)
+    forward_eqns, seeds, backward_eqns = _split_at_cotangent_barrier(jaxpr.eqns, cotangent_vars)
+    backward_eqns = add_equations_with_actions(
+        backward_eqns, select_equations_for(backward_eqns, gradient_vars)
+    )
+    constants = {operands[i] for i in constant_operands} | set(jaxpr.constvars)
+    forward_eqns, backward_eqns = reduce_stacks_of_scans(forward_eqns, backward_eqns, constants)
+    recomputed = _select_recomputed_equations(
+        forward_eqns, backward_eqns, gradient_vars, constants, operands
+    )
 
-    backward = just_in_time(again, behind)
-    reads = [v for v in read_from_outside(backward, wanted) if v not in seeds]
+    backward = insert_recomputation_before_readers(recomputed, backward_eqns)
+    reads = [v for v in variables_read_from_outside(backward, gradient_vars) if v not in seeds]
     reads = [v for v in reads if v not in jaxpr.constvars]
-    kept = [i for i, var in enumerate(operands) if var in reads]
+    kept_operands = [i for i, var in enumerate(operands) if var in reads]
     residuals = [v for v in reads if v not in operands]
-    forward = with_actions(ahead, needed_for(ahead, [*results, *residuals]))
-    return Halves(
-        forward=part_of(joint, operands, [*results, *residuals], forward),
-        backward=part_of(
-            joint, [*(operands[i] for i in kept), *residuals, *seeds], wanted, backward
+    forward = add_equations_with_actions(
+        forward_eqns, select_equations_for(forward_eqns, [*results, *residuals])
+    )
+    return StageDerivative(
+        forward=jaxpr_of_equations_with_constants(joint, operands, [*results, *residuals], forward),
+        backward=jaxpr_of_equations_with_constants(
+            joint,
+            [*(operands[i] for i in kept_operands), *residuals, *seeds],
+            gradient_vars,
+            backward,
         ),
-        kept=tuple(kept),
+        kept=tuple(kept_operands),
         residuals=len(residuals),
     )
 
 
-def _reading_checkpoints(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Lets everything read checkpoints, not what they are copies of, to keep only one of both."""
+def _read_checkpoints_instead_of_originals(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Makes everything read checkpoints, not the originals, so that only one is kept."""
     jaxpr = closed.jaxpr
-    known = {*jaxpr.invars, *jaxpr.constvars}  # nothing is gained by copies of these
-    names: dict[Var, Any] = {}
+    inputs_and_copies = {*jaxpr.invars, *jaxpr.constvars}  # nothing is gained by copies of these
+    new_name_of_variable: dict[Var, Any] = {}
     copies: dict[Var, JaxprEqn] = {}
     for eqn in jaxpr.eqns:
         if eqn.primitive is checkpoint_p:
-            (copy,), (source,) = eqn.outvars, renamed(eqn.invars, names)
-            if isinstance(source, Literal) or source in known:
-                names[copy] = source
+            (copy,), (source,) = eqn.outvars, rename_atoms(eqn.invars, new_name_of_variable)
+            if isinstance(source, Literal) or source in inputs_and_copies:
+                new_name_of_variable[copy] = source
             else:
-                copies[source], names[source] = eqn, copy
-                known.add(copy)
+                copies[source], new_name_of_variable[source] = eqn, copy
+                inputs_and_copies.add(copy)
     eqns: list[JaxprEqn] = []
     for eqn in jaxpr.eqns:
         if eqn.primitive is not checkpoint_p:
-            eqns.append(eqn.replace(invars=renamed(eqn.invars, names)))
+            eqns.append(eqn.replace(invars=rename_atoms(eqn.invars, new_name_of_variable)))
             eqns += [copies[var] for var in eqn.outvars if var in copies]
-    outvars = renamed(jaxpr.outvars, names)
-    return ClosedJaxpr(with_eqns(jaxpr, eqns, outvars), closed.consts)
+    outvars = rename_atoms(jaxpr.outvars, new_name_of_variable)
+    return ClosedJaxpr(replace_equations(jaxpr, eqns, outvars), closed.consts)
 
 
-def _joint(stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[int]) -> ClosedJaxpr:
-    """Operands and cotangents -> results and gradients; see `_halved` for what is in between."""
+def _trace_stage_and_pullback(
+    stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[int]
+) -> ClosedJaxpr:
+    """Traces a stage and its pullback: operands, cotangents -> results, gradients."""
     avals = stage.in_avals
 
-    def whole(*flat: Any) -> list[Any]:
+    def run_stage_and_pullback(*flat: Any) -> list[Any]:
         operands, seeds = list(flat[: len(avals)]), list(flat[len(avals) :])
 
-        def function(*chosen: Any) -> Any:
-            varied = dict(zip(gradients, chosen, strict=True))
-            results = function_of(stage)(*(varied.get(i, x) for i, x in enumerate(operands)))
+        def run_stage(*differentiated_operands: Any) -> Any:
+            value_of_operand = dict(zip(gradients, differentiated_operands, strict=True))
+            results = function_of_jaxpr(stage)(
+                *(value_of_operand.get(i, x) for i, x in enumerate(operands))
+            )
             return [results[i] for i in cotangents], results
 
         chosen = [operands[i] for i in gradients]
-        _, pullback, results = jax.vjp(function, *chosen, has_aux=True)
+        _, pullback, results = jax.vjp(run_stage, *chosen, has_aux=True)
         return [*results, *pullback(jax.lax.optimization_barrier(seeds))]
 
-    return trace_flat(whole, [*avals, *(stage.out_avals[i] for i in cotangents)])
+    return trace_flat(run_stage_and_pullback, [*avals, *(stage.out_avals[i] for i in cotangents)])
 
 
-def _halved(
-    eqns: Sequence[JaxprEqn], given: Sequence[Var]
+def _split_at_cotangent_barrier(
+    eqns: Sequence[JaxprEqn], cotangent_vars: Sequence[Var]
 ) -> tuple[Sequence[JaxprEqn], Sequence[Var], Sequence[JaxprEqn]]:
-    """The equations before and behind the barrier of the cotangents, and these behind it."""
-    for place, eqn in enumerate(eqns):
-        if not set(given).isdisjoint(variables(eqn.invars)):
-            pairs = zip(given, eqn.outvars, strict=True)
-            seeds = [before if is_dropped(after) else after for before, after in pairs]
-            return eqns[:place], seeds, eqns[place + 1 :]
-    return eqns, given, ()
+    """Splits equations at the barrier of the cotangents, and returns its results too."""
+    for index, eqn in enumerate(eqns):
+        if not set(cotangent_vars).isdisjoint(unique_variables(eqn.invars)):
+            pairs = zip(cotangent_vars, eqn.outvars, strict=True)
+            seeds = [cotangent if is_dropped(result) else result for cotangent, result in pairs]
+            return eqns[:index], seeds, eqns[index + 1 :]
+    return eqns, cotangent_vars, ()
 
 
-def _again(
-    ahead: Sequence[JaxprEqn],
-    behind: Sequence[JaxprEqn],
-    wanted: Sequence[Any],
-    always: Collection[Var],
+def _select_recomputed_equations(
+    forward_eqns: Sequence[JaxprEqn],
+    backward_eqns: Sequence[JaxprEqn],
+    gradient_vars: Sequence[Any],
+    constants: Collection[Var],
     operands: Sequence[Var],
 ) -> list[JaxprEqn]:
-    """The forward equations that the backward half runs again instead of keeping their results."""
-    required = set(read_from_outside(behind, wanted))
-    draws = Anywhere(is_draw)
-    drawn = [v for e in ahead if is_draw(e) or draws.inside(e) for v in variables(e.outvars)]
-    of_inputs = dependent(ahead, [*(v for v in operands if v not in always), *drawn]) | {*drawn}
-    # What is made of parameters and literals alone is the same for every micro-batch.
+    """Returns the forward equations that the backward half runs again, to keep fewer bytes."""
+    required = set(variables_read_from_outside(backward_eqns, gradient_vars))
+    draws = EquationFinder(is_draw)
+    drawn = [
+        v
+        for e in forward_eqns
+        if is_draw(e) or draws.occurs_inside(e)
+        for v in unique_variables(e.outvars)
+    ]
+    of_inputs = variables_depending_on(
+        forward_eqns, [*(v for v in operands if v not in constants), *drawn]
+    ) | {*drawn}
+    # Values computed from parameters and literals alone are the same for every micro-batch.
     fixed: list[JaxprEqn] = []
     every_time: list[JaxprEqn] = []
-    for eqn in ahead:
-        is_fixed = not eqn.effects and of_inputs.isdisjoint(variables([*eqn.invars, *eqn.outvars]))
+    for eqn in forward_eqns:
+        is_fixed = not eqn.effects and of_inputs.isdisjoint(
+            unique_variables([*eqn.invars, *eqn.outvars])
+        )
         (fixed if is_fixed else every_time).append(eqn)
     made_once = {var for eqn in fixed for var in eqn.outvars}
-    available = {*always, *made_once, *(v for v in operands if v in required)}
-    again = run_again(every_time, required - available, available)
-    read = {*required, *(v for e in again for v in variables(e.invars))} & made_once
-    made_again = {id(e) for e in (*needed_for(fixed, read), *again)}
-    return [eqn for eqn in ahead if id(eqn) in made_again]
+    available = {*constants, *made_once, *(v for v in operands if v in required)}
+    recomputed = select_equations_to_recompute(every_time, required - available, available)
+    read = {*required, *(v for e in recomputed for v in unique_variables(e.invars))} & made_once
+    made_again = {id(e) for e in (*select_equations_for(fixed, read), *recomputed)}
+    return [eqn for eqn in forward_eqns if id(eqn) in made_again]

@@ -6,42 +6,42 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lowering.equations import variables
+from lowering.equations import unique_variables
 from lowering.jaxpr import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
     Var,
+    constants_to_arguments,
     fresh_var,
-    hoisted,
+    prune_unused,
+    replace_equations,
     trace_flat,
-    with_eqns,
-    without_unused,
 )
-from lowering.ops.tasks import Kind, TaskSpec, is_task, task_p
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.ops.tasks import TaskRole, TaskSpec, is_task, task_p
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 
 
-def stage_tasks(body: ClosedJaxpr, stage: int) -> dict[Kind, JaxprEqn]:
-    """The tasks of one stage, by kind."""
+def tasks_of_stage(body: ClosedJaxpr, stage: int) -> dict[TaskRole, JaxprEqn]:
+    """Returns the tasks of one stage, by kind."""
     tasks = (eqn for eqn in body.jaxpr.eqns if is_task(eqn))
     return {e.params["spec"].kind: e for e in tasks if e.params["spec"].stage == stage}
 
 
-def stages_of(body: ClosedJaxpr) -> list[int]:
-    """The stages that a body has tasks for."""
+def stages_with_tasks(body: ClosedJaxpr) -> list[int]:
+    """Returns the stages that a body has tasks for."""
     return sorted({e.params["spec"].stage for e in body.jaxpr.eqns if is_task(e)})
 
 
-def rebuilt(
+def replace_task_body(
     eqn: JaxprEqn, body: ClosedJaxpr, invars: Sequence[Atom], outvars: Sequence[Var]
 ) -> JaxprEqn:
-    """A task with another body, operands and results; its buffers are found again by name."""
+    """Returns a task with another body, operands and results; finds its buffers by name."""
     spec: TaskSpec = eqn.params["spec"]
-    named = [(eqn.invars[i], eqn.outvars[o]) for i, o in spec.accumulated]
+    accumulated_pairs = [(eqn.invars[i], eqn.outvars[o]) for i, o in spec.accumulated]
     accumulated = tuple(
-        (_position(invars, operand), _position(outvars, result))
-        for operand, result in named
+        (_position_of_atom(invars, operand), _position_of_atom(outvars, result))
+        for operand, result in accumulated_pairs
         if any(operand is a for a in invars) and any(result is v for v in outvars)
     )
     params = {"body": body, "spec": dc.replace(spec, accumulated=accumulated)}
@@ -50,63 +50,71 @@ def rebuilt(
     )
 
 
-def of_kind(eqn: JaxprEqn, kind: Kind) -> JaxprEqn:
-    """A task of another kind for the same stage."""
+def task_of_kind(eqn: JaxprEqn, kind: TaskRole) -> JaxprEqn:
+    """Returns a copy of a task with another kind."""
     spec = dc.replace(eqn.params["spec"], kind=kind)
     return eqn.replace(params={**eqn.params, "spec": spec})
 
 
-def with_tasks(body: ClosedJaxpr, change: Mapping[int, Sequence[JaxprEqn]]) -> ClosedJaxpr:
-    """A body with other equations in the place of some, which are given by `id`."""
-    eqns = [new for eqn in body.jaxpr.eqns for new in change.get(id(eqn), (eqn,))]
-    return ClosedJaxpr(with_eqns(body.jaxpr, eqns, body.jaxpr.outvars), body.consts)
+def replace_equations_by_id(
+    body: ClosedJaxpr, replacements: Mapping[int, Sequence[JaxprEqn]]
+) -> ClosedJaxpr:
+    """Returns a body with other equations in the place of some, which are given by `id`."""
+    eqns = [
+        replacement for eqn in body.jaxpr.eqns for replacement in replacements.get(id(eqn), (eqn,))
+    ]
+    return ClosedJaxpr(replace_equations(body.jaxpr, eqns, body.jaxpr.outvars), body.consts)
 
 
-def call(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
-    """Evaluates a body without looking into it, inside a function that `traced` traces."""
+def call_without_tracing(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    """Calls a body that tracing takes over as it stands."""
     return list(task_p.bind(*operands, body=body, spec=None))
 
 
-def traced(function: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
+def trace_with_untraced_calls(function: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
     """Traces a function that puts bodies together.
 
-    What is called with `call` is taken over as it stands, since a second trace would need to know
-    the axis over which collectives in it are.
+    Bodies that are called by `call_without_tracing` are taken over as they stand, since a second
+    trace would need to know the axis of their collectives.
     """
-    called = Anywhere(lambda eqn: is_task(eqn) and eqn.params["spec"] is None)
+    has_untraced_call = EquationFinder(lambda eqn: is_task(eqn) and eqn.params["spec"] is None)
     closed = trace_flat(function, avals)
-    return rewritten(closed, called, lambda rewriter, eqn: rewriter.open(eqn, eqn.params["body"]))
+    return rewrite_equations(
+        closed,
+        has_untraced_call,
+        lambda rewriter, eqn: rewriter.replace_by_jaxpr(eqn, eqn.params["body"]),
+    )
 
 
 def prune_tasks(body: ClosedJaxpr) -> ClosedJaxpr:
-    """The body without results of tasks that nobody reads, and without what only they needed."""
-    live = set(variables(body.jaxpr.outvars))
+    """Returns the body without unread results of tasks, and without what only they needed."""
+    live = set(unique_variables(body.jaxpr.outvars))
     eqns: list[JaxprEqn] = []
     for eqn in reversed(body.jaxpr.eqns):
         if is_task(eqn):
             used = [var in live for var in eqn.outvars]
-            inner, reads = without_unused(eqn.params["body"], used)
+            task_body, reads = prune_unused(eqn.params["body"], used)
             outvars = [v for v, is_used in zip(eqn.outvars, used, strict=True) if is_used]
-            eqn = rebuilt(eqn, inner, [eqn.invars[i] for i in reads], outvars)
-        live.update(variables(eqn.invars))
+            eqn = replace_task_body(eqn, task_body, [eqn.invars[i] for i in reads], outvars)
+        live.update(unique_variables(eqn.invars))
         eqns.append(eqn)
-    return ClosedJaxpr(with_eqns(body.jaxpr, eqns[::-1], body.jaxpr.outvars), body.consts)
+    return ClosedJaxpr(replace_equations(body.jaxpr, eqns[::-1], body.jaxpr.outvars), body.consts)
 
 
-def without_constants(body: ClosedJaxpr) -> ClosedJaxpr:
-    """The body with the constants of its tasks as constants of its own."""
+def lift_constants_of_tasks(body: ClosedJaxpr) -> ClosedJaxpr:
+    """Returns the body with the constants of its tasks as constants of its own."""
     constvars, consts = list(body.jaxpr.constvars), list(body.consts)
     eqns: list[JaxprEqn] = []
     for eqn in body.jaxpr.eqns:
         if is_task(eqn) and eqn.params["body"].consts:
-            inner, values = hoisted(eqn.params["body"])
+            task_body, values = constants_to_arguments(eqn.params["body"])
             names = [fresh_var(var.aval) for var in eqn.params["body"].jaxpr.constvars]
             constvars, consts = [*constvars, *names], [*consts, *values]
-            eqn = rebuilt(eqn, inner, [*names, *eqn.invars], eqn.outvars)
+            eqn = replace_task_body(eqn, task_body, [*names, *eqn.invars], eqn.outvars)
         eqns.append(eqn)
-    jaxpr = with_eqns(body.jaxpr, eqns, body.jaxpr.outvars)
+    jaxpr = replace_equations(body.jaxpr, eqns, body.jaxpr.outvars)
     return ClosedJaxpr(jaxpr.replace(constvars=constvars), consts)
 
 
-def _position(atoms: Sequence[Atom], wanted: Atom) -> int:
-    return next(i for i, atom in enumerate(atoms) if atom is wanted)
+def _position_of_atom(atoms: Sequence[Atom], sought: Atom) -> int:
+    return next(i for i, atom in enumerate(atoms) if atom is sought)

@@ -1,36 +1,36 @@
-"""Marks of stages: brought to the top level of a function, so that it can be cut at them."""
+"""The marks of stages, brought to the top level of a function so that it can be cut at them."""
 
 from __future__ import annotations
 
 from lowering import marks
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, name_stack, sub_jaxprs
-from lowering.passes.rewrite import JITTED, Anywhere, Rewriter
+from lowering.passes.rewrite import JITTED, EquationFinder, EquationRewriter
 
 
-def marked_stages(eqn: JaxprEqn) -> set[int]:
-    """The stages that the marks of an equation and of all its bodies name."""
-    inner = (e for body in sub_jaxprs(eqn) for e in walk(body))
-    return {stage for e in (eqn, *inner) if (stage := _stage(e)) is not None}
+def stages_in_marks(eqn: JaxprEqn) -> set[int]:
+    """Returns the stages that the marks of an equation and of its bodies name."""
+    nested_eqns = (e for body in sub_jaxprs(eqn) for e in walk_equations(body))
+    return {stage for e in (eqn, *nested_eqns) if (stage := _stage_in_mark(e)) is not None}
 
 
-def with_marks_on_top(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The function with each `jit` opened that has marks of stages inside."""
-    return _opened(closed, Anywhere(lambda eqn: _stage(eqn) is not None))
+def open_jits_with_stage_marks(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Returns the function with each `jit` opened that has marks of stages inside."""
+    return _open_marked_jits(closed, EquationFinder(lambda eqn: _stage_in_mark(eqn) is not None))
 
 
-def _opened(closed: ClosedJaxpr, marked: Anywhere) -> ClosedJaxpr:
-    if not marked(closed.jaxpr):
+def _open_marked_jits(closed: ClosedJaxpr, has_stage_mark: EquationFinder) -> ClosedJaxpr:
+    if not has_stage_mark(closed.jaxpr):
         return closed
-    rewriter = Rewriter(closed.jaxpr)
+    rewriter = EquationRewriter(closed.jaxpr)
     for eqn in closed.jaxpr.eqns:
         body = call_body(eqn) if eqn.primitive.name in JITTED else None
-        if body is None or not marked.inside(eqn):
-            rewriter.keep(eqn)
+        if body is None or not has_stage_mark.occurs_inside(eqn):
+            rewriter.keep_equation(eqn)
         else:
-            rewriter.open(eqn, _opened(body, marked))
-    return rewriter.closed(closed.consts)
+            rewriter.replace_by_jaxpr(eqn, _open_marked_jits(body, has_stage_mark))
+    return rewriter.build_rewritten_jaxpr(closed.consts)
 
 
-def _stage(eqn: JaxprEqn) -> int | None:
-    return marks.read(name_stack(eqn)).stage
+def _stage_in_mark(eqn: JaxprEqn) -> int | None:
+    return marks.read_marks(name_stack(eqn)).stage

@@ -1,7 +1,7 @@
-"""Where a forward pass can be cut, and which equations of the backward pass belong to which part.
+"""The positions where a forward pass can be cut, and the backward equations of each part.
 
-Forward equations stay in their order, and a cut is a place among them. A backward equation belongs
-to the forward equation whose values it reads, but never before one that it depends on.
+Forward equations stay in their order, and a cut is a position among them. A backward equation
+belongs to the forward equation whose values it reads, but never before one that it depends on.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from lowering.avals import size_in_bytes
-from lowering.equations import variables, walk
+from lowering.equations import unique_variables, walk_equations
 from lowering.jaxpr import JaxprEqn, Var, sub_jaxprs
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")
-_MOST_CUTS = 160  # that are looked at
+_MOST_CUTS = 160  # the most positions that are tried
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Need:
-    """What a stage holds, beside what is the same however stages are cut.
+class StageMemory:
+    """The memory that a stage holds, besides what is the same for all cuts.
 
     Attributes:
-      copies: of each variable, with its gradients and the optimizer's state.
-      depths: how many micro-batches wait at each stage.
-      recomputes: whether these are the inputs of the stage only.
+      copies: the number of arrays per variable, with its gradients and the optimizer's state.
+      depths: the number of micro-batches that wait at each stage.
+      recomputes: whether only the inputs of the stage wait, not its activations.
     """
 
     copies: float
@@ -34,8 +34,8 @@ class Need:
     recomputes: bool
 
 
-class Order:
-    """The equations of a forward pass in order, and those of its backward pass.
+class ForwardAndBackward:
+    """The equations of a forward pass, in order, and those of its backward pass.
 
     Args:
       forward: equations of the forward pass.
@@ -47,94 +47,111 @@ class Order:
         self.makers = {var: n for n, eqn in enumerate(forward) for var in eqn.outvars}
         self.readers: dict[Var, list[int]] = {}
         for n, eqn in enumerate(forward):
-            for var in variables(eqn.invars):
+            for var in unique_variables(eqn.invars):
                 self.readers.setdefault(var, []).append(n)
-        self.places = self._places()
+        self.places = self._match_backward_to_forward()
 
-    def _places(self) -> list[int]:
-        """For each backward equation, the forward one that it belongs to."""
+    def _match_backward_to_forward(self) -> list[int]:
+        """Returns, for each backward equation, the forward one that it belongs to."""
         last = len(self.forward) - 1
-        places: list[int] = []
-        of: dict[Var, int] = {}
-        free: dict[Var, int] = {}  # what needs nothing goes where it is read first
+        forward_positions: list[int] = []
+        position_of_variable: dict[Var, int] = {}
+        unbound_index: dict[Var, int] = {}  # a value without operands belongs to its first reader
         for number, eqn in enumerate(self.backward):
-            read = variables(eqn.invars)
-            bound = min((of[v] for v in read if v in of), default=last)
-            near = [n for v in read if v not in of and v not in free for n in self._touches(v)]
-            place = max((n for n in near if n <= bound), default=bound)
-            for var in read:
-                if var in free:
-                    places[free.pop(var)] = place
-                    of[var] = place
-            places.append(place)
-            known = of if read else free
-            known.update((v, place if read else number) for v in eqn.outvars)
-        return places
+            operands = unique_variables(eqn.invars)
+            bound = min(
+                (position_of_variable[v] for v in operands if v in position_of_variable),
+                default=last,
+            )
+            candidates = [
+                n
+                for v in operands
+                if v not in position_of_variable and v not in unbound_index
+                for n in self._producer_and_readers(v)
+            ]
+            forward_position = max((n for n in candidates if n <= bound), default=bound)
+            for var in operands:
+                if var in unbound_index:
+                    forward_positions[unbound_index.pop(var)] = forward_position
+                    position_of_variable[var] = forward_position
+            forward_positions.append(forward_position)
+            position_of_results = position_of_variable if operands else unbound_index
+            position_of_results.update(
+                (v, forward_position if operands else number) for v in eqn.outvars
+            )
+        return forward_positions
 
-    def _touches(self, var: Var) -> list[int]:
-        made = [self.makers[var]] if var in self.makers else []
-        return made + self.readers.get(var, [])
+    def _producer_and_readers(self, var: Var) -> list[int]:
+        producer = [self.makers[var]] if var in self.makers else []
+        return producer + self.readers.get(var, [])
 
-    def products(self, starts: Sequence[int]) -> tuple[int, ...]:
-        """How many products and convolutions each stage has, going forward."""
-        heavy = self._heavy
-        ends = (*starts[1:], len(heavy))
-        return tuple(sum(heavy[a:b]) for a, b in zip(starts, ends, strict=True))
+    def count_products(self, starts: Sequence[int]) -> tuple[int, ...]:
+        """Returns how many products and convolutions each stage has, going forward."""
+        are_products = self._are_products
+        ends = (*starts[1:], len(are_products))
+        return tuple(sum(are_products[a:b]) for a, b in zip(starts, ends, strict=True))
 
-    def starts_among(
-        self, places: Sequence[int], end: int, parts: int, need: Need
+    def choose_starts(
+        self, possible_starts: Sequence[int], end: int, num_parts: int, stage_memory: StageMemory
     ) -> list[int] | None:
-        """Where so many parts begin, the fullest of which holds least; None if there are too few.
+        """Returns where to begin parts so that the fullest holds least; None if there are too few.
 
         Args:
-          places: where a part may begin, besides 0.
-          end: where the last part ends.
-          parts: how many.
-          need: what each holds.
+          possible_starts: the positions at which a part may begin, besides 0.
+          end: the position at which the last part ends.
+          num_parts: the number of parts.
+          stage_memory: the memory that each part holds.
         """
         crossing = self.crossing_bytes()
-        between = self._between_products(places, crossing)
-        step = -(-len(between) // _MOST_CUTS) or 1
-        cuts = [0, *between[::step], end]
-        if len(cuts) <= parts:
+        starts_between_products = self._cheapest_starts_between_products(possible_starts, crossing)
+        step = -(-len(starts_between_products) // _MOST_CUTS) or 1
+        cuts = [0, *starts_between_products[::step], end]
+        if len(cuts) <= num_parts:
             return None
-        return list(_partition(cuts, parts, need, self._held(), crossing))
+        return list(
+            _choose_balanced_cuts(
+                cuts, num_parts, stage_memory, self._cumulate_held_bytes(), crossing
+            )
+        )
 
-    def _between_products(self, places: Sequence[int], crossing: np.ndarray) -> list[int]:
-        """Where least passes, of the places between one product and the next; the last of equals.
+    def _cheapest_starts_between_products(
+        self, possible_starts: Sequence[int], crossing: np.ndarray
+    ) -> list[int]:
+        """Returns, between each product and the next, the start where the fewest bytes pass.
 
-        What follows on a product, such as a nonlinearity, belongs to its layer.
+        Of equal starts it is the last: equations that follow on a product, such as a nonlinearity,
+        belong to its layer.
         """
-        products = np.cumsum([0, *self._heavy])
-        best: dict[int, int] = {}
-        for place in places:
-            count = int(products[place])
-            if count not in best or crossing[place] <= crossing[best[count]]:
-                best[count] = place
-        last = int(products[places[-1] + 1]) if places else 0
-        return [place for count, place in best.items() if 0 < count < last]
+        products = np.cumsum([0, *self._are_products])
+        best_of_gap: dict[int, int] = {}
+        for position in possible_starts:
+            count = int(products[position])
+            if count not in best_of_gap or crossing[position] <= crossing[best_of_gap[count]]:
+                best_of_gap[count] = position
+        last = int(products[possible_starts[-1] + 1]) if possible_starts else 0
+        return [place for count, place in best_of_gap.items() if 0 < count < last]
 
     @property
-    def _heavy(self) -> list[bool]:
+    def _are_products(self) -> list[bool]:
         return [has_product(eqn) for eqn in self.forward]
 
     def crossing_bytes(self) -> np.ndarray:
-        """Bytes of forward values that pass from before each equation to it or behind it."""
+        """Returns the bytes of forward values that pass each position of the forward pass."""
         change = np.zeros(len(self.forward) + 2, np.int64)
-        for var, made in self.makers.items():
-            read = self.readers.get(var, [])
-            if read:
-                change[made + 1] += size_in_bytes(var.aval)
-                change[max(read) + 1] -= size_in_bytes(var.aval)
+        for var, producer in self.makers.items():
+            reader_positions = self.readers.get(var, [])
+            if reader_positions:
+                change[producer + 1] += size_in_bytes(var.aval)
+                change[max(reader_positions) + 1] -= size_in_bytes(var.aval)
         return np.cumsum(change)[:-1]
 
-    def _held(self) -> tuple[np.ndarray, np.ndarray]:
-        """Up to each equation, bytes of variables read, and of what backward ones read."""
+    def _cumulate_held_bytes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns, up to each equation, the bytes of variables, and of values kept for backward."""
         lasting, waiting = (np.zeros(len(self.forward) + 1, np.int64) for _ in range(2))
         for var, read in self.readers.items():
             if var not in self.makers:
                 lasting[read[0] + 1] += size_in_bytes(var.aval)
-        for var in {v for eqn in self.backward for v in variables(eqn.invars)}:
+        for var in {v for eqn in self.backward for v in unique_variables(eqn.invars)}:
             if var in self.makers:
                 waiting[self.makers[var] + 1] += size_in_bytes(var.aval)
         return np.cumsum(lasting), np.cumsum(waiting)
@@ -144,42 +161,50 @@ def has_product(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a product or convolution, or calls a function with one."""
     if eqn.primitive.name in _PRODUCTS:
         return True
-    return any(each.primitive.name in _PRODUCTS for body in sub_jaxprs(eqn) for each in walk(body))
+    return any(
+        nested_eqn.primitive.name in _PRODUCTS
+        for body in sub_jaxprs(eqn)
+        for nested_eqn in walk_equations(body)
+    )
 
 
-def _partition(
+def _choose_balanced_cuts(
     cuts: Sequence[int],
     stages: int,
-    need: Need,
-    held: tuple[np.ndarray, np.ndarray],
+    stage_memory: StageMemory,
+    held_bytes: tuple[np.ndarray, np.ndarray],
     crossing: np.ndarray,
 ) -> Iterable[int]:
-    """Of the cuts those that let the fullest stage hold least.
+    """Returns the cuts with which the fullest stage holds least.
 
-    The best ones for one stage more follow from the best ones for each place where it could begin.
+    The best cuts for one stage more follow from the best ones up to each possible start of it.
     """
-    at = np.array(cuts)
-    lasting, waiting = held[0][at], held[1][at]
-    comes = crossing[at[:-1]]
+    positions = np.array(cuts)
+    lasting, waiting = held_bytes[0][positions], held_bytes[1][positions]
+    entering_bytes = crossing[positions[:-1]]
     fullest = np.full(len(cuts), np.inf)
     fullest[0] = 0.0
-    before: list[np.ndarray] = []
+    best_cuts: list[np.ndarray] = []
     for number in range(stages):
-        depth = need.depths[number]
-        again = np.full(len(cuts), np.inf)
-        came = np.zeros(len(cuts), int)
+        depth = stage_memory.depths[number]
+        next_fullest = np.full(len(cuts), np.inf)
+        best_cut = np.zeros(len(cuts), int)
         for end in range(number + 1, len(cuts)):
-            kept = waiting[end] - waiting[:end]
-            activations = depth * comes[:end] + kept if need.recomputes else depth * kept
-            loads = need.copies * (lasting[end] - lasting[:end]) + activations
+            waiting_bytes = waiting[end] - waiting[:end]
+            activations = (
+                depth * entering_bytes[:end] + waiting_bytes
+                if stage_memory.recomputes
+                else depth * waiting_bytes
+            )
+            loads = stage_memory.copies * (lasting[end] - lasting[:end]) + activations
             worst = np.maximum(fullest[:end], loads)
-            came[end] = int(worst.argmin())
-            again[end] = worst[came[end]]
-        before.append(came)
-        fullest = again
+            best_cut[end] = int(worst.argmin())
+            next_fullest[end] = worst[best_cut[end]]
+        best_cuts.append(best_cut)
+        fullest = next_fullest
     starts: list[int] = []
     end = len(cuts) - 1
-    for came in reversed(before):
-        end = int(came[end])
+    for best_cut in reversed(best_cuts):
+        end = int(best_cut[end])
         starts.append(cuts[end])
     return reversed(starts)

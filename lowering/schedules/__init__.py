@@ -1,7 +1,7 @@
-"""Schedules of pipelines as data: who runs which stage on which micro-batch, and when.
+"""Schedules of pipelines as data: the stage, micro-batch and IPU of every task, tick by tick.
 
-A `Schedule` is made by a function of the numbers of stages and micro-batches, or from each IPU's
-list of tasks; `simulate` says whether a pipeline can follow it and what it costs.
+A `Schedule` is built by a function of the numbers of stages and micro-batches, or from each IPU's
+list of tasks; `simulate` checks that a pipeline can follow it and computes its cost.
 """
 
 from lowering.schedules.build import Spec as Spec
@@ -24,11 +24,11 @@ from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
-from lowering.schedules.simulate import phases as phases
+from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
-from lowering.schedules.task import needs as needs
+from lowering.schedules.task import inputs_of_task as inputs_of_task
 from lowering.schedules.text import from_text as from_text
 from lowering.schedules.text import to_text as to_text
 from lowering.schedules.ticks import Run as Run

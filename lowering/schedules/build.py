@@ -1,4 +1,4 @@
-"""From what a user gives as a schedule, to one that is known to work."""
+"""Builds a checked schedule from a user's schedule, function, text or orders."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 from lowering.places import line_of_file
-from lowering.schedules.errors import ScheduleError, shown
+from lowering.schedules.errors import ScheduleError, show_value
 from lowering.schedules.orders import Orders, from_orders
-from lowering.schedules.schedule import Ipus, Schedule, place
+from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages
 from lowering.schedules.simulate import simulate
 from lowering.schedules.task import Groups, Task
 from lowering.schedules.text import from_text
 
-# What `build` takes: a schedule, or a function of (stages, micro_batches) that makes one.
+# The argument of `build`: a schedule, or a function of (stages, micro_batches) that makes one.
 Spec = Schedule | Callable[..., Any]
 
 _RESULTS = "a Schedule, the text of one, or for each IPU the list of its tasks"
 
 
 class _Pipeline(TypedDict):
-    """What a schedule must be for; `ipus` only where the user says so."""
+    """The pipeline that a schedule must fit; `ipus` only where the user gives them."""
 
     stages: int
     micro_batches: int
@@ -38,7 +38,7 @@ def build(
     ipus: Ipus = None,
     io_tiles: bool = False,
 ) -> Schedule:
-    """The schedule for a pipeline, simulated.
+    """Builds the schedule for a pipeline and simulates it.
 
     Args:
       spec: a schedule, or a function. It is called with (stages, micro_batches) and with those of
@@ -57,85 +57,87 @@ def build(
     """
     pipeline = _Pipeline(stages=stages, micro_batches=micro_batches, training=training)
     if ipus is not None:
-        pipeline["ipus"] = place(stages, ipus)
+        pipeline["ipus"] = ipus_of_stages(stages, ipus)
     if isinstance(spec, Schedule):
-        return _checked(spec, pipeline)
+        return _check_fits_pipeline(spec, pipeline)
     if not callable(spec):
         raise ScheduleError(
-            f"{shown(spec)} as a schedule",
+            f"{show_value(spec)} as a schedule",
             fix="give a Schedule or a function of the numbers of stages and micro-batches",
         )
     keywords = {"training": training, "ipus": pipeline.get("ipus"), "io_tiles": io_tiles}
-    name, where = _name(spec), _line(spec)
-    accepted = _accepted(spec, keywords, name, where)
+    name, location = _name_of_function(spec), _location_of_function(spec)
+    accepted = _filter_accepted_keywords(spec, keywords, name, location)
     # Errors of the function itself pass as they are: their traceback shows the user's own line.
-    made = spec(stages, micro_batches, **accepted)
+    result = spec(stages, micro_batches, **accepted)
     try:
-        return _checked(_as_schedule(made, name, pipeline), pipeline)
+        return _check_fits_pipeline(_convert_to_schedule(result, name, pipeline), pipeline)
     except ScheduleError as error:
         raise ScheduleError(
             f"what `{name}` gave is no schedule for this pipeline: {error.summary}",
             grid=error.grid,
-            where=where if not error.where else f"{error.where}, {where}",
+            where=location if not error.where else f"{error.where}, {location}",
             fix=error.fix,
         ) from None
 
 
-def _accepted(
-    function: Callable[..., Any], keywords: Mapping[str, Any], name: str, where: str
+def _filter_accepted_keywords(
+    function: Callable[..., Any], keywords: Mapping[str, Any], name: str, location: str
 ) -> dict[str, Any]:
-    """The keywords that the function's signature has."""
+    """Returns the keywords that the function's signature has."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have none
         return {}
     parameters = signature.parameters.values()
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    named = {
+    parameter_names = {
         parameter.name
         for parameter in parameters
         if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)
     }
-    accepted = {key: value for key, value in keywords.items() if takes_all or key in named}
+    accepted_keywords = {
+        key: value for key, value in keywords.items() if takes_all or key in parameter_names
+    }
     try:
-        signature.bind(0, 0, **accepted)
+        signature.bind(0, 0, **accepted_keywords)
     except TypeError as error:
         raise ScheduleError(
             f"`{name}{signature}` cannot be called with the numbers of stages and micro-batches: "
             f"{error}",
-            where=where,
+            where=location,
             fix="take (stages, micro_batches), and as keywords any of training, ipus, io_tiles",
         ) from None
-    return accepted
+    return accepted_keywords
 
 
-def _as_schedule(made: Any, name: str, pipeline: _Pipeline) -> Schedule:
-    if isinstance(made, Schedule):
-        return made
-    if isinstance(made, str):
-        return from_text(made)
-    if isinstance(made, Mapping):
-        by_ipu = cast(Mapping[Any, Any], made)
-        orders: Orders = {ipu: _tasks(order) for ipu, order in by_ipu.items()}
-    elif isinstance(made, Iterable):
-        orders = map(_tasks, cast(Iterable[Any], made))
+def _convert_to_schedule(result: Any, name: str, pipeline: _Pipeline) -> Schedule:
+    if isinstance(result, Schedule):
+        return result
+    if isinstance(result, str):
+        return from_text(result)
+    if isinstance(result, Mapping):
+        by_ipu = cast(Mapping[Any, Any], result)
+        orders: Orders = {ipu: _tasks_of_order(order) for ipu, order in by_ipu.items()}
+    elif isinstance(result, Iterable):
+        orders = map(_tasks_of_order, cast(Iterable[Any], result))
     else:
-        raise ScheduleError(f"it gave {shown(made)}", fix=f"give {_RESULTS}")
+        raise ScheduleError(f"it gave {show_value(result)}", fix=f"give {_RESULTS}")
     return from_orders(name, orders, **pipeline)
 
 
-def _tasks(order: Any) -> Iterable[Any]:
+def _tasks_of_order(order: Any) -> Iterable[Any]:
     if isinstance(order, str):  # labels apart by spaces
         return order.split()
     if isinstance(order, Task) or not isinstance(order, Iterable):
         raise ScheduleError(
-            f"it gave {shown(order)} as the order of an IPU", fix=f"give {_RESULTS}"
+            f"it gave {show_value(order)} as the order of an IPU", fix=f"give {_RESULTS}"
         )
     return cast(Iterable[Any], order)
 
 
-def _checked(schedule: Schedule, pipeline: _Pipeline) -> Schedule:
-    """Raises if a schedule is for other numbers than those of the pipeline, or does not work."""
+def _check_fits_pipeline(schedule: Schedule, pipeline: _Pipeline) -> Schedule:
+    """Raises if a schedule does not have the pipeline's numbers, or does not work."""
     for key, value in pipeline.items():
         got = getattr(schedule, key)
         if got != value:
@@ -148,13 +150,13 @@ def _checked(schedule: Schedule, pipeline: _Pipeline) -> Schedule:
     return schedule
 
 
-def _name(function: Callable[..., Any]) -> str:
-    inner = getattr(function, "func", function)  # functools.partial
-    return getattr(inner, "__name__", type(inner).__name__)
+def _name_of_function(function: Callable[..., Any]) -> str:
+    plain_function = getattr(function, "func", function)  # functools.partial
+    return getattr(plain_function, "__name__", type(plain_function).__name__)
 
 
-def _line(function: Callable[..., Any]) -> str:
-    """The user's file and line of a function, or an empty string."""
-    inner: Any = inspect.unwrap(getattr(function, "func", function))
-    code = getattr(inner, "__code__", None)
+def _location_of_function(function: Callable[..., Any]) -> str:
+    """Returns the user's file and line of a function, or an empty string."""
+    plain_function: Any = inspect.unwrap(getattr(function, "func", function))
+    code = getattr(plain_function, "__code__", None)
     return line_of_file(code.co_filename, code.co_firstlineno) if code else ""

@@ -1,9 +1,9 @@
-"""When a schedule ends if every task starts as soon as its IPUs and its inputs are there.
+"""The end of a schedule if every task starts as soon as its IPUs and its inputs are ready.
 
-A million rounds are not run one by one. After some, every time of a round is as much later than
-that of the round before as it was then: times are lines, `now + growth * rounds to come`. A task
-starts at the latest of some times, and the latest of lines is the same line until another that
-grows faster has caught up: up to there the rounds are skipped, exactly, since times are ints.
+A million rounds are not run one by one. After some rounds, each time grows by the same amount from
+one round to the next: times are lines, `time + growth * rounds to come`. A task starts at the
+latest of some times, and the latest of several lines stays the same until a line that grows faster
+has caught up: up to there the rounds are skipped, exactly, since times are ints.
 """
 
 from __future__ import annotations
@@ -16,188 +16,190 @@ from typing import TypeAlias
 from lowering.errors import InternalError
 from lowering.schedules.progress import Kind
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Phase, Task, needs
+from lowering.schedules.task import Phase, Task, inputs_of_task
 from lowering.schedules.ticks import Run, Tick, runs_of
 
-_Line: TypeAlias = tuple[int, int]
-"""A time, and how much later it is each time: 0 where rounds are run one by one."""
+_TimeLine: TypeAlias = tuple[int, int]
+"""A time, and its growth per round: 0 where rounds are run one by one."""
 
-_Key: TypeAlias = tuple[Phase | None, int, int]
+_ClockKey: TypeAlias = tuple[Phase | None, int, int]
 """An IPU (None, IPU, 0), or a task whose result another IPU waits for."""
 
-# Rounds do the same again at the latest after so many of them; all that is lost by more is time.
+# Rounds are compared with the ones up to so many rounds before; missing a longer cycle costs time.
 _LONGEST_CYCLE = 8
-_FEW = 1024  # times of a round that are worth comparing with those of others
+_FEW = 1024  # the most times of a round that are compared with others
 
 
-def end_of(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
-    """The end of the last task, in the unit of the durations.
+def compute_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
+    """Computes the end of the last task, in the unit of the durations.
 
     Args:
       schedule: one that `simulate` accepts.
-      durations: of a task of each kind.
+      durations: the duration of a task of each kind.
     """
-    clocks = _Clocks(schedule, durations)
+    clocks = _ClockState(schedule, durations)
     for run in runs_of(schedule.ticks):
-        clocks.run(run)
+        clocks.run_all_rounds(run)
     return max(clocks.free.values())[0]
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Row:
-    """When the results of many tasks of one kind are there.
+class _ResultRow:
+    """The end times of many tasks of one kind, as one line.
 
     Attributes:
       first: the first micro-batch.
-      step: from one micro-batch to the next.
+      step: the difference from one micro-batch to the next.
       times: how many there are.
-      line: of their times.
+      line: the line of their times.
     """
 
     first: int
     step: int
     times: int
-    line: _Line
+    line: _TimeLine
 
 
-class _Times:
-    """How times come of other times.
+class _GrowingTimes:
+    """A rule for new times, and how long it holds while all times grow.
 
     Args:
-      kept: results that one run has made for another.
-      step: how many micro-batches further on each time is; 0 where rounds are run one by one.
+      stored_results: times of results that one run has made for another.
+      step: micro-batches from one round to the next; 0 where rounds are run one by one.
 
     Attributes:
-      turns: how often all lines go on as they do; None for ever.
-      made: results for other runs.
+      turns: how many rounds all lines go on as they do; None for ever.
+      made: times of results for other runs.
     """
 
-    def __init__(self, kept: dict[Task, int], step: int = 0):
-        self.kept, self.step = kept, step
+    def __init__(self, stored_results: dict[Task, int], step: int = 0):
+        self.kept, self.step = stored_results, step
         self.turns: int | None = None
-        self.made: list[tuple[Task, _Line]] = []
+        self.made: list[tuple[Task, _TimeLine]] = []
 
-    def _limit(self, turns: int) -> None:
+    def _limit_turns(self, turns: int) -> None:
         self.turns = turns if self.turns is None else min(self.turns, turns)
 
-    def latest(self, lines: Sequence[_Line], duration: int) -> _Line:
-        """The end of a task that waits until certain times."""
+    def latest_end(self, lines: Sequence[_TimeLine], duration: int) -> _TimeLine:
+        """Returns the end of a task that waits until certain times."""
         time, growth = max(lines)
         for earlier, faster in lines:
             if faster > growth:
-                self._limit(1 + (time - earlier) // (faster - growth))
+                self._limit_turns(1 + (time - earlier) // (faster - growth))
         return time + duration, growth
 
-    def take(self, task: Task) -> _Line | None:
-        """The time of a result that has been kept."""
+    def take_stored_result(self, task: Task) -> _TimeLine | None:
+        """Returns the time of a stored result, or None; removes it where rounds run one by one."""
         if task not in self.kept:
             return None
         if not self.step:
             return self.kept.pop(task), 0
-        self._limit(1)
+        self._limit_turns(1)
         return self.kept[task], 0
 
-    def read(self, row: _Row, micro_batch: int) -> _Line | None:
-        """The time of a result in a row; None for one that is not there."""
-        place, between = divmod(micro_batch - row.first, row.step)
-        if between or not 0 <= place < row.times:
+    def read_result_row(self, row: _ResultRow, micro_batch: int) -> _TimeLine | None:
+        """Returns the time of a result in a row, or None if it is not there."""
+        index, remainder = divmod(micro_batch - row.first, row.step)
+        if remainder or not 0 <= index < row.times:
             return None
         time, growth = row.line
-        more, between = divmod(self.step, row.step)
+        rows_per_round, remainder = divmod(self.step, row.step)
         if self.step:
-            self._limit(1 if between else 1 + (row.times - 1 - place) // more)
-        return time + growth * place, growth * more
+            self._limit_turns(1 if remainder else 1 + (row.times - 1 - index) // rows_per_round)
+        return time + growth * index, growth * rows_per_round
 
 
-class _Clocks:
-    """What is known after some tasks.
+class _ClockState:
+    """The times of IPUs and results after some tasks.
 
     Attributes:
-      free: when each IPU has done its last task.
-      made: when results will be there that another IPU waits for, those of this run for itself.
+      free: the time at which each IPU has done its last task.
+      source: times of results that another IPU waits for, those of this run for itself.
       kept: those for other runs.
-      rows: more of them, from rounds that were skipped.
+      rows: more of these, from rounds that were skipped.
     """
 
     def __init__(self, schedule: Schedule, durations: Mapping[Kind, int]):
         self.ipus, self.durations = schedule.ipus, durations
-        self.free: dict[int, _Line] = {ipu: (0, 0) for group in schedule.ipus for ipu in group}
-        self.made: dict[Task, _Line] = {}
+        self.free: dict[int, _TimeLine] = {ipu: (0, 0) for group in schedule.ipus for ipu in group}
+        self.made: dict[Task, _TimeLine] = {}
         self.kept: dict[Task, int] = {}
-        # What an IPU has made itself is there when it is free.
+        # An IPU's own results are ready when it is free.
         self.source: dict[Kind, Kind] = {
-            (phase, stage): (other, whose)
+            (phase, stage): (source_phase, source_stage)
             for phase, stage in durations
-            for other, whose in needs(phase, stage, schedule.stages)
-            if set(schedule.ipus[stage]).isdisjoint(schedule.ipus[whose])
+            for source_phase, source_stage in inputs_of_task(phase, stage, schedule.stages)
+            if set(schedule.ipus[stage]).isdisjoint(schedule.ipus[source_stage])
         }
-        self.reader = {made: reads for reads, made in self.source.items()}
-        self.rows: dict[Kind, list[_Row]] = {kind: [] for kind in self.reader}
+        self.reader = {source: reader for reader, source in self.source.items()}
+        self.rows: dict[Kind, list[_ResultRow]] = {kind: [] for kind in self.reader}
         self.inside: set[Kind] = set()  # kinds that this run makes and reads
 
-    def run(self, run: Run) -> None:
+    def run_all_rounds(self, run: Run) -> None:
         """Runs all rounds of a run."""
         kinds = {(task.phase, task.stage) for tick in run.ticks for task in tick}
         self.inside = {kind for kind in kinds if self.reader.get(kind) in kinds}
-        self._keep(self.made.items())
+        self._store_results(self.made.items())
         self.made = {}
-        history: deque[dict[_Key, _Line]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
+        history: deque[dict[_ClockKey, _TimeLine]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
         number = 0
         while number < run.times:
-            times = _Times(self.kept)
-            self.advance(run.round(number), times)
-            self._keep(times.made)
+            times = _GrowingTimes(self.kept)
+            self.run_ticks(run.ticks_of_round(number), times)
+            self._store_results(times.made)
             number += 1
             if run.times - number < _LONGEST_CYCLE or len(self.made) > _FEW:
                 continue
-            history.append(self._times(number * run.step))
-            more = self._skip(history, run, number)
-            if more:
+            history.append(self._relative_times(number * run.step))
+            skipped = self._skip_rounds(history, run, number)
+            if skipped:
                 history.clear()
-                number += more
+                number += skipped
 
-    def _keep(self, made: Iterable[tuple[Task, _Line]]) -> None:
-        """Results for other runs are there."""
-        self.kept.update((task, time) for task, (time, _) in made)
+    def _store_results(self, results: Iterable[tuple[Task, _TimeLine]]) -> None:
+        """Stores the times of results for other runs."""
+        self.kept.update((task, time) for task, (time, _) in results)
 
-    def advance(self, ticks: Iterable[Tick], times: _Times) -> None:
-        """Runs tasks."""
+    def run_ticks(self, ticks: Iterable[Tick], times: _GrowingTimes) -> None:
+        """Runs the tasks of ticks."""
         for tick in ticks:
             for task in tick:
                 kind = (task.phase, task.stage)
                 group = self.ipus[task.stage]
                 waits = [self.free[ipu] for ipu in group]
                 if kind in self.source:
-                    waits.append(self._result(self.source[kind], task.micro_batch, times))
-                end = times.latest(waits, self.durations[kind])
+                    waits.append(self._time_of_result(self.source[kind], task.micro_batch, times))
+                end = times.latest_end(waits, self.durations[kind])
                 self.free.update(dict.fromkeys(group, end))
                 if kind in self.inside:
                     self.made[task] = end
                 elif kind in self.reader:
                     times.made.append((task, end))
 
-    def _result(self, kind: Kind, micro_batch: int, times: _Times) -> _Line:
-        """When it is there."""
+    def _time_of_result(self, kind: Kind, micro_batch: int, times: _GrowingTimes) -> _TimeLine:
+        """Returns the time at which a result is ready."""
         task = Task(kind[1], kind[0], micro_batch)
         if task in self.made:
             return self.made.pop(task)
-        kept = times.take(task)
-        if kept is not None:
-            return kept
+        stored = times.take_stored_result(task)
+        if stored is not None:
+            return stored
         for row in self.rows[kind]:
-            line = times.read(row, micro_batch)
+            line = times.read_result_row(row, micro_batch)
             if line is not None:
                 return line
-        raise InternalError(f"nothing has made what reads {task}")
+        raise InternalError(f"no task has made the result of {task}")
 
-    def _times(self, ahead: int) -> dict[_Key, _Line]:
-        """All times; micro-batches are counted from one that is `ahead`."""
-        free: dict[_Key, _Line] = {(None, ipu, 0): line for ipu, line in self.free.items()}
-        made = {(t.phase, t.stage, t.micro_batch - ahead): line for t, line in self.made.items()}
-        return free | made
+    def _relative_times(self, ahead: int) -> dict[_ClockKey, _TimeLine]:
+        """Returns all times, with micro-batches counted from the one that is `ahead`."""
+        free: dict[_ClockKey, _TimeLine] = {(None, ipu, 0): line for ipu, line in self.free.items()}
+        result_times = {
+            (t.phase, t.stage, t.micro_batch - ahead): line for t, line in self.made.items()
+        }
+        return free | result_times
 
-    def _set(self, lines: Mapping[_Key, _Line], ahead: int) -> None:
-        """The other way round."""
+    def _restore_times(self, lines: Mapping[_ClockKey, _TimeLine], ahead: int) -> None:
+        """Sets all times from relative ones; the inverse of `_relative_times`."""
         self.free = {ipu: line for (phase, ipu, _), line in lines.items() if phase is None}
         self.made = {
             Task(stage, phase, number + ahead): line
@@ -205,43 +207,58 @@ class _Clocks:
             if phase is not None
         }
 
-    def _skip(self, history: deque[dict[_Key, _Line]], run: Run, number: int) -> int:
-        """Skips rounds, if it is known what comes of them; gives how many."""
-        now = history[-1]
+    def _skip_rounds(
+        self, history: deque[dict[_ClockKey, _TimeLine]], run: Run, number: int
+    ) -> int:
+        """Skips rounds whose times are known, and returns how many."""
+        current = history[-1]
         for cycle in range(1, (len(history) - 1) // 2 + 1):
-            growth = _grown(now, history[-1 - cycle])
-            if growth is None or growth != _grown(history[-1 - cycle], history[-1 - 2 * cycle]):
+            growth = _growth_between(current, history[-1 - cycle])
+            if growth is None or growth != _growth_between(
+                history[-1 - cycle], history[-1 - 2 * cycle]
+            ):
                 continue
-            lines = self._lines(now, growth, run, number, cycle)
-            rest = (run.times - number) // cycle
-            times = rest if lines.turns is None else min(lines.turns, rest)
+            lines = self._simulate_growth(current, growth, run, number, cycle)
+            remaining_cycles = (run.times - number) // cycle
+            times = remaining_cycles if lines.turns is None else min(lines.turns, remaining_cycles)
             if times < 2:
-                self._set(now, number * run.step)
+                self._restore_times(current, number * run.step)
                 continue
-            later = {key: (time + growth[key] * times, 0) for key, (time, _) in now.items()}
-            self._set(later, (number + times * cycle) * run.step)
+            later = {key: (time + growth[key] * times, 0) for key, (time, _) in current.items()}
+            self._restore_times(later, (number + times * cycle) * run.step)
             for task, line in lines.made:
-                row = _Row(task.micro_batch, cycle * run.step, times, line)
+                row = _ResultRow(task.micro_batch, cycle * run.step, times, line)
                 self.rows[task.phase, task.stage].append(row)
             return times * cycle
         return 0
 
-    def _lines(
-        self, now: dict[_Key, _Line], growth: dict[_Key, int], run: Run, number: int, cycle: int
-    ) -> _Times:
-        """The next rounds, if all times grow like that from one cycle of rounds to the next."""
-        times = _Times(self.kept, cycle * run.step)
-        self._set({key: (time, growth[key]) for key, (time, _) in now.items()}, number * run.step)
-        for more in range(cycle):
-            self.advance(run.round(number + more), times)
-        after = self._times((number + cycle) * run.step)
-        if after != {key: (time + growth[key], growth[key]) for key, (time, _) in now.items()}:
+    def _simulate_growth(
+        self,
+        current: dict[_ClockKey, _TimeLine],
+        growth: dict[_ClockKey, int],
+        run: Run,
+        number: int,
+        cycle: int,
+    ) -> _GrowingTimes:
+        """Runs one cycle of rounds, if all times grow like that from one cycle to the next."""
+        times = _GrowingTimes(self.kept, cycle * run.step)
+        self._restore_times(
+            {key: (time, growth[key]) for key, (time, _) in current.items()}, number * run.step
+        )
+        for offset in range(cycle):
+            self.run_ticks(run.ticks_of_round(number + offset), times)
+        next_times = self._relative_times((number + cycle) * run.step)
+        if next_times != {
+            key: (time + growth[key], growth[key]) for key, (time, _) in current.items()
+        }:
             times.turns = 0
         return times
 
 
-def _grown(now: Mapping[_Key, _Line], before: Mapping[_Key, _Line]) -> dict[_Key, int] | None:
-    """How much later everything is; None where not the same is waited for."""
-    if now.keys() != before.keys():
+def _growth_between(
+    current: Mapping[_ClockKey, _TimeLine], earlier: Mapping[_ClockKey, _TimeLine]
+) -> dict[_ClockKey, int] | None:
+    """Returns how much later each time is; None where other results are waited for."""
+    if current.keys() != earlier.keys():
         return None
-    return {key: time - before[key][0] for key, (time, _) in now.items()}
+    return {key: time - earlier[key][0] for key, (time, _) in current.items()}

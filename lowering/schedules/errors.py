@@ -1,4 +1,4 @@
-"""What can be wrong with a schedule, with the place drawn."""
+"""The error of a wrong schedule, with the mistake drawn, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class ScheduleError(LoweringError):
     """A schedule that cannot be made, or that no pipeline can follow.
 
     Args:
-      what: what is wrong, with the tasks and numbers of this schedule.
+      what: the mistake, with the tasks and numbers of this schedule.
       grid: the schedule around the mistake, drawn, or an empty string where there is none yet.
       where: the user's file and line, or an empty string where there is none.
-      fix: what to change.
+      fix: the change that repairs it.
     """
 
     def __init__(self, what: str, *, grid: str = "", where: str | None = None, fix: str):
@@ -23,20 +23,20 @@ class ScheduleError(LoweringError):
         self.summary, self.grid = what, grid
 
 
-def shown(value: Any) -> str:
-    """A value as Python shows it; its type where it cannot, as that of a deleted array."""
+def show_value(value: Any) -> str:
+    """Returns a value as Python shows it, or its type if it cannot, as for a deleted array."""
     try:
         return repr(value)
     except Exception:
         return f"an object of type {type(value).__name__}"
 
 
-def check_is(value: Any, kind: type, what: str) -> None:
-    """Refuses what is no instance of a class.
+def check_instance(value: Any, kind: type, role: str) -> None:
+    """Raises a `ScheduleError` if a value is no instance of a class.
 
     Raises:
-      ScheduleError: it says `what` the value should have been.
+      ScheduleError: it names the `role` of the value.
     """
     if not isinstance(value, kind):
-        wanted = f"{what} is a {kind.__name__}, not a {type(value).__name__}: {shown(value)}"
-        raise ScheduleError(wanted, fix=f"give a {kind.__name__}")
+        message = f"{role} is a {kind.__name__}, not a {type(value).__name__}: {show_value(value)}"
+        raise ScheduleError(message, fix=f"give a {kind.__name__}")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lowering.schedules.orders import arranged
-from lowering.schedules.rotations import passed_stages
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.orders import schedule_orders
+from lowering.schedules.rotations import stages_of_word
+from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.task import Task
-from lowering.schedules.ticks import Run, in_turn
+from lowering.schedules.ticks import Run, one_task_per_tick
 
 
 def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
@@ -22,10 +22,10 @@ def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
       training: whether there are backward tasks.
       ipus: an IPU, or several, for every stage; None puts stage i on IPU i.
     """
-    check_sizes(stages, micro_batches, training)
-    placed = place(stages, ipus)
-    orders: dict[int, list[Run]] = {ipu: [] for group in placed for ipu in group}
-    for stage, phase in passed_stages(stages, training):
-        for ipu in placed[stage]:
-            orders[ipu].append(in_turn([Task(stage, phase, 0)], micro_batches, 1))
-    return arranged("gpipe", orders, placed, micro_batches, training)
+    check_pipeline_sizes(stages, micro_batches, training)
+    stage_ipus = ipus_of_stages(stages, ipus)
+    orders: dict[int, list[Run]] = {ipu: [] for group in stage_ipus for ipu in group}
+    for stage, phase in stages_of_word(stages, training):
+        for ipu in stage_ipus[stage]:
+            orders[ipu].append(one_task_per_tick([Task(stage, phase, 0)], micro_batches, 1))
+    return schedule_orders("gpipe", orders, stage_ipus, micro_batches, training)

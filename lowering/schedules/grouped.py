@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from lowering.schedules.errors import ScheduleError
-from lowering.schedules.rotations import check_multiple, offsets, rotate
-from lowering.schedules.schedule import Ipus, Schedule, check_flag, check_sizes, place
+from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_boolean,
+    check_pipeline_sizes,
+    ipus_of_stages,
+)
 
 
 def grouped(
@@ -15,7 +21,7 @@ def grouped(
     ipus: Ipus = None,
     io_tiles: bool = False,
 ) -> Schedule:
-    """A new micro-batch in every tick: I + N ticks for I micro-batches and a word of N stages.
+    """Starts a micro-batch in every tick: I + N ticks for I micro-batches and a word of N stages.
 
     N is `stages` for inference and twice that for training. Stage s keeps the activations of
     2 * (stages - 1 - s) + 1 micro-batches. The last tick is empty: the original ramps down for as
@@ -32,17 +38,17 @@ def grouped(
     Raises:
       ScheduleError: a number of micro-batches that does not fit.
     """
-    check_sizes(stages, micro_batches, training)
-    check_flag(io_tiles, "io_tiles")
-    placed = place(stages, ipus)
-    starts = offsets("grouped", stages, training=training)
+    check_pipeline_sizes(stages, micro_batches, training)
+    check_boolean(io_tiles, "io_tiles")
+    stage_ipus = ipus_of_stages(stages, ipus)
+    starts = start_offsets("grouped", stages, training=training)
     length = len(starts)
     if not io_tiles:
-        check_multiple("grouped", micro_batches, length)
+        check_complete_sets("grouped", micro_batches, length)
     elif micro_batches < length + 2:
         raise ScheduleError(
             f"{micro_batches} micro-batches in the grouped schedule with I/O tiles: there must be "
             f"at least {length + 2}, two more than stages to pass",
             fix=f"use {length + 2} micro-batches or more",
         )
-    return rotate("grouped", starts, placed, micro_batches, training)
+    return schedule_word("grouped", starts, stage_ipus, micro_batches, training)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from lowering.schedules.rotations import check_multiple, offsets, rotate
-from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
+from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_distinct_ipus,
+    check_pipeline_sizes,
+    ipus_of_stages,
+)
 
 
 def interleaved(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """As many micro-batches at once as never meet on an IPU.
+    """Runs as many micro-batches at once as never meet on an IPU.
 
     With K of them and a word of N stages (`stages` for inference, twice that for training), I
     micro-batches take N * (I / K + 1) ticks. When training, K is `stages`, and stage s keeps the
@@ -25,16 +31,16 @@ def interleaved(
       ScheduleError: a number of micro-batches that does not fit, or training with two stages on
         one IPU.
     """
-    check_sizes(stages, micro_batches, training)
-    placed = place(stages, ipus)
+    check_pipeline_sizes(stages, micro_batches, training)
+    stage_ipus = ipus_of_stages(stages, ipus)
     if training:
-        check_apart(
-            placed,
+        check_distinct_ipus(
+            stage_ipus,
             "the interleaved schedule cannot train with stages {} and {} both on IPU {}: it runs "
             "one stage at a time on an IPU",
             fix="give every stage IPUs of its own, or use grouped or sequential "
             "(for inference, interleaved is fine)",
         )
-    starts = offsets("interleaved", stages, training=training, ipus=placed)
-    check_multiple("interleaved", micro_batches, len(starts))
-    return rotate("interleaved", starts, placed, micro_batches, training)
+    starts = start_offsets("interleaved", stages, training=training, ipus=stage_ipus)
+    check_complete_sets("interleaved", micro_batches, len(starts))
+    return schedule_word("interleaved", starts, stage_ipus, micro_batches, training)

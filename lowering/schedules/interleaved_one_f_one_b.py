@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
-from lowering.schedules.orders import arranged
-from lowering.schedules.rotations import check_multiple
-from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
+from lowering.schedules.orders import schedule_orders
+from lowering.schedules.rotations import check_complete_sets
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_distinct_ipus,
+    check_pipeline_sizes,
+    ipus_of_stages,
+)
 from lowering.schedules.task import Phase, Task
-from lowering.schedules.ticks import Run, in_turn
+from lowering.schedules.ticks import Run, one_task_per_tick
 
 NAME = "interleaved-1f1b"
 
@@ -16,7 +22,7 @@ NAME = "interleaved-1f1b"
 def interleaved_one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """Stage s is on IPU s % P, so that a micro-batch visits each of the P IPUs several times.
+    """Puts stage s on IPU s % P; a micro-batch visits each of the P IPUs several times.
 
     With v stages on an IPU, I micro-batches take 2 * (v * I + P - 1) ticks: the bubble is v times
     smaller than that of 1F1B, for v times as many transfers. With one stage on an IPU it is 1F1B.
@@ -31,28 +37,28 @@ def interleaved_one_f_one_b(
     Raises:
       ScheduleError: numbers that are not multiples, or IPUs that do not repeat.
     """
-    check_sizes(stages, micro_batches, training)
-    placed = place(stages, _two_each(stages) if ipus is None else ipus)
-    period = len(set(placed))
-    if stages % period or placed != placed[:period] * (stages // period):
+    check_pipeline_sizes(stages, micro_batches, training)
+    stage_ipus = ipus_of_stages(stages, _two_stages_per_ipu(stages) if ipus is None else ipus)
+    period = len(set(stage_ipus))
+    if stages % period or stage_ipus != stage_ipus[:period] * (stages // period):
         raise ScheduleError(
-            f"the {NAME} schedule of {stages} stages on the IPUs {placed}: they must repeat, "
+            f"the {NAME} schedule of {stages} stages on the IPUs {stage_ipus}: they must repeat, "
             "each of them with the same number of stages",
             fix="put stage s on IPU s % P, for a P that divides the number of stages",
         )
-    what = f"the {NAME} schedule on the IPUs {placed[:period]}: some are in several sets"
-    check_apart(placed[:period], what, fix="use sets without a common IPU")
+    message = f"the {NAME} schedule on the IPUs {stage_ipus[:period]}: some are in several sets"
+    check_distinct_ipus(stage_ipus[:period], message, fix="use sets without a common IPU")
     if period == stages:
-        return one_f_one_b(stages, micro_batches, training=training, ipus=placed)
-    check_multiple(NAME, micro_batches, period)
+        return one_f_one_b(stages, micro_batches, training=training, ipus=stage_ipus)
+    check_complete_sets(NAME, micro_batches, period)
     orders: dict[int, list[Run]] = {}
-    for rank, group in enumerate(placed[:period]):
-        order = _order(rank, period, stages, micro_batches, training)
+    for rank, group in enumerate(stage_ipus[:period]):
+        order = _order_of_rank(rank, period, stages, micro_batches, training)
         orders.update(dict.fromkeys(group, order))
-    return arranged(NAME, orders, placed, micro_batches, training)
+    return schedule_orders(NAME, orders, stage_ipus, micro_batches, training)
 
 
-def _two_each(stages: int) -> list[int]:
+def _two_stages_per_ipu(stages: int) -> list[int]:
     if stages % 2:
         raise ScheduleError(
             f"the {NAME} schedule of {stages} stages, two on each IPU",
@@ -61,13 +67,15 @@ def _two_each(stages: int) -> list[int]:
     return [stage % (stages // 2) for stage in range(stages)]
 
 
-def _order(rank: int, period: int, stages: int, micro_batches: int, training: bool) -> list[Run]:
-    """What the IPUs number `rank` of `period` run."""
+def _order_of_rank(
+    rank: int, period: int, stages: int, micro_batches: int, training: bool
+) -> list[Run]:
+    """Returns the order of tasks of the IPUs number `rank` of `period`."""
 
-    def task(phase: Phase, number: int) -> Task:
+    def task_number(phase: Phase, number: int) -> Task:
         # `period` micro-batches pass all stages before the next `period` do.
-        sets, within = divmod(number, stages)
-        turn, member = divmod(within, period)
+        sets, task_in_set = divmod(number, stages)
+        turn, member = divmod(task_in_set, period)
         stage = rank + turn * period
         if phase == Phase.BACKWARD:
             stage = stages - period + 2 * rank - stage
@@ -81,13 +89,13 @@ def _order(rank: int, period: int, stages: int, micro_batches: int, training: bo
         warm_up = min(length, 2 * (period - 1 - rank) + stages - period)
         lags[Phase.BACKWARD] = warm_up
 
-    def between(first: int, end: int) -> list[Task]:
+    def tasks_between(first: int, end: int) -> list[Task]:
         rounds = [(i, phase, lag) for i in range(first, end) for phase, lag in lags.items()]
-        return [task(phase, i - lag) for i, phase, lag in rounds if 0 <= i - lag < length]
+        return [task_number(phase, i - lag) for i, phase, lag in rounds if 0 <= i - lag < length]
 
-    times, rest = divmod(length - warm_up, stages)
+    times, rounds_left = divmod(length - warm_up, stages)
     return [
-        in_turn(between(0, warm_up)),
-        in_turn(between(warm_up, warm_up + stages), times, period),
-        in_turn(between(length - rest, length + warm_up)),
+        one_task_per_tick(tasks_between(0, warm_up)),
+        one_task_per_tick(tasks_between(warm_up, warm_up + stages), times, period),
+        one_task_per_tick(tasks_between(length - rounds_left, length + warm_up)),
     ]

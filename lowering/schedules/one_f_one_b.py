@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from lowering.schedules.orders import arranged, staggered
-from lowering.schedules.schedule import Ipus, Schedule, check_apart, check_sizes, place
+from lowering.schedules.orders import build_staggered_order, schedule_orders
+from lowering.schedules.schedule import (
+    Ipus,
+    Schedule,
+    check_distinct_ipus,
+    check_pipeline_sizes,
+    ipus_of_stages,
+)
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Run
 
@@ -11,7 +17,7 @@ from lowering.schedules.ticks import Run
 def one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """As many forward passes first as there are stages to come, then backward and forward in turn.
+    """Runs forward passes for the stages to come, then backward and forward in turn.
 
     I micro-batches take 2 * (I + stages - 1) ticks, as with GPipe, but stage s keeps the
     activations of `stages` - s micro-batches at most. Inference is a plain wave of
@@ -26,25 +32,25 @@ def one_f_one_b(
     Raises:
       ScheduleError: two stages on one IPU.
     """
-    check_sizes(stages, micro_batches, training)
-    placed = place(stages, ipus)
-    check_own_ipus("1f1b", placed)
+    check_pipeline_sizes(stages, micro_batches, training)
+    stage_ipus = ipus_of_stages(stages, ipus)
+    check_one_stage_per_ipu("1f1b", stage_ipus)
     orders: dict[int, list[Run]] = {}
-    for stage, group in enumerate(placed):
+    for stage, group in enumerate(stage_ipus):
         lags = {(stage, Phase.FORWARD): 0}
         if training:
             lags[stage, Phase.BACKWARD] = min(micro_batches, stages - 1 - stage)
-        orders.update(dict.fromkeys(group, staggered(lags, micro_batches)))
-    return arranged("1f1b", orders, placed, micro_batches, training)
+        orders.update(dict.fromkeys(group, build_staggered_order(lags, micro_batches)))
+    return schedule_orders("1f1b", orders, stage_ipus, micro_batches, training)
 
 
-def check_own_ipus(name: str, ipus: Groups) -> None:
-    """Refuses stages that share an IPU.
+def check_one_stage_per_ipu(name: str, ipus: Groups) -> None:
+    """Raises a `ScheduleError` if stages share an IPU.
 
     Raises:
       ScheduleError: two that do.
     """
-    check_apart(
+    check_distinct_ipus(
         ipus,
         f"the {name} schedule with stages "
         "{} and {} both on IPU {}: it gives every stage IPUs of its own",

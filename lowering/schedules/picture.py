@@ -1,4 +1,4 @@
-"""A schedule as a drawing: a row for each IPU, a column for each tick, a colour for each phase."""
+"""A drawing of a schedule: a row for each IPU, a column for each tick, a colour for each phase."""
 
 from __future__ import annotations
 
@@ -20,48 +20,57 @@ _WORDS = {
 }
 
 
-def picture(schedule: Schedule) -> str:
-    """An SVG of the first ticks and IPUs of a schedule; the numbers are those of micro-batches."""
+def draw_schedule(schedule: Schedule) -> str:
+    """Draws an SVG of the first ticks and IPUs of a schedule, with the micro-batches' numbers."""
     ticks = list(schedule.ticks[:MAX_TICKS])
     rows = sorted({ipu for group in schedule.ipus for ipu in group})[:MAX_ROWS]
     column = min(28.0, (_WIDTH - _LEFT) / max(len(ticks), 1))
     bottom = _TOP + _ROW * len(rows)
     width = _LEFT + max(column * len(ticks), 300)
     drawing = svg.Drawing(width, bottom + 26, f"schedule {schedule.name}")
-    drawing.words(0, 14, schedule.name)
-    _legend(drawing, schedule, _LEFT + 40)
+    drawing.draw_text(0, 14, schedule.name)
+    _draw_legend(drawing, schedule, _LEFT + 40)
     for row, ipu in enumerate(rows):
         top = _TOP + _ROW * row
-        drawing.words(0, top + 16, f"IPU {ipu}")
-        drawing.box(_LEFT, top, column * len(ticks), _ROW - 3, svg.FAINT, opacity=0.15)
+        drawing.draw_text(0, top + 16, f"IPU {ipu}")
+        drawing.draw_box(_LEFT, top, column * len(ticks), _ROW - 3, svg.FAINT, opacity=0.15)
         for tick, tasks in enumerate(ticks):
-            here = [task for task in tasks if ipu in schedule.ipus[task.stage]]
-            for part, task in enumerate(here):
-                share = column / len(here)
-                _draw(drawing, task, tick, _LEFT + tick * column + part * share, top, share)
-    drawing.words(_LEFT, bottom + 16, _below(schedule, len(ticks), len(rows)), faint=True)
+            own_tasks = [task for task in tasks if ipu in schedule.ipus[task.stage]]
+            for part, task in enumerate(own_tasks):
+                task_width = column / len(own_tasks)
+                _draw_task(
+                    drawing, task, tick, _LEFT + tick * column + part * task_width, top, task_width
+                )
+    drawing.draw_text(_LEFT, bottom + 16, _caption(schedule, len(ticks), len(rows)), faint=True)
     return str(drawing)
 
 
-def _draw(drawing: svg.Drawing, task: Task, tick: int, x: float, y: float, width: float) -> None:
+def _draw_task(
+    drawing: svg.Drawing, task: Task, tick: int, x: float, y: float, width: float
+) -> None:
     stage, phase, batch = task
     tip = f"stage {stage}, {_WORDS[phase]}, micro-batch {batch}, tick {tick}"
     shade = 1.0 if batch % 2 == 0 else 0.72
-    drawing.box(x, y, max(width - 1, 0.5), _ROW - 3, _COLOURS[phase], tip=tip, opacity=shade)
-    if svg.width_of(str(batch)) < width - 4:
+    drawing.draw_box(x, y, max(width - 1, 0.5), _ROW - 3, _COLOURS[phase], tip=tip, opacity=shade)
+    if svg.width_of_text(str(batch)) < width - 4:
         ink = "#fff" if phase is Phase.FORWARD else "#000"
-        drawing.words(x + width / 2, y + 15, str(batch), "middle", colour=ink)
+        drawing.draw_text(x + width / 2, y + 15, str(batch), "middle", colour=ink)
 
 
-def _legend(drawing: svg.Drawing, schedule: Schedule, x: float) -> None:
+def _draw_legend(drawing: svg.Drawing, schedule: Schedule, x: float) -> None:
     phases = [Phase.FORWARD, Phase.BACKWARD][: 1 + schedule.training]
     for phase in [*phases, *[Phase.WEIGHTS] * schedule.splits_backward]:
-        drawing.box(x + 60, 4, 12, 12, _COLOURS[phase])
-        drawing.words(x + 78, 14, _WORDS[phase])
-        x += 40 + svg.width_of(_WORDS[phase])
+        drawing.draw_box(x + 60, 4, 12, 12, _COLOURS[phase])
+        drawing.draw_text(x + 78, 14, _WORDS[phase])
+        x += 40 + svg.width_of_text(_WORDS[phase])
 
 
-def _below(schedule: Schedule, ticks: int, rows: int) -> str:
-    every, ipus = len(schedule.ticks), len({ipu for group in schedule.ipus for ipu in group})
-    shown = "" if (ticks, rows) == (every, ipus) else f"; here {ticks} ticks of {rows} IPUs"
-    return f"{every} ticks, {schedule.micro_batches} micro-batches{shown}"
+def _caption(schedule: Schedule, ticks: int, rows: int) -> str:
+    num_ticks, num_ipus = (
+        len(schedule.ticks),
+        len({ipu for group in schedule.ipus for ipu in group}),
+    )
+    cut_note = (
+        "" if (ticks, rows) == (num_ticks, num_ipus) else f"; here {ticks} ticks of {rows} IPUs"
+    )
+    return f"{num_ticks} ticks, {schedule.micro_batches} micro-batches{cut_note}"

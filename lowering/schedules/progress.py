@@ -1,4 +1,4 @@
-"""Which tasks have run."""
+"""The record of the tasks of a schedule that have run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Kind: TypeAlias = tuple[Phase, int]
 
 
 class Progress:
-    """For each kind of task, up to which micro-batch all have run, and which ones beyond.
+    """The micro-batch up to which all tasks of a kind have run, and those that have run beyond.
 
     Args:
       kinds: the phases and stages that there are.
 
     Attributes:
-      count: all micro-batches below it have run.
-      beyond: others that have; empty where a stage keeps to their order.
+      count: the micro-batch below which all have run.
+      beyond: others that have run; empty where a stage keeps to their order.
     """
 
     __slots__ = ("beyond", "count")
@@ -28,16 +28,16 @@ class Progress:
         self.count = dict.fromkeys(kinds, 0)
         self.beyond: dict[Kind, set[int]] = {kind: set() for kind in self.count}
 
-    def has(self, kind: Kind, micro_batch: int) -> bool:
-        """Whether a task has run."""
+    def is_recorded(self, kind: Kind, micro_batch: int) -> bool:
+        """Returns whether a task has run."""
         return micro_batch < self.count[kind] or micro_batch in self.beyond[kind]
 
-    def number(self, kind: Kind) -> int:
-        """How many tasks of a kind have run."""
+    def count_run(self, kind: Kind) -> int:
+        """Returns how many tasks of a kind have run."""
         return self.count[kind] + len(self.beyond[kind])
 
-    def add(self, kind: Kind, micro_batch: int) -> None:
-        """A task that has not run before runs."""
+    def record_task(self, kind: Kind, micro_batch: int) -> None:
+        """Records a task that has not run before."""
         beyond = self.beyond[kind]
         if micro_batch != self.count[kind]:
             beyond.add(micro_batch)
@@ -48,11 +48,11 @@ class Progress:
             micro_batch += 1
         self.count[kind] = micro_batch
 
-    def in_order(self) -> dict[Kind, int] | None:
-        """The counts, if they say everything."""
+    def counts_if_in_order(self) -> dict[Kind, int] | None:
+        """Returns the counts, or None if some tasks have run out of order."""
         return None if any(self.beyond.values()) else dict(self.count)
 
-    def skip(self, steps: Mapping[Kind, int]) -> None:
-        """Runs as many more tasks of each kind, in order."""
-        for kind, more in steps.items():
-            self.count[kind] += more
+    def record_more(self, steps: Mapping[Kind, int]) -> None:
+        """Records as many more tasks of each kind, in order."""
+        for kind, number in steps.items():
+            self.count[kind] += number

@@ -1,6 +1,6 @@
-"""What the three schedules of the IPU share: one word of stages, started again and again.
+"""The three schedules of the IPU: one word of stages, started again and again.
 
-The word is what one micro-batch passes: the forward stages in order and, for training, the
+The word is the path of one micro-batch: the forward stages in order and, for training, the
 backward stages in reverse. Micro-batches start in sets of K, the overlap: each set a word's length
 after the one before, each member of a set at an offset of its own. The schedules differ only in
 the offsets (TensorFlow for the IPU, driver/visitors/pipeline_visitor_utils.h: AllUnion for
@@ -11,41 +11,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.schedules.errors import ScheduleError, check_is
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.errors import ScheduleError, check_instance
+from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 
-def passed_stages(stages: int, training: bool) -> list[tuple[int, Phase]]:
-    """The word: the stages that a micro-batch passes, with their phases."""
+def stages_of_word(stages: int, training: bool) -> list[tuple[int, Phase]]:
+    """Returns the word: the stages that a micro-batch passes, with their phases."""
     forward = [(stage, Phase.FORWARD) for stage in range(stages)]
     backward = [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
     return forward + backward if training else forward
 
 
 def distinct_rotations(word: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The rotations of a cyclic word of IPUs that can run at once, taken greedily from 0 upwards.
+    """Returns the rotations of a cyclic word of IPUs that can run at once, found greedily.
 
-    Two rotations can if they have no common IPU at any position.
+    Two rotations can run at once if they have no common IPU at any position; 0 is taken first.
     """
-    check_is(word, Sequence, "a word of IPUs")
+    check_instance(word, Sequence, "a word of IPUs")
     for entry in word:
-        check_is(entry, tuple, "what a word of IPUs holds")
+        check_instance(entry, tuple, "an entry of a word of IPUs")
     length = len(word)
-    clash = [
+    clashes = [
         any(not set(word[i]).isdisjoint(word[(i + shift) % length]) for i in range(length))
         for shift in range(length)
     ]
-    taken = [0]
+    rotations = [0]
     for rotation in range(1, length):
-        if not any(clash[rotation - other] for other in taken):
-            taken.append(rotation)
-    return tuple(taken)
+        if not any(clashes[rotation - chosen] for chosen in rotations):
+            rotations.append(rotation)
+    return tuple(rotations)
 
 
-def offsets(name: str, stages: int, *, training: bool = True, ipus: Ipus = None) -> tuple[int, ...]:
-    """The ticks, within a word's length, at which the micro-batches of a set start.
+def start_offsets(
+    name: str, stages: int, *, training: bool = True, ipus: Ipus = None
+) -> tuple[int, ...]:
+    """Returns the ticks, within a word's length, at which the micro-batches of a set start.
 
     Args:
       name: "grouped", "interleaved" or "sequential".
@@ -56,14 +58,14 @@ def offsets(name: str, stages: int, *, training: bool = True, ipus: Ipus = None)
     Raises:
       ScheduleError: another name.
     """
-    check_is(name, str, "the name of a schedule")
-    check_sizes(stages, 1, training)
-    placed = place(stages, ipus)
-    word = passed_stages(stages, training)
+    check_instance(name, str, "the name of a schedule")
+    check_pipeline_sizes(stages, 1, training)
+    stage_ipus = ipus_of_stages(stages, ipus)
+    word = stages_of_word(stages, training)
     if name == "grouped":
         return tuple(range(len(word)))
     if name == "interleaved":
-        return distinct_rotations([placed[stage] for stage, _ in word])
+        return distinct_rotations([stage_ipus[stage] for stage, _ in word])
     if name == "sequential":
         return (0,)
     raise ScheduleError(
@@ -72,12 +74,12 @@ def offsets(name: str, stages: int, *, training: bool = True, ipus: Ipus = None)
 
 
 def overlap(name: str, stages: int, *, training: bool = True, ipus: Ipus = None) -> int:
-    """K: how many micro-batches are in the pipeline at once; arguments as of `offsets`."""
-    return len(offsets(name, stages, training=training, ipus=ipus))
+    """Returns K, how many micro-batches are in the pipeline at once; see `start_offsets`."""
+    return len(start_offsets(name, stages, training=training, ipus=ipus))
 
 
-def check_multiple(name: str, micro_batches: int, multiple: int) -> None:
-    """Refuses numbers of micro-batches that leave a set of them incomplete.
+def check_complete_sets(name: str, micro_batches: int, multiple: int) -> None:
+    """Raises if a number of micro-batches leaves a set of them incomplete.
 
     Raises:
       ScheduleError: a number that is not a multiple.
@@ -93,44 +95,50 @@ def check_multiple(name: str, micro_batches: int, multiple: int) -> None:
     )
 
 
-def rotate(
+def schedule_word(
     name: str, starts: Sequence[int], ipus: Groups, micro_batches: int, training: bool
 ) -> Schedule:
-    """The schedule in which micro-batch q * K + r starts at tick q * N + starts[r].
+    """Builds the schedule in which micro-batch q * K + r starts at tick q * N + starts[r].
 
     Sets begin N ticks apart, and another N ticks let the last one end; some of these may be empty.
 
     Args:
       name: the schedule's name.
       starts: the K offsets, ascending and below the word's length N.
-      ipus: of every stage.
+      ipus: the IPUs of every stage.
       micro_batches: how many there are.
       training: whether there are backward tasks.
     """
-    word = passed_stages(len(ipus), training)
+    word = stages_of_word(len(ipus), training)
     length, overlapping = len(word), len(starts)
     ticks = length * micro_batches // overlapping + length
 
-    def tick(number: int) -> Tick:
+    def tasks_of_tick(number: int) -> Tick:
         # The oldest micro-batch is dispatched first in each tick. It is the furthest along the
         # word, so backward tasks come before forward tasks, and a value is used before its
         # successor is made.
-        latest, at = divmod(number, length)
-        passing = [((latest - 1) * overlapping + r, length + at - starts[r]) for r in members]
-        passing += [(latest * overlapping + r, at - starts[r]) for r in members]
+        set_index, offset = divmod(number, length)
+        candidates = [
+            ((set_index - 1) * overlapping + r, length + offset - starts[r]) for r in members
+        ]
+        candidates += [(set_index * overlapping + r, offset - starts[r]) for r in members]
         return tuple(
-            Task(*word[passed], micro_batch)
-            for micro_batch, passed in passing
-            if 0 <= micro_batch < micro_batches and 0 <= passed < length
+            Task(*word[position], micro_batch)
+            for micro_batch, position in candidates
+            if 0 <= micro_batch < micro_batches and 0 <= position < length
         )
 
     members = range(overlapping)
     # In the ticks of a word's length from the second on, two whole sets are under way.
     steady = max(0, micro_batches // overlapping - 1)
     runs = [
-        Run(tuple(map(tick, range(length)))),
-        Run(tuple(map(tick, range(length, 2 * length))) if steady else (), steady, overlapping),
-        Run(tuple(map(tick, range(length * (1 + steady), ticks)))),
+        Run(tuple(map(tasks_of_tick, range(length)))),
+        Run(
+            tuple(map(tasks_of_tick, range(length, 2 * length))) if steady else (),
+            steady,
+            overlapping,
+        ),
+        Run(tuple(map(tasks_of_tick, range(length * (1 + steady), ticks)))),
     ]
     return Schedule(
         name=name,

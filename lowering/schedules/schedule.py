@@ -1,4 +1,4 @@
-"""A schedule: what the IPUs of a pipeline do, tick by tick, as data."""
+"""A schedule: the tasks of a pipeline's IPUs, tick by tick, as data."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.public import lists
-from lowering.schedules.errors import ScheduleError, check_is, shown
+from lowering.public import list_in_dir
+from lowering.schedules.errors import ScheduleError, check_instance, show_value
 from lowering.schedules.grid import grid
-from lowering.schedules.picture import picture
+from lowering.schedules.picture import draw_schedule
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of
 
-# More is taken for a mistake: reports have an entry for each task.
+# Larger numbers are taken for a mistake: reports have an entry for each task.
 MAX_STAGES = 1024
 MAX_MICRO_BATCHES = 10**7
 
@@ -23,22 +23,22 @@ MAX_MICRO_BATCHES = 10**7
 Ipus = Sequence[int | Sequence[int]] | None
 
 
-@lists()
+@list_in_dir()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Schedule:
     """Every task of a pipeline, in the tick in which it runs.
 
-    That the tasks are complete and in a possible order is what `simulate` checks.
+    `simulate` checks that the tasks are complete and in a possible order.
 
     Attributes:
-      name: what to call it in texts; one line.
+      name: its name in texts; one line.
       stages: how many forward stages there are.
       micro_batches: how many micro-batches pass through them.
       training: whether there are backward tasks.
       ipus: the IPUs of each stage: usually one, several for concurrent stages.
-      ticks: what all IPUs do between two syncs, in the order in which it is dispatched. An IPU
-        runs its own tasks of a tick one after the other in this order; different IPUs run at the
-        same time.
+      ticks: the tasks of all IPUs between two syncs, in the order in which they are dispatched.
+        An IPU runs its own tasks of a tick one after the other in this order; different IPUs run
+        at the same time.
 
     Raises:
       ScheduleError: numbers that are not positive, a name of several lines, or IPUs that do not
@@ -54,13 +54,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         name = self.name
-        check_is(name, str, "the name of a schedule")
+        check_instance(name, str, "the name of a schedule")
         if not name.isprintable() or not name or name != name.strip() or "#" in name:
             raise ScheduleError(
                 f"{name!r} as the name of a schedule", fix="use one printable line, without `#`"
             )
-        check_sizes(self.stages, self.micro_batches, self.training)
-        if place(self.stages, self.ipus) != self.ipus:
+        check_pipeline_sizes(self.stages, self.micro_batches, self.training)
+        if ipus_of_stages(self.stages, self.ipus) != self.ipus:
             raise ScheduleError(f"ipus={self.ipus!r}", fix="give a tuple of IPUs for every stage")
         if not isinstance(self.ticks, (tuple, Ticks)):
             raise ScheduleError(
@@ -70,26 +70,26 @@ class Schedule:
 
     @property
     def splits_backward(self) -> bool:
-        """Whether gradients of inputs and of weights are tasks of their own."""
+        """True if gradients of inputs and of weights are separate tasks."""
         runs = runs_of(self.ticks)
         return any(t.phase == Phase.WEIGHTS for run in runs for tick in run.ticks for t in tick)
 
     @property
     def num_tasks(self) -> int:
-        """How many tasks there are; one that runs on several IPUs counts once."""
+        """The number of tasks; one that runs on several IPUs counts once."""
         return sum(run.times * sum(map(len, run.ticks)) for run in runs_of(self.ticks))
 
     def _repr_html_(self) -> str:
-        """A drawing, for notebooks."""
-        return picture(self)
+        """Returns a drawing, for notebooks."""
+        return draw_schedule(self)
 
     def __str__(self) -> str:
-        return f"{self._title()}\n{grid(self)}"
+        return f"{self._describe_in_one_line()}\n{grid(self)}"
 
     def __repr__(self) -> str:
-        return f"<Schedule {self._title()}>"
+        return f"<Schedule {self._describe_in_one_line()}>"
 
-    def _title(self) -> str:
+    def _describe_in_one_line(self) -> str:
         kind = "training" if self.training else "inference"
         return (
             f"{self.name}: {self.stages} stages, {self.micro_batches} micro-batches, {kind}, "
@@ -97,68 +97,72 @@ class Schedule:
         )
 
 
-def check_sizes(stages: int, micro_batches: int, training: bool) -> None:
-    """Refuses numbers of stages and micro-batches that no pipeline has.
+def check_pipeline_sizes(stages: int, micro_batches: int, training: bool) -> None:
+    """Raises if no pipeline has these numbers of stages and micro-batches.
 
     Raises:
-      ScheduleError: what is no int, below one, or above `MAX_STAGES` or `MAX_MICRO_BATCHES`; or it
-        is not said whether there are backward tasks.
+      ScheduleError: a number that is no int, below one, or above `MAX_STAGES` or
+        `MAX_MICRO_BATCHES`; or `training` is neither True nor False.
     """
-    check_flag(training, "training")
-    check_number(stages, "a schedule of {} stages", MAX_STAGES)
-    check_number(micro_batches, "a schedule of {} micro-batches", MAX_MICRO_BATCHES)
+    check_boolean(training, "training")
+    check_positive_int(stages, "a schedule of {} stages", MAX_STAGES)
+    check_positive_int(micro_batches, "a schedule of {} micro-batches", MAX_MICRO_BATCHES)
 
 
-def check_flag(value: Any, what: str) -> None:
-    """Refuses what is neither True nor False, of Python or NumPy.
+def check_boolean(value: Any, argument_name: str) -> None:
+    """Raises if a value is neither True nor False, of Python or NumPy.
 
     Raises:
-      ScheduleError: it says `what` the value was given as.
+      ScheduleError: it names the argument.
     """
     if type(value).__name__ not in ("bool", "bool_"):
-        raise ScheduleError(f"{what}={shown(value)} for a schedule", fix="give True or False")
+        raise ScheduleError(
+            f"{argument_name}={show_value(value)} for a schedule", fix="give True or False"
+        )
 
 
-def check_number(number: Any, what: str, most: int) -> None:
-    """Refuses what is no int from 1 to `most`.
+def check_positive_int(number: Any, message: str, maximum: int) -> None:
+    """Raises if a number is no int from 1 to `maximum`.
 
     Raises:
-      ScheduleError: it says `what`, the number in the place of `{}`.
+      ScheduleError: the `message`, with the number in place of `{}`.
     """
-    value = _index(number)
-    if value is not None and 1 <= value <= most:
+    value = _as_int(number)
+    if value is not None and 1 <= value <= maximum:
         return
     if value is None:
-        said = shown(number)
+        number_text = show_value(number)
     elif value.bit_length() > 256:  # Python does not print ints with thousands of digits
-        said = f"2^{value.bit_length() - 1} and more"
+        number_text = f"2^{value.bit_length() - 1} and more"
     else:
-        said = str(value)
-    raise ScheduleError(what.format(said), fix=f"use at least one and at most {most:,}, as an int")
+        number_text = str(value)
+    raise ScheduleError(
+        message.format(number_text), fix=f"use at least one and at most {maximum:,}, as an int"
+    )
 
 
-def place(stages: int, ipus: Ipus) -> Groups:
-    """The IPUs of each stage, from what a user gave.
+def ipus_of_stages(stages: int, ipus: Ipus) -> Groups:
+    """Returns the IPUs of each stage, from a user's argument.
 
     Raises:
-      ScheduleError: not one entry for every stage, or an entry that is no set of IPUs.
+      ScheduleError: the entries do not fit the stages, or one is no set of IPUs.
     """
     if ipus is None:
         return tuple((stage,) for stage in range(stages))
-    entries = _entries(ipus)
+    entries = _read_entries(ipus)
     if entries is None or len(entries) != stages:
-        said = shown(ipus) if entries is None else f"{len(entries)} entries of"
+        given_text = show_value(ipus) if entries is None else f"{len(entries)} entries of"
         raise ScheduleError(
-            f"{said} `ipus` for {stages} stages", fix="give one entry for every forward stage"
+            f"{given_text} `ipus` for {stages} stages", fix="give one entry for every forward stage"
         )
-    return tuple(_group(stage, entry) for stage, entry in enumerate(entries))
+    return tuple(_ipus_of_stage(stage, entry) for stage, entry in enumerate(entries))
 
 
-def _group(stage: int, entry: Any) -> tuple[int, ...]:
-    """The IPUs of a stage."""
-    alone = _index(entry)
-    members = _entries(entry) if alone is None else (alone,)
-    group = tuple(ipu for ipu in map(_index, members or ()) if ipu is not None and ipu >= 0)
+def _ipus_of_stage(stage: int, entry: Any) -> tuple[int, ...]:
+    """Returns the IPUs of a stage."""
+    single_ipu = _as_int(entry)
+    members = _read_entries(entry) if single_ipu is None else (single_ipu,)
+    group = tuple(ipu for ipu in map(_as_int, members or ()) if ipu is not None and ipu >= 0)
     if not group or members is None or len(set(group)) < len(members) or len(group) > MAX_STAGES:
         raise ScheduleError(
             f"stage {stage} on the IPUs {entry if members is None else members}",
@@ -167,31 +171,31 @@ def _group(stage: int, entry: Any) -> tuple[int, ...]:
     return group
 
 
-def _index(value: Any) -> int | None:
-    """An int, of Python or NumPy; None for what is none."""
+def _as_int(value: Any) -> int | None:
+    """Returns an int, of Python or NumPy; None for other values."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
-    except Exception:  # a deleted array raises another error than what is none
+    except Exception:  # a deleted array raises another error than other values
         return None
 
 
-def _entries(ipus: Any) -> tuple[Any, ...] | None:
-    """What is iterated, but for what is longer than anything can be; None for what cannot."""
+def _read_entries(ipus: Any) -> tuple[Any, ...] | None:
+    """Returns the entries of an iterable, cut at the longest possible; None for other values."""
     try:
         return tuple(itertools.islice(ipus, MAX_STAGES + 1))
     except (TypeError, RuntimeError):  # the latter of a deleted array
         return None
 
 
-def check_apart(ipus: Groups, what: str, fix: str) -> None:
-    """Refuses stages that share an IPU.
+def check_distinct_ipus(ipus: Groups, message: str, fix: str) -> None:
+    """Raises if stages share an IPU.
 
     Raises:
-      ScheduleError: it says `what`, with the first two that do and the IPU in the place of `{}`.
+      ScheduleError: the `message`, with the first two stages and the IPU in place of `{}`.
     """
-    owner: dict[int, int] = {}
+    stage_of_ipu: dict[int, int] = {}
     for stage, group in enumerate(ipus):
         for ipu in group:
-            if ipu in owner:
-                raise ScheduleError(what.format(owner[ipu], stage, ipu), fix=fix)
-            owner[ipu] = stage
+            if ipu in stage_of_ipu:
+                raise ScheduleError(message.format(stage_of_ipu[ipu], stage, ipu), fix=fix)
+            stage_of_ipu[ipu] = stage

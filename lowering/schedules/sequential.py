@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from lowering.schedules.rotations import check_multiple, passed_stages
+from lowering.schedules.rotations import check_complete_sets, stages_of_word
 from lowering.schedules.schedule import (
     MAX_MICRO_BATCHES,
     Ipus,
     Schedule,
-    check_number,
-    check_sizes,
-    place,
+    check_pipeline_sizes,
+    check_positive_int,
+    ipus_of_stages,
 )
 from lowering.schedules.task import Task
-from lowering.schedules.ticks import Ticks, in_turn
+from lowering.schedules.ticks import Ticks, one_task_per_tick
 
 
 def sequential(
@@ -23,7 +23,7 @@ def sequential(
     ipus: Ipus = None,
     batch_serialization: int = 1,
 ) -> Schedule:
-    """Nothing overlaps: I micro-batches through a word of N stages take N * I ticks.
+    """Overlaps nothing: I micro-batches through a word of N stages take N * I ticks.
 
     Args:
       stages: the forward stages.
@@ -36,22 +36,24 @@ def sequential(
     Raises:
       ScheduleError: a number of micro-batches that does not fit.
     """
-    check_sizes(stages, micro_batches, training)
-    check_number(batch_serialization, "batch_serialization={}", MAX_MICRO_BATCHES)
-    check_multiple("sequential", micro_batches, batch_serialization)
-    serial, sets = batch_serialization, micro_batches // batch_serialization
-    word = passed_stages(stages, training)
-    if serial <= sets:
-        first_set = [Task(*passed, i) for passed in word for i in range(serial)]
-        runs = [in_turn(first_set, sets, serial)]
+    check_pipeline_sizes(stages, micro_batches, training)
+    check_positive_int(batch_serialization, "batch_serialization={}", MAX_MICRO_BATCHES)
+    check_complete_sets("sequential", micro_batches, batch_serialization)
+    set_size, sets = batch_serialization, micro_batches // batch_serialization
+    word = stages_of_word(stages, training)
+    if set_size <= sets:
+        first_set = [Task(*stage_and_phase, i) for stage_and_phase in word for i in range(set_size)]
+        runs = [one_task_per_tick(first_set, sets, set_size)]
     else:
-        firsts = range(0, micro_batches, serial)
-        runs = [in_turn([Task(*passed, i)], serial, 1) for i in firsts for passed in word]
+        firsts = range(0, micro_batches, set_size)
+        runs = [
+            one_task_per_tick([Task(*passed, i)], set_size, 1) for i in firsts for passed in word
+        ]
     return Schedule(
         name="sequential",
         stages=stages,
         micro_batches=micro_batches,
         training=training,
-        ipus=place(stages, ipus),
+        ipus=ipus_of_stages(stages, ipus),
         ticks=Ticks(runs),
     )

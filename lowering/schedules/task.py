@@ -1,4 +1,4 @@
-"""A task: what one stage does with one micro-batch, and what it needs before it can start."""
+"""A task: the work of one stage on one micro-batch, and the tasks that it needs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class Phase(enum.StrEnum):
-    """What a task does.
+    """The phase of a task: forward, backward, or the gradient of weights.
 
     WEIGHTS only occurs in schedules that split the backward pass: there BACKWARD is the gradient
     of the stage's inputs and WEIGHTS that of its weights; elsewhere BACKWARD is both.
@@ -26,7 +26,7 @@ class Phase(enum.StrEnum):
 
     @property
     def word(self) -> str:
-        """What reports and traces call it: "fwd", "bwd" or "wgt"."""
+        """The word of reports and traces for the phase: "fwd", "bwd" or "wgt"."""
         return {"F": "fwd", "B": "bwd", "W": "wgt"}[self]
 
 
@@ -45,7 +45,7 @@ class Task(NamedTuple):
 
     @classmethod
     def parse(cls, label: str) -> Task:
-        """The task of a label: stage, letter of the phase, micro-batch.
+        """Returns the task of a label: stage, letter of the phase, micro-batch.
 
         Raises:
           ScheduleError: a text that is no label.
@@ -60,7 +60,7 @@ class Task(NamedTuple):
 
     @classmethod
     def of(cls, item: Any) -> Task:
-        """The task that a user means: one, the tuple of one, or a label.
+        """Returns the task that a user means: one, the tuple of one, or a label.
 
         Raises:
           ScheduleError: something else.
@@ -78,8 +78,8 @@ class Task(NamedTuple):
             ) from None
 
 
-def needs(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...]:
-    """The (phase, stage) of the tasks of the same micro-batch whose results such a task reads."""
+def inputs_of_task(phase: Phase, stage: int, stages: int) -> tuple[tuple[Phase, int], ...]:
+    """Returns the (phase, stage) of the tasks of a micro-batch whose results a task reads."""
     if phase == Phase.FORWARD:
         return ((Phase.FORWARD, stage - 1),) if stage else ()
     if phase == Phase.WEIGHTS:

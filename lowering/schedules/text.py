@@ -1,7 +1,7 @@
-"""Schedules as text that can be kept, compared line by line, written by hand and read again.
+"""Schedules as text that can be stored, compared line by line, written by hand and read again.
 
-A line that says what the schedule is, then a line for each tick with the tasks in the order in
-which they are dispatched; `-` is an empty tick:
+A header line, then a line for each tick with the tasks in the order in which they are dispatched;
+`-` is an empty tick:
 
     schedule sequential: stages=2 micro_batches=1 training=yes ipus=0/1 ticks=4
     0F0
@@ -9,19 +9,19 @@ which they are dispatched; `-` is an empty tick:
     1B0
     0B0
 
-`ipus` has an entry for each stage, the IPUs of one stage apart by commas. `ticks` may be left out;
-where it is there, a text of which the end is lost is found out. Blank lines do not count, nor
-does what follows a `#` at the beginning of a line or after a space.
+`ipus` has an entry for each stage, with commas between the IPUs of one stage. `ticks` may be left
+out; with it, a text without its end is an error. Blank lines do not count, nor do comments, from a
+`#` at the beginning of a line or after a space.
 """
 
 from __future__ import annotations
 
 import re
 
-from lowering.schedules.errors import ScheduleError, check_is
+from lowering.schedules.errors import ScheduleError, check_instance
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Task
-from lowering.schedules.ticks import Tick, folded
+from lowering.schedules.ticks import Tick, fold_repeated_ticks
 
 _HEADER = re.compile(
     r"schedule (?P<name>\S.*): stages=(?P<stages>\d{1,18}) "
@@ -34,8 +34,8 @@ _EMPTY = "-"
 
 
 def to_text(schedule: Schedule) -> str:
-    """The schedule as text; `from_text` makes an equal one of it."""
-    check_is(schedule, Schedule, "what `to_text` writes")
+    """Returns the schedule as text, from which `from_text` makes an equal one."""
+    check_instance(schedule, Schedule, "the argument of `to_text`")
     ipus = "/".join(",".join(map(str, group)) for group in schedule.ipus)
     lines = [
         f"schedule {schedule.name}: stages={schedule.stages} "
@@ -47,18 +47,18 @@ def to_text(schedule: Schedule) -> str:
 
 
 def from_text(text: str, *, source: str = "") -> Schedule:
-    """The schedule of a text in the form of this module's docstring.
+    """Reads the schedule of a text in the form of this module's docstring.
 
-    Only the form is checked; `simulate` says whether a pipeline can follow the schedule.
+    Only the form is checked; `simulate` checks whether a pipeline can follow the schedule.
 
     Args:
       text: the text.
-      source: where it comes from, for messages' sake.
+      source: the file or place that it comes from, for messages.
 
     Raises:
       ScheduleError: a line that is not understood, or fewer or more ticks than announced.
     """
-    check_is(text, str, "the text of a schedule")
+    check_instance(text, str, "the text of a schedule")
     lines = [
         (number, line)
         for number, raw in enumerate(text.splitlines(), 1)
@@ -68,14 +68,14 @@ def from_text(text: str, *, source: str = "") -> Schedule:
     if header is None:
         raise ScheduleError(
             f"the text of a schedule begins with {lines[0][1]!r}" if lines else "an empty text",
-            where=_where(source, lines[0][0] if lines else 1),
+            where=_location_in_text(source, lines[0][0] if lines else 1),
             fix="begin with: schedule NAME: stages=2 micro_batches=4 training=yes ipus=0/1",
         )
-    ticks = folded([_tick(line, number, source) for number, line in lines[1:]])
+    ticks = fold_repeated_ticks([_read_tick(line, number, source) for number, line in lines[1:]])
     if header["ticks"] is not None and int(header["ticks"]) != len(ticks):
         raise ScheduleError(
             f"{len(ticks)} ticks in a text that announces {header['ticks']}",
-            where=_where(source, lines[-1][0]),
+            where=_location_in_text(source, lines[-1][0]),
             fix="restore the lines that are missing; after a change by hand, correct `ticks=` or "
             "leave it out",
         )
@@ -89,20 +89,22 @@ def from_text(text: str, *, source: str = "") -> Schedule:
             ticks=ticks,
         )
     except ScheduleError as error:
-        where = _where(source, lines[0][0])
-        raise ScheduleError(error.summary, where=where, fix=error.fix) from None
+        location = _location_in_text(source, lines[0][0])
+        raise ScheduleError(error.summary, where=location, fix=error.fix) from None
 
 
-def _tick(line: str, number: int, source: str) -> Tick:
+def _read_tick(line: str, number: int, source: str) -> Tick:
     if line == _EMPTY:
         return ()
     try:
         return tuple(map(Task.parse, line.split()))
     except ScheduleError as error:
         raise ScheduleError(
-            error.summary, where=_where(source, number), fix=f"{error.fix}; an empty tick is `-`"
+            error.summary,
+            where=_location_in_text(source, number),
+            fix=f"{error.fix}; an empty tick is `-`",
         ) from None
 
 
-def _where(source: str, line: int) -> str:
+def _location_in_text(source: str, line: int) -> str:
     return f"{source}:{line}" if source else f"line {line} of the text"

@@ -1,7 +1,7 @@
-"""Ticks of a schedule, written down once where they come again.
+"""Ticks of a schedule; repeated ones are stored once.
 
-A pipeline warms up, does the same again and again for the next micro-batches, and cools down. What
-it does in a million ticks takes no more room here than one round of each.
+A pipeline warms up, repeats a round for the next micro-batches, and cools down. A million ticks
+take no more memory here than one round of each.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, TypeAlias, overload
 from lowering.schedules.task import Phase, Task
 
 Tick: TypeAlias = tuple[Task, ...]
-"""What all IPUs do between two syncs, in the order in which it is dispatched."""
+"""The tasks of all IPUs between two syncs, in the order in which they are dispatched."""
 
-_LONGEST_ROUND = 4096  # ticks: `folded` looks no further for the same tick to come again
-_CANDIDATES = 8  # how many places at which a round may end are tried for each that it may begin
+_LONGEST_ROUND = 4096  # ticks: no repetition is searched further than this
+_CANDIDATES = 8  # how many ends of a round are tried for each beginning
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Run:
-    """Ticks that come again, each time for micro-batches further on.
+    """Ticks that repeat, each time for micro-batches further on.
 
     Attributes:
-      ticks: of the first round.
+      ticks: the ticks of the first round.
       times: how many rounds there are.
       step: how many micro-batches further on each round is.
     """
@@ -35,17 +35,21 @@ class Run:
     times: int = 1
     step: int = 0
 
-    def round(self, number: int) -> tuple[Tick, ...]:
-        """The ticks of a round, counted from 0."""
-        ahead = number * self.step
-        return self.ticks if not ahead else tuple(shifted(tick, ahead) for tick in self.ticks)
+    def ticks_of_round(self, number: int) -> tuple[Tick, ...]:
+        """Returns the ticks of a round, counted from 0."""
+        shift = number * self.step
+        return (
+            self.ticks
+            if not shift
+            else tuple(shift_micro_batches(tick, shift) for tick in self.ticks)
+        )
 
 
 class Ticks(Sequence[Tick]):
-    """A tuple of ticks to those who read it, whatever it takes to keep.
+    """A sequence of ticks, equal to their tuple, that stores repeated ones once.
 
     Args:
-      runs: what comes one after the other.
+      runs: the runs, one after the other.
     """
 
     __slots__ = ("_starts", "runs")
@@ -65,16 +69,16 @@ class Ticks(Sequence[Tick]):
     def __getitem__(self, index: int | slice) -> Tick | tuple[Tick, ...]:
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(len(self))))
-        place = range(len(self))[index]
-        number = bisect.bisect_right(self._starts, place) - 1
+        position = range(len(self))[index]
+        number = bisect.bisect_right(self._starts, position) - 1
         run = self.runs[number]
-        rounds, offset = divmod(place - self._starts[number], len(run.ticks))
-        return shifted(run.ticks[offset], rounds * run.step)
+        rounds, offset = divmod(position - self._starts[number], len(run.ticks))
+        return shift_micro_batches(run.ticks[offset], rounds * run.step)
 
     def __iter__(self) -> Iterator[Tick]:
         for run in self.runs:
             for number in range(run.times):
-                yield from run.round(number)
+                yield from run.ticks_of_round(number)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, (Ticks, tuple)):
@@ -92,56 +96,56 @@ class Ticks(Sequence[Tick]):
         return f"<{len(self)} ticks>"
 
 
-def in_turn(tasks: Iterable[Task], times: int = 1, step: int = 0) -> Run:
-    """Ticks of one task each: what one IPU does, in order."""
+def one_task_per_tick(tasks: Iterable[Task], times: int = 1, step: int = 0) -> Run:
+    """Returns ticks of one task each, for the order of one IPU."""
     return Run(tuple((task,) for task in tasks), times, step)
 
 
-def shifted(tick: Tick, by: int) -> Tick:
-    """The same tasks of other micro-batches."""
+def shift_micro_batches(tick: Tick, by: int) -> Tick:
+    """Returns the same tasks of other micro-batches."""
     return tuple(Task(stage, phase, number + by) for stage, phase, number in tick)
 
 
 def runs_of(ticks: Sequence[Tick]) -> tuple[Run, ...]:
-    """What ticks consist of; others than `Ticks` are one run of a single round."""
+    """Returns the runs of ticks; others than `Ticks` are one run of a single round."""
     return ticks.runs if isinstance(ticks, Ticks) else (Run(tuple(ticks)),)
 
 
 def outline(ticks: Sequence[Tick]) -> Iterator[Tick]:
-    """The first two rounds of each run, and the last.
+    """Yields the ticks of the first two rounds of each run, and of the last.
 
-    What holds between neighbours there, and does not depend on how far on the micro-batches are,
-    holds between all neighbours.
+    A property of neighbouring ticks there, if independent of the micro-batches' numbers, holds
+    between all neighbours.
     """
     for run in runs_of(ticks):
         for number in sorted({0, min(1, run.times - 1), run.times - 1}):
-            yield from run.round(number)
+            yield from run.ticks_of_round(number)
 
 
-def folded(ticks: Sequence[Tick]) -> Ticks:
-    """The same ticks; those that come again for other micro-batches are written down once."""
-    marks, bases = _marks(ticks)
-    again: list[int] = [len(marks)] * len(marks)  # where the same mark is next
+def fold_repeated_ticks(ticks: Sequence[Tick]) -> Ticks:
+    """Folds ticks: those that repeat for other micro-batches are stored once."""
+    marks, bases = _mark_ticks(ticks)
+    next_same: list[int] = [len(marks)] * len(marks)  # the next position of the same mark
     last: dict[int, int] = {}
-    for place in reversed(range(len(marks))):
-        again[place] = last.get(marks[place], len(marks))
-        last[marks[place]] = place
+    for position in reversed(range(len(marks))):
+        next_same[position] = last.get(marks[position], len(marks))
+        last[marks[position]] = position
     runs: list[Run] = []
-    begin = place = 0
-    while place < len(marks):
-        length, times = _repeated(marks, again, place)
+    begin = position = 0
+    while position < len(marks):
+        length, times = _find_repeated_round(marks, next_same, position)
         if times < 3:
-            place += 1
+            position += 1
             continue
-        runs.append(Run(tuple(ticks[begin:place])))
-        step = bases[place + length] - bases[place]
-        runs.append(Run(tuple(ticks[place : place + length]), times, step))
-        begin = place = place + length * times
+        runs.append(Run(tuple(ticks[begin:position])))
+        step = bases[position + length] - bases[position]
+        runs.append(Run(tuple(ticks[position : position + length]), times, step))
+        begin = position = position + length * times
     return Ticks([*runs, Run(tuple(ticks[begin:]))])
 
 
-def _marks(ticks: Sequence[Tick]) -> tuple[list[int], list[int]]:
-    """For each tick what it looks like from the one before, and the micro-batch that it begins at.
+def _mark_ticks(ticks: Sequence[Tick]) -> tuple[list[int], list[int]]:
+    """Returns a mark for each tick relative to the one before, and its first micro-batch.
 
     Where the marks repeat, the ticks do, each time the same number of micro-batches further on.
     """
@@ -150,24 +154,28 @@ def _marks(ticks: Sequence[Tick]) -> tuple[list[int], list[int]]:
     bases: list[int] = []
     base = 0
     for tick in ticks:
-        before, base = base, tick[0].micro_batch if tick else base
-        look = tuple((stage, phase, number - base) for stage, phase, number in tick)
-        marks.append(numbers.setdefault((base - before, look), len(numbers)))
+        earlier_base, base = base, tick[0].micro_batch if tick else base
+        relative_tasks = tuple((stage, phase, number - base) for stage, phase, number in tick)
+        marks.append(numbers.setdefault((base - earlier_base, relative_tasks), len(numbers)))
         bases.append(base)
     return marks, bases
 
 
-def _repeated(marks: Sequence[int], again: Sequence[int], place: int) -> tuple[int, int]:
-    """The length of the round that begins at a place, and how often it comes; (0, 0) if once."""
-    end = place
+def _find_repeated_round(
+    marks: Sequence[int], next_same: Sequence[int], position: int
+) -> tuple[int, int]:
+    """Returns the length of the round at a position, and how often it comes; (0, 0) if once."""
+    end = position
     for _ in range(_CANDIDATES):
-        end = again[end] if end < len(marks) else end
-        length = end - place
+        end = next_same[end] if end < len(marks) else end
+        length = end - position
         if end == len(marks) or length > _LONGEST_ROUND:
             break
-        same = 0
-        while end + same < len(marks) and marks[end + same] == marks[place + same]:
-            same += 1
-        if same >= 2 * length:
-            return length, 1 + same // length
+        num_equal = 0
+        while (
+            end + num_equal < len(marks) and marks[end + num_equal] == marks[position + num_equal]
+        ):
+            num_equal += 1
+        if num_equal >= 2 * length:
+            return length, 1 + num_equal // length
     return 0, 0

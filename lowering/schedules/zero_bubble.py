@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lowering.schedules.errors import ScheduleError
-from lowering.schedules.one_f_one_b import check_own_ipus
-from lowering.schedules.orders import arranged, staggered
-from lowering.schedules.schedule import Ipus, Schedule, check_sizes, place
+from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
+from lowering.schedules.orders import build_staggered_order, schedule_orders
+from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.task import Phase
 from lowering.schedules.ticks import Run
 
@@ -13,7 +13,7 @@ from lowering.schedules.ticks import Run
 def zero_bubble(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """1F1B with the backward pass in two: the earlier stage waits for the inputs' gradient only.
+    """Splits the backward pass of 1F1B in two: earlier stages wait for inputs' gradients only.
 
     From `stages` micro-batches on, I of them take 3 * I + stages - 1 ticks, of which an IPU idles
     `stages` - 1, where 1F1B idles as long for each of the three parts. Every stage keeps the
@@ -28,23 +28,23 @@ def zero_bubble(
     Raises:
       ScheduleError: inference, or two stages on one IPU.
     """
-    check_sizes(stages, micro_batches, training)
+    check_pipeline_sizes(stages, micro_batches, training)
     if not training:
         raise ScheduleError(
             "inference with the zero-bubble schedule: without a backward pass it has nothing to "
             "split",
             fix="use one_f_one_b, which is a plain wave for inference",
         )
-    placed = place(stages, ipus)
-    check_own_ipus("zero-bubble", placed)
+    stage_ipus = ipus_of_stages(stages, ipus)
+    check_one_stage_per_ipu("zero-bubble", stage_ipus)
     orders: dict[int, list[Run]] = {}
-    for stage, group in enumerate(placed):
+    for stage, group in enumerate(stage_ipus):
         warm_up = min(micro_batches, stages - 1 - stage)
         lags = {
             (stage, Phase.FORWARD): 0,
             (stage, Phase.BACKWARD): warm_up,
-            # Later stages put off more: what they put off fills the ramp-down.
+            # Later stages postpone more weight gradients, which fill the ramp-down.
             (stage, Phase.WEIGHTS): warm_up + min(micro_batches, stage),
         }
-        orders.update(dict.fromkeys(group, staggered(lags, micro_batches)))
-    return arranged("zero-bubble", orders, placed, micro_batches, training)
+        orders.update(dict.fromkeys(group, build_staggered_order(lags, micro_batches)))
+    return schedule_orders("zero-bubble", orders, stage_ipus, micro_batches, training)

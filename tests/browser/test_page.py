@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
-from ipujax.report.presentation.html import inline, page
+from ipujax.report.presentation.html import render_html_frame, render_html_page
 from ipujax.report.report import Report
 from tests.browser.looking import (
     Visit,
@@ -157,7 +157,9 @@ def test_two_reports_stand_side_by_side(
     train, arguments = training(4, 8)
     other = ipu.compile(train).lower(*arguments).report()
     path = tmp_path / "both.html"
-    path.write_text(page([reports["small"].to_dict(), other.to_dict()]), encoding="utf-8")
+    path.write_text(
+        render_html_page([reports["small"].to_dict(), other.to_dict()]), encoding="utf-8"
+    )
     tab = visit.open(path)
     assert views_of(tab) == ["compare", *VIEWS]
     assert "cycles" in show(tab, "compare").inner_text()
@@ -171,7 +173,7 @@ def test_a_notebook_shows_the_page_in_a_sandbox(
     assert pages["small"]
     tab = visit.tab()
     html = reports["small"]._repr_html_()
-    assert html == inline([reports["small"].to_dict()])
+    assert html == render_html_frame([reports["small"].to_dict()])
     tab.set_content(f"<!doctype html><body>{html}</body>")
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=true]").wait_for()

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 import ipujax as ipu
-from ipujax.report.presentation.html import page
+from ipujax.report.presentation.html import render_html_page
 from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, operations_table, selection, show
 from tests.ipujax.reporting import configured, struct
@@ -40,7 +40,7 @@ def report() -> Report:
 
 
 def opened(visit: Visit, document: dict[str, Any], **window: Any) -> tuple[Page, Locator]:
-    tab = visit.open(page([document]), **window)
+    tab = visit.open(render_html_page([document]), **window)
     return tab, show(tab, "source")
 
 

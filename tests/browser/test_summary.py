@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator
 
-from ipujax.report.presentation.html import page
+from ipujax.report.presentation.html import render_html_page
 from ipujax.report.report import Report
-from ipujax.report.words import percents
+from ipujax.report.words import format_percents
 from tests.browser.looking import Visit, frames, selection, show
 from tests.browser.samples import IPUS
 
@@ -46,10 +46,10 @@ def test_bars_add_up(
         assert widths(row) == pytest.approx(shares, abs=1e-3)
         said = row.get_attribute("aria-label")
         assert said is not None
-        assert all(f"{c}: {p}" in said for c, p in zip(causes, percents(parts), strict=True))
+        assert all(f"{c}: {p}" in said for c, p in zip(causes, format_percents(parts), strict=True))
     whole = [sum(cycles) for cycles in causes.values()]
     key = view.locator(".cause-key b").all_inner_texts()
-    assert key == percents(whole)
+    assert key == format_percents(whole)
     assert sum(round(10 * float(text.removesuffix("%"))) for text in key) == 1000
     assert len(widths(view.locator(".cause-row[data-ipu=all]"))) == len(causes)
 
@@ -103,6 +103,6 @@ def test_reports_of_earlier_versions_open(
     for operation in document["operations"]:
         del operation["label"]
     path = tmp_path / "older.html"
-    path.write_text(page([document]), encoding="utf-8")
+    path.write_text(render_html_page([document]), encoding="utf-8")
     view = show(visit.open(path), "summary")
     assert "model the program again" in view.inner_text()

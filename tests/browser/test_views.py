@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 from ipujax.report.report import Report
-from ipujax.report.words import percent
+from ipujax.report.words import format_percent
 from tests.browser.looking import Visit, operations_table, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]
@@ -95,7 +95,7 @@ def test_operations_add_up(opened: Open) -> None:
     found = [operation for operation in report.operations if "dot_general" in operation.name]
     assert rows_said(view) == len(found)
     share = sum(operation.cycles for operation in found) / (report.cycles * report.num_ipus)
-    assert f"{percent(share)} of all IPUs' cycles" in view.locator("[data-sum]").inner_text()
+    assert f"{format_percent(share)} of all IPUs' cycles" in view.locator("[data-sum]").inner_text()
 
 
 def test_an_operation_says_who_calls_it_and_in_which_pass(opened: Open) -> None:

@@ -94,11 +94,11 @@ def _cache() -> Iterator[None]:
     names = [f"jax_{name}" for name in ("compilation_cache_dir", *_CACHE_LIMITS)]
     before = {name: getattr(jax.config, name) for name in names}
     with tempfile.TemporaryDirectory() as folder:
-        executable_cache.keep_in(folder)
+        executable_cache.set_cache_folder(folder)
         try:
             yield
         finally:
-            executable_cache.keep_in(None)
+            executable_cache.set_cache_folder(None)
             for name, value in before.items():
                 jax.config.update(name, value)
             compilation_cache.reset_cache()

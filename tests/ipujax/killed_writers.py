@@ -33,7 +33,7 @@ from ipujax import checkpoint, schedules, utils
 from ipujax.checkpoints import with_orbax
 from ipujax.driver import executable_cache
 from ipujax.errors import CheckpointError
-from ipujax.report.auto_report import AutoReport, _write  # pyright: ignore[reportPrivateUsage]
+from ipujax.report.auto_report import AutoReport, _write_report_files  # pyright: ignore[reportPrivateUsage]
 from ipujax.report.report import Report
 from ipujax.saved import container
 from ipujax.system import attachments
@@ -93,7 +93,7 @@ def wrong_attachments(folder: Path, versions: Versions) -> list[str]:
             devices = -1
         if devices not in (100, 200):
             wrong.append(name)
-    found = attachments.attached_processes()
+    found = attachments.list_attached_processes()
     left = [name for name in os.listdir(folder) if name.endswith(".json")]
     return wrong + left + [str(process.pid) for process in found]
 
@@ -124,19 +124,19 @@ def auto_report(folder: Path, version: int) -> None:
         report=lambda: report(version),
         as_text=lambda origins: f"{version}" * 100_000,
     )
-    if not _write(lowered, wanted):
+    if not _write_report_files(lowered, wanted):
         raise RuntimeError("a report was not written")
 
 
 def cached(folder: Path, version: int) -> None:
     os.environ["TF_POPLAR_FLAGS"] = f"--executable_cache_path={folder}"
-    executable_cache.store(folder / "key.ipujax.json", f"{version}" * 100_000)
+    executable_cache.mark_as_compiled(folder / "key.ipujax.json", f"{version}" * 100_000)
 
 
 def attached(folder: Path, version: int) -> None:
     os.environ["IPUJAX_RUNTIME_DIR"] = str(folder)
     each = attachments.Attachment("/device:IPU:0", 0, (0,) * 100)
-    attachments.publish([each] * 100 * (version + 1))
+    attachments.publish_attachments([each] * 100 * (version + 1))
 
 
 def exported(folder: Path, version: int) -> None:
@@ -160,7 +160,7 @@ def saved(folder: Path, version: int) -> None:
 
 def compiled(folder: Path, version: int) -> None:
     content = container.Content({"version": version}, [bytes([version]) * 1_000_000])
-    container.write(content, folder / "a.ipujax")
+    container.write_container(content, folder / "a.ipujax")
 
 
 def of_report(write: Callable[[Report, Path], None], name: str) -> Writer:

@@ -39,7 +39,7 @@ def small_report(label: str = "", **changes: Any) -> Report:
 
 
 def _steps() -> trace.Trace:
-    return trace.block(
+    return trace.build_block(
         [
             (0, "compute", "tanh", LINE, 0, 40),
             (0, "inter_ipu", "copy", "", 40, 10),

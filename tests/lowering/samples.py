@@ -37,11 +37,11 @@ class Queue:
 
 
 def shard(number: int) -> contextlib.AbstractContextManager[Any]:
-    return jax.named_scope(marks.write(marks.SHARD, str(number)))
+    return jax.named_scope(marks.write_mark(marks.SHARD, str(number)))
 
 
 def outside(name: str = "host") -> contextlib.AbstractContextManager[Any]:
-    return jax.named_scope(marks.write(marks.OUTSIDE, name))
+    return jax.named_scope(marks.write_mark(marks.OUTSIDE, name))
 
 
 def trace(fn: Callable[..., Any], *args: Any) -> Any:
@@ -57,7 +57,7 @@ def text_of(fn: Callable[..., Any], *args: Any, ipus: int = 2, **options: Any) -
 
 
 def kernels(program: ir.Program) -> list[ir.Execute]:
-    return [node for node in ir.walk(program.body) if isinstance(node, ir.Execute)]
+    return [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute)]
 
 
 # --- texts ----------------------------------------------------------------------------------------

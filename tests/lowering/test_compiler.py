@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lowering.compiler
 from lowering import Options, ir, lower
-from lowering.compiler import split_device
+from lowering.compiler import count_ipus_and_replicas
 from lowering.errors import InternalError, LoweringError, ShardError
 from tests.lowering.samples import V, lowered, shard, text_of, trace
 
@@ -36,13 +36,13 @@ def test_devices_are_split_by_the_next_power_of_two(last, num_ipus):
     shards = next(s for s in (2**i for i in range(8)) if s >= last + 1)
     if last >= num_ipus or num_ipus % shards:
         with pytest.raises(ShardError) as error:
-            split_device(using(last), num_ipus)
+            count_ipus_and_replicas(using(last), num_ipus)
         assert isinstance(error.value, LoweringError)
         assert str(num_ipus) in str(error.value)
         assert "auto_select_ipus" in error.value.fix
         assert __file__ in error.value.where
         return
-    ipus, replicas = split_device(using(last), num_ipus)
+    ipus, replicas = count_ipus_and_replicas(using(last), num_ipus)
     assert ipus == shards
     assert ipus * replicas == num_ipus
     assert math.log2(ipus).is_integer()
@@ -50,13 +50,13 @@ def test_devices_are_split_by_the_next_power_of_two(last, num_ipus):
 
 @pytest.mark.fact("devices.replication_3shards")
 def test_three_shards_take_four_ipus():
-    assert split_device(using(0, 1, 2), 8) == (4, 2)
+    assert count_ipus_and_replicas(using(0, 1, 2), 8) == (4, 2)
 
 
 @pytest.mark.fact("devices.shards_divide")
 def test_six_ipus_are_no_multiple_of_four():
     with pytest.raises(ShardError, match=r"must divide the number of IPUs .* 6"):
-        split_device(using(3), 6)
+        count_ipus_and_replicas(using(3), 6)
 
 
 @pytest.mark.fact("devices.replication_auto")
@@ -70,8 +70,8 @@ def test_one_device_runs_programs_of_several_sizes():
 
 
 def test_unsharded_programs_use_one_ipu():
-    assert split_device(using(), 3) == (1, 3)
-    assert split_device(using(0), 16) == (1, 16)
+    assert count_ipus_and_replicas(using(), 3) == (1, 3)
+    assert count_ipus_and_replicas(using(0), 16) == (1, 16)
 
 
 def two_layers(x):
@@ -102,7 +102,7 @@ def test_the_last_dump_is_the_program():
 def test_faults_are_one_more_result():
     program = lowered(two_layers, V, catch_overflow=True)
     assert len(program.outputs) == 2
-    assert program.describe(program.outputs[-1]) == "int32[]"
+    assert program.describe_aval(program.outputs[-1]) == "int32[]"
     assert {fault.kind for fault in program.faults} == {"overflow"}
     assert all(__file__ in fault.origin for fault in program.faults)
 

@@ -10,7 +10,7 @@ from jax import lax
 from lowering import jaxpr
 from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.ops import streams
-from lowering.passes.thread import threaded
+from lowering.passes.thread import thread_state_through
 from lowering.pipelines import Kind, TaskSpec, task
 from tests.lowering.pipelines.samples import dense, loop_of, micro_batch, pipelined, squares
 from tests.lowering.samples import N, S, V, X, trace
@@ -24,7 +24,7 @@ def scanned(w, x, xs):
 
 def repeated(w, x, n):
     body = trace(lambda w, x: [x * w], V, V)
-    return streams.repeat(body, [w], [x], n, None)
+    return streams.repeat_with_queues(body, [w], [x], n, None)
 
 
 def goes_on(w, x):
@@ -58,10 +58,10 @@ def equation(name):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_bodies_take_their_operands(name):
     _, eqn = equation(name)
-    flow = ControlFlow.of(eqn)
+    flow = ControlFlow.view_of_equation(eqn)
     assert flow.kind == name
     for number, body in enumerate(flow.bodies):
-        given = [atom.aval for atom in flow.arguments(number, eqn.invars)]
+        given = [atom.aval for atom in flow.select_body_operands(number, eqn.invars)]
         rows = len(eqn.invars[flow.elements])
         given[len(given) - rows :] = [jnp.zeros(a.shape[1:]) for a in given[len(given) - rows :]]
         assert [a.shape for a in given] == [a.shape for a in body.in_avals]
@@ -69,9 +69,11 @@ def test_bodies_take_their_operands(name):
 
 
 def test_roles():
-    roles = {name: ControlFlow.of(equation(name)[1]) for name in SAMPLES}
+    roles = {name: ControlFlow.view_of_equation(equation(name)[1]) for name in SAMPLES}
     assert {name for name, flow in roles.items() if flow.is_loop} == {"scan", "while", "ipu_repeat"}
-    assert {name: (f.variables, f.stacked, f.trips) for name, f in roles.items()} == {
+    assert {
+        name: (f.num_loop_variables, f.num_stacked_results, f.trips) for name, f in roles.items()
+    } == {
         "scan": (1, 1, X.shape[0]),
         "while": (1, 0, None),
         "cond": (0, 0, None),
@@ -85,8 +87,10 @@ def test_roles():
 @pytest.mark.parametrize("name", ["while", "ipu_repeat"])
 def test_a_loop_rebuilt_with_its_own_parts_is_the_same(name):
     _, eqn = equation(name)
-    flow = ControlFlow.of(eqn)
-    same = flow.rebuilt(flow.bodies, [eqn.invars[own] for own in flow.constants])
+    flow = ControlFlow.view_of_equation(eqn)
+    same = flow.replace_bodies_and_constants(
+        flow.bodies, [eqn.invars[own] for own in flow.constants]
+    )
     assert (same.params, same.invars) == (eqn.params, eqn.invars)
 
 
@@ -97,7 +101,7 @@ def test_a_loop_rebuilt_with_its_own_parts_is_the_same(name):
 def test_a_hidden_state_goes_through_every_body(name, times):
     """It counts how often a body runs, and results are what they were."""
     _, eqn = equation(name)
-    flow = ControlFlow.of(eqn)
+    flow = ControlFlow.view_of_equation(eqn)
 
     def fn(*operands):
         outside = operands[-1].ravel()[0] * 0  # a constant of the control flow
@@ -109,7 +113,7 @@ def test_a_hidden_state_goes_through_every_body(name, times):
             return [r + outside for r in results], [state[0] + 1 if state else jnp.int32(1)]
 
         state = [COUNT] if flow.is_loop else []
-        results, (count,) = threaded(eqn, operands, state, counted, None)
+        results, (count,) = thread_state_through(eqn, operands, state, counted, None)
         return [*results, count]
 
     w, x = np.array([2.0, 1.0, 1.0], np.float32), np.array([0.1, 1.0, 2.0], np.float32)
@@ -126,7 +130,7 @@ def test_a_hidden_state_goes_through_every_body(name, times):
 
 def test_tasks_of_a_pipeline_that_leave_the_state_alone_stay_as_they_were():
     eqn = loop_of(pipelined(micro_batch([dense, squares]), 2, 4))
-    tasks = ControlFlow.of(eqn).bodies[0].jaxpr.eqns
+    tasks = ControlFlow.view_of_equation(eqn).bodies[0].jaxpr.eqns
 
     def run(number, body, operands, state):
         numbers.append(number)
@@ -134,7 +138,7 @@ def test_tasks_of_a_pipeline_that_leave_the_state_alone_stay_as_they_were():
         return results, [s + 1 for s in state] if len(numbers) % 2 else state
 
     def fn(*operands):
-        results, states = threaded(eqn, operands, [COUNT], run, None)
+        results, states = thread_state_through(eqn, operands, [COUNT], run, None)
         return [*results, *states]
 
     numbers = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from lowering.foreign import foreign_code
+from lowering.foreign import find_foreign_code
 from lowering.ops.user_ops import UserOp, user_callback_p, user_op_p
 
 X = jnp.zeros(3)
@@ -34,16 +34,16 @@ def test_callbacks(function, wrap):
     def looped(x):
         return jax.lax.fori_loop(0, 2, lambda _, x: wrap(function)(x), x)
 
-    ((what, line),) = foreign_code(jax.make_jaxpr(looped)(X).jaxpr)
+    ((what, line),) = find_foreign_code(jax.make_jaxpr(looped)(X).jaxpr)
     assert what == "calls Python on the host"
     assert line.startswith(__file__)
 
 
 @pytest.mark.parametrize("primitive", [user_op_p, user_callback_p])
 def test_operations_of_libraries(primitive):
-    found = foreign_code(jax.make_jaxpr(lambda x: primitive.bind(x, op=OP))(X).jaxpr)
+    found = find_foreign_code(jax.make_jaxpr(lambda x: primitive.bind(x, op=OP))(X).jaxpr)
     assert list(found) == [("calls the custom operation `twice` of /lib/a.so:twice", "a.py:3")]
 
 
 def test_arithmetic_is_at_home():
-    assert not list(foreign_code(jax.make_jaxpr(lambda x: jnp.linalg.norm(x) + 1)(X).jaxpr))
+    assert not list(find_foreign_code(jax.make_jaxpr(lambda x: jnp.linalg.norm(x) + 1)(X).jaxpr))

@@ -10,7 +10,7 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import Options, dtype_name, ir, lower
-from lowering.halves import with_halves
+from lowering.halves import replace_float32_by_float16
 from tests.ipujax.reporting import configured, training
 
 X, W = np.ones((8, 4), np.float32), np.ones((4, 4), np.float32)
@@ -36,12 +36,14 @@ FUNCTIONS = {
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_nothing_of_float32_is_left(name):
     closed = jax.make_jaxpr(FUNCTIONS[name])(W, X)
-    halved = with_halves(closed)
+    halved = replace_float32_by_float16(closed)
     assert halved is not None
     program = lower(halved, Options(num_ipus=1))
     before = lower(closed, Options(num_ipus=1))
     assert not any(dtype_name(aval) == "float32" for aval in program.avals)
-    kinds = [[type(node).__name__ for node in ir.walk(each.body)] for each in (before, program)]
+    kinds = [
+        [type(node).__name__ for node in ir.walk_nodes(each.body)] for each in (before, program)
+    ]
     assert kinds[0] == kinds[1]
 
 
@@ -49,7 +51,7 @@ def test_pipelines_have_halves_in_their_queues_and_state():
     configured(2)
     fn, args = training(2, 4)
     traced = ipu.compile(fn).trace(*args)
-    halved = with_halves(traced.jaxpr)
+    halved = replace_float32_by_float16(traced.jaxpr)
     assert halved is not None
     program = lower(halved, traced.lower().options)
     assert not any(dtype_name(aval) == "float32" for aval in program.avals)
@@ -65,7 +67,7 @@ def test_pipelines_have_halves_in_their_queues_and_state():
     ],
 )
 def test_what_needs_float32_stays(function):
-    assert with_halves(jax.make_jaxpr(function)(W, X)) is None
+    assert replace_float32_by_float16(jax.make_jaxpr(function)(W, X)) is None
 
 
 def test_functions_with_refs_stay():
@@ -74,4 +76,4 @@ def test_functions_with_refs_stay():
         ref[0] = ref[1]
         return ref[...]
 
-    assert with_halves(jax.make_jaxpr(function)(X)) is None
+    assert replace_float32_by_float16(jax.make_jaxpr(function)(X)) is None

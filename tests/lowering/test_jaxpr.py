@@ -102,7 +102,7 @@ def test_signatures_tell_shapes_and_dtypes_apart():
 
 def test_hoisted_constants():
     table = jnp.arange(3.0)
-    closed, consts = jaxpr.hoisted(trace(lambda x: x + table, V))
+    closed, consts = jaxpr.constants_to_arguments(trace(lambda x: x + table, V))
     assert closed.consts == []
     (got,) = jaxpr.run_equations(closed.jaxpr, (), [*consts, jnp.ones(3)])
     assert got.tolist() == [1.0, 2.0, 3.0]
@@ -135,4 +135,4 @@ def test_scopes_can_be_added():
             return jnp.sin(x)
 
     (eqn,) = trace(fn, V).jaxpr.eqns
-    assert jaxpr.name_stack(jaxpr.with_scope(eqn, "more")) == "ipu_shard[1]/more"
+    assert jaxpr.name_stack(jaxpr.add_innermost_scope(eqn, "more")) == "ipu_shard[1]/more"

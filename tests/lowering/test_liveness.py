@@ -10,7 +10,9 @@ from tests.lowering.samples import N, V, lowered, shard
 
 def dead(program):
     results = [(value, HOST) for value in program.outputs]
-    return ir.dead_after(program.body, results, ir.Needs(ir.homes(program)))
+    return ir.find_dead_values_after_steps(
+        program.body, results, ir.PlacesOfReads(ir.ipu_of_each_value(program))
+    )
 
 
 def test_values_die_after_their_last_reader():
@@ -25,7 +27,7 @@ def test_values_die_after_their_last_reader():
     program = lowered(fn, V)
     for index, gone in enumerate(dead(program)):
         later = program.body.steps[index + 1 :]
-        read = {place for node in later for place in ir.Needs()(node)}
+        read = {place for node in later for place in ir.PlacesOfReads()(node)}
         assert not read & set(gone)
     died = {place for gone in dead(program) for place in gone}
     assert (program.outputs[0], HOST) not in died
@@ -48,7 +50,7 @@ def test_what_steers_a_branch_lives_until_it_is_read():
         return lax.fori_loop(0, times, lambda _, c: body(c), x)
 
     program = lowered(fn, V, N)
-    homes = ir.homes(program)
+    homes = ir.ipu_of_each_value(program)
     gone: set[ir.Place] = set()
     for node, died in zip(program.body.steps, dead(program), strict=True):
         steering = [getattr(node, name, None) for name in ("index", "predicate", "trips")]
@@ -72,17 +74,17 @@ def test_loop_variables_die_inside_if_they_are_said_to_enter():
     (loop,) = (n for n in lowered(fn, V, V).body.steps if isinstance(n, ir.Repeat))
     entering = [(carry.entering, carry.ipu) for carry in loop.carry]
     results = [(carry.leaving, carry.ipu) for carry in loop.carry]
-    without = ir.dead_after(loop.body, results, ir.Needs())
-    within = ir.dead_after(loop.body, results, ir.Needs(), entering)
+    without = ir.find_dead_values_after_steps(loop.body, results, ir.PlacesOfReads())
+    within = ir.find_dead_values_after_steps(loop.body, results, ir.PlacesOfReads(), entering)
     assert not {place for gone in without for place in gone} & set(entering)
     for node, less, more in zip(loop.body.steps, without, within, strict=True):
         new = set(more) - set(less)
         assert set(less) <= set(more)
-        assert new <= set(entering) & set(ir.Needs()(node))
+        assert new <= set(entering) & set(ir.PlacesOfReads()(node))
     died = [place for gone in within for place in gone]
     assert len(died) == len(set(died))
     needed_next = set(results)
-    read = {place for node in loop.body.steps for place in ir.Needs()(node)}
+    read = {place for node in loop.body.steps for place in ir.PlacesOfReads()(node)}
     assert set(died) & set(entering) == (set(entering) & read) - needed_next
     assert set(died) & set(entering)
 
@@ -90,7 +92,7 @@ def test_loop_variables_die_inside_if_they_are_said_to_enter():
 def test_a_variable_that_nobody_reads_does_not_die():
     """There is no step after which it could: it lives as long as the body."""
     empty = ir.Sequence(())
-    assert ir.dead_after(empty, [], ir.Needs(), [(0, 0)]) == []
+    assert ir.find_dead_values_after_steps(empty, [], ir.PlacesOfReads(), [(0, 0)]) == []
 
 
 def test_homes_are_where_values_are_written():
@@ -99,7 +101,7 @@ def test_homes_are_where_values_are_written():
             return jnp.sin(x)
 
     program = lowered(fn, V)
-    assert ir.homes(program) == {program.inputs[0]: HOST, program.outputs[0]: 1}
+    assert ir.ipu_of_each_value(program) == {program.inputs[0]: HOST, program.outputs[0]: 1}
 
 
 def test_carried_once():
@@ -114,7 +116,9 @@ def test_carried_once():
 
     def names(fn):
         program = lowered(fn, V, V)
-        return [program.inputs.index(value) for value in ir.carried_once(program)]
+        return [
+            program.inputs.index(value) for value in ir.find_values_carried_by_one_loop(program)
+        ]
 
     assert names(lambda x, y: loop(x, y)) == [0]
     assert names(lambda x, y: (loop(x, y), x)) == []

@@ -13,26 +13,26 @@ TEXTS = st.text(max_size=20)
 
 @given(st.integers(0, 1 << 20))
 def test_shards_come_back(shard):
-    assert marks.read(marks.write(marks.SHARD, str(shard))).shard == shard
+    assert marks.read_marks(marks.write_mark(marks.SHARD, str(shard))).shard == shard
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_names_come_back(outside, unit, scope):
     stack = "/".join(
         [
-            marks.write(marks.OUTSIDE, outside),
-            marks.write(marks.UNIT, unit),
-            marks.write(marks.JIT_SCOPE, scope),
+            marks.write_mark(marks.OUTSIDE, outside),
+            marks.write_mark(marks.UNIT, unit),
+            marks.write_mark(marks.JIT_SCOPE, scope),
         ]
     )
-    found = marks.read(stack)
+    found = marks.read_marks(stack)
     assert (found.outside, found.unit, found.jit_scope) == (outside, unit, scope)
 
 
 @given(st.dictionaries(TEXTS, TEXTS, max_size=4))
 def test_attributes_come_back_in_order(attributes):
-    stack = "/".join(marks.write(marks.ATTRIBUTE, *item) for item in attributes.items())
-    assert marks.read(stack).attributes == tuple(attributes.items())
+    stack = "/".join(marks.write_mark(marks.ATTRIBUTE, *item) for item in attributes.items())
+    assert marks.read_marks(stack).attributes == tuple(attributes.items())
 
 
 @settings(max_examples=25)
@@ -40,14 +40,14 @@ def test_attributes_come_back_in_order(attributes):
 def test_marks_survive_jax_and_its_transformations(name, value, shard):
     def fn(x):
         with (
-            jax.named_scope(marks.write(marks.SHARD, str(shard))),
-            jax.named_scope(marks.write(marks.ATTRIBUTE, name, value)),
+            jax.named_scope(marks.write_mark(marks.SHARD, str(shard))),
+            jax.named_scope(marks.write_mark(marks.ATTRIBUTE, name, value)),
         ):
             return jax.jit(lambda y: y * y * y)(x)
 
     closed = trace(jax.grad(fn), S)
     stacks = [jaxpr.name_stack(eqn) for eqn in closed.jaxpr.eqns]
-    found = [marks.read(stack) for stack in stacks if stack]
+    found = [marks.read_marks(stack) for stack in stacks if stack]
     assert found
     assert all(f.shard == shard and f.attributes == ((name, value),) for f in found)
     assert {f.backward for f in found} == {False, True}
@@ -70,7 +70,7 @@ def test_marks_survive_jax_and_its_transformations(name, value, shard):
     ],
 )
 def test_stacks(stack, shard, backward):
-    found = marks.read(stack)
+    found = marks.read_marks(stack)
     assert (found.shard, found.backward) == (shard, backward)
 
 
@@ -92,7 +92,7 @@ def test_stacks(stack, shard, backward):
     ],
 )
 def test_the_innermost_name_that_somebody_gave(stack, scope):
-    assert marks.scope(stack) == scope
+    assert marks.innermost_user_scope(stack) == scope
 
 
 @pytest.mark.parametrize(
@@ -111,21 +111,26 @@ def test_the_innermost_name_that_somebody_gave(stack, scope):
     ],
 )
 def test_all_names_that_somebody_gave(stack, scopes):
-    assert marks.scopes(stack) == scopes
+    assert marks.user_scopes(stack) == scopes
 
 
 def test_scopes_in_a_body_come_after_those_around_it():
-    assert marks.within("a", "b") == marks.within("a", "a/b") == "a/b"
-    assert marks.within("a", "") == marks.within("", "a") == marks.within("a", "a") == "a"
-    assert marks.within("a", "ab") == "a/ab"
+    assert marks.join_user_scopes("a", "b") == marks.join_user_scopes("a", "a/b") == "a/b"
+    assert (
+        marks.join_user_scopes("a", "")
+        == marks.join_user_scopes("", "a")
+        == marks.join_user_scopes("a", "a")
+        == "a"
+    )
+    assert marks.join_user_scopes("a", "ab") == "a/ab"
 
 
 def test_numeric_scopes():
-    partials = marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")
-    rounding = marks.write(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "False")
-    found = marks.read(f"{partials}/{rounding}")
+    partials = marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")
+    rounding = marks.write_mark(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "False")
+    found = marks.read_marks(f"{partials}/{rounding}")
     assert (found.partials_type, found.stochastic_rounding) == ("float16", False)
-    assert marks.read("").stochastic_rounding is None
+    assert marks.read_marks("").stochastic_rounding is None
 
 
 @pytest.mark.parametrize(
@@ -133,10 +138,10 @@ def test_numeric_scopes():
     [("", "", ""), ("a", "", "a"), ("", "b", "b"), ("a", "b", "a/b")],
 )
 def test_joined(enclosing, stack, joined):
-    assert marks.joined(enclosing, stack) == joined
+    assert marks.join_name_stacks(enclosing, stack) == joined
 
 
 def test_a_pipeline_stage_is_read_back_and_is_no_users_scope() -> None:
-    stack = f"model/jvp({marks.write(marks.STAGE, '2')})"
-    assert marks.read(stack).stage == 2
-    assert marks.scope(stack) == "model"
+    stack = f"model/jvp({marks.write_mark(marks.STAGE, '2')})"
+    assert marks.read_marks(stack).stage == 2
+    assert marks.innermost_user_scope(stack) == "model"

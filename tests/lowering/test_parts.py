@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.parts import part_of
+from lowering.parts import part_of_process
 from lowering.units import HOST
 from tests.lowering.samples import S, V, lowered, shard
 
@@ -32,13 +32,13 @@ def sharded(x, limit):
 
 
 def messages(program: ir.Program, kind: type) -> Counter[tuple[int, int, tuple[int, ...]]]:
-    found = (node for node in ir.walk(program.body) if isinstance(node, kind))
+    found = (node for node in ir.walk_nodes(program.body) if isinstance(node, kind))
     return Counter((node.process, node.channel, node.values) for node in found)
 
 
 def test_each_process_has_its_own_steps(golden):
     program = lowered(sharded, V, S)
-    parts = [part_of(program, (0, 1), 2, here).program for here in range(2)]
+    parts = [part_of_process(program, (0, 1), 2, here).program for here in range(2)]
     for part in parts:
         ir.verify(part)
     golden("\n".join(map(ir.to_text, parts)))
@@ -46,7 +46,7 @@ def test_each_process_has_its_own_steps(golden):
 
 def test_whoever_has_no_ipu_gets_the_results():
     program = lowered(lambda x: x + 1, V)
-    part = part_of(program, (0,), 2, 1).program
+    part = part_of_process(program, (0,), 2, 1).program
     ir.verify(part)
     (received,) = part.body.steps
     assert isinstance(received, ir.Receive)
@@ -57,7 +57,7 @@ def test_whoever_has_no_ipu_gets_the_results():
 def test_what_is_sent_is_received(count):
     program = lowered(sharded, V, S, ipus=4)
     owners = tuple(ipu * count // program.ipus for ipu in range(program.ipus))
-    parts = [part_of(program, owners, count, here).program for here in range(count)]
+    parts = [part_of_process(program, owners, count, here).program for here in range(count)]
     sent = Counter(
         {(here, *key): n for here, p in enumerate(parts) for key, n in messages(p, ir.Send).items()}
     )
@@ -69,9 +69,9 @@ def test_what_is_sent_is_received(count):
         }
     )
     assert sent == received
-    kernels = [n for p in parts for n in ir.walk(p.body) if isinstance(n, ir.Execute)]
+    kernels = [n for p in parts for n in ir.walk_nodes(p.body) if isinstance(n, ir.Execute)]
     assert Counter(map(id, kernels)) == Counter(
-        id(n) for n in ir.walk(program.body) if isinstance(n, ir.Execute)
+        id(n) for n in ir.walk_nodes(program.body) if isinstance(n, ir.Execute)
     )
 
 
@@ -85,8 +85,8 @@ def test_a_value_is_sent_before_its_process_goes_on():
         with shard(0):
             return b + c
 
-    steps = part_of(lowered(fn, V), (0, 1), 2, 0).program.body.steps
-    made = {value: n for n, step in enumerate(steps) for value, _ in ir.births(step)}
+    steps = part_of_process(lowered(fn, V), (0, 1), 2, 0).program.body.steps
+    made = {value: n for n, step in enumerate(steps) for value, _ in ir.places_of_writes(step)}
     for number, step in enumerate(steps):
         if isinstance(step, ir.Send):
             assert number - max(made[value] for value in step.values) == 1

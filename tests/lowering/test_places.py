@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipujax.report.words import called
-from lowering.places import file_behind, is_installed, line_of_file, place_in
+from ipujax.report.words import shorten_call_path
+from lowering.places import file_of_cell, is_installed, line_of_file, parse_source_line
 from tests.conftest import RunWithDevices
 
 NOTEBOOK = '''
@@ -62,15 +62,15 @@ def test_a_line_of_a_notebook_is_its_cells(run_with_devices: RunWithDevices) -> 
     ],
 )
 def test_the_place_is_found_in_a_line(line: str, place: tuple[str, int] | None) -> None:
-    assert place_in(line) == place
+    assert parse_source_line(line) == place
 
 
 def test_files_of_installed_packages_are_told() -> None:
     assert is_installed("/usr/lib/python3/dist-packages/flax/linen/linear.py")
     assert not is_installed("/home/a/packages/linear.py")
-    assert file_behind("bert.py") == "bert.py"
+    assert file_of_cell("bert.py") == "bert.py"
 
 
 def test_call_paths_name_each_cell_once() -> None:
     path = ["cell 3, line 5 (model)", "cell 2, line 3 (a)", "cell 2, line 4 (b)", "bert.py:7 (c)"]
-    assert called(path) == "cell 3, line 5 > cell 2, line 3 > :4 > bert.py:7"
+    assert shorten_call_path(path) == "cell 3, line 5 > cell 2, line 3 > :4 > bert.py:7"

@@ -8,7 +8,13 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ir.tree import births, bodies, needs, with_bodies, with_nodes
+from lowering.ir.tree import (
+    bodies_of_node,
+    places_of_reads,
+    places_of_writes,
+    rewrite_bodies,
+    rewrite_nodes,
+)
 from lowering.ops import streams
 from lowering.units import HOST, IpuId, ValueId
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
@@ -41,38 +47,38 @@ def branched(x, n):
 
 
 def only(program, kind):
-    (node,) = [node for node in ir.walk(program.body) if isinstance(node, kind)]
+    (node,) = [node for node in ir.walk_nodes(program.body) if isinstance(node, kind)]
     return node
 
 
 def test_walk_gives_parents_before_children_in_order():
-    names = [type(node).__name__ for node in ir.walk(lowered(branched, V, N).body)]
+    names = [type(node).__name__ for node in ir.walk_nodes(lowered(branched, V, N).body)]
     assert names.index("Switch") < names.index("While") < len(names) - 1
     assert names.count("Switch") == names.count("While") == 1
 
 
 def test_bodies():
     program = lowered(branched, V, N)
-    assert len(bodies(only(program, ir.Switch))) == 2
+    assert len(bodies_of_node(only(program, ir.Switch))) == 2
     loop = only(program, ir.While)
-    condition, body = bodies(loop)
+    condition, body = bodies_of_node(loop)
     assert (condition.sequence, body.sequence) == (loop.condition, loop.body)
     assert condition.leaving == (loop.predicate,)
     assert body.leaving == tuple(carry.leaving for carry in loop.carry)
-    assert bodies(kernels(program)[0]) == ()
+    assert bodies_of_node(kernels(program)[0]) == ()
 
 
 def test_every_body_can_be_changed():
     """That of a loop's condition too."""
     program = lowered(branched, V, N)
     loop = only(program, ir.While)
-    empty = with_bodies(loop, lambda body: ir.Sequence(()))
+    empty = rewrite_bodies(loop, lambda body: ir.Sequence(()))
     assert empty == dc.replace(loop, condition=ir.Sequence(()), body=ir.Sequence(()))
     seen = []
-    same = with_nodes(program.body, lambda node: seen.append(node) or node)
+    same = rewrite_nodes(program.body, lambda node: seen.append(node) or node)
     assert same == program.body
     assert sorted(map(id, map(type, seen))) == sorted(
-        id(type(node)) for node in ir.walk(program.body)
+        id(type(node)) for node in ir.walk_nodes(program.body)
     )
     assert seen.index(loop) < seen.index(only(program, ir.Switch))
 
@@ -81,17 +87,23 @@ def test_reads_and_writes_of_a_loop():
     program = lowered(looped, X, V)
     loop = only(program, ir.Repeat)
     x, y = program.inputs
-    assert set(ir.reads(loop)) == {x, y}
-    assert set(ir.writes(loop)) == set(program.outputs)
+    assert set(ir.values_read(loop)) == {x, y}
+    assert set(ir.values_written(loop)) == set(program.outputs)
 
 
 def test_reads_of_branches_are_free_values_only():
     program = lowered(branched, V, N)
     switch = only(program, ir.Switch)
-    inner = {value for node in ir.walk(switch.branches[1].body) for value in ir.writes(node)}
-    assert not inner & set(ir.reads(switch))
-    assert switch.index in ir.reads(switch)
-    assert set(program.inputs) <= set(ir.reads(switch)) | set(ir.reads(kernels(program)[0]))
+    inner = {
+        value
+        for node in ir.walk_nodes(switch.branches[1].body)
+        for value in ir.values_written(node)
+    }
+    assert not inner & set(ir.values_read(switch))
+    assert switch.index in ir.values_read(switch)
+    assert set(program.inputs) <= set(ir.values_read(switch)) | set(
+        ir.values_read(kernels(program)[0])
+    )
 
 
 def test_streams_knows_what_the_host_must_drive():
@@ -100,13 +112,13 @@ def test_streams_knows_what_the_host_must_drive():
         return [c + 1]
 
     def fn(x):
-        return streams.repeat(trace(body, AVAL), [], [x], 2, None)
+        return streams.repeat_with_queues(trace(body, AVAL), [], [x], 2, None)
 
     program = lowered(fn, V)
-    assert ir.streams(only(program, ir.Repeat))
-    assert not ir.streams(only(lowered(looped, X, V), ir.Repeat))
+    assert ir.needs_host(only(program, ir.Repeat))
+    assert not ir.needs_host(only(lowered(looped, X, V), ir.Repeat))
     with_host = lowered(lambda x: _on_host(x), V)
-    assert ir.streams(only(with_host, ir.HostCall))
+    assert ir.needs_host(only(with_host, ir.HostCall))
 
 
 def _on_host(x):
@@ -119,24 +131,24 @@ def test_places_of_a_loop():
     loop = only(program, ir.Repeat)
     (carry,) = loop.carry
     (stack,) = loop.stacks
-    assert set(births(loop)) == {(carry.final, carry.ipu), (stack.stacked, stack.ipu)}
+    assert set(places_of_writes(loop)) == {(carry.final, carry.ipu), (stack.stacked, stack.ipu)}
     (element,) = loop.slices
     entering = {(carry.entering, carry.ipu), (element.element, element.ipu)}
-    assert set(bodies(loop)[0].arguments) == entering
-    read = set(ir.Needs()(loop))
+    assert set(bodies_of_node(loop)[0].arguments) == entering
+    read = set(ir.PlacesOfReads()(loop))
     assert {(carry.initial, carry.ipu), (carry.leaving, carry.ipu)} <= read
 
 
 def test_places_of_leaves():
     a, b = ValueId(0), ValueId(1)
     copy = ir.Copy((a, b), HOST, IpuId(1))
-    none = ir.Needs()
-    assert list(births(copy)) == [(a, 1), (b, 1)]
-    assert list(needs(copy, none)) == [(a, HOST), (b, HOST)]
+    none = ir.PlacesOfReads()
+    assert list(places_of_writes(copy)) == [(a, 1), (b, 1)]
+    assert list(places_of_reads(copy, none)) == [(a, HOST), (b, HOST)]
     taken = ir.StreamIn(Queue("q"), IpuId(1), (a,))
     sent = ir.StreamOut(Queue("q"), IpuId(1), (a,), None)
-    assert (list(births(taken)), list(needs(taken, none))) == ([(a, 1)], [])
-    assert (list(births(sent)), list(needs(sent, none))) == ([], [(a, 1)])
+    assert (list(places_of_writes(taken)), list(places_of_reads(taken, none))) == ([(a, 1)], [])
+    assert (list(places_of_writes(sent)), list(places_of_reads(sent, none))) == ([], [(a, 1)])
 
 
 def test_programs_are_frozen():
@@ -149,5 +161,5 @@ def test_programs_are_frozen():
 
 def test_describe():
     program = lowered(lambda x: (x, jax.random.key(0)), X)
-    assert program.describe(program.inputs[0]) == "float32[2,3]"
-    assert program.describe(program.outputs[1]) == "key<fry>[]"
+    assert program.describe_aval(program.inputs[0]) == "float32[2,3]"
+    assert program.describe_aval(program.outputs[1]) == "key<fry>[]"

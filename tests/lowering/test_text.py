@@ -33,7 +33,7 @@ def everything(x, n):
             return jnp.sin(a)
 
     (y,) = streams.dequeue(source, [AVAL], 4)
-    (z,) = streams.repeat(trace(body, AVAL), [], [x + y[0]], n, None)
+    (z,) = streams.repeat_with_queues(trace(body, AVAL), [], [x + y[0]], n, None)
     with outside("save me"):
         z = jnp.log(z)
     i, z = lax.while_loop(lambda c: c[0] < n, step, (0, z))

@@ -13,10 +13,10 @@ import onnx.numpy_helper
 
 import ipujax as ipu
 from ipujax.frontends import from_onnx
-from ipujax.frontends.onnx.fold import decide_shapes
-from ipujax.frontends.onnx.nodes import graph_of
+from ipujax.frontends.onnx.fold import names_that_decide_shapes
+from ipujax.frontends.onnx.nodes import convert_graph_proto
 from ipujax.frontends.onnx.operators import ONNX
-from ipujax.frontends.onnx.read import opset_of
+from ipujax.frontends.onnx.read import opset_version_of
 
 _COARSE = {"bfloat16": 2**-6}
 """Relative tolerances of coarse dtypes, as ONNX's own runner has them."""
@@ -55,7 +55,7 @@ def results_of(model: onnx.ModelProto, inputs: Sequence[Any]) -> tuple[Any, ...]
     """What a compiled model gives for inputs; those that decide shapes are constants."""
     names = [i.name for i in model.graph.input]
     given = dict(zip(names, inputs, strict=False))
-    decisive = decide_shapes(graph_of(model.graph, _resolve(model), {}), ONNX)
+    decisive = names_that_decide_shapes(convert_graph_proto(model.graph, _resolve(model), {}), ONNX)
     constants = {name: value for name, value in given.items() if name in decisive}
     shapes = {name: v.shape for name, v in given.items() if name not in constants}
     converted = from_onnx(model, shapes=shapes, constants=constants)
@@ -100,6 +100,6 @@ def _array(value: Any) -> Any:
 def _resolve(model: Any) -> Any:
     def resolve(domain: str, name: str) -> str:
         full = name if domain in ("", "ai.onnx") else f"{domain}.{name}"
-        return ONNX.resolve(full, opset_of(model, domain))
+        return ONNX.resolve_version(full, opset_version_of(model, domain))
 
     return resolve

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ipujax.errors import FrontendError
 from ipujax.frontends import from_torch
-from ipujax.frontends.pytorch.arrays import dtype_of, to_jax
+from ipujax.frontends.pytorch.arrays import jax_dtype_of, to_jax
 from tests.torch_operators.samples import Sample
 
 PASSED, EXPORT, MISSING, WRONG = "passed", "cannot be exported", "missing", "wrong"
@@ -183,8 +183,8 @@ def _same(mine: Any, theirs: Any, what: str, *, with_values: bool = True) -> Non
     mine = jnp.asarray(mine)
     if mine.shape != tuple(theirs.shape):
         raise Differs(f"{what}: shape {mine.shape} in the place of {tuple(theirs.shape)}")
-    if mine.dtype != dtype_of(theirs.dtype):
-        raise Differs(f"{what}: {mine.dtype} in the place of {dtype_of(theirs.dtype)}")
+    if mine.dtype != jax_dtype_of(theirs.dtype):
+        raise Differs(f"{what}: {mine.dtype} in the place of {jax_dtype_of(theirs.dtype)}")
     if not with_values:
         return
     one, other = _plain(mine), _numbers(theirs)

@@ -1,4 +1,4 @@
-"""The log of runs: each program with how it went from run to run, and all runs in a table."""
+"""Renders the log of runs: each program's trend from run to run, and all runs in a table."""
 
 from __future__ import annotations
 
@@ -9,171 +9,206 @@ from html import escape
 from typing import NamedTuple
 
 from ipujax.cli.serving.library import Entry, Summary
-from ipujax.cli.serving.numbers import change, cycles, in_bytes, seconds
-from ipujax.cli.serving.sparkline import sparkline
-from ipujax.report.words import counted
+from ipujax.cli.serving.numbers import (
+    format_byte_count,
+    format_cycle_count,
+    format_relative_change,
+    format_time,
+)
+from ipujax.cli.serving.sparkline import draw_sparkline
+from ipujax.report.words import count_with_noun
 
 _HEADS = ("Run", "Program", "Written", "Cycles", "Time", "Fullest tile", "")
 _NUMBERS = ("Cycles", "Time", "Fullest tile")
 
 
 class Run(NamedTuple):
-    """A report that can be read.
+    """A readable report and its file.
 
     Attributes:
-      entry: its file.
-      summary: what it says.
+      entry: the file.
+      summary: the report's summary.
     """
 
     entry: Entry
     summary: Summary
 
 
-class _Told(NamedTuple):
-    """What is told of a program's runs: their cycles, by element if they differ in these."""
+class _ProgramRuns(NamedTuple):
+    """The runs of a program, and whether their cycles are compared by element."""
 
     runs: Sequence[Run]
     by_element: bool
 
     @property
-    def what(self) -> str:
+    def unit_text(self) -> str:
         return "cycles of an element" if self.by_element else "cycles of a call"
 
-    def cycles(self, run: Run) -> float:
-        each = run.summary.elements if self.by_element else 1
-        return run.summary.cycles / each
+    def cycles_of_run(self, run: Run) -> float:
+        divisor = run.summary.elements if self.by_element else 1
+        return run.summary.cycles / divisor
 
 
-def log(entries: Sequence[Entry], chosen: Collection[str] = ()) -> str:
-    """All reports.
+def render_run_log(entries: Sequence[Entry], ticked_keys: Collection[str] = ()) -> str:
+    """Renders all reports as cards by program and as a table.
 
     Args:
-      entries: the newest first.
-      chosen: the keys of those whose boxes are ticked.
+      entries: the reports, the newest first.
+      ticked_keys: the keys of the reports whose boxes are ticked.
     """
     if not entries:
         return '<p class="soft">No reports yet: report.to_json(path) or autoReport bring them.</p>'
-    programs = _programs(entries)
-    cards = "".join(_card(name, told) for name, told in programs.items())
-    rows = "".join(_row(entry, programs, chosen) for entry in entries)
-    heads = "".join(
-        f'<th scope="col"{_numeric(head)}>{head or "<span hidden>more</span>"}</th>'
+    programs = _group_runs_by_program(entries)
+    cards = "".join(
+        _render_program_card(name, program_runs) for name, program_runs in programs.items()
+    )
+    rows = "".join(_render_entry_row(entry, programs, ticked_keys) for entry in entries)
+    header_cells = "".join(
+        f'<th scope="col"{_numeric_class(head)}>{head or "<span hidden>more</span>"}</th>'
         for head in _HEADS
     )
-    table = f"<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody>"
+    table = f"<thead><tr>{header_cells}</tr></thead><tbody>{rows}</tbody>"
     return (
         f'<div class="cards programs">{cards}</div>'
         f'<div class="table-scroll"><table class="plain-table runs">{table}</table></div>'
     )
 
 
-def _numeric(head: str) -> str:
+def _numeric_class(head: str) -> str:
     return ' class="numeric"' if head in _NUMBERS else ""
 
 
-def _programs(entries: Sequence[Entry]) -> Mapping[str, _Told]:
-    """The runs of each program, the oldest first; that which ran last comes first."""
-    found: dict[str, list[Run]] = collections.defaultdict(list)
+def _group_runs_by_program(entries: Sequence[Entry]) -> Mapping[str, _ProgramRuns]:
+    """Groups the runs by program, oldest run first; the program that ran last comes first."""
+    runs_of_program: dict[str, list[Run]] = collections.defaultdict(list)
     for entry in entries:
         if isinstance(entry.found, Summary):
-            found[entry.found.name].insert(0, Run(entry, entry.found))
-    return {name: _Told(runs, _differ(runs)) for name, runs in found.items()}
+            runs_of_program[entry.found.name].insert(0, Run(entry, entry.found))
+    return {
+        name: _ProgramRuns(runs, _do_elements_differ(runs))
+        for name, runs in runs_of_program.items()
+    }
 
 
-def _differ(runs: Sequence[Run]) -> bool:
-    """Whether calls do not do as much, and each tells how much."""
+def _do_elements_differ(runs: Sequence[Run]) -> bool:
+    """Returns whether the runs' elements per call are all known and differ."""
     counts = {run.summary.elements for run in runs}
     return len(counts) > 1 and 0 not in counts
 
 
-def _card(name: str, told: _Told) -> str:
-    last = told.runs[-1]
-    spent = [told.cycles(run) for run in told.runs]
-    full = [run.summary.fullest for run in told.runs]
-    count = counted(len(spent), "run")
-    tile = f"fullest tile, of {in_bytes(last.summary.limit)}"
+def _render_program_card(name: str, program_runs: _ProgramRuns) -> str:
+    last = program_runs.runs[-1]
+    cycles_of_runs = [program_runs.cycles_of_run(run) for run in program_runs.runs]
+    fullest_of_runs = [run.summary.fullest for run in program_runs.runs]
+    count = count_with_noun(len(cycles_of_runs), "run")
+    tile_label = f"fullest tile, of {format_byte_count(last.summary.limit)}"
     return (
         f'<article class="card" data-program="{escape(name)}">'
         f'<div class="card-head"><h3>{escape(name)}</h3><span class="faint">{count}</span></div>'
-        f"{_trend(told.what, spent, cycles)}"
-        f"{_trend(tile, full, in_bytes, bad=not last.summary.fits)}</article>"
+        f"{_render_trend(program_runs.unit_text, cycles_of_runs, format_cycle_count)}"
+        f"{_render_trend(tile_label, fullest_of_runs, format_byte_count, is_bad=not last.summary.fits)}</article>"
     )
 
 
-def _trend(
-    what: str, values: Sequence[float], text: Callable[[float], str], *, bad: bool = False
+def _render_trend(
+    label: str,
+    values: Sequence[float],
+    format_value: Callable[[float], str],
+    *,
+    is_bad: bool = False,
 ) -> str:
-    """A number as it is now, how it changed since the run before, and how it went."""
-    moved = _moved(values[-2], values[-1]) if len(values) > 1 else ""
-    runs = counted(len(values), "run")
-    said = f"{what} over {runs}: from {text(values[0])} to {text(values[-1])}"
+    """Renders the latest value of a number, its last change, and a sparkline of all values."""
+    change_html = _render_change(values[-2], values[-1]) if len(values) > 1 else ""
+    runs = count_with_noun(len(values), "run")
+    description = (
+        f"{label} over {runs}: from {format_value(values[0])} to {format_value(values[-1])}"
+    )
     return (
-        f'<div class="trend"><div><div class="figure-value{" bad" * bad}">{text(values[-1])}</div>'
-        f'<div class="figure-label">{what}</div></div><div class="moved">{moved}</div>'
-        f"{sparkline(values, said)}</div>"
+        f'<div class="trend"><div><div class="figure-value{" bad" * is_bad}">{format_value(values[-1])}</div>'
+        f'<div class="figure-label">{label}</div></div><div class="moved">{change_html}</div>'
+        f"{draw_sparkline(values, description)}</div>"
     )
 
 
-def _moved(before: float, after: float) -> str:
-    """A change, less being better."""
-    text = change(before, after)
-    return f'<span class="{"bad" if after > before else "good"}">{text}</span>' if text else ""
+def _render_change(value_before: float, value_after: float) -> str:
+    """Renders the change of a value of which less is better."""
+    text = format_relative_change(value_before, value_after)
+    return (
+        f'<span class="{"bad" if value_after > value_before else "good"}">{text}</span>'
+        if text
+        else ""
+    )
 
 
-def _searched(run: Run) -> str:
-    """What the filter finds a run by."""
+def _filter_text_of_run(run: Run) -> str:
+    """Returns the text that the page's filter searches for a run."""
     summary = run.summary
-    words = (summary.name, summary.label, run.entry.title, summary.system, str(run.entry.path))
+    words = (
+        summary.name,
+        summary.label,
+        run.entry.display_title,
+        summary.system,
+        str(run.entry.path),
+    )
     return escape(" ".join(words).lower())
 
 
-def _row(entry: Entry, programs: Mapping[str, _Told], chosen: Collection[str]) -> str:
-    written = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written))
+def _render_entry_row(
+    entry: Entry, programs: Mapping[str, _ProgramRuns], ticked_keys: Collection[str]
+) -> str:
+    written_at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(entry.written))
     note = ""
     if entry.note:
         note = f'<div class="faint" title="{escape(entry.note)}">its folder is not complete</div>'
     path = escape(str(entry.path))
-    below = f'<div class="path faint" id="path-{entry.key}">{path}</div>{note}'
+    path_and_note = f'<div class="path faint" id="path-{entry.key}">{path}</div>{note}'
     if not isinstance(entry.found, Summary):
-        searched = escape(f"{entry.title} {entry.path}".lower())
-        trouble = f'<pre class="bad">{escape(entry.found)}</pre>'
+        filter_text = escape(f"{entry.display_title} {entry.path}".lower())
+        error_html = f'<pre class="bad">{escape(entry.found)}</pre>'
         return (
-            f'<tr data-text="{searched}"><th scope="row">{escape(entry.title)}{below}</th>'
-            f'<td colspan="{len(_HEADS) - 1}">{trouble}</td></tr>'
+            f'<tr data-text="{filter_text}"><th scope="row">{escape(entry.display_title)}{path_and_note}</th>'
+            f'<td colspan="{len(_HEADS) - 1}">{error_html}</td></tr>'
         )
     run = Run(entry, entry.found)
-    return _run_row(run, programs[run.summary.name], written, below, entry.key in chosen)
-
-
-def _run_row(run: Run, told: _Told, written: str, below: str, ticked: bool) -> str:
-    entry, summary = run
-    place = told.runs.index(run)
-    moved, compare = "", ""
-    if place:
-        before = told.runs[place - 1]
-        moved = f" {_moved(told.cycles(before), told.cycles(run))}"
-        asked = f"/compare?report={before.entry.key}&amp;report={entry.key}"
-        compare = f'<a href="{asked}">what changed</a> '
-    each = f'<div class="faint">{cycles(told.cycles(run))} an element</div>'
-    title = escape(entry.title)
-    box = (
-        f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {title}" '
-        f'aria-describedby="path-{entry.key}"{" checked" * ticked}>'
+    return _render_run_row(
+        run, programs[run.summary.name], written_at, path_and_note, entry.key in ticked_keys
     )
-    spent = f'<span title="{summary.cycles:,}">{cycles(summary.cycles)}</span>'
+
+
+def _render_run_row(
+    run: Run, program_runs: _ProgramRuns, written: str, path_and_note: str, is_ticked: bool
+) -> str:
+    entry, summary = run
+    run_index = program_runs.runs.index(run)
+    change_html, compare = "", ""
+    if run_index:
+        previous_run = program_runs.runs[run_index - 1]
+        change_html = f" {_render_change(program_runs.cycles_of_run(previous_run), program_runs.cycles_of_run(run))}"
+        compare_url = f"/compare?report={previous_run.entry.key}&amp;report={entry.key}"
+        compare = f'<a href="{compare_url}">what changed</a> '
+    per_element = (
+        f'<div class="faint">{format_cycle_count(program_runs.cycles_of_run(run))} an element</div>'
+    )
+    title = escape(entry.display_title)
+    checkbox = (
+        f'<input type="checkbox" name="report" value="{entry.key}" aria-label="choose {title}" '
+        f'aria-describedby="path-{entry.key}"{" checked" * is_ticked}>'
+    )
+    cycles_html = f'<span title="{summary.cycles:,}">{format_cycle_count(summary.cycles)}</span>'
     fits = "" if summary.fits else '<div class="bad">does not fit</div>'
     cells = (
         ("", f'{escape(summary.name)}<div class="faint">{escape(summary.system)}</div>'),
         ("", written),
-        ("Cycles", f"{spent}{moved}{each if told.by_element else ''}"),
-        ("Time", seconds(summary.seconds)),
-        ("Fullest tile", f"{in_bytes(summary.fullest)}{fits}"),
+        ("Cycles", f"{cycles_html}{change_html}{per_element if program_runs.by_element else ''}"),
+        ("Time", format_time(summary.seconds)),
+        ("Fullest tile", f"{format_byte_count(summary.fullest)}{fits}"),
         ("", f'{compare}<a href="/report/{entry.key}.json">JSON</a>'),
     )
-    shown = "".join(
-        f'<td{_numeric(head)} data-head="{head}"><div>{text}</div></td>' for head, text in cells
+    cells_html = "".join(
+        f'<td{_numeric_class(head)} data-head="{head}"><div>{text}</div></td>'
+        for head, text in cells
     )
-    named = f'<a href="/report/{entry.key}">{title}</a>{below}'
-    head = f'<th scope="row"><div class="named"><label>{box}</label><div>{named}</div></div></th>'
-    told_by = f'data-text="{_searched(run)}" data-program="{escape(summary.name)}"'
-    return f"<tr {told_by}>{head}{shown}</tr>"
+    title_link = f'<a href="/report/{entry.key}">{title}</a>{path_and_note}'
+    head = f'<th scope="row"><div class="named"><label>{checkbox}</label><div>{title_link}</div></div></th>'
+    row_attributes = f'data-text="{_filter_text_of_run(run)}" data-program="{escape(summary.name)}"'
+    return f"<tr {row_attributes}>{head}{cells_html}</tr>"

@@ -1,4 +1,4 @@
-"""The server: only for this machine, only to read, and only what is in the library."""
+"""Serves the reports of a library over HTTP: only on this machine, and read-only."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ipujax.cli.serving import pages
-from ipujax.cli.serving.library import Entry, Library, load
-from ipujax.cli.serving.log import log
+from ipujax.cli.serving.library import Entry, Library, load_report_to_serve
+from ipujax.cli.serving.log import render_run_log
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation import html
 
@@ -34,7 +34,7 @@ _HTML = "text/html; charset=utf-8"
 
 @dc.dataclass(frozen=True, kw_only=True)
 class _Answer:
-    """What is sent: `content` of a `kind`, with headers beside the usual ones."""
+    """The response to a request: `content` of a `kind`, with headers beside the usual ones."""
 
     content: str = dc.field(kw_only=False)
     kind: str = _HTML
@@ -42,20 +42,20 @@ class _Answer:
     headers: Mapping[str, str] = dc.field(default_factory=dict[str, str])
 
 
-class _Refused(IPUError):
-    """A request that gets a page with an error instead."""
+class _RequestError(IPUError):
+    """An error of a request, whose response is a page that shows it."""
 
-    def __init__(self, status: HTTPStatus, what: str, fix: str | None = None) -> None:
-        super().__init__(what, fix=fix)
+    def __init__(self, status: HTTPStatus, message: str, fix: str | None = None) -> None:
+        super().__init__(message, fix=fix)
         self.status = status
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves a library's reports to browsers on this machine.
+    """A server of a library's reports for browsers on this machine.
 
     Args:
       library: the reports.
-      port: where; 0 for any that is free.
+      port: the port to serve at; 0 for any that is free.
 
     Raises:
       OSError: a port that is taken, or not for this user.
@@ -73,7 +73,7 @@ class Server(http.server.ThreadingHTTPServer):
         return f"http://{_ADDRESS}:{self.server_port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tells of errors, but not of browsers that went away."""
+        """Logs errors, except those of browsers that went away."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -87,86 +87,92 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answers with a page."""
         try:
             self._check_host()
-            answer = self._answer(*self._asked())
-        except _Refused as error:
-            answer = _Answer(pages.failure(error.status.phrase, str(error)), status=error.status)
-        self._send(answer)
+            answer = self._respond_to_path(*self._parse_request())
+        except _RequestError as error:
+            answer = _Answer(
+                pages.render_failure(error.status.phrase, str(error)), status=error.status
+            )
+        self._send_response(answer)
 
     do_HEAD = do_GET
 
     def _check_host(self) -> None:
-        """Pages of other sites must not read reports by giving their own name this address."""
+        """Refuses requests by other host names, with which other sites could read reports."""
         host = self.headers.get("Host", "")
         name = host if host.endswith("]") else host.rpartition(":")[0] or host
         if name.lower() not in _HOSTS:
-            what = f"this server answers only as {', '.join(_HOSTS)}"
-            raise _Refused(HTTPStatus.FORBIDDEN, what, f"open {self.server.url}")
+            message = f"this server answers only as {', '.join(_HOSTS)}"
+            raise _RequestError(HTTPStatus.FORBIDDEN, message, f"open {self.server.url}")
 
-    def _asked(self) -> tuple[str, dict[str, list[str]]]:
-        """The path, and what is asked of it."""
+    def _parse_request(self) -> tuple[str, dict[str, list[str]]]:
+        """Returns the path and the query of the request."""
         try:
             parts = urllib.parse.urlsplit(self.path)
         except ValueError as error:  # half an IPv6 address
-            raise _Refused(HTTPStatus.BAD_REQUEST, str(error)) from error
+            raise _RequestError(HTTPStatus.BAD_REQUEST, str(error)) from error
         return parts.path, urllib.parse.parse_qs(parts.query)
 
-    def _answer(self, path: str, asked: dict[str, list[str]]) -> _Answer:
-        """What to say to an address: the log again where two reports were not chosen."""
-        library, chosen = self.server.library, asked.get("report", [])
+    def _respond_to_path(self, path: str, query: dict[str, list[str]]) -> _Answer:
+        """Returns the response to a path; the log again where two reports were not chosen."""
+        library, chosen_keys = self.server.library, query.get("report", [])
         if path == "/favicon.ico":  # browsers ask for it unasked
             return _Answer("", status=HTTPStatus.NO_CONTENT)
         if path == "/":
-            return _Answer(pages.index(library.places, library.entries()))
+            return _Answer(pages.render_index(library.searched_paths, library.list_entries()))
         if path == "/log":
-            shown = log(library.entries())
-            version = pages.version(shown)
-            if asked.get("version") == [version]:
+            log_html = render_run_log(library.list_entries())
+            log_version = pages.hash_log(log_html)
+            if query.get("version") == [log_version]:
                 return _Answer("", status=HTTPStatus.NO_CONTENT)
-            return _Answer(shown, headers={"X-Version": version})
-        if path == "/compare" and len(chosen) != 2:
-            message = f"choose two reports to compare, not {len(chosen)}"
-            index = pages.index(library.places, library.entries(), message, chosen)
-            return _Answer(index, status=HTTPStatus.BAD_REQUEST)
+            return _Answer(log_html, headers={"X-Version": log_version})
+        if path == "/compare" and len(chosen_keys) != 2:
+            message = f"choose two reports to compare, not {len(chosen_keys)}"
+            index_html = pages.render_index(
+                library.searched_paths, library.list_entries(), message, chosen_keys
+            )
+            return _Answer(index_html, status=HTTPStatus.BAD_REQUEST)
         if path == "/compare":
-            return _Answer(self._compared(chosen))
+            return _Answer(self._render_comparison(chosen_keys))
         if not path.startswith("/report/"):
-            raise _Refused(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise _RequestError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
         key = path.removeprefix("/report/")
         if key.endswith(".json"):
-            return _Answer(json.dumps(self._document(key.removesuffix(".json"))), kind=_JSON)
-        return _Answer(pages.with_way_back(html.page([self._document(key)])))
+            return _Answer(json.dumps(self._load_document(key.removesuffix(".json"))), kind=_JSON)
+        return _Answer(pages.add_link_to_log(html.render_html_page([self._load_document(key)])))
 
-    def _compared(self, chosen: list[str]) -> str:
-        """The page of two reports, the older one as A, or of the one that is still there."""
-        entries = {entry.key: entry for entry in reversed(self.server.library.entries())}
-        found: dict[str, dict[str, Any]] = {}
-        missing: list[str] = []
-        for key in sorted(chosen, key=[*entries, *chosen].index):
+    def _render_comparison(self, chosen_keys: list[str]) -> str:
+        """Renders the page of two reports, the older as A, or of the one that is still there."""
+        entries = {entry.key: entry for entry in reversed(self.server.library.list_entries())}
+        documents: dict[str, dict[str, Any]] = {}
+        errors: list[str] = []
+        for key in sorted(chosen_keys, key=[*entries, *chosen_keys].index):
             try:
-                found[key] = self._document(key)
-            except _Refused as error:
-                missing.append(str(error))
-        if not found:
-            raise _Refused(HTTPStatus.NOT_FOUND, "\n".join(dict.fromkeys(missing)))
-        if missing:
-            notice = f"Nothing to compare this with: {missing[0]}"
-            return pages.with_way_back(html.page(list(found.values())), notice)
-        titles = _titles([entries[key] for key in found if key in entries])
-        return pages.with_way_back(html.page(list(found.values()), titles))
+                documents[key] = self._load_document(key)
+            except _RequestError as error:
+                errors.append(str(error))
+        if not documents:
+            raise _RequestError(HTTPStatus.NOT_FOUND, "\n".join(dict.fromkeys(errors)))
+        if errors:
+            notice = f"Nothing to compare this with: {errors[0]}"
+            return pages.add_link_to_log(html.render_html_page(list(documents.values())), notice)
+        titles = _title_two_reports([entries[key] for key in documents if key in entries])
+        return pages.add_link_to_log(html.render_html_page(list(documents.values()), titles))
 
-    def _document(self, key: str) -> dict[str, Any]:
-        """The document of a report of the library."""
-        entry: Entry | None = self.server.library.entry(key)
+    def _load_document(self, key: str) -> dict[str, Any]:
+        """Loads the document of a report of the library."""
+        entry: Entry | None = self.server.library.find_entry(key)
         if entry is None:
-            path = self.server.library.path(key)
-            what = "this report is not there" if path is None else f"{path} is not there any more"
-            raise _Refused(HTTPStatus.NOT_FOUND, what)
+            path = self.server.library.path_of_key(key)
+            message = (
+                "this report is not there" if path is None else f"{path} is not there any more"
+            )
+            raise _RequestError(HTTPStatus.NOT_FOUND, message)
         try:
-            return load(entry.path).to_dict()
+            return load_report_to_serve(entry.path).to_dict()
         except (OSError, ReportError) as error:
-            raise _Refused(HTTPStatus.NOT_FOUND, str(error)) from error
+            raise _RequestError(HTTPStatus.NOT_FOUND, str(error)) from error
 
-    def _send(self, answer: _Answer) -> None:
+    def _send_response(self, answer: _Answer) -> None:
         content = answer.content.encode(errors="replace")
         with contextlib.suppress(ConnectionError):  # the browser did not wait
             self.send_response(answer.status)
@@ -180,12 +186,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not worth a line each."""
+        """Logs nothing, as requests are not worth a line each."""
 
 
-def _titles(entries: list[Entry]) -> list[str] | None:
-    """What two reports are called beside each other: as in the log, or by folder and file."""
-    titles = [entry.title for entry in entries]
+def _title_two_reports(entries: list[Entry]) -> list[str] | None:
+    """Returns titles that tell two reports apart: as in the log, or by folder and file."""
+    titles = [entry.display_title for entry in entries]
     if len(set(titles)) == 2:
         return titles
     paths = [str(Path(*entry.path.parts[-2:])) for entry in entries]

@@ -1,4 +1,4 @@
-"""Small drawings of how a number went from run to run."""
+"""Draws small charts of a number from run to run."""
 
 from __future__ import annotations
 
@@ -8,28 +8,31 @@ from html import escape
 _WIDTH, _HEIGHT, _EDGE = 220, 40, 5
 
 
-def sparkline(values: Sequence[float], said: str) -> str:
-    """A line through values, the oldest left, with a dot at the last; a dot alone for one of them.
+def draw_sparkline(values: Sequence[float], description: str) -> str:
+    """Draws a line through values, oldest left, with a dot at the last; only a dot for one value.
 
     The lowest value is at the lower edge and the highest at the upper one.
 
     Args:
       values: one or more.
-      said: what it shows, for those who do not see it.
+      description: a text for those who cannot see the chart.
     """
-    low, high = min(values), max(values)
-    places = range(len(values))
+    lowest, highest = min(values), max(values)
+    indices = range(len(values))
     x = [
-        _EDGE + (_WIDTH - 2 * _EDGE) * (i / max(places[-1], 1) if places[-1] else 1) for i in places
+        _EDGE + (_WIDTH - 2 * _EDGE) * (i / max(indices[-1], 1) if indices[-1] else 1)
+        for i in indices
     ]
     y = [
-        _HEIGHT / 2 if high == low else _EDGE + (_HEIGHT - 2 * _EDGE) * (high - v) / (high - low)
+        _HEIGHT / 2
+        if highest == lowest
+        else _EDGE + (_HEIGHT - 2 * _EDGE) * (highest - v) / (highest - lowest)
         for v in values
     ]
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
     line = f'<polyline points="{points}"/>' if len(values) > 1 else ""
     return (
         f'<svg class="sparkline" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{escape(said)}"><title>{escape(said)}</title>{line}'
+        f'aria-label="{escape(description)}"><title>{escape(description)}</title>{line}'
         f'<circle cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="3.5"/></svg>'
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ipujax.checks.arguments import Checks
 from ipujax.errors import ConfigTypeError, FeedError
-from ipujax.host.elements import iterate
+from ipujax.host.elements import iterate_dataset
 
 _check = Checks(ConfigTypeError, FeedError)
 
@@ -44,9 +44,9 @@ class BufferDataset:
                 "callable that gives one"
             )
         self._input = input_dataset
-        self._size = _check.integer(buffer_size, "buffer_size", 1)
+        self._size = _check.require_integer(buffer_size, "buffer_size", 1)
 
     def __iter__(self) -> Iterator[Any]:
-        elements = iterate(self._input)
+        elements = iterate_dataset(self._input)
         while len(buffer := list(itertools.islice(elements, self._size))) == self._size:
             yield from buffer

@@ -1,4 +1,4 @@
-"""Operators that count the gradients of their operands, for automatic loss scaling."""
+"""Operators that count float16 gradients of their operands for automatic loss scaling."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs.graph import Node, Ref, names_in
+from ipujax.doors.graphs.graph import Node, Ref, names_of_refs
 from ipujax.doors.graphs.operators import Call, Operators
 from ipujax.doors.graphs.placement import Placement
-from ipujax.training.loss_scaling import Factors, LossScaling, counted
+from ipujax.training.loss_scaling import Factors, LossScaling, count_gradient
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -38,19 +38,19 @@ class GradientCounting:
         """Returns a table of operators that counts gradients, by factors among the variables."""
 
         def find_factor(node: Node) -> jax.Array | None:
-            return self.factors.of(self.placement.stage_of(node), variables)
+            return self.factors.factor_of_stage(self.placement.stage_of(node), variables)
 
         return CountedOperators(table, self.counts, find_factor, self.settings)
 
 
 class CountedOperators(Operators):
-    """A table of operators that counts gradients in float16.
+    """A table of operators that counts the float16 gradients of their operands.
 
     Args:
       table: the operators.
       counts: whether the gradient of an operand of a node, by its name, counts.
-      factor_of: gives the factor that a node reads (see `counted`); None for one without.
-      settings: what is counted.
+      factor_of: returns the loss scaling factor of a node or None.
+      settings: the thresholds of loss scaling.
     """
 
     def __init__(
@@ -64,26 +64,31 @@ class CountedOperators(Operators):
         self._counts, self._factor_of, self._settings = counts, factor_of, settings
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As `Operators.apply`."""
+        """Applies an operator after it has marked the operands whose gradients are counted."""
         node = call.node
         factor = self._factor_of(node)
         if factor is not None:
-            args = self._counted(node, node.args, args, factor)
-            kwargs = self._counted(node, dict(node.kwargs), kwargs, factor)
+            args = self._count_operands(node, node.args, args, factor)
+            kwargs = self._count_operands(node, dict(node.kwargs), kwargs, factor)
         return super().apply(call, args, kwargs)
 
-    def _counted(self, node: Node, told: Any, given: Any, factor: jax.Array) -> Any:
-        """The arguments that are given, in the structure of those that the node tells."""
-        if isinstance(told, Ref):
-            counts = self._counts(node, told.name)
-            return jax.tree.map(lambda x: self._leaf(x, factor), given) if counts else given
-        if not names_in(told):
-            return given
-        if isinstance(told, dict):
-            return {n: self._counted(node, one, given[n], factor) for n, one in told.items()}
-        pairs = zip(told, given, strict=True)
-        return type(given)([self._counted(node, *pair, factor) for pair in pairs])
+    def _count_operands(self, node: Node, operands: Any, values: Any, factor: jax.Array) -> Any:
+        """Returns values in the structure of a node's operands, with the counted ones marked."""
+        if isinstance(operands, Ref):
+            counts = self._counts(node, operands.name)
+            return (
+                jax.tree.map(lambda x: self._count_float16(x, factor), values) if counts else values
+            )
+        if not names_of_refs(operands):
+            return values
+        if isinstance(operands, dict):
+            return {
+                n: self._count_operands(node, operand, values[n], factor)
+                for n, operand in operands.items()
+            }
+        pairs = zip(operands, values, strict=True)
+        return type(values)([self._count_operands(node, *pair, factor) for pair in pairs])
 
-    def _leaf(self, value: Any, factor: jax.Array) -> Any:
-        is_half = isinstance(value, jax.Array) and value.dtype == jnp.float16
-        return counted(value, factor, self._settings) if is_half else value
+    def _count_float16(self, value: Any, factor: jax.Array) -> Any:
+        is_float16 = isinstance(value, jax.Array) and value.dtype == jnp.float16
+        return count_gradient(value, factor, self._settings) if is_float16 else value

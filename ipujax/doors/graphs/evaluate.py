@@ -1,4 +1,4 @@
-"""Evaluates a graph with JAX, node after node."""
+"""Evaluation of a graph with JAX, node after node."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from ipujax.doors.graphs.operators import Call, Operators
 from ipujax.errors import FrontendError, IPUError
 
 Scopes = Callable[[Node], Iterable[str]]
-"""Gives the names of the scopes that a node's operations are in."""
+"""A function that returns the names of the JAX scopes around a node's operations."""
 
 
 def module_scope(node: Node) -> tuple[str, ...]:
-    """The module's path, so that reports speak of it: `blocks.0.conv`, or `encoder/layer.0`."""
+    """Returns a node's module path as scope names, for example `blocks`, `0`, `conv`."""
     return tuple(filter(None, node.scope.split("/" if "/" in node.scope else ".")))
 
 
 @dc.dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How graphs are evaluated.
+    """The settings with which graphs are evaluated.
 
     Attributes:
-      operators: the table.
-      scopes: of the nodes; by default their modules.
+      operators: the table that computes the nodes.
+      scopes: returns the scope names of a node; by default its module path.
     """
 
     operators: Operators
@@ -40,41 +40,50 @@ class Evaluation:
     def __call__(
         self, graph: Graph, values: Mapping[str, Any], key: jax.Array | None = None
     ) -> dict[str, Any]:
-        """What a graph computes: the values that all its names have in the end.
+        """Evaluates a graph and returns the final value of each of its names.
 
-        Those of `graph.outputs` give the outputs (see `filled`), those of inputs what has become
-        of them where an operator works in place.
+        `graph.outputs` refers to the outputs (see
+        `substitute_refs`). The name of an input holds its new value
+        where an operator works in place.
 
         Args:
-          graph: whose operators the table has.
-          values: of all its inputs.
-          key: of random numbers; each node has one of its own made of it.
+          graph: a graph whose operators are all in the table.
+          values: the values of all inputs by name.
+          key: the random key, from which each node derives its own.
 
         Raises:
-          FrontendError: (a `ValueError`) an operator cannot work with what it is given.
+          FrontendError: (a `ValueError`) an operator cannot be computed for its arguments.
         """
-        named = dict(values)
-        inner = {name: functools.partial(self._inner, g) for name, g in graph.graphs.items()}
-        calls = (Call(node, number, inner, key) for number, node in enumerate(graph.nodes))
-        for scopes, together in itertools.groupby(
+        value_of_name = dict(values)
+        callables_of_graph = {
+            name: functools.partial(self._evaluate_inner_graph, g)
+            for name, g in graph.graphs.items()
+        }
+        calls = (
+            Call(node, number, callables_of_graph, key) for number, node in enumerate(graph.nodes)
+        )
+        for scopes, calls_in_scope in itertools.groupby(
             calls, lambda call: tuple(self.scopes(call.node))
         ):
             with contextlib.ExitStack() as stack:
                 for scope in scopes:
                     stack.enter_context(jax.named_scope(scope))
-                for call in together:
-                    self._run(call, named)
-        return named
+                for call in calls_in_scope:
+                    self._run_node(call, value_of_name)
+        return value_of_name
 
-    def _run(self, call: Call, named: dict[str, Any]) -> None:
-        """Binds the results of a node to their names."""
+    def _run_node(self, call: Call, value_of_name: dict[str, Any]) -> None:
+        """Computes a node and binds its results to their names."""
         node = call.node
-        args, kwargs = filled(node.args, named), filled(dict(node.kwargs), named)
+        args, kwargs = (
+            substitute_refs(node.args, value_of_name),
+            substitute_refs(dict(node.kwargs), value_of_name),
+        )
         try:
             value = self.operators.apply(call, args, kwargs)
             values = (value,) if len(node.results) == 1 else value
-            for name, aval, one in zip(node.results, node.avals, values, strict=True):
-                named[name] = one if aval is None else _of_form(one, aval)
+            for name, aval, result in zip(node.results, node.avals, values, strict=True):
+                value_of_name[name] = result if aval is None else _cast_to_aval(result, aval)
         except IPUError:
             raise
         except Exception as error:
@@ -85,26 +94,30 @@ class Evaluation:
                 "other operators",
             ) from error
 
-    def _inner(self, graph: Graph, *args: Any, key: jax.Array | None = None) -> tuple[Any, ...]:
-        return filled(graph.outputs, self(graph, dict(zip(graph.inputs, args, strict=True)), key))
+    def _evaluate_inner_graph(
+        self, graph: Graph, *args: Any, key: jax.Array | None = None
+    ) -> tuple[Any, ...]:
+        return substitute_refs(
+            graph.outputs, self(graph, dict(zip(graph.inputs, args, strict=True)), key)
+        )
 
 
-def filled(tree: Any, named: Mapping[str, Any]) -> Any:
-    """A structure with values in the place of names: a node's arguments, a graph's outputs."""
+def substitute_refs(tree: Any, value_of_name: Mapping[str, Any]) -> Any:
+    """Returns a structure with each `Ref` replaced by the value of its name."""
     if isinstance(tree, Ref):
-        return named[tree.name]
+        return value_of_name[tree.name]
     if isinstance(tree, list | tuple):
-        return type(tree)([filled(item, named) for item in tree])
+        return type(tree)([substitute_refs(item, value_of_name) for item in tree])
     if isinstance(tree, dict):
-        return {name: filled(item, named) for name, item in tree.items()}
+        return {name: substitute_refs(item, value_of_name) for name, item in tree.items()}
     return tree
 
 
-def _of_form(value: Any, aval: Any) -> Any:
-    """A result in the dtype that the library gives it, as an array of that shape."""
+def _cast_to_aval(value: Any, aval: Any) -> Any:
+    """Returns a result with the traced dtype, after a check of its shape."""
     if isinstance(aval, list | tuple):
-        return [v if a is None else _of_form(v, a) for v, a in zip(value, aval, strict=True)]
-    array = jnp.asarray(value, aval.dtype)
-    if array.shape != aval.shape:
-        raise ValueError(f"the result has shape {array.shape} in the place of {aval.shape}")
-    return array
+        return [v if a is None else _cast_to_aval(v, a) for v, a in zip(value, aval, strict=True)]
+    result_array = jnp.asarray(value, aval.dtype)
+    if result_array.shape != aval.shape:
+        raise ValueError(f"the result has shape {result_array.shape} in the place of {aval.shape}")
+    return result_array

@@ -77,8 +77,8 @@ class Forward(abc.ABC):
     # --- what runs --------------------------------------------------------------------------------
 
     def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
-        """Returns the loss, what is sent, and the new state, for a micro-batch."""
-        return self._run(variables, state, {}, *element)
+        """Computes loss, outputs and state of a micro-batch; the last element is a key's data."""
+        return self._compute_output(variables, state, {}, *element)
 
     def differentiate(
         self, variables: Named, optimizer_state: Any, state: Named, *element: Any
@@ -87,7 +87,7 @@ class Forward(abc.ABC):
         del optimizer_state
 
         def compute_loss(variables: Named, added: Named) -> tuple[Any, StepOutput]:
-            output = self._run(variables, state, added, *element)
+            output = self._compute_output(variables, state, added, *element)
             return output.loss, output
 
         differentiate = jax.grad(compute_loss, (0, 1), has_aux=True)
@@ -98,40 +98,42 @@ class Forward(abc.ABC):
 
     @property
     def differentiable(self) -> Forward | SelfDifferentiating:
-        """The forward pass as `Training` takes it, with gradients of its own if some are sent."""
+        """The forward pass for `Training`: it computes its own gradients if some are anchors."""
         return SelfDifferentiating(self.differentiate) if self.gradients_of else self
 
-    def in_stages(self, variables: Named, state: Named, *element: Any) -> StageOutput:
-        """Returns what `__call__` does, as `Pipeline` takes it; the loss is the first output."""
+    def compute_stage_output(self, variables: Named, state: Named, *element: Any) -> StageOutput:
+        """Computes the output for `Pipeline`, which splits the function; the loss comes first."""
         output = self(variables, state, *element)
         loss = [] if output.loss is None else [output.loss]
         return StageOutput([*loss, output.send], output.state)
 
-    def pipeline(self, **options: Any) -> Pipeline:
-        """Returns the stages side by side, with these options besides those of the placement."""
+    def build_pipeline(self, **options: Any) -> Pipeline:
+        """Builds a pipeline of the stages; in training with an update's micro-batches."""
         options = {**self.placement.pipeline_options(), **options}
         if self.loss is not None and self.sent:
             options["outfeed_mask"] = [True, False]  # it is for the optimizer
-        return Pipeline(self.in_stages, options, len(self.placement.ipus), self.policy)
+        return Pipeline(self.compute_stage_output, options, len(self.placement.ipus), self.policy)
 
     def counted(self, operators: Operators, variables: Named) -> Operators:
         """Returns a table of operators that counts gradients, if they are to be counted."""
         return operators if self.counting is None else self.counting.count(operators, variables)
 
-    def _run(self, variables: Named, state: Named, added: Named, *element: Any) -> StepOutput:
+    def _compute_output(
+        self, variables: Named, state: Named, perturbations: Named, *element: Any
+    ) -> StepOutput:
         scale, element = (element[0], element[1:]) if self.is_scaled else (1.0, element)
         *inputs, data = element
         key = jax.random.wrap_key_data(data)
-        named, after = self.evaluate({**variables, **state}, added, tuple(inputs), key)
+        results, after = self.evaluate({**variables, **state}, perturbations, tuple(inputs), key)
         if self.counting is not None:
-            scale = self.counting.factors.final(scale, variables)
-        named[FINAL_SCALE] = jnp.asarray(scale, "float32")
+            scale = self.counting.factors.scale_of_loss(scale, variables)
+        results[FINAL_SCALE] = jnp.asarray(scale, "float32")
         loss = None
         if self.loss is not None:
-            loss = named[self.loss]
+            loss = results[self.loss]
             if self.counting is not None:
-                loss = self.counting.factors.watched(loss, variables)
+                loss = self.counting.factors.count_loss_gradient(loss, variables)
             loss = loss.astype("float32")
             loss = (loss.reshape(()) if loss.ndim else loss) * scale
         state = {name: after.get(name, value) for name, value in state.items()}
-        return StepOutput(loss, tuple(named[name] for name in self.sent), state)
+        return StepOutput(loss, tuple(results[name] for name in self.sent), state)

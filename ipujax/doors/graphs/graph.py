@@ -1,4 +1,4 @@
-"""A traced graph: operators applied one after the other to values that have names."""
+"""Graphs of operators that are applied in order to named values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Ref(NamedTuple):
-    """Stands for the value that a name has at that point of the graph."""
+    """A reference to the value that a name has at that point of the graph."""
 
     name: str
 
@@ -19,14 +19,14 @@ class Node:
 
     Attributes:
       operator: its name in the table of operators.
-      args: numbers, strings, `Ref`s and so on, or lists and tuples of them.
-      kwargs: the same, by keyword.
-      results: the names that the results get, in order. A name that has a value already gets a new
-        one, which is what an operator does that works in place.
-      avals: shapes and dtypes of the results, where the library tells; else None for each.
-      scope: the module that it is in, as the library names it; empty for the outermost.
-      where: the user's line, `file:line`; None if nobody knows it.
-      marks: what the user has said of it, such as its block.
+      args: the positional arguments: numbers, strings, `Ref`s, or lists and tuples of them.
+      kwargs: the keyword arguments.
+      results: the names of the results, in order. An operator that works in place gives a new value
+        to a name that has one already.
+      avals: shapes and dtypes of the results; None for each that the library does not report.
+      scope: the path of the module that contains it; empty for the outermost module.
+      where: the user's source line, `file:line`; None if it is unknown.
+      marks: the user's annotations, such as its block.
     """
 
     operator: str
@@ -40,36 +40,36 @@ class Node:
 
     @property
     def reads(self) -> set[str]:
-        """The names of the values that it needs."""
-        return names_in((*self.args, *self.kwargs.values()))
+        """The names of the values that the node reads."""
+        return names_of_refs((*self.args, *self.kwargs.values()))
 
     def __str__(self) -> str:
-        return f"{self.operator}{of_module(self.scope)}"
+        return f"{self.operator}{describe_module(self.scope)}"
 
 
-def of_module(scope: str) -> str:
-    """What errors say of where an operator is; nothing for the outermost module."""
+def describe_module(scope: str) -> str:
+    """Returns ` of module '<scope>'` for error messages; an empty text for the outermost module."""
     return f" of module {scope!r}" if scope else ""
 
 
-def names_in(tree: Any) -> set[str]:
-    """The names in a structure of `Ref`s and other things."""
+def names_of_refs(tree: Any) -> set[str]:
+    """Returns the names of all `Ref`s in a structure."""
     if isinstance(tree, Ref):
         return {tree.name}
     if isinstance(tree, dict):
         tree = tuple(tree.values())
-    return set[str]().union(*map(names_in, tree)) if isinstance(tree, list | tuple) else set()
+    return set[str]().union(*map(names_of_refs, tree)) if isinstance(tree, list | tuple) else set()
 
 
 @dc.dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in order of execution.
+    """Nodes in order of execution, with their inputs, outputs and inner graphs.
 
     Attributes:
-      inputs: names of the values to begin with.
+      inputs: the names of the graph's arguments.
       nodes: the operators.
-      outputs: what the graph gives: `Ref`s or constants.
-      graphs: graphs inside it, by name, that its operators call, such as branches.
+      outputs: `Ref`s or constants that the graph returns.
+      graphs: inner graphs by name that its operators call, such as branches.
     """
 
     inputs: tuple[str, ...]
@@ -78,27 +78,27 @@ class Graph:
     graphs: Mapping[str, Graph] = dc.field(default_factory=dict[str, "Graph"])
 
     def sources(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
-        """The inputs that some values are made of.
+        """Returns the inputs that some values are computed from.
 
         Args:
-          names: of the values, as they are in the end.
-          is_cut: whether what a node gives does not count as made of what it reads.
+          names: the names of the values at the end of the graph.
+          is_cut: returns whether a node's results count as independent of what it reads.
         """
-        wanted = set(names)
+        required_names = set(names)
         for node in reversed(self.nodes):
-            if wanted.isdisjoint(node.results):
+            if required_names.isdisjoint(node.results):
                 continue
-            wanted.difference_update(node.results)
+            required_names.difference_update(node.results)
             if not is_cut(node):
-                wanted |= node.reads
-        return wanted.intersection(self.inputs)
+                required_names |= node.reads
+        return required_names.intersection(self.inputs)
 
     def operators(self) -> dict[str, list[Node]]:
-        """All nodes by their operators, those of inner graphs too."""
-        found: dict[str, list[Node]] = {}
+        """Returns all nodes by operator, those of inner graphs included."""
+        nodes_of_operator: dict[str, list[Node]] = {}
         for node in self.nodes:
-            found.setdefault(node.operator, []).append(node)
+            nodes_of_operator.setdefault(node.operator, []).append(node)
         for graph in self.graphs.values():
             for operator, nodes in graph.operators().items():
-                found.setdefault(operator, []).extend(nodes)
-        return found
+                nodes_of_operator.setdefault(operator, []).extend(nodes)
+        return nodes_of_operator

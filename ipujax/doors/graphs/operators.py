@@ -1,4 +1,4 @@
-"""Tables of operators: functions of JAX for what another library's operators compute."""
+"""Tables that map another library's operators to JAX functions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Function = Callable[..., Any]
 
 @dc.dataclass(frozen=True, eq=False)
 class Call:
-    """What an operator's function may want to know besides its arguments.
+    """The node, the inner graphs and the random key of one operator call.
 
     Attributes:
-      node: what is called.
-      number: of the node in its graph.
-      graphs: inner graphs by name: `graph(*arrays, key=None)` gives the tuple of its outputs.
-      model_key: of the whole model's random numbers; None if there is none.
+      node: the node that is computed.
+      number: the position of the node in its graph.
+      graphs: inner graphs by name: `graph(*arrays, key=None)` returns the tuple of its outputs.
+      model_key: the random key of the whole model, or None.
     """
 
     node: Node
@@ -34,20 +34,20 @@ class Call:
 
     @property
     def aval(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of the only result, as the library tells them."""
+        """The traced shape and dtype of the only result."""
         (aval,) = self.node.avals
         return aval
 
     @property
     def key(self) -> jax.Array:
-        """The key of this call's random numbers.
+        """The random key of this call.
 
         Raises:
-          FrontendError: (a `ValueError`) the model was given none.
+          FrontendError: (a `ValueError`) the model was called without a key.
         """
         key = self.inner_key
         if key is None:
-            raise check.refuse(
+            raise check.value_error(
                 f"{self.node} draws random numbers, and there is no key",
                 "call model.apply(..., key=jax.random.key(0)), or put the model in evaluation mode",
             )
@@ -60,10 +60,10 @@ class Call:
 
 
 class Operators:
-    """A table of operators, filled by `register`.
+    """A table of operators that `register` fills.
 
     Args:
-      base: another table, whose operators it has, too, as they are now.
+      base: another table, whose present operators are copied.
     """
 
     def __init__(self, base: Operators | None = None) -> None:
@@ -72,13 +72,13 @@ class Operators:
             self._functions |= base._functions
 
     def register(self, *names: str) -> Callable[[Function], Function]:
-        """Decorates the function of some operators.
+        """Returns a decorator that registers a function under operator names.
 
-        It is called with the arguments of the node, arrays in the place of the library's tensors;
-        and, if its first parameter is named `call`, with a `Call` before them.
+        The function is called with the node's arguments, in which arrays replace the library's
+        tensors; if its first parameter is named `call`, a `Call` comes before them.
         """
 
-        def decorated(function: Function) -> Function:
+        def register_function(function: Function) -> Function:
             wants_call = next(iter(inspect.signature(function).parameters), "") == "call"
             for name in names:
                 if name in self._functions:
@@ -86,7 +86,7 @@ class Operators:
                 self._functions[name] = function, wants_call
             return function
 
-        return decorated
+        return register_function
 
     def __contains__(self, name: str) -> bool:
         return name in self._functions
@@ -95,10 +95,10 @@ class Operators:
         return iter(self._functions)
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """What the operator of a call gives for these arguments."""
+        """Computes the operator of a call for some arguments."""
         function, wants_call = self._functions[call.node.operator]
         return function(call, *args, **kwargs) if wants_call else function(*args, **kwargs)
 
     def missing(self, graph: Graph) -> dict[str, list[Node]]:
-        """The nodes of operators that the table does not have, by operator."""
+        """Returns the nodes of operators that the table lacks, by operator."""
         return {name: nodes for name, nodes in graph.operators().items() if name not in self}

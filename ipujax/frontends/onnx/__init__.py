@@ -20,38 +20,38 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, Any] | None = None,
 ) -> Model:
-    """An ONNX model as functions of JAX.
+    """Converts an ONNX model to JAX functions.
 
-    Variables are the initializers of floating point, by their names, and trainable. Other
-    initializers are constants, and so is whatever decides a shape, such as the scales of a
-    `Resize`. What only constants and shapes go into is computed once, here. Values of 64 bits
-    have 32 in JAX; constants keep 64 among themselves. Functions of the model are inlined.
+    Variables are the floating-point initializers, by their names; all are trainable. Other
+    initializers are constants, and so are values that decide a shape, such as the scales of a
+    `Resize`. Values computed only from constants and shapes are computed once, here. 64-bit values
+    have 32 bits in JAX; operations among constants keep 64. Functions of the model are inlined.
 
     Args:
       model: a path, the bytes of a file, or an `onnx.ModelProto`, of any opset that the
         installed onnx knows.
-      shapes: of inputs, by their names, whose dimensions the model leaves open.
-      constants: values of inputs, by their names, that decide shapes or that never change. They
-        are no arguments of `apply` any more.
+      shapes: the shapes, by input name, of inputs whose dimensions the model leaves open.
+      constants: the values, by input name, of inputs that decide shapes or never change. These
+        inputs are no longer arguments of `apply`.
 
     Returns:
-      The model. `apply` takes the other inputs, and gives the outputs as a tuple, both in the
-      graph's order. Its parts are the scopes of the nodes' names: `/encoder/layer.0/MatMul` is in
-      `encoder/layer.0`.
+      The converted model. `apply` takes the other inputs and returns a tuple of outputs, both in
+      the graph's order. Its parts are the scopes of the nodes' names: `/encoder/layer.0/MatMul` is
+      in `encoder/layer.0`.
 
     Raises:
-      FrontendError: (a `ValueError`) a file that is no ONNX model or a broken one, operators that
-        are missing (all of them are listed), open dimensions, or shapes that depend on values.
-      FrontendTypeError: (a `TypeError`) something else than a model.
+      FrontendError: (a `ValueError`) the file is no valid ONNX model, operators are missing (all
+        are listed), dimensions are open, or shapes depend on values.
+      FrontendTypeError: (a `TypeError`) the argument is no model.
       MissingExtraError: (an `ImportError`) the package `onnx` is not installed.
     """
     check_installed()
     module = importlib.import_module("ipujax.frontends.onnx.model")
-    return module.model_of(model, shapes or {}, constants or {})
+    return module.convert_onnx_model(model, shapes or {}, constants or {})
 
 
 def check_installed() -> None:
-    """Makes sure that the package `onnx` can be imported.
+    """Checks that the package `onnx` can be imported.
 
     Raises:
       MissingExtraError: (an `ImportError`) it is not installed.

@@ -1,4 +1,4 @@
-"""Types of ONNX's tensors."""
+"""Conversion of ONNX tensor types and constants to JAX dtypes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from onnx import TensorProto
 from ipujax.frontends.checks import check
 
 
-def dtype_of(kind: int) -> np.dtype[Any]:
-    """The dtype of a type of ONNX, as JAX has it: of 64 bits only among constants.
+def dtype_of_onnx_type(onnx_type: int) -> np.dtype[Any]:
+    """Returns the JAX dtype of an ONNX tensor type; 64-bit types become 32-bit ones.
 
     Raises:
-      FrontendError: (a `ValueError`) strings, or nothing.
+      FrontendError: (a `ValueError`) the type is a string or undefined.
     """
-    if kind in (TensorProto.STRING, TensorProto.UNDEFINED):
-        name = TensorProto.DataType.Name(kind)
-        raise check.refuse(f"tensors of type {name} hold no numbers", "use numbers")
-    return jax.dtypes.canonicalize_dtype(onnx.helper.tensor_dtype_to_np_dtype(kind))
+    if onnx_type in (TensorProto.STRING, TensorProto.UNDEFINED):
+        name = TensorProto.DataType.Name(onnx_type)
+        raise check.value_error(f"tensors of type {name} hold no numbers", "use numbers")
+    return jax.dtypes.canonicalize_dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
 
 
-def narrowed(value: Any) -> Any:
-    """A constant as JAX can hold it: integers of 64 bits have 32.
+def narrow_integers(value: Any) -> Any:
+    """Returns a constant with 64-bit integers converted to 32 bits, as JAX holds them.
 
-    The largest and the smallest number of 64 bits, which stand for no bound, become those of 32.
+    The largest and the smallest 64-bit integer, which stand for no bound, become the 32-bit ones.
 
     Raises:
-      FrontendError: (a `ValueError`) there are other integers that do not fit.
+      FrontendError: (a `ValueError`) another integer does not fit into 32 bits.
     """
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "iu":
         return value
@@ -39,9 +39,9 @@ def narrowed(value: Any) -> Any:
     if wide.bits == narrow.bits:
         return value
     inside = (value >= narrow.min) & (value <= narrow.max)
-    if other := value[~inside & (value != wide.min) & (value != wide.max)].tolist():
-        raise check.refuse(
-            f"a constant holds {other[0]}, and integers have {narrow.bits} bits in JAX",
+    if unrepresentable := value[~inside & (value != wide.min) & (value != wide.max)].tolist():
+        raise check.value_error(
+            f"a constant holds {unrepresentable[0]}, and integers have {narrow.bits} bits in JAX",
             "compute with smaller integers, or with floating point",
         )
     return np.clip(value, narrow.min, narrow.max).astype(narrow.dtype)

@@ -1,4 +1,4 @@
-"""An ONNX model as a `Model`."""
+"""Conversion of an ONNX model to a `Model`."""
 
 from __future__ import annotations
 
@@ -11,33 +11,38 @@ import jax
 import jax.numpy as jnp
 import onnx
 
-from ipujax.doors.graphs import Evaluation, Graph, Node, filled, module_scope
+from ipujax.doors.graphs import Evaluation, Graph, Node, module_scope, substitute_refs
 from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model, Part, Tree, Variables
-from ipujax.frontends.onnx.dtypes import narrowed
-from ipujax.frontends.onnx.fold import all_nodes, decide_shapes, folded
-from ipujax.frontends.onnx.inputs import Shapes, avals_of, check_names, constants_of
-from ipujax.frontends.onnx.nodes import graph_of, to_array
+from ipujax.frontends.onnx.dtypes import narrow_integers
+from ipujax.frontends.onnx.fold import fold_constants, names_that_decide_shapes, nodes_of_graph
+from ipujax.frontends.onnx.inputs import (
+    Shapes,
+    check_input_names,
+    convert_constant_inputs,
+    find_input_avals,
+)
+from ipujax.frontends.onnx.nodes import convert_graph_proto, tensor_to_numpy
 from ipujax.frontends.onnx.operators import ONNX
-from ipujax.frontends.onnx.read import read, resolve_operator
+from ipujax.frontends.onnx.read import read_onnx_model, resolve_operator
 from ipujax.pipelines.places import stage_scope
 
 STAGE = "__pipeline_stage"
-"""The attribute of a node that says its pipeline stage (PopART's own name)."""
+"""The node attribute that holds its pipeline stage (PopART's name for it)."""
 
 _UPDATE = "ai.graphcore.CopyVarUpdate"
 
 
 @dc.dataclass(frozen=True, eq=False)
-class Converted:
+class ConvertedGraph:
     """A model's graph, ready to be evaluated.
 
     Attributes:
-      graph: of what is not known before it runs.
+      graph: the nodes that remain after constant folding.
       inputs: shapes and dtypes of the inputs, by their names, in order.
-      variables: initializers of floating point, and those that the model changes.
-      avals: of all names.
-      constants: of the names whose values are known.
+      variables: floating-point initializers, and initializers that the model updates.
+      avals: shapes and dtypes of all names.
+      constants: the values of all constant names.
     """
 
     graph: Graph
@@ -46,118 +51,138 @@ class Converted:
     avals: Mapping[str, jax.ShapeDtypeStruct]
     constants: Mapping[str, Any]
 
-    def named(
+    def compute_all_values(
         self, evaluation: Evaluation, variables: Variables, inputs: Sequence[Any], key: Any
     ) -> dict[str, Any]:
-        """The values that all names of the graph have."""
-        given = dict(zip(self.inputs, inputs, strict=True))
-        return evaluation(self.graph, {**variables, **given}, key)
+        """Evaluates the graph and returns the values of all its names."""
+        input_values = dict(zip(self.inputs, inputs, strict=True))
+        return evaluation(self.graph, {**variables, **input_values}, key)
 
 
-def model_of(source: Any, shapes: Shapes, constants: Mapping[str, Any]) -> Model:
-    """As `from_onnx`."""
-    found = converted(read(source), shapes, constants)
-    evaluation = Evaluation(ONNX, scopes)
+def convert_onnx_model(source: Any, shapes: Shapes, constants: Mapping[str, Any]) -> Model:
+    """Converts an ONNX model to a `Model`; see `from_onnx`."""
+    converted_graph = convert_graph(read_onnx_model(source), shapes, constants)
+    evaluation = Evaluation(ONNX, scopes_of_onnx_node)
 
-    def function(
+    def apply_onnx_graph(
         variables: Variables, inputs: tuple[Tree, ...], key: Any
     ) -> tuple[Tree, Variables]:
-        arrays = checked(found, inputs)
-        named = found.named(evaluation, variables, arrays, key)
-        outputs = filled(found.graph.outputs, named)
-        return tuple(jnp.asarray(narrowed(value)) for value in outputs), variables
+        arrays = check_inputs(converted_graph, inputs)
+        value_of_name = converted_graph.compute_all_values(evaluation, variables, arrays, key)
+        outputs = substitute_refs(converted_graph.graph.outputs, value_of_name)
+        return tuple(jnp.asarray(narrow_integers(value)) for value in outputs), variables
 
-    return Model(found.variables, tuple(found.variables), function, lambda: parts_of(found.graph))
+    return Model(
+        converted_graph.variables,
+        tuple(converted_graph.variables),
+        apply_onnx_graph,
+        lambda: find_scope_parts(converted_graph.graph),
+    )
 
 
-def scopes(node: Node) -> tuple[str, ...]:
-    """The scopes that a node's operations are in: its stage, and its name's."""
+def scopes_of_onnx_node(node: Node) -> tuple[str, ...]:
+    """Returns the scope names of a node: its stage, then the path in its name."""
     stage = node.marks.get(STAGE)
     return module_scope(node) if stage is None else (stage_scope(stage), *module_scope(node))
 
 
-def converted(
+def convert_graph(
     proto: onnx.ModelProto,
     shapes: Shapes,
     constants: Mapping[str, Any],
     marks: Mapping[str, Any] | None = None,
-) -> Converted:
-    """The graph of a model that has been read, with all names' shapes.
+) -> ConvertedGraph:
+    """Converts a parsed ONNX model to a graph with the shapes of all names.
 
     Args:
       proto: the model.
       shapes: see `from_onnx`.
       constants: see `from_onnx`.
-      marks: what all nodes are told, such as the number of replicas.
+      marks: annotations of every node, such as the number of replicas.
 
     Raises:
       FrontendError: (a `ValueError`) see `from_onnx`.
     """
-    graph = graph_of(proto.graph, _resolver(proto), marks or {})
-    initializers = {tensor.name: to_array(tensor) for tensor in proto.graph.initializer}
+    graph = convert_graph_proto(proto.graph, _make_operator_resolver(proto), marks or {})
+    initializers = {tensor.name: tensor_to_numpy(tensor) for tensor in proto.graph.initializer}
     inputs = {i.name: i for i in proto.graph.input if i.name not in initializers}
-    check_names("shapes", shapes, inputs)
-    check_names("constants", constants, inputs)
-    decisive, changed = decide_shapes(graph, ONNX), changes(graph)
-    updated = [n.args[0].name for n in all_nodes(graph) if n.operator == ONNX.resolve(_UPDATE, 1)]
-    if other := [name for name in updated if name not in changed or name not in initializers]:
-        raise check.refuse(
-            f"CopyVarUpdate changes {other[0]!r}, which is no initializer of the outermost graph",
+    check_input_names("shapes", shapes, inputs)
+    check_input_names("constants", constants, inputs)
+    shape_names, new_name_of_variable = (
+        names_that_decide_shapes(graph, ONNX),
+        updates_of_variables(graph),
+    )
+    updated_names = [
+        n.args[0].name
+        for n in nodes_of_graph(graph)
+        if n.operator == ONNX.resolve_version(_UPDATE, 1)
+    ]
+    if invalid_targets := [
+        name
+        for name in updated_names
+        if name not in new_name_of_variable or name not in initializers
+    ]:
+        raise check.value_error(
+            f"CopyVarUpdate changes {invalid_targets[0]!r}, which is no initializer of the outermost graph",
             "give it a tensor that has values to begin with, outside of graphs that are called",
         )
-    variables = _on_device(
+    variables = _send_to_device(
         {
             name: value
             for name, value in initializers.items()
-            if name in changed
-            or (jnp.issubdtype(value.dtype, jnp.floating) and name not in decisive)
+            if name in new_name_of_variable
+            or (jnp.issubdtype(value.dtype, jnp.floating) and name not in shape_names)
         }
     )
-    known = {name: v for name, v in initializers.items() if name not in variables}
-    known |= constants_of(inputs, constants, shapes)
+    constant_of_name = {name: v for name, v in initializers.items() if name not in variables}
+    constant_of_name |= convert_constant_inputs(inputs, constants, shapes)
     open_inputs = {name: info for name, info in inputs.items() if name not in constants}
-    if shaping := [name for name in open_inputs if name in decisive]:
-        raise check.refuse(
-            f"the values of input {', '.join(map(repr, shaping))} decide shapes; as an IPU runs "
+    if shape_inputs := [name for name in open_inputs if name in shape_names]:
+        raise check.value_error(
+            f"the values of input {', '.join(map(repr, shape_inputs))} decide shapes; as an IPU runs "
             "static graphs, they must be of type Constant",
-            f"give them when converting: from_onnx(..., constants={{{shaping[0]!r}: ...}})",
+            f"give them when converting: from_onnx(..., constants={{{shape_inputs[0]!r}: ...}})",
         )
-    avals = avals_of(open_inputs, shapes)
-    given = avals | {n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in variables.items()}
-    result = folded(Evaluation(ONNX, scopes), ONNX, graph, given, known)
-    return Converted(result.graph, avals, variables, result.avals, result.constants)
+    avals = find_input_avals(open_inputs, shapes)
+    avals_to_trace = avals | {
+        n: jax.ShapeDtypeStruct(v.shape, v.dtype) for n, v in variables.items()
+    }
+    result = fold_constants(
+        Evaluation(ONNX, scopes_of_onnx_node), ONNX, graph, avals_to_trace, constant_of_name
+    )
+    return ConvertedGraph(result.graph, avals, variables, result.avals, result.constants)
 
 
-def changes(graph: Graph) -> dict[str, str]:
-    """The variables that nodes change, whatever their outputs are for, and what they become."""
-    nodes = [node for node in graph.nodes if node.operator == ONNX.resolve(_UPDATE, 1)]
+def updates_of_variables(graph: Graph) -> dict[str, str]:
+    """Returns the variables that `CopyVarUpdate` nodes update, with the name of the new value."""
+    nodes = [node for node in graph.nodes if node.operator == ONNX.resolve_version(_UPDATE, 1)]
     return {node.args[0].name: node.results[0] for node in nodes}
 
 
-def _on_device(values: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """The arrays, all sent at once."""
+def _send_to_device(values: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """Returns the arrays on the device, sent in one transfer."""
     return dict(zip(values, jax.device_put(list(values.values())), strict=True))
 
 
-def checked(found: Converted, inputs: Sequence[Any]) -> list[jax.Array]:
-    """Inputs as arrays of the shapes and dtypes that the graph was made for.
+def check_inputs(converted_graph: ConvertedGraph, inputs: Sequence[Any]) -> list[jax.Array]:
+    """Returns inputs as arrays of the shapes and dtypes that the graph was converted for.
 
     Raises:
-      FrontendError: (a `ValueError`) other shapes, or another number of them.
+      FrontendError: (a `ValueError`) the shapes or the number of inputs do not match.
     """
-    if len(inputs) != len(found.inputs):
-        raise check.refuse(
-            f"the model takes {len(found.inputs)} inputs and is given {len(inputs)}",
-            f"give {', '.join(found.inputs) or 'none'}, in this order",
+    if len(inputs) != len(converted_graph.inputs):
+        raise check.value_error(
+            f"the model takes {len(converted_graph.inputs)} inputs and is given {len(inputs)}",
+            f"give {', '.join(converted_graph.inputs) or 'none'}, in this order",
         )
     arrays: list[jax.Array] = []
-    for (name, aval), value in zip(found.inputs.items(), inputs, strict=True):
+    for (name, aval), value in zip(converted_graph.inputs.items(), inputs, strict=True):
         try:
             array = jnp.asarray(value)
         except TypeError as error:
-            raise check.other_than("an array", value, f"input {name!r}") from error
+            raise check.wrong_type_error("an array", value, f"input {name!r}") from error
         if array.shape != aval.shape:
-            raise check.refuse(
+            raise check.value_error(
                 f"input {name!r} has shape {array.shape} in the place of {aval.shape}",
                 f"convert the model for it: from_onnx(..., shapes={{{name!r}: {array.shape}}})",
             )
@@ -165,8 +190,8 @@ def checked(found: Converted, inputs: Sequence[Any]) -> list[jax.Array]:
     return arrays
 
 
-def parts_of(graph: Graph) -> tuple[Part, ...]:
-    """The scopes that hold operators, each time that the graph comes to them."""
+def find_scope_parts(graph: Graph) -> tuple[Part, ...]:
+    """Returns the scopes that hold operators, once for each time the graph enters them."""
     parts: list[Part] = []
     for node in graph.nodes:
         part = Part(node.scope, node.marks.get(STAGE))
@@ -175,5 +200,5 @@ def parts_of(graph: Graph) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _resolver(proto: onnx.ModelProto) -> Callable[[str, str], str]:
+def _make_operator_resolver(proto: onnx.ModelProto) -> Callable[[str, str], str]:
     return functools.partial(resolve_operator, proto)

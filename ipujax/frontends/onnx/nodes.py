@@ -1,4 +1,4 @@
-"""Graphs of ONNX as graphs of nodes."""
+"""Conversion of ONNX protobuf graphs to graphs of nodes."""
 
 from __future__ import annotations
 
@@ -15,63 +15,79 @@ from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.frontends.checks import check
 
 Resolve = Callable[[str, str], str]
-"""Gives for a domain and an operator its name in the table."""
+"""A function that returns the table's name of an operator of a domain."""
 
 HIDDEN = "__"
-"""What the names of attributes begin with that say where a node runs, not what it computes."""
+"""The prefix of attributes that say where a node runs, not what it computes."""
 
 _IN_PLACE = "consumed_inputs"
-"""The attribute by which opsets before 6 say what may be computed in place."""
+"""The attribute by which opsets before 6 list the inputs that may be overwritten."""
 
 
-def graph_of(graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any]) -> Graph:
-    """A graph, with those inside it; its inputs are those of the graph and its initializers.
+def convert_graph_proto(
+    graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any]
+) -> Graph:
+    """Converts an ONNX graph and its inner graphs; initializers become inputs.
 
     Args:
-      graph: as ONNX has it.
-      resolve: names operators.
-      marks: of all nodes, besides their own.
+      graph: the ONNX protobuf.
+      resolve: returns an operator's name in the table.
+      marks: annotations added to those of every node.
     """
     names = [*(i.name for i in graph.input), *(t.name for t in graph.initializer)]
-    return _Reader(resolve, marks).graph(graph, tuple(dict.fromkeys(names)), set())
+    return _GraphConverter(resolve, marks).convert_inner_graph(
+        graph, tuple(dict.fromkeys(names)), set()
+    )
 
 
-class _Reader:
+class _GraphConverter:
     def __init__(self, resolve: Resolve, marks: Mapping[str, Any]) -> None:
         self._resolve, self._marks = resolve, marks
 
-    def graph(self, graph: onnx.GraphProto, inputs: Sequence[str], around: Set[str]) -> Graph:
+    def convert_inner_graph(
+        self, graph: onnx.GraphProto, inputs: Sequence[str], outer_names: Set[str]
+    ) -> Graph:
         if graph.sparse_initializer:
             names = ", ".join(repr(sparse.values.name) for sparse in graph.sparse_initializer)
-            raise check.refuse(f"the initializer {names} is sparse", "export it as a dense one")
+            raise check.value_error(
+                f"the initializer {names} is sparse", "export it as a dense one"
+            )
         graphs: dict[str, Graph] = {}
-        known = {*around, *inputs}
+        visible_names = {*outer_names, *inputs}
         nodes: list[Node] = []
         for number, proto in enumerate(graph.node):
-            nodes.append(self._node(proto, number, known, graphs))
-            known.update(proto.output)
+            nodes.append(self._convert_node(proto, number, visible_names, graphs))
+            visible_names.update(proto.output)
         outputs = tuple(Ref(output.name) for output in graph.output)
         return Graph(tuple(inputs), tuple(nodes), outputs, graphs)
 
-    def _node(
+    def _convert_node(
         self,
         proto: onnx.NodeProto,
         number: int,
-        known: Set[str],
+        visible_names: Set[str],
         graphs: dict[str, Graph],
     ) -> Node:
         args = tuple(Ref(name) if name else None for name in proto.input)
         attributes = {a.name: a for a in proto.attribute}
-        hidden = {n: value_of(a) for n, a in attributes.items() if n.startswith(HIDDEN)}
+        placement_marks = {
+            n: value_of_attribute(a) for n, a in attributes.items() if n.startswith(HIDDEN)
+        }
         kwargs: dict[str, Any] = {}
-        inner = [a for a in attributes.values() if a.type == AttributeProto.GRAPH]
-        captured = tuple(dict.fromkeys(name for a in inner for name in _free(a.g, known)))
+        graph_attributes = [a for a in attributes.values() if a.type == AttributeProto.GRAPH]
+        captured = tuple(
+            dict.fromkeys(
+                name for a in graph_attributes for name in _find_captured_names(a.g, visible_names)
+            )
+        )
         for name, attribute in attributes.items():
             if attribute.type == AttributeProto.GRAPH:
                 kwargs[name] = f"{number}/{name}"
-                graphs[kwargs[name]] = self._inner(attribute.g, captured, known)
-            elif name not in hidden and name != _IN_PLACE:
-                kwargs[name] = value_of(attribute)
+                graphs[kwargs[name]] = self._convert_attribute_graph(
+                    attribute.g, captured, visible_names
+                )
+            elif name not in placement_marks and name != _IN_PLACE:
+                kwargs[name] = value_of_attribute(attribute)
         if captured:
             kwargs["captured"] = tuple(map(Ref, captured))
         return Node(
@@ -80,59 +96,73 @@ class _Reader:
             kwargs,
             tuple(proto.output),
             (None,) * len(proto.output),
-            scope=scope_of(proto),
+            scope=scope_of_node(proto),
             where=f"node {proto.name!r}" if proto.name else None,
-            marks={**self._marks, **hidden},
+            marks={**self._marks, **placement_marks},
         )
 
-    def _inner(self, graph: onnx.GraphProto, captured: Sequence[str], known: Set[str]) -> Graph:
+    def _convert_attribute_graph(
+        self, graph: onnx.GraphProto, captured: Sequence[str], visible_names: Set[str]
+    ) -> Graph:
         constants = {t.name for t in graph.initializer}
         inputs = tuple(i.name for i in graph.input if i.name not in constants)
-        inner = self.graph(graph, (*inputs, *captured), known | constants)
+        converted_graph = self.convert_inner_graph(
+            graph, (*inputs, *captured), visible_names | constants
+        )
         values = [
-            Node("Constant-1", (), {"value": to_array(t)}, (t.name,), (None,))
+            Node("Constant-1", (), {"value": tensor_to_numpy(t)}, (t.name,), (None,))
             for t in graph.initializer
         ]
-        return Graph(inner.inputs, (*values, *inner.nodes), inner.outputs, inner.graphs)
+        return Graph(
+            converted_graph.inputs,
+            (*values, *converted_graph.nodes),
+            converted_graph.outputs,
+            converted_graph.graphs,
+        )
 
 
-def _free(graph: onnx.GraphProto, known: Set[str]) -> list[str]:
-    """The names that a graph takes from those around it."""
-    own = {i.name for i in graph.input} | {t.name for t in graph.initializer}
-    found: list[str] = []
+def _find_captured_names(graph: onnx.GraphProto, visible_names: Set[str]) -> list[str]:
+    """Returns the names that a graph reads from the graphs that contain it."""
+    local_names = {i.name for i in graph.input} | {t.name for t in graph.initializer}
+    captured: list[str] = []
     for node in graph.node:
-        inner = [
-            n for a in node.attribute if a.type == AttributeProto.GRAPH for n in _free(a.g, known)
+        inner_captured = [
+            n
+            for a in node.attribute
+            if a.type == AttributeProto.GRAPH
+            for n in _find_captured_names(a.g, visible_names)
         ]
-        found += [name for name in (*node.input, *inner) if name in known - own]
-        own |= set(node.output)
-    return found + [o.name for o in graph.output if o.name in known - own]
+        captured += [
+            name for name in (*node.input, *inner_captured) if name in visible_names - local_names
+        ]
+        local_names |= set(node.output)
+    return captured + [o.name for o in graph.output if o.name in visible_names - local_names]
 
 
-def scope_of(node: onnx.NodeProto) -> str:
-    """The scope of a node: `/encoder/layer.0/MatMul` is in `encoder/layer.0`.
+def scope_of_node(node: onnx.NodeProto) -> str:
+    """Returns the scope of a node: `/encoder/layer.0/MatMul` is in `encoder/layer.0`.
 
-    PyTorch writes the modules that a node is in beside it, each with the path of those around it.
+    PyTorch's exporter lists the modules that contain a node in its metadata, by their full paths.
     """
     for entry in node.metadata_props:
         if entry.key == "pkg.torch.onnx.name_scopes":
-            modules = [name for name in _texts(entry.value)[:-1] if name]
+            modules = [name for name in _parse_text_list(entry.value)[:-1] if name]
             return modules[-1].replace(".", "/") if modules else ""
     return node.name.strip("/").rpartition("/")[0]
 
 
-def _texts(written: str) -> list[str]:
-    """A list of texts that was written as Python writes it; of anything else, none."""
+def _parse_text_list(literal: str) -> list[str]:
+    """Parses a Python literal and returns it if it is a list of strings, else an empty list."""
     try:
-        found = ast.literal_eval(written)
+        value = ast.literal_eval(literal)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return []
-    is_list = isinstance(found, list) and all(isinstance(text, str) for text in found)
-    return found if is_list else []
+    is_list = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    return value if is_list else []
 
 
-def value_of(attribute: onnx.AttributeProto) -> Any:
-    """An attribute's value: numbers, text, lists of them, NumPy arrays."""
+def value_of_attribute(attribute: onnx.AttributeProto) -> Any:
+    """Returns an attribute's value: a number, a text, a list of these, or a NumPy array."""
     match attribute.type:
         case AttributeProto.FLOAT | AttributeProto.INT:
             return onnx.helper.get_attribute_value(attribute)
@@ -143,27 +173,27 @@ def value_of(attribute: onnx.AttributeProto) -> Any:
         case AttributeProto.INTS | AttributeProto.FLOATS:
             return list(onnx.helper.get_attribute_value(attribute))
         case AttributeProto.TENSOR:
-            return to_array(attribute.t)
+            return tensor_to_numpy(attribute.t)
         case _:
-            kind = AttributeProto.AttributeType.Name(attribute.type)
-            raise check.refuse(
-                f"the attribute {attribute.name!r} holds {kind}", "leave out what needs it"
+            type_name = AttributeProto.AttributeType.Name(attribute.type)
+            raise check.value_error(
+                f"the attribute {attribute.name!r} holds {type_name}", "export the model without it"
             )
 
 
-def to_array(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """The values of a tensor.
+def tensor_to_numpy(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
+    """Returns the values of a tensor as a NumPy array.
 
     Raises:
-      FrontendError: (a `ValueError`) strings, or values that do not fit the shape.
+      FrontendError: (a `ValueError`) the tensor holds strings, or its values do not fit its shape.
     """
     if tensor.data_type == onnx.TensorProto.STRING:
-        raise check.refuse(
+        raise check.value_error(
             f"the tensor {tensor.name!r} holds strings", "compute with numbers in their place"
         )
     try:
         return onnx.numpy_helper.to_array(tensor)
     except Exception as error:
-        raise check.refuse(
+        raise check.value_error(
             f"the tensor {tensor.name!r} cannot be read: {error}", "export the model again"
         ) from error

@@ -1,4 +1,4 @@
-"""Whether what a traced graph does in place can be told without views."""
+"""Detection of in-place writes to tensors that share memory with views."""
 
 from __future__ import annotations
 
@@ -7,54 +7,60 @@ from typing import Any
 
 import torch
 
-from ipujax.frontends.pytorch.schema import gives_view, writes, writes_in_place
+from ipujax.frontends.pytorch.schema import may_return_view, writes_arguments, writes_in_place
 
 
 def mutates_views(module: torch.fx.GraphModule) -> bool:
-    """Whether a tensor is written to that other tensors of the graph may share memory with.
+    """Returns whether a graph writes in place to a tensor that shares memory with others.
 
-    Operators that work in place on a tensor of its own give it another value, and that is all. The
-    inputs of a graph inside another are tensors of that.
+    An in-place operator on a tensor that shares no memory only gives its name another value. The
+    inputs of an inner graph are tensors of the outer one.
     """
-    inner = [m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule)][1:]
-    return _mutates_views(module.graph) or any(_mutates_views(g, is_inner=True) for g in inner)
+    inner_graphs = [m.graph for m in module.modules() if isinstance(m, torch.fx.GraphModule)][1:]
+    return _graph_mutates_views(module.graph) or any(
+        _graph_mutates_views(g, is_inner=True) for g in inner_graphs
+    )
 
 
-def _mutates_views(graph: torch.fx.Graph, is_inner: bool = False) -> bool:
-    whole: dict[Any, Any] = {}  # of each node, the tensor whose memory it may share
-    sharing: dict[Any, list[Any]] = {}  # of each such tensor, what may share its memory
+def _graph_mutates_views(graph: torch.fx.Graph, is_inner: bool = False) -> bool:
+    base_of: dict[Any, Any] = {}  # node -> the tensor whose memory it may share
+    sharers_of: dict[Any, list[Any]] = {}  # base tensor -> the nodes that may share its memory
     for node in graph.nodes:
-        whole[node], sharing[node] = node, [node]
+        base_of[node], sharers_of[node] = node, [node]
         operand = node.args[0] if node.args else None
-        if _may_share_with(node, operand):
-            whole[node] = whole[operand]
-            sharing[whole[operand]].append(node)
-        if not writes(node.target):
+        if _may_share_memory(node, operand):
+            base_of[node] = base_of[operand]
+            sharers_of[base_of[operand]].append(node)
+        if not writes_arguments(node.target):
             continue
         if not writes_in_place(node.target) or not isinstance(operand, torch.fx.Node):
             return True
-        if is_inner and whole[operand].op == "placeholder":
+        if is_inner and base_of[operand].op == "placeholder":
             return True
-        same = _same(operand)
-        others = [other for other in sharing[whole[operand]] if _same(other) is not same]
-        if any(other.op == "placeholder" or _is_used_after(other, node) for other in others):
+        root = _first_name_of_tensor(operand)
+        other_sharers = [
+            sharer
+            for sharer in sharers_of[base_of[operand]]
+            if _first_name_of_tensor(sharer) is not root
+        ]
+        if any(other.op == "placeholder" or _is_read_after(other, node) for other in other_sharers):
             return True
     return False
 
 
-def _may_share_with(node: Any, operand: Any) -> bool:
-    """Whether a node's tensor may be a view of its operand's, or one of the views that this is."""
+def _may_share_memory(node: Any, operand: Any) -> bool:
+    """Returns whether a node's tensor may be a view of its operand's tensor."""
     if not isinstance(operand, torch.fx.Node):
         return False
-    return gives_view(operand.target if node.target is operator.getitem else node.target)
+    return may_return_view(operand.target if node.target is operator.getitem else node.target)
 
 
-def _same(node: Any) -> Any:
-    """The first name of a whole tensor that operators in place have given other names."""
+def _first_name_of_tensor(node: Any) -> Any:
+    """Returns the first node of a tensor that in-place operators have renamed."""
     while writes_in_place(node.target):
         node = node.args[0]
     return node
 
 
-def _is_used_after(node: Any, writer: Any) -> bool:
+def _is_read_after(node: Any, writer: Any) -> bool:
     return any(writer < user for user in node.users)

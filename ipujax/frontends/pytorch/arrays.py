@@ -1,4 +1,4 @@
-"""Tensors of PyTorch as arrays of JAX, and back."""
+"""Conversion between PyTorch tensors and JAX arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from ipujax.frontends.checks import check
 
-# An IPU computes with 32 bits at most, and so does JAX here.
+# An IPU computes with at most 32 bits, and so does JAX in ipujax.
 _FLOATS_OF_8_BITS: dict[torch.dtype, Any] = {
     torch.float8_e4m3fn: jnp.dtype(jnp.float8_e4m3fn),
     torch.float8_e5m2: jnp.dtype(jnp.float8_e5m2),
@@ -42,44 +42,44 @@ _NARROWED = {
     torch.complex128: torch.complex64,
 }  # fmt: skip
 
-_PLAIN = frozenset(
+_SAME_IN_NUMPY = frozenset(
     {
         torch.float32, torch.float16, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     }
 )  # fmt: skip
-"""Those that are the same here, in PyTorch and in NumPy."""
+"""The dtypes that are the same in JAX, PyTorch and NumPy."""
 
 _UNKNOWN_TO_NUMPY: dict[Any, tuple[Any, torch.dtype]] = {
     jnp.dtype(jnp.bfloat16): (np.uint16, torch.bfloat16),
     **{own: (np.uint8, dtype) for dtype, own in _FLOATS_OF_8_BITS.items()},
 }
-"""By dtypes that NumPy has from elsewhere: integers of as many bits, and PyTorch's own."""
+"""For dtypes that NumPy lacks: the integer dtype of the same size, and PyTorch's dtype."""
 
 EXTREMES = {2**63 - 1: 2**31 - 1, -(2**63): -(2**31)}
-"""The greatest and least integers of 64 bits, and those of 32: they often mean just that."""
+"""The greatest and least 64-bit integers, which often mean no bound, with the 32-bit ones."""
 
 
-def dtype_of(dtype: torch.dtype) -> Any:
-    """The dtype on an IPU of tensors of a dtype; those of 64 bits have 32.
+def jax_dtype_of(dtype: torch.dtype) -> Any:
+    """Returns the JAX dtype of a PyTorch dtype; 64-bit dtypes become 32-bit ones.
 
     Raises:
-      FrontendError: (a `ValueError`) there is none, as for quantized numbers.
+      FrontendError: (a `ValueError`) JAX has no such dtype, for example of quantized numbers.
     """
     if dtype not in _DTYPES:
-        raise check.refuse(f"IPUs have no numbers of {dtype}", "convert them with Tensor.to")
+        raise check.value_error(f"IPUs have no numbers of {dtype}", "convert them with Tensor.to")
     return jnp.dtype(_DTYPES[dtype])
 
 
-def aval_of(tensor: torch.Tensor) -> jax.ShapeDtypeStruct:
-    """Shape and dtype on an IPU of a tensor."""
-    return jax.ShapeDtypeStruct(tuple(tensor.shape), dtype_of(tensor.dtype))
+def aval_of_tensor(tensor: torch.Tensor) -> jax.ShapeDtypeStruct:
+    """Returns the JAX shape and dtype of a tensor."""
+    return jax.ShapeDtypeStruct(tuple(tensor.shape), jax_dtype_of(tensor.dtype))
 
 
 def to_jax(tensor: torch.Tensor) -> jax.Array:
-    """The values of a tensor, in the same memory where that can be.
+    """Converts a tensor to a JAX array, which shares its memory where possible.
 
-    Integers and floats of 64 bits are converted to 32; the greatest and least integers, which
-    often mean just that, to those of 32 bits.
+    64-bit numbers are converted to 32 bits; the greatest and least integers, which often mean no
+    bound, to the greatest and least 32-bit ones.
 
     Raises:
       FrontendError: (a `ValueError`) an integer does not fit into 32 bits.
@@ -87,10 +87,10 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     tensor = tensor.detach().resolve_conj().resolve_neg()
     narrow = _NARROWED.get(tensor.dtype, tensor.dtype)
     if tensor.dtype in (torch.int64, torch.uint64) and tensor.numel():
-        tensor = _within(torch.iinfo(narrow), tensor)
+        tensor = _clamp_integers(torch.iinfo(narrow), tensor)
     tensor = tensor.to(narrow).contiguous()
     if tensor.numel() == 0:
-        return jnp.zeros(tuple(tensor.shape), dtype_of(tensor.dtype))
+        return jnp.zeros(tuple(tensor.shape), jax_dtype_of(tensor.dtype))
     if tensor.dtype is torch.bool:
         return jnp.asarray(tensor.numpy())
     if tensor.dtype in _FLOATS_OF_8_BITS:
@@ -98,13 +98,13 @@ def to_jax(tensor: torch.Tensor) -> jax.Array:
     return jnp.from_dlpack(tensor)
 
 
-def _within(narrow: torch.iinfo, tensor: torch.Tensor) -> torch.Tensor:
-    """Integers of 64 bits that fit into those of another dtype."""
+def _clamp_integers(narrow: torch.iinfo, tensor: torch.Tensor) -> torch.Tensor:
+    """Returns 64-bit integers clamped to a narrower dtype; refuses those that do not fit."""
     signed = tensor.view(torch.int64)
     is_outside = (signed < narrow.min) | (signed > narrow.max)
     for value in signed[is_outside].tolist():
         if value not in EXTREMES:
-            raise check.refuse(
+            raise check.value_error(
                 f"the integer {value} does not fit into the 32 bits that IPUs have",
                 "compute with smaller integers",
             )
@@ -112,16 +112,16 @@ def _within(narrow: torch.iinfo, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:
-    """As `to_jax`, as an array of NumPy where that is the quick way into a compiled program."""
-    if tensor.dtype not in _PLAIN or tensor.is_neg():
+    """Converts a tensor to a NumPy array where its dtype allows that, else to a JAX array."""
+    if tensor.dtype not in _SAME_IN_NUMPY or tensor.is_neg():
         return to_jax(tensor)
     return tensor.numpy(force=True)
 
 
 def to_torch(array: Any) -> torch.Tensor:
-    """A tensor of its own with the values of an array."""
-    own = np.asarray(array).copy()
-    if own.dtype in _UNKNOWN_TO_NUMPY:
-        bits, dtype = _UNKNOWN_TO_NUMPY[own.dtype]
-        return torch.from_numpy(own.view(bits)).view(dtype)
-    return torch.from_numpy(own)
+    """Converts an array to a tensor that owns its memory."""
+    copied = np.asarray(array).copy()
+    if copied.dtype in _UNKNOWN_TO_NUMPY:
+        bits, dtype = _UNKNOWN_TO_NUMPY[copied.dtype]
+        return torch.from_numpy(copied.view(bits)).view(dtype)
+    return torch.from_numpy(copied)

@@ -1,4 +1,4 @@
-"""Modules of PyTorch as graphs: `torch.export` traces them."""
+"""Tracing of PyTorch modules to graphs with `torch.export`."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from ipujax.doors.graphs import Graph, Operators
 from ipujax.errors import FrontendError, IPUError
 from ipujax.frontends.checks import check
 from ipujax.frontends.pytorch.aliasing import mutates_views
-from ipujax.frontends.pytorch.arrays import aval_of
+from ipujax.frontends.pytorch.arrays import aval_of_tensor
 from ipujax.frontends.pytorch.backward import (
     BackwardUse,
-    fold_backward,
+    fold_user_backward,
     keep_backward,
     place_hooks,
 )
-from ipujax.frontends.pytorch.errors import missing_operators, untraceable
-from ipujax.frontends.pytorch.nodes import graph_of
-from ipujax.frontends.pytorch.rewrites import make_explicit
+from ipujax.frontends.pytorch.errors import missing_operators_error, untraceable_module_error
+from ipujax.frontends.pytorch.nodes import convert_exported_program
+from ipujax.frontends.pytorch.rewrites import make_contexts_explicit
 from ipujax.frontends.pytorch.trace import tracing
-from ipujax.frontends.pytorch.traceable import quiet, traceable
+from ipujax.frontends.pytorch.traceable import silence_export_warnings, substitute_untraceable
 
 Tensors = dict[str, torch.Tensor]
 
 
 @dc.dataclass(frozen=True, eq=False)
-class Captured:
-    """A module, traced.
+class ModuleTrace:
+    """A traced module: its graph, its variables and the structure of its inputs.
 
     Attributes:
-      graph: of all its operators. Its inputs are variables, constants and user inputs, all by the
-        names of the graph.
+      graph: the module's operators. The graph's inputs are the variables, constants and user
+        inputs, by their names in the graph.
       variables: the module's parameters and buffers, by their names.
-      trainable: the names of those parameters that require gradients.
-      names: of each variable, those that it has in the graph.
-      constants: other tensors, by their names in the graph.
-      inputs: names in the graph of the user's inputs, flat; None for one that is a constant.
-      examples: of each of these its shape and dtype, or the constant.
-      in_tree: the structure of `(args, kwargs)`, as PyTorch tells it.
+      trainable: the names of the parameters that require gradients.
+      names: for each variable, its names in the graph.
+      constants: all other tensors, by their names in the graph.
+      inputs: the names in the graph of the flat user inputs; None for an input that is a constant.
+      examples: for each user input, its shape and dtype, or the constant.
+      in_tree: the structure of `(args, kwargs)`, as a PyTorch tree spec.
       out_tree: the structure of the outputs.
     """
 
@@ -59,130 +59,132 @@ class Captured:
 
 
 class Refusals(NamedTuple):
-    """What is wrong with a backward pass that the user wrote, so that there are no gradients.
+    """The reasons why a user-written backward pass cannot be traced.
 
     Attributes:
-      variables: why there are none of variables; None if there are.
-      inputs: the same of inputs.
+      variables: why variables have no gradients; None if they have.
+      inputs: why inputs have no gradients; None if they have.
     """
 
     variables: FrontendError | None
     inputs: FrontendError | None
 
 
-def captured(
+def trace_torch_module(
     module: torch.nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     operators: Operators,
     use: BackwardUse = BackwardUse.NONE,
-) -> Captured:
-    """Traces a module in its mode.
+) -> ModuleTrace:
+    """Traces a module in its current training or evaluation mode.
 
     Args:
-      module: what to trace.
-      args: of a call: tensors in any structure.
-      kwargs: the same.
-      operators: those that are there; others are decomposed into these, where PyTorch can.
-      use: whose gradients are wanted: with any, backward passes that the user wrote are traced.
+      module: the module to trace.
+      args: the positional arguments of a call: tensors in any structure.
+      kwargs: the keyword arguments of the call.
+      operators: the known operators; PyTorch decomposes others into these where it can.
+      use: the values whose gradients are needed; if any, user-written backward passes are traced.
 
     Raises:
       FrontendError: (a `ValueError`) PyTorch cannot trace the module, or a backward pass of the
         user's, or operators are missing.
     """
     with keep_backward(module, use):
-        return _captured_with_backward(module, args, kwargs, operators)
+        return _trace_with_backward(module, args, kwargs, operators)
 
 
-def captured_for_any_use(
+def trace_torch_module_for_any_use(
     module: torch.nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     operators: Operators,
-) -> tuple[Captured, Refusals]:
-    """Traces a module that may be differentiated, or may not.
+) -> tuple[ModuleTrace, Refusals]:
+    """Traces a module with gradients where possible, else without.
 
-    Args: as those of `captured`.
+    The arguments are those of `trace_torch_module`.
 
     Returns:
-      The module, and why it cannot be differentiated, if it cannot.
+      The trace, and the reasons why variables or inputs have no gradients.
     """
     refusal: FrontendError | None = None
     for use in (BackwardUse.ALL, BackwardUse.PARAMETERS):
-        with keep_backward(module, use) as kept:
+        with keep_backward(module, use) as kept_backward:
             try:
-                found = _captured_with_backward(module, args, kwargs, operators)
-                return found, Refusals(None, refusal)
+                module_trace = _trace_with_backward(module, args, kwargs, operators)
+                return module_trace, Refusals(None, refusal)
             except FrontendError as error:
-                if not kept.has_any:
+                if not kept_backward.has_any:
                     raise
                 refusal = error
-    return captured(module, args, kwargs, operators), Refusals(refusal, refusal)
+    return trace_torch_module(module, args, kwargs, operators), Refusals(refusal, refusal)
 
 
-def _captured_with_backward(
+def _trace_with_backward(
     module: torch.nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     operators: Operators,
-) -> Captured:
-    # With gradients, even of inputs alone, so that what is computed without them is told apart.
+) -> ModuleTrace:
+    # Gradients are enabled so that the trace shows what is computed under `torch.no_grad()`.
     with torch.enable_grad():
-        program = _exported(module, tuple(args), dict(kwargs or {}))
+        program = _export_module(module, tuple(args), dict(kwargs or {}))
     place_hooks(program)
-    make_explicit(program)
-    program, graph = _with_known_operators(program, operators)
-    graph = fold_backward(graph)
+    make_contexts_explicit(program)
+    program, graph = _decompose_unknown_operators(program, operators)
+    graph = fold_user_backward(graph)
     if missing := operators.missing(graph):
-        raise missing_operators(missing)
-    return _captured(module, program, graph)
+        raise missing_operators_error(missing)
+    return _sort_graph_inputs(module, program, graph)
 
 
-def _exported(
+def _export_module(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ExportedProgram:
     try:
-        with tracing(), traceable():
+        with tracing(), substitute_untraceable():
             return torch.export.export(module, args, kwargs, strict=False)
     except IPUError:
         raise
     except Exception as error:
-        raise untraceable(module, error) from error
+        raise untraceable_module_error(module, error) from error
 
 
-def _with_known_operators(
+def _decompose_unknown_operators(
     program: ExportedProgram, operators: Operators
 ) -> tuple[ExportedProgram, Graph]:
-    """The program without views that are written to, and in terms of known operators if it can be.
+    """Decomposes unknown operators and in-place writes to views, where PyTorch can.
 
-    Operators of a table keep their form, as that of a convolution or a norm is what the machine
-    model knows; the others are decomposed, until nothing gets better.
+    Operators of the table stay as they are, since the machine model knows convolutions and norms as
+    such; others are decomposed until the set of missing operators stays the same.
     """
     is_functional = not mutates_views(program.graph_module)
-    graph = graph_of(program)
+    graph = convert_exported_program(program)
     while True:
         missing = operators.missing(graph).keys()
-        known = _decompositions(missing)
-        if is_functional and not known:
+        decompositions = _find_decompositions(missing)
+        if is_functional and not decompositions:
             return program, graph
-        with quiet():
-            program = program.run_decompositions(known)
-        is_functional, graph = True, graph_of(program)
+        with silence_export_warnings():
+            program = program.run_decompositions(decompositions)
+        is_functional, graph = True, convert_exported_program(program)
         if operators.missing(graph).keys() == missing:
             return program, graph
 
 
-def _decompositions(names: Iterable[str]) -> dict[Any, Any]:
-    """Those of PyTorch's decompositions that are of these operators."""
-    wanted = set(names)
-    table = torch.export.default_decompositions() if wanted else {}
-    return {op: rule for op, rule in table.items() if str(op) in wanted}
+def _find_decompositions(names: Iterable[str]) -> dict[Any, Any]:
+    """Returns PyTorch's decompositions of some operators."""
+    operator_names = set(names)
+    table = torch.export.default_decompositions() if operator_names else {}
+    return {op: rule for op, rule in table.items() if str(op) in operator_names}
 
 
-def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -> Captured:
-    """Sorts the inputs of a traced graph."""
-    first = first_names(module)
-    named = dict(module.named_parameters()) | dict(module.named_buffers())
+def _sort_graph_inputs(
+    module: torch.nn.Module, program: ExportedProgram, graph: Graph
+) -> ModuleTrace:
+    """Sorts the inputs of a traced graph into variables, constants and user inputs."""
+    first_name_of = first_name_of_tensors(module)
+    tensor_of_name = dict(module.named_parameters()) | dict(module.named_buffers())
     tensors = dict(module.named_parameters(remove_duplicate=False))
     tensors |= dict(module.named_buffers(remove_duplicate=False))
     names: dict[str, tuple[str, ...]] = {}
@@ -196,31 +198,35 @@ def _captured(module: torch.nn.Module, program: ExportedProgram, graph: Graph) -
             is_tensor = name in graph.inputs
             inputs.append(name if is_tensor else None)
             examples.append(
-                aval_of(placeholders[name].meta["val"])
+                aval_of_tensor(placeholders[name].meta["val"])
                 if is_tensor
                 else getattr(spec.arg, "value", None)
             )
         elif spec.target in tensors:
-            variable = first[id(tensors[spec.target])]
+            variable = first_name_of[id(tensors[spec.target])]
             names[variable] = (*names.get(variable, ()), str(name))
-        elif isinstance(held := program.constants.get(str(spec.target)), torch.Tensor):
-            constants[str(name)] = held
+        elif isinstance(constant := program.constants.get(str(spec.target)), torch.Tensor):
+            constants[str(name)] = constant
         else:
-            raise check.refuse(
+            raise check.value_error(
                 f"the module holds {spec.target!r}, which is no tensor",
-                "compute with tensors, numbers and what is made of them alone",
+                "compute only with tensors, numbers and structures of them",
             )
-    variables = {name: named[name] for name in named if first[id(named[name])] == name}
+    variables = {
+        name: tensor_of_name[name]
+        for name in tensor_of_name
+        if first_name_of[id(tensor_of_name[name])] == name
+    }
     trainable = tuple(n for n, p in module.named_parameters() if p.requires_grad)
     specs = program.call_spec
-    return Captured(
+    return ModuleTrace(
         graph, variables, trainable, names, constants, tuple(inputs), tuple(examples),
         specs.in_spec, specs.out_spec,
     )  # fmt: skip
 
 
-def first_names(module: torch.nn.Module) -> dict[int, str]:
-    """The name of each parameter and buffer, by `id`: the first of those that it has."""
+def first_name_of_tensors(module: torch.nn.Module) -> dict[int, str]:
+    """Returns the first name of each parameter and buffer, by `id`."""
     names: dict[int, str] = {}
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         names.setdefault(id(tensor), name)

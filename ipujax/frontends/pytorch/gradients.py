@@ -1,4 +1,4 @@
-"""Which variables a module's values have gradients with respect to, as PyTorch sees it."""
+"""Search for the variables that a module's outputs depend on with gradients."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import Node
-from ipujax.frontends.pytorch.capture import Captured
+from ipujax.frontends.pytorch.capture import ModuleTrace
 
-# What only takes the form of an operand, or its value as a constant.
+# Operators that read only the shape or dtype of an operand, or its value as a constant.
 _CONSTANTS = tuple(
     f"aten.{name}."
     for name in (
@@ -20,26 +20,28 @@ _CONSTANTS = tuple(
 )  # fmt: skip
 
 
-def trained_by(found: Captured, values: Iterable[str]) -> tuple[str, ...]:
-    """The trainable variables that values depend on.
+def find_trained_variables(module_trace: ModuleTrace, values: Iterable[str]) -> tuple[str, ...]:
+    """Returns the trainable variables that some values depend on.
 
-    PyTorch's optimizers leave the others alone, where a gradient of zero would let weight decay
-    and momentum change them.
+    PyTorch's optimizers skip the others; with a gradient of zero, weight decay and momentum would
+    change them.
 
     Args:
-      found: the module, traced.
-      values: their names in its graph.
+      module_trace: the traced module.
+      values: the names of the values in its graph.
     """
-    sources = found.graph.sources(values, _is_cut)
-    return tuple(v for v in found.trainable if not sources.isdisjoint(found.names.get(v, ())))
+    sources = module_trace.graph.sources(values, _cuts_gradients)
+    return tuple(
+        v for v in module_trace.trainable if not sources.isdisjoint(module_trace.names.get(v, ()))
+    )
 
 
-def _is_cut(node: Node) -> bool:
-    return node.operator.startswith(_CONSTANTS) or not any(map(_has_gradient, node.avals))
+def _cuts_gradients(node: Node) -> bool:
+    return node.operator.startswith(_CONSTANTS) or not any(map(_can_have_gradient, node.avals))
 
 
-def _has_gradient(aval: Any) -> bool:
-    """Whether a result, as far as PyTorch tells its dtype, is of a kind that has gradients."""
+def _can_have_gradient(aval: Any) -> bool:
+    """Returns whether a result's dtype can have gradients; true for an unknown dtype."""
     if isinstance(aval, list | tuple):
-        return any(map(_has_gradient, aval))
+        return any(map(_can_have_gradient, aval))
     return aval is None or jnp.issubdtype(aval.dtype, jnp.inexact)

@@ -1,4 +1,4 @@
-"""Rewrites of traced graphs that make explicit what PyTorch's contexts and schemas leave unsaid."""
+"""Rewrites that turn PyTorch's contexts and hidden aliasing into explicit operators."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ import torch
 from torch.export import ExportedProgram
 
 from ipujax.frontends.pytorch.schema import (
-    converts,
-    gives_operand,
+    converts_dtype,
     is_autocast,
     is_without_gradient,
+    returns_operand,
 )
 
 
-def make_explicit(program: ExportedProgram) -> None:
-    """Makes a program mean the same without what its schemas and contexts say besides.
+def make_contexts_explicit(program: ExportedProgram) -> None:
+    """Replaces the effects of contexts and inactive dropouts by explicit operators.
 
-    Dropout that drops nothing gives its operand itself, and PyTorch would take it for a new tensor
-    that may be written to. What is computed under `torch.no_grad()` is detached, and what
-    `torch.autocast` converts is converted by operators, since decomposing dissolves the contexts.
+    Dropout that drops nothing returns its operand, which PyTorch would take for a new tensor that
+    may be written to. Results under `torch.no_grad()` are detached, and operands under
+    `torch.autocast` are converted by operators, since decomposition removes the contexts.
     """
     modules = [m for m in program.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
     for module in modules:
         for node in list(module.graph.nodes):
-            if gives_operand(node):
+            if returns_operand(node):
                 _replace_by_operand(program, node)
             elif is_without_gradient(node):
                 _detach_results(node)
             elif is_autocast(node):
-                _convert_operands(getattr(module, node.args[4].target).graph)
+                _convert_float_operands(getattr(module, node.args[4].target).graph)
 
 
 def _replace_by_operand(program: ExportedProgram, node: Any) -> None:
@@ -48,15 +48,15 @@ def _detach_results(node: Any) -> None:
         result.replace_all_uses_with(detached, lambda user, own=detached: user is not own)
 
 
-def _convert_operands(graph: torch.fx.Graph) -> None:
-    """Gives operators floats of their results' dtype, which is where they compute in that."""
+def _convert_float_operands(graph: torch.fx.Graph) -> None:
+    """Converts floats operands to their result's dtype, as `torch.autocast` computes."""
     for node in list(graph.nodes):
         dtype = _float_dtype(node)
-        if node.op != "call_function" or dtype is None or converts(node.target):
+        if node.op != "call_function" or dtype is None or converts_dtype(node.target):
             continue
         for operand in node.all_input_nodes:
             if _float_dtype(operand) not in (None, dtype):
-                node.replace_input_with(operand, _converted(node, operand, dtype))
+                node.replace_input_with(operand, _insert_conversion(node, operand, dtype))
 
 
 def _float_dtype(node: Any) -> torch.dtype | None:
@@ -65,9 +65,9 @@ def _float_dtype(node: Any) -> torch.dtype | None:
     return value.dtype if is_float else None
 
 
-def _converted(before: Any, operand: Any, dtype: torch.dtype) -> Any:
+def _insert_conversion(reader: Any, operand: Any, dtype: torch.dtype) -> Any:
     copy: Any = torch.ops.aten._to_copy.default
-    with before.graph.inserting_before(before):
-        converted = before.graph.call_function(copy, (operand,), {"dtype": dtype})
-    converted.meta = dict(before.meta, val=operand.meta["val"].to(dtype))
+    with reader.graph.inserting_before(reader):
+        converted = reader.graph.call_function(copy, (operand,), {"dtype": dtype})
+    converted.meta = dict(reader.meta, val=operand.meta["val"].to(dtype))
     return converted

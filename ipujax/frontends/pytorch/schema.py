@@ -1,4 +1,4 @@
-"""What PyTorch's operators say of themselves: the one place that reads its private schemas."""
+"""Queries of PyTorch's private operator schemas, all in one place."""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ _DROPOUTS = tuple(
 
 
 def is_operator(target: Any) -> TypeGuard[torch._ops.OpOverload]:
-    """Whether a call's target is an overload of one of PyTorch's operators."""
+    """Returns whether a call's target is an overload of one of PyTorch's operators."""
     return isinstance(target, torch._ops.OpOverload)
 
 
 def is_higher_order(target: Any) -> bool:
-    """Whether it is one that takes graphs."""
+    """Returns whether a call's target is a higher-order operator, which takes graphs."""
     return isinstance(target, torch._ops.HigherOrderOperator)
 
 
-def writes(target: Any) -> bool:
-    """Whether an operator writes to any of its arguments."""
+def writes_arguments(target: Any) -> bool:
+    """Returns whether an operator writes to any of its arguments."""
     return is_operator(target) and target._schema.is_mutable
 
 
 def writes_in_place(target: Any) -> bool:
-    """Whether an operator works in place on its first argument."""
+    """Returns whether an operator works in place on its first argument."""
     if not is_operator(target) or not target._schema.is_mutable:
         return False
     alias = target._schema.arguments[0].alias_info
     return alias is not None and alias.is_write
 
 
-def gives_view(target: Any) -> bool:
-    """Whether an operator's result may share memory with its first argument."""
+def may_return_view(target: Any) -> bool:
+    """Returns whether an operator's result may share memory with its first argument."""
     if not is_operator(target):
         return False
     return any(value.alias_info is not None for value in target._schema.returns)
 
 
-def gives_operand(node: torch.fx.Node) -> bool:
-    """Whether an operator gives its first argument itself, of which its schema does not speak."""
+def returns_operand(node: torch.fx.Node) -> bool:
+    """Returns whether an operator returns its first argument, unknown to its schema."""
     if not is_operator(node.target) or not str(node.target).startswith(_DROPOUTS):
         return False
     _, probability, train = (*node.args, *node.kwargs.values())
@@ -54,20 +54,20 @@ def gives_operand(node: torch.fx.Node) -> bool:
 
 
 def is_without_gradient(node: torch.fx.Node) -> bool:
-    """Whether a node computes a graph under `torch.no_grad()`."""
+    """Returns whether a node computes a graph under `torch.no_grad()`."""
     return str(node.target) == "wrap_with_set_grad_enabled" and node.args[0] is False
 
 
 def is_autocast(node: torch.fx.Node) -> bool:
-    """Whether a node computes a graph under `torch.autocast`."""
+    """Returns whether a node computes a graph under `torch.autocast`."""
     return str(node.target) == "wrap_with_autocast"
 
 
-def converts(target: Any) -> bool:
-    """Whether an operator gives its operand in another dtype."""
+def converts_dtype(target: Any) -> bool:
+    """Returns whether an operator converts its operand to another dtype."""
     return str(target).startswith(_CONVERSIONS)
 
 
 def is_traced_script(module: torch.nn.Module) -> bool:
-    """Whether `torch.jit.trace` has made a module."""
+    """Returns whether `torch.jit.trace` has made a module."""
     return isinstance(module, TracedModule)

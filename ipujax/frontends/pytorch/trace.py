@@ -1,4 +1,4 @@
-"""A trace under way: what tells the code of a module that it is traced, and marks operators."""
+"""The trace in progress, which module code can query and annotate."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from typing import Any
 import torch.fx.traceback as fx_traceback
 
 BLOCK = "block"
-"""The mark of the block that an operator is in, a tuple that begins with its name; None where a
-block has ended and no other has begun."""
+"""The mark of an operator's block, a tuple that begins with the block's name; None between
+blocks."""
 
 _current: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", default=None)
 
 
 class Trace:
-    """PyTorch traces a module.
+    """A trace of a module by PyTorch that is in progress.
 
     Attributes:
-      notes: what somebody keeps until the trace ends, by a name of their own.
+      notes: values that callers keep until the trace ends, by names of their own.
     """
 
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
 
     def mark(self, **marks: Any) -> None:
-        """Gives the operators that follow these marks (`Node.marks`), besides those of before."""
-        # PyTorch has a scope for this alone, which a block without an end cannot use.
+        """Adds marks (`Node.marks`) to all operators that follow."""
+        # PyTorch offers only a context manager for this, which a block without an end cannot use.
         fx_traceback.current_meta["custom"] = {**self.marks, **marks}
 
     @property
     def marks(self) -> dict[str, Any]:
-        """What operators are marked with here and now."""
+        """The marks that operators get at this point of the trace."""
         return fx_traceback.current_meta.get("custom", {})
 
 
 def current_trace() -> Trace | None:
-    """The trace that the caller is in; None outside."""
+    """Returns the trace that the caller runs in, or None."""
     return _current.get()
 
 
 @contextlib.contextmanager
 def tracing() -> Generator[Trace]:
-    """The block is a trace; what is marked in it ends with it."""
+    """Starts a trace for the block; its marks end with it."""
     trace = Trace()
     token = _current.set(trace)
     try:

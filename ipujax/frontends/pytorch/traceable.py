@@ -1,4 +1,4 @@
-"""What makes functions of PyTorch traceable that `torch.export` cannot trace as they are."""
+"""Substitutes for PyTorch functions that `torch.export` cannot trace."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _ctc_loss(
     reduction: int,
     zero_infinity: bool,
 ) -> torch.Tensor:
-    """As `torch.ctc_loss`, whose form PyTorch does not know without the lengths' values."""
+    """Computes `torch.ctc_loss` as an operator whose shape does not depend on the lengths."""
     return torch.ctc_loss(
         logs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity
     )
@@ -41,7 +41,7 @@ def _(logs: torch.Tensor, *args: Any) -> torch.Tensor:
     return logs.new_empty(logs.shape[1] if is_batch and reduction == 0 else ())
 
 
-def _ctc(
+def _ctc_loss_traceable(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
     input_lengths: Any,
@@ -55,7 +55,7 @@ def _ctc(
     return _ctc_loss(log_probs, targets, *lengths, blank, number, zero_infinity)
 
 
-def _gaussian_nll(
+def _gaussian_nll_loss_traceable(
     input: torch.Tensor,
     target: torch.Tensor,
     var: Any,
@@ -63,11 +63,11 @@ def _gaussian_nll(
     eps: float = 1e-6,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """Without the check that no variance is negative."""
+    """Computes `F.gaussian_nll_loss` without the check that no variance is negative."""
     variance = torch.as_tensor(var, dtype=input.dtype)
     if variance.shape == input.shape[:-1] and variance.shape != input.shape:
         variance = variance.unsqueeze(-1)
-    # The limit has no derivative of its own.
+    # The clamp has a derivative of one everywhere.
     variance = variance + (variance.clamp(min=eps) - variance).detach()
     losses = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     if full:
@@ -75,12 +75,12 @@ def _gaussian_nll(
     return losses if reduction == "none" else getattr(losses, reduction)()
 
 
-def _bincount(
+def _bincount_traceable(
     input: torch.Tensor, weights: torch.Tensor | None = None, minlength: int = 0
 ) -> torch.Tensor:
-    """With as many bins as are asked for: a static graph has no more for greater numbers."""
+    """Counts values with exactly `minlength` bins, since a static graph has no more."""
     if minlength < 1:
-        raise check.refuse(
+        raise check.value_error(
             "Bincount `minlength` must be specified and must be a constant. On the IPU MK2 "
             "platform the minimum length is also the maximum length"
         )
@@ -91,8 +91,10 @@ def _bincount(
     return weights.new_zeros(minlength).scatter_add(0, input.long(), weights)
 
 
-def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    """By their indices; PyTorch masks a grid, and does not know how many are left."""
+def _combinations_traceable(
+    input: torch.Tensor, r: int = 2, with_replacement: bool = False
+) -> torch.Tensor:
+    """Computes `torch.combinations` by indices, without PyTorch's data-dependent mask."""
     if r == 0:
         return input.new_empty(0)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -100,28 +102,28 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
     return input[chosen.reshape(-1, r)]
 
 
-def _linear_cross_entropy(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
-    """All at once: the options say how to compute it in chunks, gradients included."""
+def _linear_cross_entropy_at_once(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+    """Computes the loss at once; `options` only say how to split it into chunks."""
     return F.linear_cross_entropy(*args, **kwargs)
 
 
-def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Whether a caller says that a mask is causal: a hint, and the mask is applied anyway."""
+def _is_causal_hint(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """Returns whether the caller says that a mask is causal: a hint, the mask is applied anyway."""
     return bool(is_causal)
 
 
 _SUBSTITUTES: dict[Any, Callable[..., Any]] = {
-    F.ctc_loss: _ctc,
-    F.gaussian_nll_loss: _gaussian_nll,
-    torch.bincount: _bincount,
-    torch.Tensor.bincount: _bincount,
-    torch.combinations: _combinations,
+    F.ctc_loss: _ctc_loss_traceable,
+    F.gaussian_nll_loss: _gaussian_nll_loss_traceable,
+    torch.bincount: _bincount_traceable,
+    torch.Tensor.bincount: _bincount_traceable,
+    torch.combinations: _combinations_traceable,
 }
-if hasattr(F, "linear_cross_entropy"):  # which older releases do not have
-    _SUBSTITUTES[F.linear_cross_entropy] = _linear_cross_entropy
+if hasattr(F, "linear_cross_entropy"):  # missing in older releases
+    _SUBSTITUTES[F.linear_cross_entropy] = _linear_cross_entropy_at_once
 
 
-class _Substituting(TorchFunctionMode):
+class _SubstituteFunctions(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,
@@ -134,23 +136,23 @@ class _Substituting(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def traceable() -> Generator[None]:
-    """Functions that read their tensors' values do without, as do checks of distributions."""
-    before = Distribution._validate_args  # pyright: ignore[reportPrivateUsage]
+def substitute_untraceable() -> Generator[None]:
+    """Replaces functions that read tensor values, and disables checks of distributions."""
+    validates_distributions = Distribution._validate_args  # pyright: ignore[reportPrivateUsage]
     Distribution.set_default_validate_args(False)
-    detect = transformer._detect_is_causal_mask  # pyright: ignore[reportPrivateUsage]
-    transformer._detect_is_causal_mask = _is_causal  # pyright: ignore[reportPrivateUsage]
+    original_detect = transformer._detect_is_causal_mask  # pyright: ignore[reportPrivateUsage]
+    transformer._detect_is_causal_mask = _is_causal_hint  # pyright: ignore[reportPrivateUsage]
     try:
-        with _Substituting(), quiet():
+        with _SubstituteFunctions(), silence_export_warnings():
             yield
     finally:
-        transformer._detect_is_causal_mask = detect  # pyright: ignore[reportPrivateUsage]
-        Distribution.set_default_validate_args(before)
+        transformer._detect_is_causal_mask = original_detect  # pyright: ignore[reportPrivateUsage]
+        Distribution.set_default_validate_args(validates_distributions)
 
 
 @contextlib.contextmanager
-def quiet() -> Generator[None]:
-    """Without what PyTorch says of its own doings, such as those of recurrent layers."""
+def silence_export_warnings() -> Generator[None]:
+    """Silences warnings that `torch.export` causes itself, such as those of recurrent layers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", "The tensor attributes? .* assigned during export")

@@ -6,8 +6,8 @@ from typing import Any
 
 from ipujax import rand_ops
 from ipujax.keras.checks import check
-from ipujax.keras.layers.shared import Layer, plain, seed_generator, serializable
-from ipujax.operators.dropout_rate import checked_rate
+from ipujax.keras.layers.shared import Layer, make_seed_generator, serializable, to_config_value
+from ipujax.operators.dropout_rate import check_dropout_rate
 
 
 @check.guard
@@ -21,10 +21,10 @@ class Dropout(Layer):
       rate: the probability that an element is zeroed, in [0, 1).
       noise_shape: the shape of the mask, which is repeated along axes of extent 1; None, and None
         in it, stand for the extents of the inputs.
-      seed: an integer or a pair of integers of 32 bits. Layers with equal seeds draw equal
-        masks, another one in each call; None starts at random. What the next mask is drawn from is
-        a part of the layer's state.
-      **kwargs: of `keras.layers.Layer`.
+      seed: an integer or a pair of integers of 32 bits. Layers with equal seeds draw equal masks, a
+        new mask in each call; None starts at random. The state of the generator is a part of the
+        layer's state.
+      **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
       OperatorError: (a `ValueError`) a rate outside of [0, 1), or a seed that is none; when
@@ -34,21 +34,23 @@ class Dropout(Layer):
 
     def __init__(self, rate: float, noise_shape: Any = None, seed: Any = None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.rate = checked_rate(rate)
-        self.noise_shape = None if noise_shape is None else [plain(n) for n in noise_shape]
-        self.seed = plain(seed)
-        what = f"the seed of {self.name}"
-        self.seed_generator = seed_generator(seed, what) if self.rate else None
+        self.rate = check_dropout_rate(rate)
+        self.noise_shape = (
+            None if noise_shape is None else [to_config_value(n) for n in noise_shape]
+        )
+        self.seed = to_config_value(seed)
+        seed_name = f"the seed of {self.name}"
+        self.seed_generator = make_seed_generator(seed, seed_name) if self.rate else None
         self.supports_masking = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The inputs, with dropout in training."""
+        """Returns the inputs, with dropout in training."""
         if not training or self.seed_generator is None:
             return inputs
         seed = self.seed_generator.next()
         return rand_ops.dropout(inputs, self.rate, self.noise_shape, seed, self.name)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
-        own = {"rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed}
-        return super().get_config() | own
+        """Returns the arguments of the layer."""
+        arguments = {"rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed}
+        return super().get_config() | arguments

@@ -1,4 +1,4 @@
-"""Lookups in a table that is trained, as a layer."""
+"""Lookups in a trained table, as a layer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ipujax import embedding_ops
 from ipujax.checks.arrays import check
 from ipujax.keras.layers.shared import (
     Layer,
-    array,
-    initializer,
+    convert_variable,
     keras,
     refuse_unsupported,
+    resolve_initializer,
     serializable,
 )
 
@@ -35,10 +35,10 @@ class Embedding(Layer):
     `[input_dim, output_dim]`.
 
     Args:
-      input_dim: how many rows there are, at least 1.
+      input_dim: the number of rows, at least 1.
       output_dim: the length of a row, at least 0.
-      embeddings_initializer: of Keras, by name or as it is.
-      **kwargs: of `keras.layers.Layer`, but for `activity_regularizer`.
+      embeddings_initializer: an initializer of Keras, or its name.
+      **kwargs: arguments of `keras.layers.Layer`, except `activity_regularizer`.
 
     Raises:
       OperatorError: (a `ValueError`) for other dimensions, and for arguments that only Keras's own
@@ -56,15 +56,15 @@ class Embedding(Layer):
     ):
         refuse_unsupported("Embedding", kwargs, _UNSUPPORTED, "keras.layers.Embedding")
         super().__init__(**{key: kwargs[key] for key in kwargs if key not in _UNSUPPORTED})
-        self.input_dim = check.integer(input_dim, f"the input_dim of {self.name}", 1)
-        self.output_dim = check.integer(output_dim, f"the output_dim of {self.name}", 0)
-        self.embeddings_initializer = initializer(embeddings_initializer, "uniform")
+        self.input_dim = check.require_integer(input_dim, f"the input_dim of {self.name}", 1)
+        self.output_dim = check.require_integer(output_dim, f"the output_dim of {self.name}", 0)
+        self.embeddings_initializer = resolve_initializer(embeddings_initializer, "uniform")
         self.autocast = False  # of the inputs, which are integers
 
     def build(self, input_shape: Any) -> None:
         """Makes the table."""
         if len(input_shape) != 2:
-            raise check.refuse(
+            raise check.value_error(
                 f"the input shape of {self.name} is {list(input_shape)}, but should be a 2D "
                 "(batch, length)",
                 "reshape the indices, as keras.ops.reshape(indices, (batch, -1))",
@@ -76,21 +76,21 @@ class Embedding(Layer):
         )
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The rows that the inputs name; `training` changes nothing.
+        """Returns the rows of the table at the inputs; `training` changes nothing.
 
         Inputs that are no integers, as Keras's own inputs are by default, are cast to int32.
         """
         if not jnp.issubdtype(inputs.dtype, jnp.integer):
             inputs = jnp.asarray(inputs, jnp.int32)
-        table = array(self.embeddings, self.compute_dtype)
+        table = convert_variable(self.embeddings, self.compute_dtype)
         return embedding_ops.embedding_lookup(table, inputs, self.name)
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shape of the inputs, and the length of a row."""
+        """Returns the shape of the inputs with the length of a row appended."""
         return (*input_shape, self.output_dim)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments of the layer."""
         return super().get_config() | {
             "input_dim": self.input_dim,
             "output_dim": self.output_dim,

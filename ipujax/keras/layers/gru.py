@@ -1,7 +1,7 @@
 """GRU as a layer."""
 
 # pyright: reportPrivateUsage=false
-# A class whose bases end in one that pyright does not know, Keras's, counts as nobody's subclass.
+# Pyright does not know Keras's base class, and takes its subclasses for no subclass of anything.
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ class PopnnGRU(Recurrent):
         time_major: bool = False,
         **kwargs: Any,
     ):
-        given = locals()
-        super().__init__(given)
+        arguments = locals()
+        super().__init__(arguments)
 
     @property
-    def _bias_shape(self) -> tuple[int, ...]:
+    def _biases_shape(self) -> tuple[int, ...]:
         kinds = (2,) if self.reset_after else ()
-        return (*kinds, *super()._bias_shape)
+        return (*kinds, *super()._biases_shape)
 
-    def _run(
-        self, parameters: dict[str, jax.Array], inputs: jax.Array, first: list[Any]
+    def _run_operator(
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
     ) -> tuple[jax.Array, list[jax.Array]]:
         operator = self._operator(reset_after=self.reset_after)
-        outputs, last = operator(parameters, inputs, first[0])
+        outputs, last = operator(parameters, inputs, initial_states[0])
         return outputs, [last]
 
     def state_shape(self, batch_size: int) -> list[int]:
-        """The shape of the state."""
+        """Returns the shape of the state."""
         return self._operator().state_shape(batch_size)

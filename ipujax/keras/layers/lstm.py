@@ -1,7 +1,7 @@
 """LSTM as a layer."""
 
 # pyright: reportPrivateUsage=false
-# A class whose bases end in one that pyright does not know, Keras's, counts as nobody's subclass.
+# Pyright does not know Keras's base class, and takes its subclasses for no subclass of anything.
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from ipujax import rnn_ops
 from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
-from ipujax.keras.layers.shared import array, serializable
+from ipujax.keras.layers.shared import convert_variable, serializable
 
 
 @check.guard
@@ -31,11 +31,11 @@ class PopnnLSTM(Recurrent):
       units: how many units the layer has.
       activation: "tanh", "relu", "softmax", "sigmoid" or "hard_sigmoid"; None for the identity.
         "hard_sigmoid" is that of the original, `clip(0.2 * x + 0.5, 0, 1)`.
-      recurrent_activation: the same, but "relu".
+      recurrent_activation: as `activation`, except "relu".
       use_bias: False for no `biases`.
-      kernel_initializer: of Keras, by name or as it is.
-      recurrent_initializer: the same.
-      bias_initializer: the same.
+      kernel_initializer: an initializer of Keras, or its name.
+      recurrent_initializer: an initializer of Keras, or its name.
+      bias_initializer: an initializer of Keras, or its name.
       unit_forget_bias: whether the biases of the forget gate start as 1, whatever
         `bias_initializer` gives the others (fact `rnn.keras_forget_bias`).
       kernel_regularizer: must be None, as must be the other regularizers and the constraints.
@@ -59,8 +59,8 @@ class PopnnLSTM(Recurrent):
         `scopes.partials_type` sets it.
       seed: an integer that random initializers given by name start from.
       time_major: whether inputs and outputs are `[time, batch, ...]`, and not `[batch, time, ...]`.
-      **kwargs: of `keras.layers.Layer`. The dtype that a policy computes in must be float16 or
-        float32.
+      **kwargs: arguments of `keras.layers.Layer`. The dtype that a policy computes in must be
+        float16 or float32.
 
     Raises:
       OperatorError: (a `ValueError`) for values that cannot be, or are not supported.
@@ -103,32 +103,37 @@ class PopnnLSTM(Recurrent):
         time_major: bool = False,
         **kwargs: Any,
     ):
-        given = locals()
-        super().__init__(given)
+        arguments = locals()
+        super().__init__(arguments)
 
-    def _biases(self) -> Any:
+    def _make_biases(self) -> Any:
         if not self.unit_forget_bias:
-            return super()._biases()
+            return super()._make_biases()
 
-        def start(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
-            others = array(self.bias_initializer((3 * self.units,), dtype=dtype), dtype)
-            into, rest = others[: self.units], others[self.units :]
-            return jnp.concatenate([into, jnp.ones_like(into), rest])
+        def initialize_biases(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
+            biases_without_forget = convert_variable(
+                self.bias_initializer((3 * self.units,), dtype=dtype), dtype
+            )
+            input_biases, later_biases = (
+                biases_without_forget[: self.units],
+                biases_without_forget[self.units :],
+            )
+            return jnp.concatenate([input_biases, jnp.ones_like(input_biases), later_biases])
 
-        return self._weight("biases", self._bias_shape, start)
+        return self._make_weight("biases", self._biases_shape, initialize_biases)
 
-    def _split(self, given: Any) -> Sequence[Any]:
-        if isinstance(given, rnn_ops.LSTMStateTuple):
-            return [given.h, given.c]
-        return super()._split(given)
+    def _split_state(self, state: Any) -> Sequence[Any]:
+        if isinstance(state, rnn_ops.LSTMStateTuple):
+            return [state.h, state.c]
+        return super()._split_state(state)
 
-    def _run(
-        self, parameters: dict[str, jax.Array], inputs: jax.Array, first: list[Any]
+    def _run_operator(
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
     ) -> tuple[jax.Array, list[jax.Array]]:
-        h, c = first
+        h, c = initial_states
         outputs, last = self._operator()(parameters, inputs, rnn_ops.LSTMStateTuple(c, h))
         return outputs, [last.h, last.c]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
-        """The shapes of the two parts of the state."""
+        """Returns the shapes of the two parts of the state."""
         return self._operator().state_shape(batch_size)

@@ -1,7 +1,7 @@
 """Group, instance and layer normalisation as layers; their variables are `gamma` and `beta`."""
 
 # pyright: reportPrivateUsage=false
-# A class whose bases end in one that pyright does not know, Keras's, counts as nobody's subclass.
+# Pyright does not know Keras's base class, and takes its subclasses for no subclass of anything.
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ipujax import normalization_ops
 from ipujax.checks.arrays import check
 from ipujax.keras.layers.shared import (
     Layer,
-    array,
-    initializer,
+    convert_variable,
     keras,
     refuse_unsupported,
+    resolve_initializer,
     serializable,
 )
 
@@ -29,7 +29,7 @@ _UNSUPPORTED: dict[str, Any] = dict.fromkeys(
 
 
 class _Normalization(Layer):
-    """What the layers share: gamma and beta, one value for each channel."""
+    """The base of the normalisation layers: gamma and beta, one value for each channel."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class _Normalization(Layer):
         **of_keras: Any,
     ):
         super().__init__(**of_keras)
-        self.center = check.flag(center, f"the center of {self.name}")
-        self.scale = check.flag(scale, f"the scale of {self.name}")
+        self.center = check.require_flag(center, f"the center of {self.name}")
+        self.scale = check.require_flag(scale, f"the scale of {self.name}")
         self.epsilon = epsilon
-        self.beta_initializer = initializer(beta_initializer, "zeros")
-        self.gamma_initializer = initializer(gamma_initializer, "ones")
+        self.beta_initializer = resolve_initializer(beta_initializer, "zeros")
+        self.gamma_initializer = resolve_initializer(gamma_initializer, "ones")
         self.supports_masking = True
 
     def _make_parameters(self, channels: int) -> None:
@@ -57,16 +57,18 @@ class _Normalization(Layer):
             of_beta = self.beta_initializer
             self.beta = self.add_weight((channels,), initializer=of_beta, name="beta")
 
-    def _arguments(self) -> dict[str, Any]:
-        """What all functions of `normalization_ops` take."""
-        names: dict[str, Any] = {"center": self.center, "scale": self.scale}
+    def _operator_arguments(self) -> dict[str, Any]:
+        """Returns the arguments that all functions of `normalization_ops` take."""
+        arguments: dict[str, Any] = {"center": self.center, "scale": self.scale}
         for name in ("gamma", "beta"):
             variable = getattr(self, name)
-            names[name] = None if variable is None else array(variable, self.compute_dtype)
-        return names | {"epsilon": self.epsilon, "scope": self.name}
+            arguments[name] = (
+                None if variable is None else convert_variable(variable, self.compute_dtype)
+            )
+        return arguments | {"epsilon": self.epsilon, "scope": self.name}
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments of the layer."""
         return super().get_config() | {
             "center": self.center,
             "scale": self.scale,
@@ -76,41 +78,43 @@ class _Normalization(Layer):
         }
 
 
-class _ByChannels(_Normalization):
-    """Normalises each example over groups of channels."""
+class _ChannelNormalization(_Normalization):
+    """The base of the layers that normalise over groups of channels."""
 
-    def __init__(self, channels_axis: int, **others: Any):
-        super().__init__(**others)
-        self.channels_axis = check.integer(channels_axis, f"the channels_axis of {self.name}")
+    def __init__(self, channels_axis: int, **arguments: Any):
+        super().__init__(**arguments)
+        self.channels_axis = check.require_integer(
+            channels_axis, f"the channels_axis of {self.name}"
+        )
 
     def build(self, input_shape: Any) -> None:
         """Makes `gamma` and `beta`, `[channels]` each."""
-        channels = _extents(self.name, input_shape, [self.channels_axis])
+        channels = _check_extents(self.name, input_shape, [self.channels_axis])
         self._make_parameters(channels[0])
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments of the layer."""
         return super().get_config() | {"channels_axis": self.channels_axis}
 
 
 @check.guard
 @serializable
-class GroupNormalization(_ByChannels):
+class GroupNormalization(_ChannelNormalization):
     """Normalises each example over groups of channels.
 
     Seed 001, 18.13; on `normalization_ops.group_norm`, which says what inputs may be. Statistics
     are those of the inputs, in training or not.
 
     Args:
-      dtype: of variables, inputs and results, or a policy of Keras that says so of each; None for
-        Keras's own.
-      groups: how many groups there are; they must divide the channels.
+      dtype: the dtype of variables, inputs and results, or a dtype policy of Keras; None for
+        Keras's default.
+      groups: the number of groups, which must divide the channels.
       channels_axis: 1 or the last axis; may count from the end.
       center: whether there is an offset, `beta`.
       scale: whether there is a scale, `gamma`.
       epsilon: what is added to variances.
-      beta_initializer: of Keras, by name or as it is; None for zeros.
-      gamma_initializer: the same; None for ones.
+      beta_initializer: an initializer of Keras, or its name; None for zeros.
+      gamma_initializer: an initializer of Keras, or its name; None for ones.
       strided_channel_grouping: channel c is in group c mod `groups`; otherwise groups are
         neighbouring channels.
       trainable: whether `gamma` and `beta` are.
@@ -118,7 +122,7 @@ class GroupNormalization(_ByChannels):
 
     Raises:
       OperatorError: (a `ValueError`) when built, an axis that the inputs do not have, or of unknown
-        extent; when called, what `normalization_ops.group_norm` refuses.
+        extent; when called, inputs that `normalization_ops.group_norm` refuses.
       ConfigTypeError: (a `TypeError`) for arguments of wrong types.
     """
 
@@ -141,27 +145,27 @@ class GroupNormalization(_ByChannels):
             beta_initializer=beta_initializer, gamma_initializer=gamma_initializer,
             dtype=dtype, trainable=trainable, name=name,
         )  # fmt: skip
-        self.groups = check.integer(groups, f"the groups of {self.name}")
-        what = f"the strided_channel_grouping of {self.name}"
-        self.strided_channel_grouping = check.flag(strided_channel_grouping, what)
+        self.groups = check.require_integer(groups, f"the groups of {self.name}")
+        argument_name = f"the strided_channel_grouping of {self.name}"
+        self.strided_channel_grouping = check.require_flag(strided_channel_grouping, argument_name)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The inputs, normalised; `training` changes nothing."""
-        strided, arguments = self.strided_channel_grouping, self._arguments()
+        """Returns the inputs, normalised; `training` changes nothing."""
+        strided, arguments = self.strided_channel_grouping, self._operator_arguments()
         return normalization_ops.group_norm(
             inputs, self.groups, self.channels_axis, strided_channel_grouping=strided, **arguments
         )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments of the layer."""
         strided = self.strided_channel_grouping
-        own = {"groups": self.groups, "strided_channel_grouping": strided}
-        return super().get_config() | own
+        arguments = {"groups": self.groups, "strided_channel_grouping": strided}
+        return super().get_config() | arguments
 
 
 @check.guard
 @serializable
-class InstanceNormalization(_ByChannels):
+class InstanceNormalization(_ChannelNormalization):
     """Normalises each channel of each example.
 
     Seed 001, 18.13; on `normalization_ops.instance_norm`. The arguments and errors are those of
@@ -187,8 +191,10 @@ class InstanceNormalization(_ByChannels):
         )  # fmt: skip
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The inputs, normalised; `training` changes nothing."""
-        return normalization_ops.instance_norm(inputs, self.channels_axis, **self._arguments())
+        """Returns the inputs, normalised; `training` changes nothing."""
+        return normalization_ops.instance_norm(
+            inputs, self.channels_axis, **self._operator_arguments()
+        )
 
 
 @check.guard
@@ -200,17 +206,17 @@ class LayerNormalization(_Normalization):
     element along the axes, all in one dimension.
 
     Args:
-      dtype: of variables, inputs and results, or a policy of Keras that says so of each; None for
-        Keras's own.
+      dtype: the dtype of variables, inputs and results, or a dtype policy of Keras; None for
+        Keras's default.
       axis: an axis, or several; they may count from the end.
       epsilon: what is added to variances.
       center: whether there is an offset, `beta`.
       scale: whether there is a scale, `gamma`.
-      beta_initializer: of Keras, by name or as it is.
-      gamma_initializer: the same.
+      beta_initializer: an initializer of Keras, or its name.
+      gamma_initializer: an initializer of Keras, or its name.
       trainable: whether `gamma` and `beta` are.
       name: of the layer.
-      **kwargs: of `keras.layers.Layer`.
+      **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
       OperatorError: (a `ValueError`) when built, axes that the inputs do not have, given twice or
@@ -239,42 +245,46 @@ class LayerNormalization(_Normalization):
             dtype=dtype, trainable=trainable, name=name, **of_keras,
         )  # fmt: skip
         several = isinstance(axis, list | tuple)
-        what = f"the axis of {self.name}"
-        self.axis = [check.integer(each, what) for each in (axis if several else [axis])]
+        argument_name = f"the axis of {self.name}"
+        self.axis = [
+            check.require_integer(entry, argument_name) for entry in (axis if several else [axis])
+        ]
 
     def build(self, input_shape: Any) -> None:
         """Makes `gamma` and `beta`."""
-        self._make_parameters(math.prod(_extents(self.name, input_shape, self.axis)))
+        self._make_parameters(math.prod(_check_extents(self.name, input_shape, self.axis)))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The inputs, normalised; `training` changes nothing."""
+        """Returns the inputs, normalised; `training` changes nothing."""
         axes = sorted(axis % inputs.ndim for axis in self.axis)
         last = range(-len(axes), 0)
-        moved = jnp.moveaxis(inputs, axes, last)
-        rows: jax.Array = moved.reshape(-1, math.prod(moved.shape[-len(axes) :]))
-        normal = normalization_ops.layer_norm(rows, **self._arguments())
-        return jnp.moveaxis(normal.reshape(moved.shape), last, axes)
+        inputs_with_axes_last = jnp.moveaxis(inputs, axes, last)
+        rows: jax.Array = inputs_with_axes_last.reshape(
+            -1, math.prod(inputs_with_axes_last.shape[-len(axes) :])
+        )
+        normalized = normalization_ops.layer_norm(rows, **self._operator_arguments())
+        return jnp.moveaxis(normalized.reshape(inputs_with_axes_last.shape), last, axes)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments."""
+        """Returns the arguments of the layer."""
         return super().get_config() | {"axis": self.axis}
 
 
-def _extents(layer: str, shape: Any, axes: Sequence[int]) -> list[int]:
-    """How far inputs go along axes.
+def _check_extents(layer: str, shape: Any, axes: Sequence[int]) -> list[int]:
+    """Returns the extents of inputs along some axes.
 
     Raises:
-      OperatorError: they have no such axis, or it is given twice or of unknown extent.
+      OperatorError: the inputs lack an axis, or it is given twice or of unknown extent.
     """
     rank = len(shape)
     if any(not -rank <= axis < rank for axis in axes) or len({a % rank for a in axes}) < len(axes):
-        raise check.refuse(
+        raise check.value_error(
             f"{layer} is to normalise axis {list(axes)} of inputs with {rank} axes",
             f"give axes from {-rank} to {rank - 1}, each once",
         )
     extents = [shape[axis] for axis in axes]
     if None in extents:
-        raise check.refuse(
+        raise check.value_error(
             f"{layer} was given inputs of shape {list(shape)}, unknown along the axis {list(axes)}",
             "give that dimension an extent: its variables have one value for each element",
         )

@@ -1,4 +1,4 @@
-"""A layer that keeps what recomputation would otherwise compute again."""
+"""A layer that keeps a value which recomputation would otherwise compute again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ipujax.keras.layers.shared import Layer, serializable
 @check.guard
 @serializable
 class RecomputationCheckpoint(Layer):
-    """Gives its inputs, and has recomputation start from them.
+    """A layer that returns its inputs, from which recomputation starts.
 
     Seed 001, 18.13; on `pipelining_ops.recomputation_checkpoint`. Acts in stages of training
     pipelines with `RecomputationMode.RecomputeAndBackpropagateInterleaved` where
     `IPUConfig.allow_recompute` is set; anywhere else it does nothing.
 
     Args:
-      **kwargs: of `keras.layers.Layer`.
+      **kwargs: arguments of `keras.layers.Layer`.
     """
 
     def __init__(self, **kwargs: Any):
@@ -27,5 +27,5 @@ class RecomputationCheckpoint(Layer):
         self.supports_masking = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        """The inputs, a tensor or a structure of tensors; `training` changes nothing."""
+        """Returns the inputs, a tensor or a structure of tensors; `training` changes nothing."""
         return pipelining_ops.recomputation_checkpoint(inputs, self.name)

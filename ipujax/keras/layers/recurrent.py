@@ -1,7 +1,7 @@
-"""What recurrent layers share, on the operators of `rnn_ops`.
+"""The base of the recurrent layers, on the operators of `rnn_ops`.
 
-Their variables are laid out as those of Keras's own layers, so that weights go from one to the
-other (fact `rnn.keras_weights`).
+The variables are laid out as those of Keras's own layers, so that weights can be copied between
+them (fact `rnn.keras_weights`).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ipujax import rand_ops
 from ipujax.checks.arrays import check
 from ipujax.keras.layers.shared import (
     Layer,
-    array,
-    initializer,
+    convert_variable,
     keras,
-    plain,
+    make_seed_generator,
     refuse_mask,
     refuse_unsupported,
-    seed_generator,
+    resolve_initializer,
+    to_config_value,
 )
-from ipujax.operators.dropout_rate import checked_rate
+from ipujax.operators.dropout_rate import check_dropout_rate
 
 _UNSUPPORTED: dict[str, Any] = {
     "kernel_regularizer": None,
@@ -43,10 +43,10 @@ _UNSUPPORTED: dict[str, Any] = {
 
 
 class Recurrent(Layer):
-    """What the layers share; `PopnnLSTM` says what the arguments are.
+    """The base of the recurrent layers; `PopnnLSTM` describes the arguments.
 
-    A subclass says how many gates it has, which operator it runs, what its states are, and which
-    switches it has of its own. Its `__init__` gives all of its arguments, by name.
+    A subclass sets the number of gates, the operator, the names of the states and the names of its
+    boolean arguments. Its `__init__` passes all of its arguments, by name.
     """
 
     _gates: int
@@ -54,31 +54,39 @@ class Recurrent(Layer):
     _runs: Any
     _switches = ("use_bias", "return_sequences", "return_state", "stateful", "time_major")
 
-    def __init__(self, given: Mapping[str, Any]):
+    def __init__(self, arguments: Mapping[str, Any]):
         kind = type(self).__name__
-        refuse_unsupported(kind, given, _UNSUPPORTED, f"keras.layers.{kind.removeprefix('Popnn')}")
-        super().__init__(**given["kwargs"])
-        self.units = check.integer(given["units"], f"the units of {self.name}", 1)
-        self.activation = _activation(given["activation"])
-        self.recurrent_activation = _activation(given["recurrent_activation"])
+        refuse_unsupported(
+            kind, arguments, _UNSUPPORTED, f"keras.layers.{kind.removeprefix('Popnn')}"
+        )
+        super().__init__(**arguments["kwargs"])
+        self.units = check.require_integer(arguments["units"], f"the units of {self.name}", 1)
+        self.activation = _activation_name(arguments["activation"])
+        self.recurrent_activation = _activation_name(arguments["recurrent_activation"])
         for switch in self._switches:
-            setattr(self, switch, check.flag(given[switch], f"the {switch} of {self.name}"))
-        seed = given["seed"]
-        self.seed = None if seed is None else check.integer(seed, f"the seed of {self.name}")
-        kernel, recurrent = given["kernel_initializer"], given["recurrent_initializer"]
-        self.kernel_initializer = initializer(kernel, "glorot_uniform", self.seed)
-        self.recurrent_initializer = initializer(recurrent, "orthogonal", self.seed)
-        self.bias_initializer = initializer(given["bias_initializer"], "zeros")
-        self.dropout = checked_rate(given["dropout"])
-        self.dropout_seed = plain(given["dropout_seed"])
-        what = f"the dropout_seed of {self.name}"
-        self.seed_generator = seed_generator(self.dropout_seed, what) if self.dropout else None
-        self.partials_dtype = given["partials_dtype"]
+            setattr(
+                self, switch, check.require_flag(arguments[switch], f"the {switch} of {self.name}")
+            )
+        seed = arguments["seed"]
+        self.seed = (
+            None if seed is None else check.require_integer(seed, f"the seed of {self.name}")
+        )
+        kernel, recurrent = arguments["kernel_initializer"], arguments["recurrent_initializer"]
+        self.kernel_initializer = resolve_initializer(kernel, "glorot_uniform", self.seed)
+        self.recurrent_initializer = resolve_initializer(recurrent, "orthogonal", self.seed)
+        self.bias_initializer = resolve_initializer(arguments["bias_initializer"], "zeros")
+        self.dropout = check_dropout_rate(arguments["dropout"])
+        self.dropout_seed = to_config_value(arguments["dropout_seed"])
+        seed_name = f"the dropout_seed of {self.name}"
+        self.seed_generator = (
+            make_seed_generator(self.dropout_seed, seed_name) if self.dropout else None
+        )
+        self.partials_dtype = arguments["partials_dtype"]
         self.states: list[Any] = []
         self.input_spec = keras.layers.InputSpec(ndim=3)
         self._operator()  # checks the activations and the dtypes
 
-    def _operator(self, **others: Any) -> Any:
+    def _operator(self, **options: Any) -> Any:
         return self._runs(
             self.units,
             dtype=self.compute_dtype,
@@ -86,7 +94,7 @@ class Recurrent(Layer):
             activation=self.activation,
             recurrent_activation=self.recurrent_activation,
             name=self.name,
-            **others,
+            **options,
         )
 
     def build(self, input_shape: Any) -> None:
@@ -98,39 +106,39 @@ class Recurrent(Layer):
         """
         shape = tuple(input_shape)
         if len(shape) != 3 or shape[2] is None:
-            raise check.refuse(
+            raise check.value_error(
                 f"{self.name} cannot be built for inputs of shape {list(shape)}",
                 "give [batch, time, input_size], or with time_major=True [time, batch, "
                 "input_size]; input_size must be known",
             )
         columns = self._gates * self.units
         recurrent = (self.units, columns)
-        self.kernel = self._weight("kernel", (shape[2], columns), self.kernel_initializer)
-        self.recurrent_kernel = self._weight(
+        self.kernel = self._make_weight("kernel", (shape[2], columns), self.kernel_initializer)
+        self.recurrent_kernel = self._make_weight(
             "recurrent_kernel", recurrent, self.recurrent_initializer
         )
-        self.biases = self._biases() if self.use_bias else None
-        self.states = self._variable_states(shape[1 if self.time_major else 0])
+        self.biases = self._make_biases() if self.use_bias else None
+        self.states = self._make_state_variables(shape[1 if self.time_major else 0])
 
     @property
-    def _bias_shape(self) -> tuple[int, ...]:
+    def _biases_shape(self) -> tuple[int, ...]:
         return (self._gates * self.units,)
 
-    def _biases(self) -> Any:
-        return self._weight("biases", self._bias_shape, self.bias_initializer)
+    def _make_biases(self) -> Any:
+        return self._make_weight("biases", self._biases_shape, self.bias_initializer)
 
-    def _weight(self, name: str, shape: tuple[int, ...], given: Any) -> Any:
-        def start(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
+    def _make_weight(self, name: str, shape: tuple[int, ...], initialize: Any) -> Any:
+        def initialize_in_float32(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
             # Orthogonal matrices cannot be made in float16.
-            return array(given(shape, dtype="float32"), dtype)
+            return convert_variable(initialize(shape, dtype="float32"), dtype)
 
-        return self.add_weight(shape, initializer=start, name=name)
+        return self.add_weight(shape, initializer=initialize_in_float32, name=name)
 
-    def _variable_states(self, batch: int | None) -> list[Any]:
+    def _make_state_variables(self, batch: int | None) -> list[Any]:
         if not self.stateful:
             return []
         if batch is None:
-            raise check.refuse(
+            raise check.value_error(
                 f"{self.name} is stateful, and was given batches of unknown size",
                 "say how large they are, as keras.Input(batch_shape=(8, None, 16))",
             )
@@ -169,14 +177,14 @@ class Recurrent(Layer):
         """
         kind = type(self).__name__
         refuse_mask(self.name, mask, f"keras.layers.{kind.removeprefix('Popnn')}")
-        inputs = array(inputs, self.compute_dtype)
+        inputs = convert_variable(inputs, self.compute_dtype)
         inputs = inputs if self.time_major else jnp.swapaxes(inputs, 0, 1)
         if training and self.seed_generator is not None:
             # One mask for all time steps.
             seed, name = self.seed_generator.next(), f"{self.name}_dropout"
             inputs = rand_ops.dropout(inputs, self.dropout, [1, None, None], seed, name)
-        first = self._first_states(initial_state)
-        outputs, states = self._run(self._parameters(), inputs, first)
+        initial_states = self._convert_initial_state(initial_state)
+        outputs, states = self._run_operator(self._operator_parameters(), inputs, initial_states)
         for variable, state in zip(self.states, states, strict=False):  # none, if not stateful
             variable.assign(state)
         if not self.return_sequences:
@@ -185,57 +193,69 @@ class Recurrent(Layer):
             outputs = jnp.swapaxes(outputs, 0, 1)
         return (outputs, *states) if self.return_state else outputs
 
-    def _parameters(self) -> dict[str, jax.Array]:
-        """The variables, as the operators take them."""
-        kernels = [array(each, self.compute_dtype) for each in (self.kernel, self.recurrent_kernel)]
+    def _operator_parameters(self) -> dict[str, jax.Array]:
+        """Returns the variables in the layout that the operators take."""
+        kernels = [
+            convert_variable(kernel, self.compute_dtype)
+            for kernel in (self.kernel, self.recurrent_kernel)
+        ]
         if self.biases is None:
-            biases = jnp.zeros(self._bias_shape, self.compute_dtype)
+            biases = jnp.zeros(self._biases_shape, self.compute_dtype)
         else:
-            biases = array(self.biases, self.compute_dtype)
-        # The operators' gates come first, and then what biases they have each.
-        biases = jnp.moveaxis(biases.reshape(*self._bias_shape[:-1], self._gates, -1), -2, 0)
+            biases = convert_variable(self.biases, self.compute_dtype)
+        # The operators take biases with the axis of gates first.
+        biases = jnp.moveaxis(biases.reshape(*self._biases_shape[:-1], self._gates, -1), -2, 0)
         return {"kernel": jnp.concatenate(kernels), "biases": biases}
 
-    def _first_states(self, given: Any) -> list[Any]:
-        """What the layer starts from: an array for each of its states, or None for zeros."""
-        if given is None and not self.stateful:
+    def _convert_initial_state(self, initial_state: Any) -> list[Any]:
+        """Returns an array for each of the initial states, or None for zeros."""
+        if initial_state is None and not self.stateful:
             return [None] * len(self._state_names)
-        states = self._split(self.states if given is None else given)
+        states = self._split_state(self.states if initial_state is None else initial_state)
         if len(states) != len(self._state_names):
-            raise check.refuse(
+            raise check.value_error(
                 f"the initial_state of {self.name} has {len(states)} parts",
                 f"give {len(self._state_names)}: {', '.join(self._state_names)}",
             )
-        return [None if state is None else array(state, self.compute_dtype) for state in states]
+        return [
+            None if state is None else convert_variable(state, self.compute_dtype)
+            for state in states
+        ]
 
-    def _split(self, given: Any) -> Sequence[Any]:
-        return given if isinstance(given, list | tuple) else [given]
+    def _split_state(self, state: Any) -> Sequence[Any]:
+        return state if isinstance(state, list | tuple) else [state]
 
-    def _run(
-        self, parameters: dict[str, jax.Array], inputs: jax.Array, first: list[Any]
+    def _run_operator(
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
     ) -> tuple[jax.Array, list[jax.Array]]:
-        """All outputs of the operator, and its last states; the first of these is an output."""
+        """Runs the operator; returns all outputs, and the last states, an output first."""
         raise NotImplementedError
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """The shapes of the results."""
+        """Returns the shapes of the results."""
         batch = input_shape[1 if self.time_major else 0]
-        of_state = (batch, self.units)
-        outputs = (*input_shape[:2], self.units) if self.return_sequences else of_state
-        return (outputs, *(of_state for _ in self._state_names)) if self.return_state else outputs
+        state_shape = (batch, self.units)
+        outputs = (*input_shape[:2], self.units) if self.return_sequences else state_shape
+        return (
+            (outputs, *(state_shape for _ in self._state_names)) if self.return_state else outputs
+        )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments, without those that are not supported."""
-        own = {name: getattr(self, name) for name in (*self._switches, "units", "activation")}
+        """Returns the arguments of the layer, without those that are not supported."""
+        arguments = {name: getattr(self, name) for name in (*self._switches, "units", "activation")}
         names = ("recurrent_activation", "dropout", "dropout_seed", "seed")
-        own |= {name: getattr(self, name) for name in names}
+        arguments |= {name: getattr(self, name) for name in names}
         for name in ("kernel_initializer", "recurrent_initializer", "bias_initializer"):
-            own[name] = keras.initializers.serialize(getattr(self, name))
-        return super().get_config() | own | {"partials_dtype": np.dtype(self.partials_dtype).name}
+            arguments[name] = keras.initializers.serialize(getattr(self, name))
+        return (
+            super().get_config()
+            | arguments
+            | {"partials_dtype": np.dtype(self.partials_dtype).name}
+        )
 
 
-def _activation(given: Any) -> Any:
-    """The name of an activation, which may be given as Keras's own function."""
-    if given is None:
+def _activation_name(activation: Any) -> Any:
+    """Returns the name of an activation, which may be Keras's own function."""
+    if activation is None:
         return "linear"
-    return keras.activations.serialize(given) if callable(given) else given
+    return keras.activations.serialize(activation) if callable(activation) else activation

@@ -1,1 +1,1 @@
-"""Custom operations: compiled functions of the user's, and expressions over elements."""
+"""Custom operations: compiled functions of users, and elementwise expressions."""

@@ -1,4 +1,4 @@
-"""A call of a user's compiled function, differentiable by others of the same library."""
+"""Calls a user's compiled function, differentiable by gradient functions of the same library."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from ipujax.operators.custom.arguments import Function, Result
 from lowering import ops
 
 
-def call(function: Function, inputs: Sequence[jax.Array], *, on_host: bool) -> list[jax.Array]:
-    """The function's results.
+def call_user_function(
+    function: Function, inputs: Sequence[jax.Array], *, on_host: bool
+) -> list[jax.Array]:
+    """Calls a user's compiled function and returns its results.
 
     Args:
       function: what to call.
@@ -29,74 +31,78 @@ def call(function: Function, inputs: Sequence[jax.Array], *, on_host: bool) -> l
     """
     with jax.named_scope(function.name):
         if not function.results:
-            return _bound(function, "", function.results, inputs, on_host)
-        return list(_differentiable(function, on_host)(*inputs))
+            return _bind_function(function, "", function.results, inputs, on_host)
+        return list(_add_gradient(function, on_host)(*inputs))
 
 
-def _bound(
+def _bind_function(
     function: Function,
     suffix: str,
     results: tuple[Result, ...],
     operands: Sequence[Any],
     on_host: bool,
 ) -> list[jax.Array]:
-    """One of the library's functions: the one that was asked for, or a gradient of it."""
+    """Binds one function of the library: the one that was asked for, or a gradient of it."""
     op = ops.UserOp(
         name=function.name + suffix,
-        target=library.target(function.path, function.symbol + suffix, function.where),
+        target=library.register_user_function(
+            function.path, function.symbol + suffix, function.call_line
+        ),
         attributes=function.gradient_attributes if suffix else function.attributes,
         results=results,
-        where=function.where,
+        where=function.call_line,
     )
     primitive = ops.user_callback_p if on_host else ops.user_op_p
     return primitive.bind(*operands, op=op)
 
 
-def _differentiable(function: Function, on_host: bool) -> Any:
-    bound = functools.partial(_bound, function, on_host=on_host)
+def _add_gradient(function: Function, on_host: bool) -> Any:
+    bound = functools.partial(_bind_function, function, on_host=on_host)
 
     @jax.custom_vjp
-    def forward(*inputs: jax.Array) -> tuple[jax.Array, ...]:
+    def call_forward(*inputs: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(bound("", function.results, inputs))
 
-    def kept(*inputs: jax.Array) -> Any:
-        outputs = forward(*inputs)
+    def call_and_save(*inputs: jax.Array) -> Any:
+        outputs = call_forward(*inputs)
         return outputs, (inputs, outputs)
 
-    def backward(saved: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+    def call_gradient(saved: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
         inputs, outputs = saved
         pairs = zip(cotangents, outputs, strict=True)
-        operands = [*(_gradient_of(*pair) for pair in pairs), *outputs, *inputs]
-        wanted = [(x.shape, x.dtype.name) for x in (inputs[i] for i in function.differentiable)]
+        operands = [*(_cotangent_or_zeros(*pair) for pair in pairs), *outputs, *inputs]
+        gradient_types = [
+            (x.shape, x.dtype.name) for x in (inputs[i] for i in function.differentiable)
+        ]
         try:
             if not function.separate:
-                computed = bound("_grad", tuple(wanted), operands) if wanted else []
+                computed = bound("_grad", tuple(gradient_types), operands) if gradient_types else []
             else:
-                pairs = zip(function.differentiable, wanted, strict=True)
+                pairs = zip(function.differentiable, gradient_types, strict=True)
                 computed = [bound(f"_grad_{i}", (result,), operands)[0] for i, result in pairs]
         except CustomOpError as error:
-            error.add_note(_note(function))
+            error.add_note(_gradient_note(function))
             raise
         gradients = dict(zip(function.differentiable, computed, strict=True))
         return tuple(_or_none(gradients.get(i), x) for i, x in enumerate(inputs))
 
-    forward.defvjp(kept, backward)
-    return forward
+    call_forward.defvjp(call_and_save, call_gradient)
+    return call_forward
 
 
-def _gradient_of(cotangent: Any, output: jax.Array) -> Any:
-    """What a gradient function is given for an output; zeros for one that has no gradient."""
+def _cotangent_or_zeros(cotangent: Any, output: jax.Array) -> Any:
+    """Returns the cotangent that a gradient function gets for an output; zeros without one."""
     return cotangent if cotangent.dtype == output.dtype else jnp.zeros_like(output)
 
 
-def _or_none(gradient: Any, of: jax.Array) -> Any:
-    """A gradient as JAX takes it: None where there is none."""
-    return gradient if jnp.issubdtype(of.dtype, jnp.inexact) else None
+def _or_none(gradient: Any, operand: jax.Array) -> Any:
+    """Returns a gradient in the form that JAX takes: None for an integer operand."""
+    return gradient if jnp.issubdtype(operand.dtype, jnp.inexact) else None
 
 
-def _note(function: Function) -> str:
-    one = f"{function.symbol}_grad"
-    names = [f"{one}_{i}" for i in function.differentiable] if function.separate else [one]
+def _gradient_note(function: Function) -> str:
+    symbol = f"{function.symbol}_grad"
+    names = [f"{symbol}_{i}" for i in function.differentiable] if function.separate else [symbol]
     return (
         f"`{function.name}` was differentiated, which takes {', '.join(map(repr, names))} in its "
         "library; jax.lax.stop_gradient on its inputs, or inputs_with_gradients=[], say that it "

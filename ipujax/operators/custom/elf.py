@@ -1,4 +1,4 @@
-"""Whether the file of a shared library is whole: what a truncated one lacks crashes who reads it.
+"""Checks the file of a shared library: loading a truncated one would crash the process.
 
 Source: System V ABI, "Object files" and "Program loading"; the machine's own numbers are those of
 the running Python.
@@ -21,8 +21,8 @@ _SEGMENT = struct.Struct("<I4xQ16xQ")  # type, (flags), offset, (addresses), siz
 _SECTION = struct.Struct("<4xI16xQQ")  # (name), type, (flags, address), offset, size
 
 
-def fault(path: str) -> str:
-    """What is wrong with a library's file, or ''; for little-endian systems of 64 bits."""
+def find_library_fault(path: str) -> str:
+    """Describes the fault of a library's file, or returns ''; for 64-bit little-endian systems."""
     with open(sys.executable or path, "rb") as file:
         python = file.read(20)
     if python[:6] != _MAGIC + b"\2\1":
@@ -31,10 +31,10 @@ def fault(path: str) -> str:
         if file.read(4) != _MAGIC:
             return "it is no ELF file"
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            return _fault(data, python)
+            return _find_elf_fault(data, python)
 
 
-def _fault(data: mmap.mmap, python: bytes) -> str:
+def _find_elf_fault(data: mmap.mmap, python: bytes) -> str:
     if len(data) < 16 + _HEADER.size:
         return "its header is cut off"
     kind, machine, segments_at, sections_at, *sizes = _HEADER.unpack_from(data, 16)
@@ -47,13 +47,13 @@ def _fault(data: mmap.mmap, python: bytes) -> str:
     sections_end = sections_at + section_size * sections
     ends = [segments_end, sections_end]
     if max(ends) <= len(data):
-        for place in range(segments_at, segments_end, segment_size or 1):
-            kind, offset, size = _SEGMENT.unpack_from(data, place)
+        for entry_offset in range(segments_at, segments_end, segment_size or 1):
+            kind, offset, size = _SEGMENT.unpack_from(data, entry_offset)
             ends.append(offset + size if kind == _LOAD else 0)
-        for place in range(sections_at, sections_end, section_size or 1):
-            kind, offset, size = _SECTION.unpack_from(data, place)
+        for entry_offset in range(sections_at, sections_end, section_size or 1):
+            kind, offset, size = _SECTION.unpack_from(data, entry_offset)
             ends.append(offset + size if kind != _NO_BITS else 0)
-    wanted = max(ends)
-    if wanted > len(data):
-        return f"it is cut off: it has {len(data)} bytes of at least {wanted}"
+    needed_size = max(ends)
+    if needed_size > len(data):
+        return f"it is cut off: it has {len(data)} bytes of at least {needed_size}"
     return ""

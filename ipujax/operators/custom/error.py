@@ -10,21 +10,23 @@ from lowering import ops
 _TARGET = "ipujax"
 
 
-def target_name(path: str, symbol: str) -> str:
-    """What XLA knows a function of a library as."""
+def xla_target_name(path: str, symbol: str) -> str:
+    """Returns the name under which XLA knows a function of a library."""
     return f"{_TARGET}:{path}:{symbol}"
 
 
-def failure(what: str, wrong: Exception, ops: Iterable[ops.UserOp]) -> CustomOpError:
-    """What XLA says of code that failed, and the custom operations that may be the reason.
+def custom_op_error(
+    program_description: str, xla_error: Exception, ops: Iterable[ops.UserOp]
+) -> CustomOpError:
+    """Builds an error from an XLA error, with the custom operations that may be its reason.
 
     Args:
-      what: failed.
-      wrong: what XLA raised, which names no operation.
+      program_description: the code that failed.
+      xla_error: the error of XLA, which names no operation.
       ops: all that the code has.
     """
-    lines = [f"{what} failed: {wrong}"]
-    lines += dict.fromkeys(map(_place, ops))
+    lines = [f"{program_description} failed: {xla_error}"]
+    lines += dict.fromkeys(map(_describe_call, ops))
     return CustomOpError(
         "\n".join(lines),
         fix="give the handler the operands and results that it takes; docs/custom_operations.md "
@@ -32,7 +34,7 @@ def failure(what: str, wrong: Exception, ops: Iterable[ops.UserOp]) -> CustomOpE
     )
 
 
-def _place(op: ops.UserOp) -> str:
+def _describe_call(op: ops.UserOp) -> str:
     path, _, symbol = op.target.removeprefix(f"{_TARGET}:").rpartition(":")
     line = f", called at {op.where}" if op.where else ""
     return f"  where: `{op.name}`, {symbol!r} of {path}{line}"

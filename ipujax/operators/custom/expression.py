@@ -1,4 +1,4 @@
-"""Python functions of single elements, applied to whole arrays."""
+"""Applies Python functions of single elements to whole arrays."""
 
 from __future__ import annotations
 
@@ -37,14 +37,16 @@ _MISTAKES = (
 )
 
 
-def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.ClosedJaxpr:
-    """The function of one element of each array.
+def trace_elementwise(
+    function: Callable[..., Any], arrays: Sequence[jax.Array]
+) -> jaxpr.ClosedJaxpr:
+    """Traces a function of one element of each array.
 
     Raises:
       CustomOpError: it looks at values, takes another number of elements, gives something else
         than one, or is no composition of operations on elements.
     """
-    name = _name(function)
+    name = _expression_name(function)
     scalars = [jax.ShapeDtypeStruct((), x.dtype, weak_type=jax.typeof(x).weak_type) for x in arrays]
     try:
         closed, shape = jax.make_jaxpr(function, return_shape=True)(*scalars)
@@ -53,67 +55,71 @@ def traced(function: Callable[..., Any], arrays: Sequence[jax.Array]) -> jaxpr.C
     except (TypeError, ValueError, IndexError) as wrong:
         does, fix = next(text for kinds, *text in _MISTAKES if isinstance(wrong, kinds))
         reason = str(wrong).partition("\n")[0]
-        raise check.refuse(f"{name} {does}: {reason}", fix) from wrong
+        raise check.value_error(f"{name} {does}: {reason}", fix) from wrong
     if jax.tree.structure(shape) != jax.tree.structure(0) or jax.tree.leaves(shape)[0].shape:
-        what = f"{name} gives {shape} for one element of each array"
-        raise check.refuse(what, "return one element")
-    _check(closed.jaxpr, name)
+        problem = f"{name} gives {shape} for one element of each array"
+        raise check.value_error(problem, "return one element")
+    _check_elementwise(closed.jaxpr, name)
     if any(np.shape(value) for value in closed.consts):
-        what = f"{name} reads an array that is no argument of it"
-        raise check.refuse(what, "give the array to codelet_expression_op as well")
+        problem = f"{name} reads an array that is no argument of it"
+        raise check.value_error(problem, "give the array to codelet_expression_op as well")
     return closed
 
 
-def applied(closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array]) -> jax.Array:
-    """A function of elements, applied to arrays that broadcast; an error when differentiated."""
+def apply_elementwise(
+    closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array]
+) -> jax.Array:
+    """Applies a traced function of elements to arrays that broadcast; it has no gradient."""
     count = len(closed.consts)
     # Made here, so that it names the line of the call and not that of the derivative.
-    error = check.refuse(
-        f"codelet_expression_op({_name(function)}) has no gradient, and was differentiated",
+    error = check.value_error(
+        f"codelet_expression_op({_expression_name(function)}) has no gradient, and was differentiated",
         "write the expression in plain JAX where it is trained through, or stop the gradient of "
         "its arguments with jax.lax.stop_gradient",
     )
 
     @jax.custom_jvp
-    def whole(*operands: jax.Array) -> jax.Array:
-        def of_elements(*elements: Any) -> Any:
+    def apply_to_all(*operands: jax.Array) -> jax.Array:
+        def apply_to_elements(*elements: Any) -> Any:
             return jaxpr.run_equations(closed.jaxpr, operands[:count], elements)[0]
 
-        return jnp.vectorize(of_elements)(*operands[count:])
+        return jnp.vectorize(apply_to_elements)(*operands[count:])
 
-    @whole.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    @apply_to_all.defjvp
+    def refuse_derivative(primals: Any, tangents: Any) -> Any:
         raise error
 
-    return whole(*closed.consts, *arrays)
+    return apply_to_all(*closed.consts, *arrays)
 
 
-def checked_arrays(args: Sequence[Any]) -> list[jax.Array]:
-    """The arguments as arrays.
+def require_expression_arrays(args: Sequence[Any]) -> list[jax.Array]:
+    """Returns the arguments of an expression as arrays.
 
     Raises:
       CustomOpError: there are none, one is no array, or their shapes do not broadcast.
     """
     if not args:
-        raise check.refuse("codelet_expression_op got no array", "give at least one")
-    arrays = [check.array(each, "an argument of codelet_expression_op") for each in args]
+        raise check.value_error("codelet_expression_op got no array", "give at least one")
+    arrays = [
+        check.require_array(argument, "an argument of codelet_expression_op") for argument in args
+    ]
     try:
         np.broadcast_shapes(*(x.shape for x in arrays))
     except ValueError as wrong:
         shapes = ", ".join(str(x.shape) for x in arrays)
-        raise check.refuse(
+        raise check.value_error(
             f"codelet_expression_op got arrays that do not broadcast: {shapes}",
             "give arrays of equal shapes, or with extents of 1 where they differ",
         ) from wrong
     return arrays
 
 
-def _check(body: jaxpr.Jaxpr, name: str) -> None:
+def _check_elementwise(body: jaxpr.Jaxpr, name: str) -> None:
     for eqn in body.eqns:
         operation = eqn.primitive.name
         if jaxpr.call_body(eqn) is not None:
-            for inner in jaxpr.sub_jaxprs(eqn):
-                _check(inner, name)
+            for sub_jaxpr in jaxpr.sub_jaxprs(eqn):
+                _check_elementwise(sub_jaxpr, name)
         elif operation not in machine.ELEMENTWISE and not _does_nothing(eqn):
             raise CustomOpError(
                 f"{name} uses `{operation}`, which is no operation on elements",
@@ -128,5 +134,5 @@ def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
     return eqn.primitive.name in _ALLOWED and is_scalar
 
 
-def _name(function: Any) -> str:
+def _expression_name(function: Any) -> str:
     return f"`{getattr(function, '__name__', 'the expression')}`"

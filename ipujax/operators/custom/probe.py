@@ -1,8 +1,8 @@
-"""Asks a function of a library whether it is an XLA FFI handler; run as a program of its own.
+"""Asks a library's function whether it is an XLA FFI handler; run as a separate program.
 
     python probe.py LIBRARY SYMBOL
 
-XLA asks the same when it is told of a handler, but what is none may do anything then, such as end
+XLA asks the same of a handler that is registered, but any other function may do anything: end
 the process. So this process asks first. Its exit status is the answer, and it says so once the
 library is loaded. It imports nothing else of the package, so that it starts in no time.
 
@@ -24,13 +24,13 @@ _SIZE = 512
 _METADATA = 1  # XLA_FFI_Extension_Metadata
 
 
-def _struct(*words: int) -> ctypes.Array[ctypes.c_uint64]:
-    """A structure that begins with its size and these words; the rest is zeros."""
+def _c_struct(*words: int) -> ctypes.Array[ctypes.c_uint64]:
+    """Returns a C structure of its size and these words, padded with zeros."""
     return (ctypes.c_uint64 * (_SIZE // 8))(_SIZE, *words)
 
 
-def probe(path: str, symbol: str) -> int:
-    """The exit status for a function of a library."""
+def probe_symbol(path: str, symbol: str) -> int:
+    """Returns the exit status that classifies a function of a library."""
     try:
         library = ctypes.CDLL(path)
         os.write(1, LOADED)
@@ -41,10 +41,10 @@ def probe(path: str, symbol: str) -> int:
     entry = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(lambda _: used.append(None))
     # Every function of XLA's that a handler could call, the one that makes errors among them.
     functions = ctypes.cast(entry, ctypes.c_void_p).value or 0
-    api = _struct(*[functions] * (_SIZE // 8 - 1))
-    metadata = _struct()
-    extension = _struct(_METADATA, 0, ctypes.addressof(metadata))
-    frame = _struct(ctypes.addressof(extension), ctypes.addressof(api))
+    api = _c_struct(*[functions] * (_SIZE // 8 - 1))
+    metadata = _c_struct()
+    extension = _c_struct(_METADATA, 0, ctypes.addressof(metadata))
+    frame = _c_struct(ctypes.addressof(extension), ctypes.addressof(api))
     function.restype = ctypes.c_void_p
     function(ctypes.byref(frame))
     # A handler tells its version, or asks XLA for an error since it was built for another one.
@@ -52,4 +52,4 @@ def probe(path: str, symbol: str) -> int:
 
 
 if __name__ == "__main__":
-    os._exit(probe(sys.argv[1], sys.argv[2]))  # without what the library does at the end
+    os._exit(probe_symbol(sys.argv[1], sys.argv[2]))  # without what the library does at the end

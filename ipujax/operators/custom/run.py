@@ -1,6 +1,6 @@
-"""How JAX runs a user's compiled functions: XLA calls them on CPUs; elsewhere the host does.
+"""Tells JAX how to run users' compiled functions: XLA calls them on CPUs, else the host does.
 
-Importing this module tells JAX.
+Importing this module registers the rules.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
-from ipujax.operators.custom.error import failure
+from ipujax.operators.custom.error import custom_op_error
 from lowering import jaxpr, ops
 
 
-def _on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
+def _call_on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
     results = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in op.results]
     function = jax.ffi.ffi_call(op.target, results, has_side_effect=not results)
 
-    def once(*example: Any) -> Sequence[Any]:
+    def call_ffi(*example: Any) -> Sequence[Any]:
         return function(*example, attributes=op.attributes)
 
-    return ops.one_by_one(once, operands, op)
+    return ops.call_for_each_example(call_ffi, operands, op)
 
 
-def elsewhere(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
-    """Copies operands to the host, and results back."""
+def call_through_host(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
+    """Calls a function on the host for other platforms: copies operands there and results back."""
     lead = tuple(count for count, _ in op.examples)
     results = [jax.ShapeDtypeStruct((*lead, *shape), dtype) for shape, dtype in op.results]
-    back = functools.partial(on_host, op)
+    back = functools.partial(run_on_host_cpu, op)
     if results:
         return jax.pure_callback(back, results, *operands)
     return io_callback(back, results, *operands)
 
 
-def on_host(op: ops.UserOp, *operands: Any) -> list[np.ndarray]:
-    """Runs a function on the host's CPU, on arrays from wherever."""
+def run_on_host_cpu(op: ops.UserOp, *operands: Any) -> list[np.ndarray]:
+    """Runs a function on the host's CPU, on arrays of any device."""
     with jax.default_device(jax.devices("cpu")[0]):
-        results = _jitted(_on_cpu, op)(*map(np.asarray, operands))
+        results = _jit_for_op(_call_on_cpu, op)(*map(np.asarray, operands))
     return list(map(np.asarray, results))
 
 
 @functools.lru_cache(maxsize=1024)
-def _jitted(function: Callable[..., Any], op: ops.UserOp) -> Any:
+def _jit_for_op(function: Callable[..., Any], op: ops.UserOp) -> Any:
     return jax.jit(functools.partial(function, op=op))
 
 
-def _define(primitive: Any) -> None:
+def _define_rules(primitive: Any) -> None:
     def run_now(*operands: Any, op: ops.UserOp) -> Any:
         try:
-            return jax.block_until_ready(_jitted(primitive.bind, op)(*operands))
+            return jax.block_until_ready(_jit_for_op(primitive.bind, op)(*operands))
         except jax.errors.JaxRuntimeError as wrong:
-            raise failure(f"the custom operation `{op.name}`", wrong, [op]) from wrong
+            raise custom_op_error(f"the custom operation `{op.name}`", wrong, [op]) from wrong
 
     primitive.def_impl(run_now)
     register = jaxpr.mlir.register_lowering
-    register(primitive, jaxpr.mlir.lower_fun(elsewhere, multiple_results=True))
-    register(primitive, jaxpr.mlir.lower_fun(_on_cpu, multiple_results=True), platform="cpu")
+    register(primitive, jaxpr.mlir.lower_fun(call_through_host, multiple_results=True))
+    register(primitive, jaxpr.mlir.lower_fun(_call_on_cpu, multiple_results=True), platform="cpu")
 
 
 for _primitive in (ops.user_op_p, ops.user_callback_p):
-    _define(_primitive)
+    _define_rules(_primitive)

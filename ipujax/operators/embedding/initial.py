@@ -1,4 +1,4 @@
-"""The first values of a host embedding."""
+"""The initial values of a host embedding."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ipujax.checks.arrays import check
 _BLOCK = 1 << 20
 
 
-def fill(table: np.ndarray, initializer: Any, name: str) -> None:
-    """Gives a table its first values, in place.
+def initialize_table(table: np.ndarray, initializer: Any, name: str) -> None:
+    """Fills a table with its initial values, in place.
 
     Args:
       table: `[rows, columns]`.
@@ -25,31 +25,31 @@ def fill(table: np.ndarray, initializer: Any, name: str) -> None:
       name: what randomness is drawn from, so that a program gives the same table in every run.
     """
     if initializer is None:
-        _glorot(table, zlib.crc32(name.encode()))
+        _fill_glorot_uniform(table, zlib.crc32(name.encode()))
         return
-    values = np.asarray(_given(table, initializer, name))
+    values = np.asarray(_call_initializer(table, initializer, name))
     if values.shape not in (table.shape, ()):
-        raise check.refuse(
+        raise check.value_error(
             f"the initializer of host embedding `{name}` gives shape {list(values.shape)}",
             f"it must give {list(table.shape)}, or one number for all",
         )
     table[...] = values
 
 
-def _given(table: np.ndarray, initializer: Any, name: str) -> Any:
+def _call_initializer(table: np.ndarray, initializer: Any, name: str) -> Any:
     if callable(initializer):
         key = (jax.random.key(zlib.crc32(name.encode())),) if _takes_key(initializer) else ()
         return initializer(*key, table.shape, table.dtype)
     if isinstance(initializer, (int, float, np.ndarray, np.generic, jax.Array)):
         return cast(Any, initializer)
-    raise check.refuse_type(
+    raise check.type_error(
         f"the initializer of host embedding `{name}` is {initializer!r}",
         "give a function of JAX's form, (key, shape, dtype), or (shape, dtype), or an array",
     )
 
 
 def _takes_key(function: Callable[..., Any]) -> bool:
-    """Whether this is an initializer in JAX's form; NumPy's `ones`, say, takes no key."""
+    """Returns whether an initializer has JAX's form with a key; NumPy's `ones` takes no key."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except ValueError:
@@ -58,8 +58,8 @@ def _takes_key(function: Callable[..., Any]) -> bool:
     return len(required) > 2 or (bool(parameters) and parameters[0].name in ("key", "rng"))
 
 
-def _glorot(table: np.ndarray, seed: int) -> None:
-    """Uniform in +-sqrt(6 / (rows + columns)), TensorFlow's default for variables."""
+def _fill_glorot_uniform(table: np.ndarray, seed: int) -> None:
+    """Fills a table uniformly in +-sqrt(6 / (rows + columns)), TensorFlow's default."""
     generator = np.random.default_rng(seed)
     limit = np.sqrt(6.0 / max(sum(table.shape), 1))
     rows = max(1, _BLOCK // max(table.shape[1], 1))

@@ -1,4 +1,4 @@
-"""How a host embedding learns: the host applies the gradients, so it must be told how."""
+"""The optimizers of host embeddings, whose gradients the host applies."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class HostEmbeddingOptimizerSpec:
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None):
         if optimizer_name not in (None, SGD):
-            raise check.refuse(
+            raise check.value_error(
                 f"host embeddings have no optimizer {optimizer_name!r}",
                 f"use {SGD!r}, or HostEmbeddingSGDGAOptimizerSpec to accumulate gradients",
             )
-        self._learning_rate = _rate(learning_rate)
+        self._learning_rate = _check_learning_rate(learning_rate)
 
     @property
     def optimizer_name(self) -> str:
@@ -41,11 +41,11 @@ class HostEmbeddingOptimizerSpec:
         return SGD if self.get_accumulation_factor() == 1 else SGD_ACCUMULATED
 
     def get_learning_rate(self) -> float:
-        """The learning rate."""
+        """Returns the learning rate."""
         return self._learning_rate
 
     def get_accumulation_factor(self) -> int:
-        """For how many batches gradients are summed before they are applied: 1."""
+        """The number of batches whose gradients are summed before they are applied: 1."""
         return 1
 
 
@@ -66,17 +66,17 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
 
     def __init__(self, learning_rate: float, accumulation_factor: int):
         super().__init__(learning_rate)
-        what = "the accumulation_factor of a host embedding"
-        self._factor = check.integer(accumulation_factor, what, 1)
+        argument = "the accumulation_factor of a host embedding"
+        self._factor = check.require_integer(accumulation_factor, argument, 1)
 
     def get_accumulation_factor(self) -> int:
-        """For how many batches gradients are summed before they are applied."""
+        """The number of batches whose gradients are summed before they are applied."""
         return self._factor
 
 
-def _rate(value: Any) -> float:
-    what = "the learning_rate of a host embedding"
-    rate = check.number(value, what, "give a number; schedules are not supported")
+def _check_learning_rate(value: Any) -> float:
+    argument = "the learning_rate of a host embedding"
+    rate = check.require_number(value, argument, "give a number; schedules are not supported")
     if not math.isfinite(rate):
-        raise check.refuse(f"{what} is {value}", "give a finite number")
+        raise check.value_error(f"{argument} is {value}", "give a finite number")
     return rate

@@ -1,4 +1,4 @@
-"""The table of a host embedding, as programs see it: rows out, gradients in."""
+"""The table of a host embedding: gives rows to programs, and applies their gradients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ipujax.errors import FailedPreconditionError, IPUError, OperatorError
-from ipujax.host.synthetic import synthetic_array
+from ipujax.host.synthetic import make_synthetic_array
 from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
 from ipujax.system.log import get_logger
 from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
@@ -41,7 +41,7 @@ class HostTable:
         self._is_read = False  # since it was registered
 
     def __repr__(self) -> str:
-        """The same in every process, for the texts of programs."""
+        """Returns a text that is equal in every process, for the texts of programs."""
         return f"<HostTable {self.name}>"
 
     @property
@@ -51,17 +51,17 @@ class HostTable:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the table, of looked-up rows and of their gradients."""
+        """The dtype of the table, of looked-up rows and of their gradients."""
         return self.values.dtype
 
     @property
     def is_trained(self) -> bool:
-        """Whether gradients change the table (none are sent for a rate of 0, as originally)."""
+        """True if gradients change the table; a rate of 0 sends none."""
         return self.spec is not None and self.spec.get_learning_rate() != 0
 
     # --- who may use it -------------------------------------------------------------------------
 
-    def register(self) -> None:
+    def register_table(self) -> None:
         """Lets programs use the table.
 
         Raises:
@@ -76,7 +76,7 @@ class HostTable:
             _registered[self.name] = self
         self._is_read = False
 
-    def deregister(self) -> None:
+    def deregister_table(self) -> None:
         """Waits for the programs that use the table; later ones may not."""
         try:
             jax.effects_barrier()
@@ -94,7 +94,7 @@ class HostTable:
             )
 
     def warn_if_idle(self) -> None:
-        """Warns, once, if the table is to be trained and is looked up, but can get no gradients."""
+        """Logs a warning, once, if the table was looked up to be trained but gets no gradients."""
         if self._is_read and self.is_trained and not (self._may_learn or self._has_warned):
             self._has_warned = True
             get_logger().warning(
@@ -106,72 +106,74 @@ class HostTable:
 
     # --- what programs do -----------------------------------------------------------------------
 
-    def site(self, where: str, has_handle: bool) -> int:
-        """The number of a new lookup.
+    def add_lookup_site(self, user_line: str, has_handle: bool) -> int:
+        """Adds a lookup and returns its number.
 
         Args:
-          where: the user's line.
+          user_line: the user's line.
           has_handle: whether gradients may come for it.
         """
         with self._changing:
-            self._lines.append(where)
+            self._lines.append(user_line)
             self._may_learn |= has_handle
             return len(self._lines)
 
     def rows(self, indices: np.ndarray, site: int) -> np.ndarray:
-        """The rows at indices of any shape, `[*indices.shape, columns]`, for one lookup."""
+        """Returns the rows at indices of any shape, `[*indices.shape, columns]`, for a lookup."""
         if _is_synthetic():
             shape = (*indices.shape, self.columns)
-            return synthetic_array(jax.ShapeDtypeStruct(shape, self.dtype))
-        with self._failing():
+            return make_synthetic_array(jax.ShapeDtypeStruct(shape, self.dtype))
+        with self._record_failure():
             self.check_registered()
-            self._check_inside(indices, self._lines[site - 1])
+            self._check_indices(indices, self._lines[site - 1])
         with self._changing:
             self._is_read = True
             return self.values[indices]
 
     def send(self, indices: np.ndarray, gradients: np.ndarray) -> None:
-        """Takes gradients of rows, `[*indices.shape, columns]`; those of equal indices add up."""
+        """Applies or collects the gradients of rows; those of equal indices are added."""
         if _is_synthetic() or self.spec is None:
             return
-        with self._failing():
+        with self._record_failure():
             self.check_registered()
         batch = indices.reshape(-1), gradients.reshape(-1, self.columns)
         with self._changing:
             if self.spec.get_accumulation_factor() == 1:
-                self._descend([batch], self.spec.get_learning_rate())
+                self._apply_gradient_descent([batch], self.spec.get_learning_rate())
                 return
             # XLA's own buffers, which it will use again.
             self._waiting.append((batch[0].copy(), batch[1].copy()))
             if len(self._waiting) == self.spec.get_accumulation_factor():
-                self._descend(self._waiting, self.spec.get_learning_rate())
+                self._apply_gradient_descent(self._waiting, self.spec.get_learning_rate())
                 self._waiting = []
 
-    def snapshot(self) -> np.ndarray:
-        """A copy of the table, after all programs that have been started."""
+    def copy_values(self) -> np.ndarray:
+        """Returns a copy of the table, after all programs that have been started."""
         jax.effects_barrier()
         with self._changing:
             return self.values.copy()
 
     @contextlib.contextmanager
-    def _failing(self) -> Generator[None]:
+    def _record_failure(self) -> Generator[None]:
         try:
             yield
         except IPUError as error:
             self.failure = error
             raise
 
-    def _check_inside(self, indices: np.ndarray, where: str) -> None:
+    def _check_indices(self, indices: np.ndarray, user_line: str) -> None:
         count = len(self.values)
         if indices.size and not (indices.min() >= 0 and indices.max() < count):
             bad = indices[(indices < 0) | (indices >= count)].flat[0]
             raise OperatorError(
                 f"index {bad} is outside of host embedding `{self.name}`, which has {count} rows",
-                where=where,
+                where=user_line,
                 fix="give indices of rows, or lookup(..., clip_indices=True) for the nearest row",
             )
 
-    def _descend(self, batches: Sequence[tuple[np.ndarray, np.ndarray]], rate: float) -> None:
+    def _apply_gradient_descent(
+        self, batches: Sequence[tuple[np.ndarray, np.ndarray]], rate: float
+    ) -> None:
         """Subtracts `rate` times the sum of each row's gradients, in at least float32."""
         indices = np.concatenate([part for part, _ in batches])
         if not len(indices):

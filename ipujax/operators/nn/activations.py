@@ -13,7 +13,7 @@ from ipujax.checks.arrays import check
 
 @check.guard
 def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
-    """The Gaussian error linear unit (seed 001, 18.14.7; facts nn.gelu_tanh and nn.gelu_erf).
+    """Computes the Gaussian error linear unit (seed 001, 18.14.7; facts nn.gelu_tanh, nn.gelu_erf).
 
     float16 is computed in float32, where the cube of any float16 number is finite.
 
@@ -30,16 +30,16 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array
       ConfigTypeError: (a `TypeError`) `approximate` is no bool.
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = check.floats(x, "the operand of gelu")
-    is_approximate = check.flag(approximate, "`approximate` of gelu")
-    with check.scope(name):
+    array = check.require_floats(x, "the operand of gelu")
+    is_approximate = check.require_flag(approximate, "`approximate` of gelu")
+    with check.operator_scope(name):
         wide = array.astype(jnp.promote_types(array.dtype, jnp.float32))
         return jax.nn.gelu(wide, is_approximate).astype(array.dtype)
 
 
 @check.guard
 def swish(x: Any, name: str | None = None) -> jax.Array:
-    """The product x sigmoid(x) (seed 001, 18.14.7; fact nn.swish).
+    """Computes x sigmoid(x) (seed 001, 18.14.7; fact nn.swish).
 
     Args:
       x: floating-point numbers of any shape.
@@ -51,14 +51,14 @@ def swish(x: Any, name: str | None = None) -> jax.Array:
     Raises:
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = check.floats(x, "the operand of swish")
-    with check.scope(name):
+    array = check.require_floats(x, "the operand of swish")
+    with check.operator_scope(name):
         return array * jax.nn.sigmoid(array)
 
 
 @check.guard
 def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
-    """0.2 x + 0.5, kept between 0 and 1 (seed 001, 18.14.7; the slope is that of Popnn).
+    """Computes 0.2 x + 0.5, clipped to [0, 1] (seed 001, 18.14.7; the slope is Popnn's).
 
     Its derivative is 0.2 from -2.5 to 2.5, both included, and 0 beyond.
 
@@ -72,8 +72,8 @@ def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
     Raises:
       OperatorError: (a `ValueError`) `x` holds no floating-point numbers.
     """
-    array = check.floats(x, "the operand of hard_sigmoid")
-    with check.scope(name):
+    array = check.require_floats(x, "the operand of hard_sigmoid")
+    with check.operator_scope(name):
         line = 0.2 * array + 0.5
         flat = jnp.clip(lax.stop_gradient(line), 0.0, 1.0)
         return jnp.where(jnp.abs(array) > 2.5, flat, line)

@@ -3,7 +3,7 @@
 A beam is a prefix: the classes read so far, with the probability of its alignments that end in a
 blank and of those that end in its last class. A step offers each beam as it is, and each beam
 with one more class; the best `width` of these are the next beams. A longer prefix may be a beam
-already. It must not be there twice: what its parent adds is added to the beam, and the offer is
+already. It must not be there twice: its parent's probability is added to the beam, and the offer is
 withdrawn. So the search must know which beam is another's parent. It keeps, for all pairs, whether
 one is the beginning of the other; that follows from the step before and one class of each pair.
 """
@@ -43,16 +43,16 @@ class _Beams(NamedTuple):
     begins: jax.Array
 
     @property
-    def total(self) -> jax.Array:
-        """Log probabilities, in the shape of the others."""
+    def total_log_prob(self) -> jax.Array:
+        """The log probability of each beam, `[width]`."""
         return log_add(self.ends_in_blank, self.ends_in_class)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3))  # outside compiled code, loops compile once
-def search(
+def search_prefixes(
     log_probs: jax.Array, steps: jax.Array, width: int, blank: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The `width` best prefixes of each example.
+    """Finds the `width` most probable prefixes of each example.
 
     Args:
       log_probs: `[time, batch, classes]` float32.
@@ -66,33 +66,35 @@ def search(
       are empty, with minus infinity.
     """
 
-    def of_one(log_probs: jax.Array, steps: jax.Array) -> _Beams:
-        return _followed(log_probs, steps, width, blank)
+    def search_one(log_probs: jax.Array, steps: jax.Array) -> _Beams:
+        return _run_search(log_probs, steps, width, blank)
 
-    beams = jax.vmap(of_one, in_axes=(1, 0))(jnp.maximum(log_probs, NEVER), steps)
-    is_none = beams.total < IMPOSSIBLE
+    beams = jax.vmap(search_one, in_axes=(1, 0))(jnp.maximum(log_probs, NEVER), steps)
+    is_none = beams.total_log_prob < IMPOSSIBLE
     return (
-        jnp.where(is_none, -jnp.inf, beams.total),
+        jnp.where(is_none, -jnp.inf, beams.total_log_prob),
         jnp.where(is_none, 0, beams.length),
         jnp.where(is_none[:, :, None], NO_CLASS, beams.classes),
     )
 
 
-def _followed(log_probs: jax.Array, steps: jax.Array, width: int, blank: int) -> _Beams:
-    """The beams of one example after its last step."""
+def _run_search(log_probs: jax.Array, steps: jax.Array, width: int, blank: int) -> _Beams:
+    """Returns the beams of one example after its last step."""
     time = log_probs.shape[0]
 
-    def step(beams: _Beams, now: tuple[jax.Array, jax.Array]) -> tuple[_Beams, None]:
-        number, log_prob = now
-        moved = _step(beams, log_prob, blank)
-        kept = [jnp.where(number < steps, a, b) for a, b in zip(moved, beams, strict=True)]
-        return _Beams(*kept), None
+    def advance_beams(
+        beams: _Beams, numbered_log_prob: tuple[jax.Array, jax.Array]
+    ) -> tuple[_Beams, None]:
+        number, log_prob = numbered_log_prob
+        moved = _extend_beams(beams, log_prob, blank)
+        selected = [jnp.where(number < steps, a, b) for a, b in zip(moved, beams, strict=True)]
+        return _Beams(*selected), None
 
-    return lax.scan(step, _start(width, time), (jnp.arange(time), log_probs))[0]
+    return lax.scan(advance_beams, _initial_beams(width, time), (jnp.arange(time), log_probs))[0]
 
 
-def _start(width: int, time: int) -> _Beams:
-    """The empty prefix, and beams without any probability."""
+def _initial_beams(width: int, time: int) -> _Beams:
+    """Returns the initial beams: the empty prefix, and beams of probability 0."""
     nothing = jnp.full((width,), NEVER, jnp.float32)
     return _Beams(
         ends_in_blank=nothing.at[0].set(0.0),
@@ -104,16 +106,16 @@ def _start(width: int, time: int) -> _Beams:
     )
 
 
-def _step(beams: _Beams, log_prob: jax.Array, blank: int) -> _Beams:
+def _extend_beams(beams: _Beams, log_prob: jax.Array, blank: int) -> _Beams:
     width, classes = beams.last.shape[0], log_prob.shape[0]
-    total = beams.total
+    total = beams.total_log_prob
     of_last = jnp.where(beams.last == NO_CLASS, NEVER, log_prob[beams.last])
     # To double its last class, a prefix must have ended in a blank.
     doubles = jnp.arange(classes) == beams.last[:, None]
     longer = jnp.where(doubles, beams.ends_in_blank[:, None], total[:, None]) + log_prob
     longer = longer.at[:, blank].set(NEVER)
 
-    parent, has_parent = _parents(beams)
+    parent, has_parent = _find_parents(beams)
     from_parent = jnp.where(has_parent, longer[parent, beams.last], NEVER)
     in_blank = total + log_prob[blank]
     in_class = log_add(beams.ends_in_class + of_last, from_parent)
@@ -124,7 +126,7 @@ def _step(beams: _Beams, log_prob: jax.Array, blank: int) -> _Beams:
     score, chosen = lax.top_k(offers, width)
     grows = chosen >= width
     source = jnp.where(grows, (chosen - width) // classes, chosen)
-    return _grown(
+    return _append_classes(
         beams._replace(
             ends_in_blank=jnp.where(grows, NEVER, in_blank[source]),
             ends_in_class=jnp.where(grows, score, in_class[source]),
@@ -134,25 +136,25 @@ def _step(beams: _Beams, log_prob: jax.Array, blank: int) -> _Beams:
     )
 
 
-def _parents(beams: _Beams) -> tuple[jax.Array, jax.Array]:
-    """Each beam's parent, the beam that has all its classes but the last; and whether it has."""
+def _find_parents(beams: _Beams) -> tuple[jax.Array, jax.Array]:
+    """Returns each beam's parent, the beam without its last class, and whether it exists."""
     one_less = beams.length[:, None] + 1 == beams.length
     is_parent = beams.begins & one_less
     return jnp.argmax(is_parent, axis=0), jnp.any(is_parent, axis=0)
 
 
-def _grown(beams: _Beams, source: jax.Array, added: jax.Array) -> _Beams:
-    """The prefixes of the beams `source`, each with the class `added` to it unless `NO_CLASS`.
+def _append_classes(beams: _Beams, source: jax.Array, added: jax.Array) -> _Beams:
+    """Returns the prefixes of the beams `source` with the classes `added`, unless `NO_CLASS`.
 
     The probabilities in `beams` are those of the result already.
     """
     grows = added != NO_CLASS
     end = beams.length[source]
-    here = jnp.arange(beams.classes.shape[1]) == end[:, None]
-    classes = jnp.where(here & grows[:, None], added[:, None], beams.classes[source])
+    is_end_position = jnp.arange(beams.classes.shape[1]) == end[:, None]
+    classes = jnp.where(is_end_position & grows[:, None], added[:, None], beams.classes[source])
     # A prefix that grew begins another if it did before, and that one goes on with its class.
     goes_on = classes[:, end].T == added[:, None]
-    exists = beams.total > IMPOSSIBLE
+    exists = beams.total_log_prob > IMPOSSIBLE
     begins = beams.begins[source][:, source] & (goes_on | ~grows[:, None])
     return beams._replace(
         length=end + grows,

@@ -1,4 +1,4 @@
-"""Candidates for sampled losses: classes drawn with probabilities that fall like Zipf's."""
+"""Samples candidate classes for sampled losses, from a log-uniform (Zipf-like) distribution."""
 
 from __future__ import annotations
 
@@ -55,79 +55,83 @@ def log_uniform_candidate_sampler(
       OperatorError: (a `ValueError`) shapes that do not fit, numbers below 1, more unique classes
         than there are, both a seed and a key, or neither outside compiled code.
     """
-    what = "log_uniform_candidate_sampler"
-    classes = check.integer(range_max, f"range_max of {what}", 1)
-    count = check.integer(num_sampled, f"num_sampled of {what}", 1)
-    true_count = check.integer(num_true, f"num_true of {what}", 1)
-    true = check.integers(true_classes, ("batch_size", true_count), f"the true classes of {what}")
-    is_unique = check.flag(unique, f"`unique` of {what}")
-    with check.scope(name):
-        return sample(what, true, count, classes, draw_key(seed, key, what), is_unique)
+    operator = "log_uniform_candidate_sampler"
+    classes = check.require_integer(range_max, f"range_max of {operator}", 1)
+    count = check.require_integer(num_sampled, f"num_sampled of {operator}", 1)
+    true_count = check.require_integer(num_true, f"num_true of {operator}", 1)
+    true = check.require_integers(
+        true_classes, ("batch_size", true_count), f"the true classes of {operator}"
+    )
+    is_unique = check.require_flag(unique, f"`unique` of {operator}")
+    with check.operator_scope(name):
+        return sample_candidates(
+            operator, true, count, classes, draw_key(seed, key, operator), is_unique
+        )
 
 
-def sample(
-    what: str, true: jax.Array, count: int, classes: int, key: jax.Array, unique: bool = True
+def sample_candidates(
+    operator: str, true: jax.Array, count: int, classes: int, key: jax.Array, unique: bool = True
 ) -> Candidates:
-    """As `log_uniform_candidate_sampler`, from a key and for the operator `what`.
+    """Samples candidates from a key, for the operator named in errors.
 
     Raises:
       OperatorError: (a `ValueError`) more unique classes than there are.
     """
     if not unique:
-        sampled = _draw(key, count, classes)
-        of_true, of_sampled = (_probability(c, classes) * count for c in (true, sampled))
+        sampled = _draw_classes(key, count, classes)
+        of_true, of_sampled = (_class_probability(c, classes) * count for c in (true, sampled))
         return sampled, of_true, of_sampled
     if count > classes:
-        raise check.refuse(
-            f"{what} is to sample {count} different classes, but there are only {classes}",
+        raise check.value_error(
+            f"{operator} is to sample {count} different classes, but there are only {classes}",
             f"sample at most {classes}",
         )
-    sampled, tries = _draw_unique(key, count, classes)
-    of_true, of_sampled = (_chance(c, classes, tries) for c in (true, sampled))
+    sampled, tries = _draw_distinct_classes(key, count, classes)
+    of_true, of_sampled = (_inclusion_probability(c, classes, tries) for c in (true, sampled))
     return sampled, of_true, of_sampled
 
 
-def _draw(key: jax.Array, count: int, classes: int) -> jax.Array:
-    """`count` independent classes, by the inverse of their distribution."""
+def _draw_classes(key: jax.Array, count: int, classes: int) -> jax.Array:
+    """Draws `count` independent classes by inverting their distribution."""
     uniform = jax.random.uniform(key, (count,), jnp.float32)
     drawn = jnp.exp(uniform * math.log(classes + 1)).astype(jnp.int32) - 1
     return jnp.clip(drawn, 0, classes - 1)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))  # outside compiled code, loops compile once
-def _draw_unique(key: jax.Array, count: int, classes: int) -> tuple[jax.Array, jax.Array]:
-    """The first `count` different classes in a sequence of draws, and how many draws that took."""
+def _draw_distinct_classes(key: jax.Array, count: int, classes: int) -> tuple[jax.Array, jax.Array]:
+    """Draws `count` different classes; returns them and the number of draws that took."""
 
-    def body(state: Any) -> Any:
-        block, kept, number, tries = state
-        drawn = _draw(jax.random.fold_in(key, block), count, classes)
-        new = _is_first(jnp.concatenate([kept, drawn]))[count:]
-        place = number + jnp.cumsum(new, dtype=jnp.int32) - 1
-        wanted = new & (place < count)
-        kept = kept.at[jnp.where(wanted, place, count)].set(drawn, mode="drop")
-        is_last = wanted & (place == count - 1)
+    def draw_block(state: Any) -> Any:
+        block, distinct, number, tries = state
+        drawn = _draw_classes(jax.random.fold_in(key, block), count, classes)
+        new = _is_first_occurrence(jnp.concatenate([distinct, drawn]))[count:]
+        slot = number + jnp.cumsum(new, dtype=jnp.int32) - 1
+        is_accepted = new & (slot < count)
+        distinct = distinct.at[jnp.where(is_accepted, slot, count)].set(drawn, mode="drop")
+        is_last = is_accepted & (slot == count - 1)
         took = jnp.where(jnp.any(is_last), lax.argmax(is_last, 0, jnp.int32) + 1, count)
-        return block + 1, kept, number + jnp.sum(wanted, dtype=jnp.int32), tries + took
+        return block + 1, distinct, number + jnp.sum(is_accepted, dtype=jnp.int32), tries + took
 
     nothing_yet = jnp.full((count,), classes, jnp.int32)
     zero = jnp.int32(0)
     state = (zero, nothing_yet, zero, zero)
-    _, kept, _, tries = lax.while_loop(lambda state: state[2] < count, body, state)
+    _, kept, _, tries = lax.while_loop(lambda state: state[2] < count, draw_block, state)
     return kept, tries
 
 
-def _is_first(values: jax.Array) -> jax.Array:
-    """Whether each value is not among those before it."""
+def _is_first_occurrence(values: jax.Array) -> jax.Array:
+    """Returns whether each value differs from all values before it."""
     order = jnp.argsort(values, stable=True)
     ordered = values[order]
     differs = jnp.concatenate([jnp.ones(1, jnp.bool_), ordered[1:] != ordered[:-1]])
     return jnp.zeros_like(differs).at[order].set(differs)
 
 
-def _probability(drawn: jax.Array, classes: int) -> jax.Array:
+def _class_probability(drawn: jax.Array, classes: int) -> jax.Array:
     return jnp.log1p(1.0 / (drawn.astype(jnp.float32) + 1.0)) / math.log(classes + 1)
 
 
-def _chance(drawn: jax.Array, classes: int, tries: jax.Array) -> jax.Array:
-    """How likely a class is among the results of so many draws."""
-    return -jnp.expm1(tries * jnp.log1p(-_probability(drawn, classes)))
+def _inclusion_probability(drawn: jax.Array, classes: int, tries: jax.Array) -> jax.Array:
+    """Returns the probability that a class is among the results of `tries` draws."""
+    return -jnp.expm1(tries * jnp.log1p(-_class_probability(drawn, classes)))

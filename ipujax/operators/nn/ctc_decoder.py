@@ -24,7 +24,7 @@ def ctc_beam_search_decoder(
     blank_index: int = -1,
     name: str | None = None,
 ) -> Decoded:
-    """The most probable labels of logits, by beam search over prefixes.
+    """Finds the most probable labels of logits, by beam search over prefixes.
 
     Seed 001, 18.14.7; facts ctc.beam_best and ctc.beam_shapes. It finds the best labels for
     certain when no more than `beam_width` prefixes are ever possible. All is computed in float32.
@@ -51,12 +51,14 @@ def ctc_beam_search_decoder(
         a beam width or a number of paths below 1, more paths than beams, or a length below 0 or
         beyond `max_time` that is known while tracing.
     """
-    what = "ctc_beam_search_decoder"
-    array = ctc_arguments.time_major(logits, f"the logits of {what}")
-    with check.scope(name or _NAME):
+    operator = "ctc_beam_search_decoder"
+    array = ctc_arguments.check_time_major(logits, f"the logits of {operator}")
+    with check.operator_scope(name or _NAME):
         log_probs = ctc_arguments.log_probabilities(array)
         lengths, width = logits_lengths, beam_width
-        return _decoded(what, log_probs, lengths, width, top_paths, blank_index, array.dtype)
+        return _decode_log_probs(
+            operator, log_probs, lengths, width, top_paths, blank_index, array.dtype
+        )
 
 
 @check.guard
@@ -68,7 +70,7 @@ def ctc_beam_search_decoder_with_log_probs(
     blank_index: int = -1,
     name: str | None = None,
 ) -> Decoded:
-    """The most probable labels of log probabilities; otherwise as `ctc_beam_search_decoder`.
+    """Finds the most probable labels of log probabilities, as `ctc_beam_search_decoder`.
 
     Args:
       log_probs: `[max_time, batch_size, num_classes]` natural logarithms of probabilities, float16
@@ -86,28 +88,38 @@ def ctc_beam_search_decoder_with_log_probs(
       ConfigTypeError: (a `TypeError`) as there.
       OperatorError: (a `ValueError`) as there.
     """
-    what = "ctc_beam_search_decoder_with_log_probs"
-    array = ctc_arguments.time_major(log_probs, f"the log probabilities of {what}")
-    with check.scope(name or _NAME):
+    operator = "ctc_beam_search_decoder_with_log_probs"
+    array = ctc_arguments.check_time_major(log_probs, f"the log probabilities of {operator}")
+    with check.operator_scope(name or _NAME):
         wide = array.astype(jnp.float32)
         lengths, width = input_lengths, beam_width
-        return _decoded(what, wide, lengths, width, top_paths, blank_index, array.dtype)
+        return _decode_log_probs(
+            operator, wide, lengths, width, top_paths, blank_index, array.dtype
+        )
 
 
-def _decoded(
-    what: str, log_probs: jax.Array, lengths: Any, width: Any, paths: Any, blank: Any, dtype: Any
+def _decode_log_probs(
+    operator: str,
+    log_probs: jax.Array,
+    lengths: Any,
+    width: Any,
+    paths: Any,
+    blank: Any,
+    dtype: Any,
 ) -> Decoded:
     time, _, classes = log_probs.shape
-    index = ctc_arguments.blank(blank, classes, what)
-    steps = ctc_arguments.lengths(lengths, log_probs.shape, time, f"the data lengths of {what}")
-    beams = check.integer(width, f"beam_width of {what}", 1)
-    count = check.integer(paths, f"top_paths of {what}", 1)
+    index = ctc_arguments.check_blank_index(blank, classes, operator)
+    steps = ctc_arguments.check_lengths(
+        lengths, log_probs.shape, time, f"the data lengths of {operator}"
+    )
+    beams = check.require_integer(width, f"beam_width of {operator}", 1)
+    count = check.require_integer(paths, f"top_paths of {operator}", 1)
     if count > beams:
-        raise check.refuse(
-            f"top_paths of {what} is {count}, but beam_width is only {beams}",
+        raise check.value_error(
+            f"top_paths of {operator} is {count}, but beam_width is only {beams}",
             f"give a beam_width of at least {count}",
         )
-    scores, label_lengths, labels = beam_search.search(log_probs, steps, beams, index)
+    scores, label_lengths, labels = beam_search.search_prefixes(log_probs, steps, beams, index)
     makes_sense = (steps >= 0) & (steps <= time)
     scores = jnp.where(makes_sense[:, None], scores, jnp.nan)
     return scores[:, :count].astype(dtype), label_lengths[:, :count], labels[:, :count]

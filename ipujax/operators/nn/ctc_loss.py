@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arguments import HALF_OR_SINGLE, dtype_of
-from ipujax.checks.arrays import check, known
+from ipujax.checks.arguments import HALF_OR_SINGLE, parse_dtype
+from ipujax.checks.arrays import check, concrete_values
 from ipujax.operators.nn import ctc_arguments
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
 
@@ -30,7 +30,7 @@ def ctc_loss_v2(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> jax.Array:
-    """The CTC loss of logits: minus the natural logarithm of the labels' probabilities.
+    """Computes the CTC loss of logits: minus the log of the labels' probabilities.
 
     Seed 001, 18.14.7; facts ctc.loss_12, ctc.shapes, ctc.out_dtype_down. All is computed in
     float32. What no alignment explains, such as labels longer than the data, has an infinite loss
@@ -57,11 +57,13 @@ def ctc_loss_v2(
         known values that mean nothing, or an `out_dtype` other than float16 and float32, or
         float16 for float32 logits.
     """
-    array = ctc_arguments.time_major(logits, "the logits of ctc_loss_v2")
-    dtype = _out_dtype(out_dtype, array, "ctc_loss_v2")
-    with check.scope(name or _NAME):
+    array = ctc_arguments.check_time_major(logits, "the logits of ctc_loss_v2")
+    dtype = _check_out_dtype(out_dtype, array, "ctc_loss_v2")
+    with check.operator_scope(name or _NAME):
         log_probs = ctc_arguments.log_probabilities(array)
-        losses = _losses("ctc_loss_v2", labels, log_probs, label_length, logit_length, blank_index)
+        losses = _compute_losses(
+            "ctc_loss_v2", labels, log_probs, label_length, logit_length, blank_index
+        )
         return losses.astype(dtype)
 
 
@@ -75,7 +77,7 @@ def ctc_loss_with_log_probs(
     out_dtype: Any = None,
     name: str | None = None,
 ) -> jax.Array:
-    """The CTC loss of log probabilities; otherwise as `ctc_loss_v2`.
+    """Computes the CTC loss of log probabilities; otherwise as `ctc_loss_v2`.
 
     The gradient is the original's (Popnn's, and what TensorFlow's tests of it ask for): that of
     the logits whose log softmax the data are, exp(data) minus the chances of the classes given
@@ -99,50 +101,52 @@ def ctc_loss_with_log_probs(
       ConfigTypeError: (a `TypeError`) as there.
       OperatorError: (a `ValueError`) as there.
     """
-    array = ctc_arguments.time_major(data, "the data of ctc_loss_with_log_probs")
-    dtype = _out_dtype(out_dtype, array, "ctc_loss_with_log_probs")
-    with check.scope(name or _NAME):
-        log_probs = _of_logits(array.astype(jnp.float32))
-        losses = _losses(
+    array = ctc_arguments.check_time_major(data, "the data of ctc_loss_with_log_probs")
+    dtype = _check_out_dtype(out_dtype, array, "ctc_loss_with_log_probs")
+    with check.operator_scope(name or _NAME):
+        log_probs = _with_logits_gradient(array.astype(jnp.float32))
+        losses = _compute_losses(
             "ctc_loss_with_log_probs", labels, log_probs, label_length, data_length, blank_index
         )
         return losses.astype(dtype)
 
 
-def _deprecated(
+def _make_deprecated_alias(
     name: str, successor: Callable[_Arguments, jax.Array]
 ) -> Callable[_Arguments, jax.Array]:
-    """What the original had under another name: it warns, and does what its successor does."""
+    """Builds a deprecated alias of a loss, which warns and then calls its successor."""
 
     @check.guard
     @functools.wraps(successor)
-    def loss(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> jax.Array:
+    def warn_and_call(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> jax.Array:
         instead = f"nn_ops.{name} is deprecated; use nn_ops.{successor.__name__}"
         warnings.warn(instead, DeprecationWarning, stacklevel=3)
         return successor(*args, **kwargs)
 
-    loss.__name__ = loss.__qualname__ = name
-    loss.__doc__ = (
+    warn_and_call.__name__ = warn_and_call.__qualname__ = name
+    warn_and_call.__doc__ = (
         f"Deprecated, as in the original (seed 001, 18.14.7): use `{successor.__name__}`."
     )
-    return loss
+    return warn_and_call
 
 
-ctc_loss = _deprecated("ctc_loss", ctc_loss_with_log_probs)
-ctc_loss_with_logits = _deprecated("ctc_loss_with_logits", ctc_loss_v2)
+ctc_loss = _make_deprecated_alias("ctc_loss", ctc_loss_with_log_probs)
+ctc_loss_with_logits = _make_deprecated_alias("ctc_loss_with_logits", ctc_loss_v2)
 
 
-def _losses(
+def _compute_losses(
     function: str, labels: Any, log_probs: jax.Array, label_length: Any, steps: Any, blank: Any
 ) -> jax.Array:
-    """The losses, float32: NaN where the values of labels or lengths make no sense."""
+    """Computes the losses in float32; NaN where labels or lengths make no sense."""
     time, batch, classes = log_probs.shape
-    index = ctc_arguments.blank(blank, classes, function)
+    index = ctc_arguments.check_blank_index(blank, classes, function)
     shape, of_labels = log_probs.shape, f"the labels of {function}"
-    data_lengths = ctc_arguments.lengths(steps, shape, time, f"the data lengths of {function}")
-    classes_of = check.integers(labels, (batch, "max_label_length"), of_labels)
+    data_lengths = ctc_arguments.check_lengths(
+        steps, shape, time, f"the data lengths of {function}"
+    )
+    classes_of = check.require_integers(labels, (batch, "max_label_length"), of_labels)
     longest = classes_of.shape[1]
-    lengths = ctc_arguments.lengths(
+    lengths = ctc_arguments.check_lengths(
         label_length, shape, longest, f"the label lengths of {function}"
     )
     _check_labels(labels, label_length, index, classes, of_labels)
@@ -162,27 +166,27 @@ def _losses(
     return jnp.where(makes_sense, losses, jnp.nan)
 
 
-def _check_labels(labels: Any, lengths: Any, blank: int, classes: int, what: str) -> None:
-    """Refuses labels that mean nothing, as far as they and their lengths are known."""
-    values, ends = known(labels), known(lengths)
+def _check_labels(labels: Any, lengths: Any, blank: int, classes: int, argument: str) -> None:
+    """Raises an error for labels that make no sense, if they and their lengths are known."""
+    values, ends = concrete_values(labels), concrete_values(lengths)
     if values is None or ends is None:
         return
     used = values[np.arange(values.shape[1]) < ends[:, None]]
-    check.inside(used, classes, what)
+    check.require_in_range(used, classes, argument)
     if (used == blank).any():
-        raise check.refuse(
-            f"{what} contain {blank}, which is the blank",
+        raise check.value_error(
+            f"{argument} contain {blank}, which is the blank",
             "labels are other classes than blank_index; those beyond label_length do not matter",
         )
 
 
 @jax.custom_vjp
-def _of_logits(log_probs: jax.Array) -> jax.Array:
-    """Log probabilities whose gradient is the one of the logits that they are made of."""
+def _with_logits_gradient(log_probs: jax.Array) -> jax.Array:
+    """Returns log probabilities whose gradient is that of the logits behind them."""
     return log_probs
 
 
-def _keep(log_probs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _save_log_probs(log_probs: jax.Array) -> tuple[jax.Array, jax.Array]:
     return log_probs, log_probs
 
 
@@ -190,21 +194,21 @@ def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[ja
     return (cotangent - jnp.exp(log_probs) * jnp.sum(cotangent, axis=-1, keepdims=True),)
 
 
-_of_logits.defvjp(_keep, _through_log_softmax)
+_with_logits_gradient.defvjp(_save_log_probs, _through_log_softmax)
 
 
-def _out_dtype(asked: Any, data: jax.Array, function: str) -> Any:
-    if asked is None:
+def _check_out_dtype(requested_dtype: Any, data: jax.Array, function: str) -> Any:
+    if requested_dtype is None:
         return data.dtype
-    what, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"
-    dtype = dtype_of(asked)
+    argument, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"
+    dtype = parse_dtype(requested_dtype)
     if dtype is None:
-        raise check.refuse_type(f"{what} is {asked!r}", fix)
+        raise check.type_error(f"{argument} is {requested_dtype!r}", fix)
     if dtype.name not in HALF_OR_SINGLE:
-        raise check.refuse(f"{what} is {dtype}", fix)
+        raise check.value_error(f"{argument} is {dtype}", fix)
     if dtype == jnp.float16 and data.dtype == jnp.float32:
-        raise check.refuse(
-            f"{what} is float16, but its data are float32",
+        raise check.value_error(
+            f"{argument} is float16, but its data are float32",
             "leave out_dtype out, or cast the losses yourself",
         )
     return dtype

@@ -1,4 +1,4 @@
-"""Sums of probabilities that are given by their natural logarithms."""
+"""Sums of probabilities that are represented by their natural logarithms."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import jax
 import jax.numpy as jnp
 
 NEVER = -1e30
-"""The logarithm of no probability: finite, so that differences of two are; sums stay as low."""
+"""The logarithm of probability 0: finite, so that differences are finite too."""
 
 IMPOSSIBLE = NEVER / 2
-"""Whatever is below this has a factor of no probability."""
+"""A log probability below this has a factor of probability 0."""
 
 
 def log_add(a: jax.Array, b: jax.Array) -> jax.Array:
-    """The logarithm of exp(a) + exp(b), of finite numbers.
+    """Returns log(exp(a) + exp(b) ) of finite numbers.
 
     Its error is one rounding of a number near 1; log1p costs the IPU 30 times as much as log, and
     the sums over time round to more than it gains.

@@ -10,7 +10,7 @@ import jax
 
 from ipujax.checks.arrays import check
 from ipujax.errors import IPUError
-from ipujax.system.config_schema import did_you_mean
+from ipujax.system.config_schema import suggest_closest_name
 from lowering import jaxpr, marks
 
 _ATTRIBUTE = marks.MULTI_CONV
@@ -53,30 +53,30 @@ def multi_conv(
         nn.multi_conv_options); in a call, if `func` returns no array, or a convolution depends on
         another.
     """
-    check.function(func, "`func` of multi_conv", optional=True)
-    texts = _checked(options)
+    check.require_function(func, "`func` of multi_conv", optional=True)
+    texts = _check_multi_conv_options(options)
     if func is None:
-        return lambda inner: multi_conv(inner, options)
+        return lambda wrapped: multi_conv(wrapped, options)
     label = getattr(func, "__name__", "multi_conv")
     named = {_ATTRIBUTE: "True"} | {f"{_ATTRIBUTE}.{name}": text for name, text in texts.items()}
-    attributes = [marks.write(marks.ATTRIBUTE, name, text) for name, text in named.items()]
+    attributes = [marks.write_mark(marks.ATTRIBUTE, name, text) for name, text in named.items()]
 
     @functools.wraps(func)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        check.by_position(args, kwargs, f"multi_conv function `{label}`")
+    def run_multi_conv(*args: Any, **kwargs: Any) -> Any:
+        check.require_positional_arrays(args, kwargs, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
         body, results = jax.make_jaxpr(lambda *operands: func(*operands), return_shape=True)(*args)
-        check.some_array(results, f"multi_conv function `{label}`")
+        check.require_some_array(results, f"multi_conv function `{label}`")
         _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
         with jax.named_scope("/".join(attributes)):
             values = jaxpr.run_equations(body.jaxpr, body.consts, jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(results), values)
 
-    return run
+    return run_multi_conv
 
 
 def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -> list[bool]:
-    """Refuses a convolution of another one's result.
+    """Raises an error if a convolution depends on the result of another one.
 
     Args:
       body: the equations.
@@ -86,57 +86,61 @@ def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -
     Returns:
       For each result, whether it comes from a convolution.
     """
-    after = {var for var, does in zip(body.invars, follows, strict=True) if does}
+    convolution_results = {var for var, does in zip(body.invars, follows, strict=True) if does}
 
     def comes_after(atom: Any) -> bool:
-        return not isinstance(atom, jaxpr.Literal) and atom in after
+        return not isinstance(atom, jaxpr.Literal) and atom in convolution_results
 
     for eqn in body.eqns:
         operands = [comes_after(atom) for atom in eqn.invars]
         is_convolution = eqn.primitive.name == "conv_general_dilated"
         if is_convolution and any(operands):
-            raise _dependent(eqn, label)
+            raise _dependent_convolution_error(eqn, label)
         call = jaxpr.call_body(eqn)
         if call is not None:
             results = _check_independent(call.jaxpr, operands, label)
         else:
-            inner = [
+            sub_results = [
                 _check_independent(sub, [any(operands)] * len(sub.invars), label)
                 for sub in jaxpr.sub_jaxprs(eqn)
             ]
-            does = is_convolution or any(operands) or any(map(any, inner))
+            does = is_convolution or any(operands) or any(map(any, sub_results))
             results = [does] * len(eqn.outvars)
-        after.update(var for var, does in zip(eqn.outvars, results, strict=True) if does)
+        convolution_results.update(
+            var for var, does in zip(eqn.outvars, results, strict=True) if does
+        )
     return [comes_after(atom) for atom in body.outvars]
 
 
-def _dependent(eqn: jaxpr.JaxprEqn, label: str) -> IPUError:
+def _dependent_convolution_error(eqn: jaxpr.JaxprEqn, label: str) -> IPUError:
     line = jaxpr.user_line(eqn)
-    return check.refuse(
+    return check.value_error(
         f"in the multi_conv function `{label}` a convolution depends on another"
         + (f": that of {line}" if line else ""),
         "give it convolutions that are independent of each other, and call the later ones outside",
     )
 
 
-def _checked(options: Any) -> dict[str, str]:
-    wanted = 'a dict, such as {"perConvReservedTiles": "50"},'
-    check.instance(options, dict, "`options` of multi_conv", wanted, optional=True)
+def _check_multi_conv_options(options: Any) -> dict[str, str]:
+    expected = 'a dict, such as {"perConvReservedTiles": "50"},'
+    check.require_instance(options, dict, "`options` of multi_conv", expected, optional=True)
     texts: dict[Any, Any] = options or {}
     for name, value in texts.items():
         if name not in _VALUES:
-            raise check.refuse(
-                f"multi_conv got invalid_option {name!r}{did_you_mean(str(name), _VALUES)}",
+            raise check.value_error(
+                f"multi_conv got invalid_option {name!r}{suggest_closest_name(str(name), _VALUES)}",
                 f"there are {', '.join(_VALUES)}; give options of single convolutions, such as "
                 "availableMemoryProportion, in the configuration's convolutions.poplar_options",
             )
-        is_right, wanted = _VALUES[name]
+        is_right, expected = _VALUES[name]
         if not is_right(str(value)):
-            raise check.refuse(f"option {name!r} of multi_conv is {value!r}", f"give {wanted}")
+            raise check.value_error(
+                f"option {name!r} of multi_conv is {value!r}", f"give {expected}"
+            )
     return {name: str(value) for name, value in texts.items()}
 
 
-def _is_share(text: str) -> bool:
+def _is_fraction(text: str) -> bool:
     try:
         return 0.0 <= float(text) <= 1.0
     except ValueError:
@@ -146,5 +150,5 @@ def _is_share(text: str) -> bool:
 _VALUES: dict[str, tuple[Callable[[str], bool], str]] = {
     "planType": (lambda text: text in _PLAN_TYPES, " or ".join(map(repr, _PLAN_TYPES))),
     "perConvReservedTiles": (str.isdecimal, "a whole number of tiles"),
-    "cycleBackOff": (_is_share, "a number from 0 to 1"),
+    "cycleBackOff": (_is_fraction, "a number from 0 to 1"),
 }

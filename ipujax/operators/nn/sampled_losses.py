@@ -1,4 +1,4 @@
-"""Losses that look at a sample of the classes instead of all."""
+"""Losses over a sample of the classes instead of all classes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.checks.arrays import check
-from ipujax.operators.nn.candidates import Candidates, sample
+from ipujax.operators.nn.candidates import Candidates, sample_candidates
 from ipujax.operators.random_keys import draw_key
 
 
@@ -28,7 +28,7 @@ def sampled_softmax_loss(
     *,
     key: Any = None,
 ) -> jax.Array:
-    """The softmax cross entropy of the true classes among those and a sample of others.
+    """Computes the softmax cross entropy of true classes among those and sampled classes.
 
     Seed 001, 18.14.7. Each class's logit is lowered by the logarithm of how often it is expected
     in the sample. Samples that are true classes stay in (they are not removed). Rows of `weights`
@@ -60,12 +60,14 @@ def sampled_softmax_loss(
         samples that are no classes, more samples than classes, both a sample and a seed or key,
         or none of the three outside compiled code.
     """
-    what = "sampled_softmax_loss"
-    with check.scope(name):
-        layer = _layer(what, weights, biases, inputs, num_classes)
-        true = _true(labels, num_true, layer, what)
-        drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
-        logits = jnp.concatenate(_logits(layer, true, drawn), axis=1)
+    operator = "sampled_softmax_loss"
+    with check.operator_scope(name):
+        layer = _check_layer(operator, weights, biases, inputs, num_classes)
+        true = _check_true_classes(labels, num_true, layer, operator)
+        drawn = _check_or_draw_sample(
+            operator, true, num_sampled, layer.classes, sampled_values, seed, key
+        )
+        logits = jnp.concatenate(_compute_logits(layer, true, drawn), axis=1)
         log_probs = jax.nn.log_softmax(logits, axis=1)
         return -jnp.mean(log_probs[:, : true.shape[1]], axis=1).astype(layer.inputs.dtype)
 
@@ -85,7 +87,7 @@ def nce_loss(
     seed: Any = None,
     key: Any = None,
 ) -> jax.Array:
-    """The noise-contrastive loss: logistic losses of true classes and of a sample, summed.
+    """Computes the noise-contrastive loss: the logistic losses of true and sampled classes.
 
     Seed 001, 18.14.7. Logits, samples and gradients are those of `sampled_softmax_loss`.
 
@@ -109,12 +111,14 @@ def nce_loss(
       ConfigTypeError: (a `TypeError`) as there.
       OperatorError: (a `ValueError`) as there.
     """
-    what = "nce_loss"
-    with check.scope(name):
-        layer = _layer(what, weights, biases, inputs, num_classes)
-        true = _true(labels, num_true, layer, what)
-        drawn = _sample(what, true, num_sampled, layer.classes, sampled_values, seed, key)
-        of_true, of_sample = _logits(layer, true, drawn)
+    operator = "nce_loss"
+    with check.operator_scope(name):
+        layer = _check_layer(operator, weights, biases, inputs, num_classes)
+        true = _check_true_classes(labels, num_true, layer, operator)
+        drawn = _check_or_draw_sample(
+            operator, true, num_sampled, layer.classes, sampled_values, seed, key
+        )
+        of_true, of_sample = _compute_logits(layer, true, drawn)
         losses = jax.nn.softplus(of_true) - of_true / true.shape[1]
         total = losses.sum(axis=1) + jax.nn.softplus(of_sample).sum(axis=1)
         return total.astype(layer.inputs.dtype)
@@ -134,71 +138,82 @@ class _Layer(NamedTuple):
         return self.inputs.shape[0]
 
 
-def _layer(what: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) -> _Layer:
-    classes = check.integer(num_classes, f"num_classes of {what}", 1)
+def _check_layer(operator: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) -> _Layer:
+    classes = check.require_integer(num_classes, f"num_classes of {operator}", 1)
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if not parts:
-        raise check.refuse(f"the weights of {what} are an empty list", "give at least one array")
-    rows = [_floats(part, ("num_classes", "dim"), f"the weights of {what}") for part in parts]
-    whole = rows[0] if len(rows) == 1 else jnp.concatenate(rows)
-    check.shape(whole, (classes, "dim"), f"the weights of {what}")
-    bias = _floats(biases, (classes,), f"the biases of {what}")
-    activations = _floats(inputs, ("batch_size", whole.shape[1]), f"the inputs of {what}")
-    return _Layer(whole, bias, activations)
+        raise check.value_error(
+            f"the weights of {operator} are an empty list", "give at least one array"
+        )
+    rows = [
+        _require_floats_of_shape(part, ("num_classes", "dim"), f"the weights of {operator}")
+        for part in parts
+    ]
+    all_weights = rows[0] if len(rows) == 1 else jnp.concatenate(rows)
+    check.require_shape(all_weights, (classes, "dim"), f"the weights of {operator}")
+    bias = _require_floats_of_shape(biases, (classes,), f"the biases of {operator}")
+    activations = _require_floats_of_shape(
+        inputs, ("batch_size", all_weights.shape[1]), f"the inputs of {operator}"
+    )
+    return _Layer(all_weights, bias, activations)
 
 
-def _floats(x: Any, dims: tuple[int | str, ...], what: str) -> jax.Array:
-    values = check.floats(x, what)
-    check.shape(values, dims, what)
+def _require_floats_of_shape(x: Any, dims: tuple[int | str, ...], argument: str) -> jax.Array:
+    values = check.require_floats(x, argument)
+    check.require_shape(values, dims, argument)
     return values
 
 
-def _true(labels: Any, num_true: Any, layer: _Layer, what: str) -> jax.Array:
-    count = check.integer(num_true, f"num_true of {what}", 1)
-    true = check.integers(labels, (layer.batch, count), f"the labels of {what}")
-    check.inside(labels, layer.classes, f"the labels of {what}")
+def _check_true_classes(labels: Any, num_true: Any, layer: _Layer, operator: str) -> jax.Array:
+    count = check.require_integer(num_true, f"num_true of {operator}", 1)
+    true = check.require_integers(labels, (layer.batch, count), f"the labels of {operator}")
+    check.require_in_range(labels, layer.classes, f"the labels of {operator}")
     return true
 
 
-def _sample(
-    what: str, true: jax.Array, num_sampled: Any, classes: int, values: Any, seed: Any, key: Any
+def _check_or_draw_sample(
+    operator: str, true: jax.Array, num_sampled: Any, classes: int, values: Any, seed: Any, key: Any
 ) -> Candidates:
-    count = check.integer(num_sampled, f"num_sampled of {what}", 1)
+    count = check.require_integer(num_sampled, f"num_sampled of {operator}", 1)
     if values is None:
-        return sample(what, true, count, classes, draw_key(seed, key, what))
+        return sample_candidates(operator, true, count, classes, draw_key(seed, key, operator))
     if seed is not None or key is not None:
-        raise check.refuse(
-            f"{what} was given sampled_values, and a seed or key to draw others",
+        raise check.value_error(
+            f"{operator} was given sampled_values, and a seed or key to draw others",
             "leave one of them out",
         )
     if not isinstance(values, (list, tuple)) or len(values) != 3:
-        raise check.refuse_type(
-            f"sampled_values of {what} are {_described(values)}",
+        raise check.type_error(
+            f"sampled_values of {operator} are {_describe_sampled_values(values)}",
             "give a tuple (sampled_candidates, true_expected_count, sampled_expected_count)",
         )
-    sampled = check.integers(values[0], (count,), f"the sampled candidates of {what}")
-    check.inside(values[0], classes, f"the sampled candidates of {what}")
-    of_true = check.floats(values[1], f"the true expected counts of {what}")
+    sampled = check.require_integers(values[0], (count,), f"the sampled candidates of {operator}")
+    check.require_in_range(values[0], classes, f"the sampled candidates of {operator}")
+    of_true = check.require_floats(values[1], f"the true expected counts of {operator}")
     if of_true.shape != (true.shape[0], 1):  # one for all true classes of an example
-        check.shape(of_true, true.shape, f"the true expected counts of {what}")
-    of_sampled = _floats(values[2], (count,), f"the sampled expected counts of {what}")
+        check.require_shape(of_true, true.shape, f"the true expected counts of {operator}")
+    of_sampled = _require_floats_of_shape(
+        values[2], (count,), f"the sampled expected counts of {operator}"
+    )
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
 
 
-def _described(value: Any) -> str:
+def _describe_sampled_values(value: Any) -> str:
     kind = f"of type {type(value).__name__}"
     return f"{kind} and length {len(value)}" if isinstance(value, (list, tuple)) else kind
 
 
-def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Array, jax.Array]:
-    """Logits of the true classes `[batch, num_true]` and of the sample `[batch, num_sampled]`.
+def _compute_logits(
+    layer: _Layer, true: jax.Array, drawn: Candidates
+) -> tuple[jax.Array, jax.Array]:
+    """Computes logits of true classes `[batch, num_true]` and the sample `[batch, num_sampled]`.
 
     Products are in the dtype of the inputs, all else in float32.
     """
     sampled, true_count, sampled_count = drawn
     rows = jnp.concatenate([true.reshape(-1), sampled])
-    weights = _gather(layer.weights, rows).astype(layer.inputs.dtype)
-    biases = _gather(layer.biases, rows).astype(jnp.float32)
+    weights = _gather_or_nan(layer.weights, rows).astype(layer.inputs.dtype)
+    biases = _gather_or_nan(layer.biases, rows).astype(jnp.float32)
     split = true.size
     true_rows = weights[:split].reshape(*true.shape, layer.inputs.shape[1])
     of_true = jnp.einsum("bd,btd->bt", layer.inputs, true_rows).astype(jnp.float32)
@@ -209,7 +224,7 @@ def _logits(layer: _Layer, true: jax.Array, drawn: Candidates) -> tuple[jax.Arra
     )
 
 
-def _gather(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Rows of a table; NaN for those it does not have, also where JAX would count backwards."""
-    known = jnp.where(rows < 0, table.shape[0], rows)
-    return table.at[known].get(mode="fill", fill_value=jnp.nan)
+def _gather_or_nan(table: jax.Array, rows: jax.Array) -> jax.Array:
+    """Gathers rows of a table; NaN for rows outside of it, negative ones included."""
+    row_or_end = jnp.where(rows < 0, table.shape[0], rows)
+    return table.at[row_or_end].get(mode="fill", fill_value=jnp.nan)

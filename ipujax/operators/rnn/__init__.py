@@ -1,1 +1,1 @@
-"""Recurrences over time as one scan each, with derivatives of their own."""
+"""Recurrent layers as one scan over time each, with custom derivatives."""

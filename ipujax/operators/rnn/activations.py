@@ -1,4 +1,4 @@
-"""Activations that know their derivative from their value, for the gates of recurrent cells.
+"""Activations of recurrent gates, with derivatives computed from the activation's value.
 
 A backward pass then needs no more than the values that the forward pass kept, as in popnn.
 """
@@ -19,7 +19,7 @@ class Activation:
     """A function of one gate.
 
     Attributes:
-      value: of the function.
+      value: computes the function.
       slope: its derivative, given its value.
       stretch: `s` if the function is `s * tanh(s * x) + 1 - s`, else None.
       coupled: whether the units of a gate depend on each other. Then the cotangent of the
@@ -32,7 +32,7 @@ class Activation:
     coupled: bool = False
 
 
-def _sigmoid(x: jax.Array) -> jax.Array:
+def _sigmoid_by_tanh(x: jax.Array) -> jax.Array:
     return 0.5 * jnp.tanh(0.5 * x) + 0.5  # which XLA makes faster code of than of `logistic`
 
 
@@ -48,7 +48,7 @@ ACTIVATIONS = {
     "tanh": Activation(jnp.tanh, lambda y: 1 - y * y, stretch=1.0),
     "relu": Activation(jax.nn.relu, lambda y: (y > 0).astype(y.dtype)),
     "softmax": Activation(jax.nn.softmax, lambda y: y, coupled=True),
-    "sigmoid": Activation(_sigmoid, lambda y: y * (1 - y), stretch=0.5),
+    "sigmoid": Activation(_sigmoid_by_tanh, lambda y: y * (1 - y), stretch=0.5),
     "hard_sigmoid": Activation(_hard_sigmoid, _hard_slope),
     "linear": Activation(lambda x: x, jnp.ones_like),
 }
@@ -59,39 +59,39 @@ class Gates:
     """Gates that lie side by side in the last dimension, each with its activation.
 
     Attributes:
-      names: of the activations, one per gate.
+      names: the names of the activations, one per gate.
     """
 
     names: tuple[str, ...]
 
     @property
     def coupled(self) -> bool:
-        """Whether derivatives need the values of the gates."""
-        return any(gate.coupled for gate in self._gates)
+        """True if derivatives need the values of the gates."""
+        return any(gate.coupled for gate in self._activations)
 
-    def values(self, x: jax.Array) -> jax.Array:
-        """The activations of `x`, [..., gates * units].
+    def apply_activations(self, x: jax.Array) -> jax.Array:
+        """Returns the activations of `x`, [..., gates * units].
 
         Where all are of the shape of tanh, one tanh runs over all gates; XLA makes faster code
         of that than of separate parts. The barrier keeps values from being computed in parts.
         """
-        stretches = self._stretches(x)
+        stretches = self._stretch_of_units(x)
         if stretches is None:
-            values = self._each(lambda gate, part: gate.value(part), x)
+            values = self._map_gates(lambda gate, part: gate.value(part), x)
         else:
             values = stretches * jnp.tanh(stretches * x) + (1 - stretches)
         return jax.lax.optimization_barrier(values)
 
     def slopes(self, y: jax.Array) -> jax.Array:
-        """The derivatives of the activations whose values are `y`, [..., gates * units]."""
-        stretches = self._stretches(y)
+        """Returns the derivatives of the activations whose values are `y`, [..., gates * units]."""
+        stretches = self._stretch_of_units(y)
         if stretches is None:
-            return self._each(lambda gate, part: gate.slope(part), y)
+            return self._map_gates(lambda gate, part: gate.slope(part), y)
         offset = y - (1 - stretches)
         return stretches * stretches - offset * offset
 
-    def centred(self, tangent: jax.Array, y: jax.Array | None) -> jax.Array:
-        """What of the inputs' tangent the slopes act on: all of it, unless gates are coupled.
+    def center_tangent(self, tangent: jax.Array, y: jax.Array | None) -> jax.Array:
+        """Subtracts from tangents of coupled gates their mean; other gates' stay as they are.
 
         Args:
           tangent: [..., gates * units].
@@ -99,7 +99,9 @@ class Gates:
         """
         if y is None:
             return tangent
-        parts = zip(self._gates, self._cut(tangent), self._cut(y), strict=True)
+        parts = zip(
+            self._activations, self._split_gates(tangent), self._split_gates(y), strict=True
+        )
         centred = [
             part - jnp.sum(value * part, axis=-1, keepdims=True) if gate.coupled else part
             for gate, part, value in parts
@@ -107,23 +109,23 @@ class Gates:
         return jnp.concatenate(centred, axis=-1)
 
     @property
-    def _gates(self) -> list[Activation]:
+    def _activations(self) -> list[Activation]:
         return [ACTIVATIONS[name] for name in self.names]
 
-    def _stretches(self, x: jax.Array) -> Any:
-        """Those of all units, as a constant; None where `_each` does better."""
-        stretches = [gate.stretch for gate in self._gates if gate.stretch is not None]
+    def _stretch_of_units(self, x: jax.Array) -> Any:
+        """Returns the stretch of every unit as a constant; None where separate gates are faster."""
+        stretches = [gate.stretch for gate in self._activations if gate.stretch is not None]
         if len(stretches) < len(self.names) or len(set(stretches)) == 1:
             return None
         return np.repeat(stretches, x.shape[-1] // len(self.names)).astype(x.dtype)
 
-    def _each(
+    def _map_gates(
         self, function: Callable[[Activation, jax.Array], jax.Array], x: jax.Array
     ) -> jax.Array:
         if len(set(self.names)) == 1 and not self.coupled:
-            return function(self._gates[0], x)
-        parts = zip(self._gates, self._cut(x), strict=True)
+            return function(self._activations[0], x)
+        parts = zip(self._activations, self._split_gates(x), strict=True)
         return jnp.concatenate([function(gate, part) for gate, part in parts], axis=-1)
 
-    def _cut(self, x: jax.Array) -> list[jax.Array]:
+    def _split_gates(self, x: jax.Array) -> list[jax.Array]:
         return jnp.split(x, len(self.names), axis=-1)

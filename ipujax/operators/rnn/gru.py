@@ -17,16 +17,21 @@ from jax.custom_derivatives import SymbolicZero
 
 from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import cut, product, side_by_side, times_transposed
+from ipujax.operators.rnn.products import (
+    concatenate_last_axis,
+    multiply_all_steps,
+    split_kernel,
+    times_transposed,
+)
 
 
 @dc.dataclass(frozen=True)
 class GRUCell:
-    """What a GRU does with its gates: update, reset and candidate, in this order.
+    """The activations of a GRU's gates: update, reset and candidate, in this order.
 
     Attributes:
-      activation: of the candidate.
-      recurrent_activation: of the two other gates.
+      activation: the activation of the candidate.
+      recurrent_activation: the activation of the two other gates.
       reset_after: whether the reset gate acts on the product of state and weights, and not on
         the state before it.
     """
@@ -37,12 +42,12 @@ class GRUCell:
 
     @property
     def gates(self) -> Gates:
-        """Update and reset."""
+        """The activations of the update and reset gates."""
         return Gates((self.recurrent_activation, self.recurrent_activation))
 
     @property
     def candidate(self) -> Gates:
-        """The candidate."""
+        """The activation of the candidate."""
         return Gates((self.activation,))
 
 
@@ -63,7 +68,7 @@ class Weights(NamedTuple):
 
     Attributes:
       kernel: [input_size + units, 3 * units]; rows of the inputs first.
-      bias: of what the inputs give, [3 * units].
+      bias: the bias of the products of the inputs, [3 * units].
       state_bias: of what the state gives the candidate, [units]; None unless the reset comes
         after that.
     """
@@ -77,32 +82,32 @@ _Results = tuple[jax.Array, jax.Array]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def gru(
+def run_gru_recurrence(
     cell: GRUCell, inputs: jax.Array, weights: Weights, mixing: Mixing | None, h: jax.Array
 ) -> _Results:
-    """Runs the recurrence.
+    """Runs the recurrence of a GRU over all time steps.
 
     Args:
       cell: the activations and the kind of the reset.
       inputs: [time, batch, input_size].
-      weights: of the layer.
+      weights: the weights of the layer.
       mixing: what changes the update gate; None for nothing.
       h: the first state, [batch, units].
 
     Returns:
       The states after all steps, [time, batch, units], and the last one.
     """
-    return _scan(cell, False, inputs, weights, mixing, h)[0]
+    return _scan_gru(cell, False, inputs, weights, mixing, h)[0]
 
 
 class _Kept(NamedTuple):
-    """What the derivatives need to know of each step; all [time, batch, units] but `gates`.
+    """The values of each step that the derivatives need; [time, batch, units] but for `gates`.
 
     Attributes:
       update: the derivative of the state by the input of the update gate.
-      reset: that of what the reset gate gives by the gate's input.
-      candidate: that of the state by the input of the candidate.
-      mixed: that of the state by the state before, along the update gate.
+      reset: the derivative of the reset product by the input of the reset gate.
+      candidate: the derivative of the state by the input of the candidate.
+      mixed: the derivative of the state by the state before, along the update gate.
       resetting: the value of the reset gate.
       gain: the derivative of the state by the gain; None without `Mixing`.
       gates: the values of update and reset, [time, batch, 2 * units]; None unless coupled.
@@ -119,7 +124,7 @@ class _Kept(NamedTuple):
     activated: jax.Array | None
 
 
-def _scan(
+def _scan_gru(
     cell: GRUCell,
     keep: bool,
     inputs: jax.Array,
@@ -127,34 +132,34 @@ def _scan(
     mixing: Mixing | None,
     h: jax.Array,
 ) -> tuple[_Results, Any]:
-    """The results, and what is kept of each step, or None."""
+    """Scans the GRU over time; returns its results and what is kept of each step, or None."""
     units = h.shape[-1]
-    of_inputs, of_state = cut(weights.kernel, units)
+    of_inputs, of_state = split_kernel(weights.kernel, units)
     of_gates, of_candidate = of_state[:, : 2 * units], of_state[:, 2 * units :]
 
-    def products(h: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What the state gives the gates, and what the reset gate is multiplied with."""
+    def multiply_state(h: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Returns the state's part of the gates, and the factor of the reset gate."""
         if weights.state_bias is None:
             return h @ of_gates, h
         # Without the barrier, XLA makes slow code of arithmetic on parts of a product.
         both = lax.optimization_barrier(h @ of_state)
         return both[..., : 2 * units], both[..., 2 * units :] + weights.state_bias
 
-    def step(h: jax.Array, x: Any) -> Any:
+    def run_gru_step(h: jax.Array, x: Any) -> Any:
         projected, mixing = x
         # Of a state that is held nothing else is made, as that might overflow.
-        to_gates, partner = products(h if mixing is None else jnp.where(mixing.held, 0, h))
-        gates = cell.gates.values(projected[..., : 2 * units] + to_gates)
+        to_gates, partner = multiply_state(h if mixing is None else jnp.where(mixing.held, 0, h))
+        gates = cell.gates.apply_activations(projected[..., : 2 * units] + to_gates)
         update, reset = jnp.split(gates, 2, axis=-1)
-        inner = reset * partner if cell.reset_after else (reset * partner) @ of_candidate
-        candidate = cell.candidate.values(projected[..., 2 * units :] + inner)
+        reset_product = reset * partner if cell.reset_after else (reset * partner) @ of_candidate
+        candidate = cell.candidate.apply_activations(projected[..., 2 * units :] + reset_product)
         mixed = update if mixing is None else jnp.where(mixing.held, 1, mixing.gain * update)
-        after = mixed * h + (1 - mixed) * candidate
+        new_state = mixed * h + (1 - mixed) * candidate
         if not keep:
-            return after, (after, None)
+            return new_state, (new_state, None)
         slopes = jnp.split(cell.gates.slopes(gates), 2, axis=-1)
         change = h - candidate
-        kept = _Kept(
+        kept_values = _Kept(
             (change if mixing is None else mixing.gain * change) * slopes[0],
             partner * slopes[1],
             (1 - mixed) * cell.candidate.slopes(candidate),
@@ -164,61 +169,80 @@ def _scan(
             gates if cell.gates.coupled else None,
             candidate if cell.candidate.coupled else None,
         )
-        return after, (after, kept)
+        return new_state, (new_state, kept_values)
 
-    projected = product(inputs, of_inputs) + weights.bias
-    h, (states, kept) = lax.scan(step, h, (projected, mixing))
+    projected = multiply_all_steps(inputs, of_inputs) + weights.bias
+    h, (states, kept) = lax.scan(run_gru_step, h, (projected, mixing))
     return (states, h), kept
 
 
-@functools.partial(gru.defjvp, symbolic_zeros=True)
-def _derivatives(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+@functools.partial(run_gru_recurrence.defjvp, symbolic_zeros=True)
+def _gru_jvp(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
     inputs, weights, _, h = primals
     d_inputs, d_weights, d_mixing, d_h = tangents
-    results, kept = _scan(cell, True, *primals)
+    results, kept_values = _scan_gru(cell, True, *primals)
     units = h.shape[-1]
-    of_inputs, of_state = cut(weights.kernel, units)
+    of_inputs, of_state = split_kernel(weights.kernel, units)
     to_gates, to_candidate = of_state[:, : 2 * units].T, of_state[:, 2 * units :].T
-    of_weights = _by_weights(
-        cell, d_weights, inputs, products.shifted(h, results[0]), kept.resetting
+    of_weights = _weight_tangents(
+        cell, d_weights, inputs, products.previous_states(h, results[0]), kept_values.resetting
     )
     shape = (*inputs.shape[:2], 3 * units)
-    by_inputs = products.of_tangents(d_inputs, of_inputs)
-    d_projected = products.total(shape, h.dtype, by_inputs, *of_weights)
+    by_inputs = products.multiply_tangent(d_inputs, of_inputs)
+    d_projected = products.sum_broadcast(shape, h.dtype, by_inputs, *of_weights)
     d_gain = None if d_mixing is None else d_mixing.gain
-    d_mixed = None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept.gain * d_gain
+    d_mixed = (
+        None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept_values.gain * d_gain
+    )
 
-    def step(d_h: jax.Array, x: tuple[jax.Array, jax.Array | None, _Kept]) -> Any:
-        d_projected, d_mixed, kept = x
-        outer, inner = jnp.split(d_projected, [2 * units], axis=-1)
-        outer = cell.gates.centred(outer + times_transposed(d_h, to_gates), kept.gates)
+    def run_gru_tangent_step(d_h: jax.Array, x: tuple[jax.Array, jax.Array | None, _Kept]) -> Any:
+        d_projected, d_mixed, kept_values = x
+        outer, candidate_tangent = jnp.split(d_projected, [2 * units], axis=-1)
+        outer = cell.gates.center_tangent(
+            outer + times_transposed(d_h, to_gates), kept_values.gates
+        )
         update, reset = jnp.split(outer, 2, axis=-1)
         if cell.reset_after:
-            partner = kept.resetting * times_transposed(d_h, to_candidate)
-            inner = inner + partner + kept.reset * reset
+            partner = kept_values.resetting * times_transposed(d_h, to_candidate)
+            candidate_tangent = candidate_tangent + partner + kept_values.reset * reset
         else:
-            partner = kept.resetting * d_h + kept.reset * reset
-            inner = inner + times_transposed(partner, to_candidate)
-        inner = cell.candidate.centred(inner, kept.activated)
-        after = kept.update * update + kept.candidate * inner + kept.mixed * d_h
-        after = after if d_mixed is None else after + d_mixed
-        return after, after
+            partner = kept_values.resetting * d_h + kept_values.reset * reset
+            candidate_tangent = candidate_tangent + times_transposed(partner, to_candidate)
+        candidate_tangent = cell.candidate.center_tangent(candidate_tangent, kept_values.activated)
+        new_tangent = (
+            kept_values.update * update
+            + kept_values.candidate * candidate_tangent
+            + kept_values.mixed * d_h
+        )
+        new_tangent = new_tangent if d_mixed is None else new_tangent + d_mixed
+        return new_tangent, new_tangent
 
-    last, states = lax.scan(step, products.instantiated(d_h), (d_projected, d_mixed, kept))
+    last, states = lax.scan(
+        run_gru_tangent_step, products.instantiate_tangent(d_h), (d_projected, d_mixed, kept_values)
+    )
     return results, (states, last)
 
 
-def _by_weights(
+def _weight_tangents(
     cell: GRUCell, tangents: Weights, inputs: jax.Array, before: jax.Array, resetting: jax.Array
 ) -> list[jax.Array]:
-    """What tangents of weights add to the inputs of the gates; nothing if all are zero."""
+    """Computes the gate inputs' tangents from those of the weights; empty if all are zero."""
     if all(isinstance(part, SymbolicZero) for part in jax.tree.leaves(tangents)):
         return []
-    kernel, bias, state_bias = jax.tree.map(products.instantiated, tangents)
-    outer, inner = jnp.split(kernel, [2 * before.shape[-1]], axis=-1)
-    to_gates = product(side_by_side(inputs, before), outer)
+    kernel, bias, state_bias = jax.tree.map(products.instantiate_tangent, tangents)
+    outer, candidate_kernel = jnp.split(kernel, [2 * before.shape[-1]], axis=-1)
+    to_gates = multiply_all_steps(concatenate_last_axis(inputs, before), outer)
     if cell.reset_after:
-        of_inputs, of_state = cut(inner, before.shape[-1])
-        partner = resetting * (product(before, of_state) + state_bias)
-        return [side_by_side(to_gates, product(inputs, of_inputs) + partner), bias]
-    return [side_by_side(to_gates, product(side_by_side(inputs, resetting * before), inner)), bias]
+        of_inputs, of_state = split_kernel(candidate_kernel, before.shape[-1])
+        partner = resetting * (multiply_all_steps(before, of_state) + state_bias)
+        return [
+            concatenate_last_axis(to_gates, multiply_all_steps(inputs, of_inputs) + partner),
+            bias,
+        ]
+    return [
+        concatenate_last_axis(
+            to_gates,
+            multiply_all_steps(concatenate_last_axis(inputs, resetting * before), candidate_kernel),
+        ),
+        bias,
+    ]

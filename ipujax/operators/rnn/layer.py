@@ -1,4 +1,4 @@
-"""What recurrent layers share: a checked specification, parameters, and checked inputs."""
+"""The base class of recurrent layers: specification, parameters and inputs, all checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import jax.numpy as jnp
 
 from ipujax import scopes
 from ipujax.checks.arrays import check
-from ipujax.operators.rnn.arguments import activation_name, check_dtype, operand
+from ipujax.operators.rnn.arguments import (
+    check_activation,
+    check_layer_dtype,
+    require_layer_operand,
+)
 
 Initializer = Callable[..., jax.Array]
 Parameters = Mapping[str, jax.Array]
@@ -21,7 +25,7 @@ Parameters = Mapping[str, jax.Array]
 @check.guard
 @dc.dataclass(eq=False, repr=False)
 class Layer:
-    """What the layers share: their specification, checked, their parameters and their inputs.
+    """The base class of recurrent layers: specification, parameters and inputs, all checked.
 
     `rnn_ops.PopnnLSTM` says what the arguments are. Classes of a user's own may derive from the
     layers, and set what they like: so this is not frozen.
@@ -41,21 +45,23 @@ class Layer:
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
-        self.num_units = check.integer(self.num_units, f"the num_units of {kind}", 1)
-        self.dtype = check_dtype(self.dtype, f"the dtype of {kind}")
-        self.partials_dtype = check_dtype(self.partials_dtype, f"the partials_dtype of {kind}")
+        self.num_units = check.require_integer(self.num_units, f"the num_units of {kind}", 1)
+        self.dtype = check_layer_dtype(self.dtype, f"the dtype of {kind}")
+        self.partials_dtype = check_layer_dtype(
+            self.partials_dtype, f"the partials_dtype of {kind}"
+        )
         if self.seed is not None:
-            self.seed = check.integer(self.seed, f"the seed of {kind}")
+            self.seed = check.require_integer(self.seed, f"the seed of {kind}")
         fix = "give (key, shape, dtype) -> array, as jax.nn.initializers.constant(0.1)"
-        check.function(self.weights_initializer, "weights_initializer", fix, optional=True)
-        check.function(self.bias_initializer, "bias_initializer", fix, optional=True)
-        self.activation = activation_name(self.activation, "activation")
-        gate = activation_name(self.recurrent_activation, "recurrent_activation")
+        check.require_function(self.weights_initializer, "weights_initializer", fix, optional=True)
+        check.require_function(self.bias_initializer, "bias_initializer", fix, optional=True)
+        self.activation = check_activation(self.activation, "activation")
+        gate = check_activation(self.recurrent_activation, "recurrent_activation")
         self.recurrent_activation = gate
-        check.text(self.name, f"the name of {kind}", optional=True)
+        check.require_text(self.name, f"the name of {kind}", optional=True)
 
     @property
-    def _name(self) -> str:
+    def _layer_name(self) -> str:
         return self.name or type(self).__name__
 
     def build(
@@ -79,24 +85,24 @@ class Layer:
         """
         shape = tuple(input_shape)
         if len(shape) != 3 or shape[2] is None:
-            raise check.refuse(
-                f"{self._name} cannot be built for inputs of shape {list(shape)}",
+            raise check.value_error(
+                f"{self._layer_name} cannot be built for inputs of shape {list(shape)}",
                 "give [time, batch, input_size]; input_size must be known",
             )
         if self.seed is not None:
             key = jax.random.key(self.seed)
         if key is None:
-            raise check.refuse(
-                f"{self._name} has nothing to draw its weights from",
+            raise check.value_error(
+                f"{self._layer_name} has nothing to draw its weights from",
                 "give build a key, as jax.random.key(0), or the layer a seed",
             )
         weights_key, bias_key = jax.random.split(key)
-        kernel_shape = self._shapes(shape[2])["kernel"]
+        kernel_shape = self._parameter_shapes(shape[2])["kernel"]
         initializer = self.weights_initializer or jax.nn.initializers.glorot_uniform()
         kernel = initializer(weights_key, kernel_shape, self.dtype)
-        return {"kernel": kernel, "biases": self._biases(bias_key)}
+        return {"kernel": kernel, "biases": self._initialize_biases(bias_key)}
 
-    def _biases(self, key: jax.Array) -> jax.Array:
+    def _initialize_biases(self, key: jax.Array) -> jax.Array:
         initializer = self.bias_initializer or jax.nn.initializers.zeros
         return initializer(key, self._bias_shape, self.dtype)
 
@@ -104,51 +110,54 @@ class Layer:
     def _bias_shape(self) -> tuple[int, ...]:
         return (self._gates, self.num_units)
 
-    def _shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
+    def _parameter_shapes(self, input_size: int) -> dict[str, tuple[int, ...]]:
         kernel = (input_size + self.num_units, self._gates * self.num_units)
         return {"kernel": kernel, "biases": self._bias_shape}
 
     @contextlib.contextmanager
-    def _scope(self) -> Generator[None]:
-        with jax.named_scope(self._name), scopes.partials_type(self.partials_dtype):
+    def _layer_scope(self) -> Generator[None]:
+        with jax.named_scope(self._layer_name), scopes.partials_type(self.partials_dtype):
             yield
 
-    def _inputs(self, inputs: Any, time_major: bool = True) -> jax.Array:
-        inputs = operand(inputs, self.dtype, f"the inputs of {self._name}")
+    def _check_inputs(self, inputs: Any, time_major: bool = True) -> jax.Array:
+        inputs = require_layer_operand(inputs, self.dtype, f"the inputs of {self._layer_name}")
         if inputs.ndim != 3:
             order = "[time, batch, input_size]" if time_major else "[batch, time, input_size]"
-            raise check.refuse(
-                f"the inputs of {self._name} have shape {list(inputs.shape)}", f"give {order}"
+            raise check.value_error(
+                f"the inputs of {self._layer_name} have shape {list(inputs.shape)}", f"give {order}"
             )
         return inputs if time_major else jnp.swapaxes(inputs, 0, 1)
 
-    def _parameters(self, params: Any, input_size: int) -> tuple[jax.Array, jax.Array]:
-        """The kernel and the biases, checked."""
-        layer, shapes = self._name, self._shapes(input_size)
+    def _check_parameters(self, params: Any, input_size: int) -> tuple[jax.Array, jax.Array]:
+        """Checks the parameters; returns the kernel and the biases."""
+        layer, shapes = self._layer_name, self._parameter_shapes(input_size)
         if not isinstance(params, Mapping) or set(params) != set(shapes):
             has = sorted(params) if isinstance(params, Mapping) else type(params).__name__
-            raise check.refuse(
+            raise check.value_error(
                 f"the params of {layer} are {has}, but must be a dict of {sorted(shapes)}",
                 "give what `build` returned",
             )
-        arrays = {n: operand(params[n], self.dtype, f"params[{n!r}] of {layer}") for n in shapes}
+        arrays = {
+            n: require_layer_operand(params[n], self.dtype, f"params[{n!r}] of {layer}")
+            for n in shapes
+        }
         for name, shape in shapes.items():
             if arrays[name].shape != shape:
-                raise check.refuse(
+                raise check.value_error(
                     f"params[{name!r}] of {layer} has shape {list(arrays[name].shape)}, but these "
                     f"inputs need {list(shape)}",
                     "give what `build` returned for inputs of this shape",
                 )
         return arrays["kernel"], arrays["biases"]
 
-    def _state(self, state: Any, batch: int, what: str) -> jax.Array:
+    def _check_state(self, state: Any, batch: int, argument: str) -> jax.Array:
         shape = (batch, self.num_units)
         if state is None:
             return jnp.zeros(shape, self.dtype)
-        state = operand(state, self.dtype, f"{what} of {self._name}")
+        state = require_layer_operand(state, self.dtype, f"{argument} of {self._layer_name}")
         if state.shape != shape:
-            raise check.refuse(
-                f"{what} of {self._name} has shape {list(state.shape)}",
+            raise check.value_error(
+                f"{argument} of {self._layer_name} has shape {list(state.shape)}",
                 f"give [batch, units], {list(shape)}",
             )
         return state

@@ -20,16 +20,21 @@ from jax import lax
 
 from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import cut, product, side_by_side, times_transposed
+from ipujax.operators.rnn.products import (
+    concatenate_last_axis,
+    multiply_all_steps,
+    split_kernel,
+    times_transposed,
+)
 
 
 @dc.dataclass(frozen=True)
 class LSTMCell:
-    """What an LSTM does with its gates: input, forget, candidate and output, in this order.
+    """The activations of an LSTM's gates: input, forget, candidate and output, in this order.
 
     Attributes:
-      activation: of the candidate and of the cell's output.
-      recurrent_activation: of the three other gates.
+      activation: the activation of the candidate and of the cell's output.
+      recurrent_activation: the activation of the three other gates.
     """
 
     activation: str
@@ -37,13 +42,13 @@ class LSTMCell:
 
     @property
     def gates(self) -> Gates:
-        """The four gates."""
+        """The activations of the four gates."""
         recurrent = self.recurrent_activation
         return Gates((recurrent, recurrent, self.activation, recurrent))
 
     @property
     def output(self) -> Gates:
-        """What the output gate is multiplied with."""
+        """The activation of the state, which the output gate multiplies."""
         return Gates((self.activation,))
 
 
@@ -63,33 +68,33 @@ _Results = tuple[jax.Array, jax.Array, jax.Array]
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def lstm(
+def run_lstm_recurrence(
     cell: LSTMCell, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
 ) -> _Results:
-    """Runs the recurrence.
+    """Runs the recurrence of an LSTM over all time steps.
 
     Args:
       cell: the activations.
       inputs: [time, batch, input_size].
-      weights: of the layer.
+      weights: the weights of the layer.
       c: the cell's first state, [batch, units].
       h: its first output, [batch, units].
 
     Returns:
       All outputs, [time, batch, units], the last state and the last output.
     """
-    return _scan(cell, False, inputs, weights, c, h)[0]
+    return _scan_lstm(cell, False, inputs, weights, c, h)[0]
 
 
 class _Kept(NamedTuple):
-    """What the derivatives need to know of each step.
+    """The values of each step that the derivatives need.
 
     Attributes:
       gates: the derivatives of the state by the inputs of the first three gates, and of the
         output by those of the last, [time, batch, 4 * units].
       state: the derivative of the output by the state, [time, batch, units].
       forget: the derivative of the state by the state before, [time, batch, units].
-      values: of the gates; None unless they are coupled.
+      values: the values of the gates; None unless they are coupled.
       activated: the value of the state's activation; None unless it is coupled.
     """
 
@@ -100,59 +105,59 @@ class _Kept(NamedTuple):
     activated: jax.Array | None
 
 
-def _scan(
+def _scan_lstm(
     cell: LSTMCell, keep: bool, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
 ) -> tuple[_Results, Any]:
-    """The results, and what is kept of each step, or None."""
-    of_inputs, of_state = cut(weights.kernel, h.shape[-1])
+    """Scans the LSTM over time; returns its results and what is kept of each step, or None."""
+    of_inputs, of_state = split_kernel(weights.kernel, h.shape[-1])
 
-    def step(state: Any, projected: jax.Array) -> Any:
-        before, h = state
-        values = cell.gates.values(projected + h @ of_state)
+    def run_lstm_step(state: Any, projected: jax.Array) -> Any:
+        old_state, h = state
+        values = cell.gates.apply_activations(projected + h @ of_state)
         into, forget, candidate, out = jnp.split(values, 4, axis=-1)
-        c = forget * before + into * candidate
-        activated = cell.output.values(c)
+        c = forget * old_state + into * candidate
+        activated = cell.output.apply_activations(c)
         h = out * activated
         if not keep:
             return (c, h), (h, None)
-        partners = side_by_side(candidate, before, into, activated)
-        kept = _Kept(
+        partners = concatenate_last_axis(candidate, old_state, into, activated)
+        kept_values = _Kept(
             partners * cell.gates.slopes(values),
             out * cell.output.slopes(activated),
             forget,
             values if cell.gates.coupled else None,
             activated if cell.output.coupled else None,
         )
-        return (c, h), (h, kept)
+        return (c, h), (h, kept_values)
 
-    projected = product(inputs, of_inputs) + weights.bias
-    (c, h), (outputs, kept) = lax.scan(step, (c, h), projected)
+    projected = multiply_all_steps(inputs, of_inputs) + weights.bias
+    (c, h), (outputs, kept) = lax.scan(run_lstm_step, (c, h), projected)
     return (outputs, c, h), kept
 
 
-@functools.partial(lstm.defjvp, symbolic_zeros=True)
-def _derivatives(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+@functools.partial(run_lstm_recurrence.defjvp, symbolic_zeros=True)
+def _lstm_jvp(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
     inputs, weights, _, h = primals
-    results, kept = _scan(cell, True, *primals)
-    of_inputs, of_state = cut(weights.kernel, h.shape[-1])
+    results, kept_values = _scan_lstm(cell, True, *primals)
+    of_inputs, of_state = split_kernel(weights.kernel, h.shape[-1])
     to_gates = of_state.T
     d_inputs, d_weights, d_c, d_h = tangents
     shape = (*inputs.shape[:2], of_state.shape[1])
-    by_inputs = products.of_tangents(d_inputs, of_inputs)
-    operands = side_by_side(inputs, products.shifted(h, results[0]))
-    by_kernel = products.of_tangents(operands, d_weights.kernel)
-    d_projected = products.total(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
+    by_inputs = products.multiply_tangent(d_inputs, of_inputs)
+    operands = concatenate_last_axis(inputs, products.previous_states(h, results[0]))
+    by_kernel = products.multiply_tangent(operands, d_weights.kernel)
+    d_projected = products.sum_broadcast(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
 
-    def step(state: Any, x: tuple[jax.Array, _Kept]) -> Any:
+    def run_lstm_tangent_step(state: Any, x: tuple[jax.Array, _Kept]) -> Any:
         d_c, d_h = state
-        d_projected, kept = x
+        d_projected, kept_values = x
         d_gates = d_projected + times_transposed(d_h, to_gates)
-        d_gates = cell.gates.centred(d_gates, kept.values) * kept.gates
+        d_gates = cell.gates.center_tangent(d_gates, kept_values.values) * kept_values.gates
         into, forget, candidate, out = jnp.split(d_gates, 4, axis=-1)
-        d_c = into + forget + candidate + kept.forget * d_c
-        d_h = out + kept.state * cell.output.centred(d_c, kept.activated)
+        d_c = into + forget + candidate + kept_values.forget * d_c
+        d_h = out + kept_values.state * cell.output.center_tangent(d_c, kept_values.activated)
         return (d_c, d_h), d_h
 
-    state = products.instantiated(d_c), products.instantiated(d_h)
-    (d_c, d_h), d_outputs = lax.scan(step, state, (d_projected, kept))
+    state = products.instantiate_tangent(d_c), products.instantiate_tangent(d_h)
+    (d_c, d_h), d_outputs = lax.scan(run_lstm_tangent_step, state, (d_projected, kept_values))
     return results, (d_outputs, d_c, d_h)

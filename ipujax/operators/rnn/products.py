@@ -1,6 +1,6 @@
-"""The products of recurrences that run over all time steps at once, and those of tangents.
+"""The products of recurrences over all time steps at once, and those of tangents.
 
-Of tangents, some are known to be zero, and then cost nothing.
+Tangents that are known to be zero cost nothing.
 """
 
 from __future__ import annotations
@@ -13,48 +13,48 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 
-def cut(kernel: jax.Array, units: int) -> tuple[jax.Array, jax.Array]:
-    """The rows of a kernel for the inputs, and those for the state."""
+def split_kernel(kernel: jax.Array, units: int) -> tuple[jax.Array, jax.Array]:
+    """Splits a kernel into the rows for the inputs and the rows for the state."""
     inputs = kernel.shape[0] - units
     return kernel[:inputs], kernel[inputs:]
 
 
-def product(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """`x[t] @ weights` for all steps: [time, batch, n] and [n, m] to [time, batch, m]."""
+def multiply_all_steps(x: jax.Array, weights: jax.Array) -> jax.Array:
+    """Multiplies all steps by weights: [time, batch, n] and [n, m] to [time, batch, m]."""
     rows = x.reshape(x.shape[0] * x.shape[1], x.shape[2])
     return (rows @ weights).reshape(*x.shape[:2], weights.shape[1])
 
 
 def times_transposed(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """`x @ weights.T`, whose transpose is the plain `y @ weights`, the faster one of the two."""
+    """Returns `x @ weights.T`, whose transpose is the faster plain `y @ weights`."""
     return lax.dot_general(x, weights, (((1,), (1,)), ((), ())))
 
 
-def shifted(first: jax.Array, states: jax.Array) -> jax.Array:
-    """What each step found: the first state, then those after each step but the last."""
+def previous_states(first: jax.Array, states: jax.Array) -> jax.Array:
+    """Returns the state before each step: the first state, then all states but the last."""
     steps = states.shape[0]  # may be 0
     return jnp.concatenate([first[None], states[:-1]])[:steps]
 
 
-def side_by_side(*parts: jax.Array) -> jax.Array:
-    """Arrays [..., n], [..., m] and so on as [..., n + m + ...]."""
+def concatenate_last_axis(*parts: jax.Array) -> jax.Array:
+    """Concatenates arrays [..., n], [..., m] and so on to [..., n + m + ...]."""
     return jnp.concatenate(parts, axis=-1)
 
 
-def of_tangents(x: Any, weights: Any) -> Any:
-    """`product`, but zero if one of its operands is; the other one is no tangent."""
+def multiply_tangent(x: Any, weights: Any) -> Any:
+    """Multiplies all steps by weights; returns a symbolic zero if an operand is one."""
     zeros = [part for part in (x, weights) if isinstance(part, SymbolicZero)]
-    return zeros[0] if zeros else product(x, weights)
+    return zeros[0] if zeros else multiply_all_steps(x, weights)
 
 
-def total(shape: tuple[int, ...], dtype: Any, *terms: Any) -> jax.Array:
-    """The sum of terms, each of which is broadcast to a shape."""
-    others = [term for term in terms if not isinstance(term, SymbolicZero)]
-    return sum(others, jnp.zeros(shape, dtype))
+def sum_broadcast(shape: tuple[int, ...], dtype: Any, *terms: Any) -> jax.Array:
+    """Sums terms that are broadcast to a shape."""
+    nonzero_terms = [term for term in terms if not isinstance(term, SymbolicZero)]
+    return sum(nonzero_terms, jnp.zeros(shape, dtype))
 
 
-def instantiated(x: Any) -> Any:
-    """A tangent as an array."""
+def instantiate_tangent(x: Any) -> Any:
+    """Returns a tangent as an array."""
     if not isinstance(x, SymbolicZero):
         return x
     aval: Any = x.aval

@@ -1,3 +1,3 @@
-"""Graphs of ONNX, built by hand."""
+"""The builder of ONNX graphs, node by node."""
 
 from ipujax.popart.builder.builder import Builder as Builder

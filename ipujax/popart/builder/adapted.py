@@ -1,4 +1,4 @@
-"""What a builder is asked for as nodes, where a node has other inputs or attributes than a call."""
+"""The adapters of a builder's calls whose nodes have other inputs or attributes than the call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipujax.popart.builder.attributes import COLLECTIVE, DITHERING, GROUP, MEMOR
 from ipujax.popart.builder.signatures import Request
 from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import CollectiveOperator
-from ipujax.popart.tensor_info import data_type_of
+from ipujax.popart.tensor_info import to_data_type
 
 _WINDOWS = ("dilations", "inDilations", "pads", "outPads", "strides")
 _MARKS = {
@@ -21,49 +21,49 @@ _MARKS = {
 }
 
 
-def abort(asked: Request) -> Request:
-    """An input without a name in the place of none: ONNX has no node without in- and outputs."""
-    return dc.replace(asked, inputs=asked.inputs or [""])
+def adapt_abort(request: Request) -> Request:
+    """Adds an input without a name if there is none: ONNX has no node without in- and outputs."""
+    return dc.replace(request, inputs=request.inputs or [""])
 
 
-def call(asked: Request) -> Request:
-    """As many inputs and outputs as the graph that is called has."""
-    callee = asked.attributes["callee"]
+def adapt_call(request: Request) -> Request:
+    """Checks that a call has as many inputs and outputs as the called graph."""
+    callee = request.attributes["callee"]
     counts = {
-        "input": (len(asked.inputs), len(callee.inner_graph(captures=False).input)),
-        "output": (asked.outputs, len(callee.getOutputTensorIds())),
+        "input": (len(request.inputs), len(callee.inner_graph(captures=False).input)),
+        "output": (request.outputs, len(callee.getOutputTensorIds())),
     }
-    for what, (given, own) in counts.items():
-        if given != own:
+    for kind, (actual, expected) in counts.items():
+        if actual != expected:
             raise PopARTError(
-                f"For CallOp '{asked.name}', number of {what}s ({given}) does not match that of "
-                f"the callee subgraph ({own})"
+                f"For CallOp '{request.name}', number of {kind}s ({actual}) does not match that of "
+                f"the callee subgraph ({expected})"
             )
-    return asked
+    return request
 
 
-def collective(asked: Request) -> Request:
-    """The operator and the group of replicas as numbers, in attributes of the original's names."""
-    operator, group = asked.attributes["collectiveOperator"], asked.attributes["commGroup"]
+def adapt_collective(request: Request) -> Request:
+    """Converts a collective's operator and replica group to numbers, in PopART's attributes."""
+    operator, group = request.attributes["collectiveOperator"], request.attributes["commGroup"]
     if operator is not None:
-        operator = check.instance(operator, CollectiveOperator, "collectiveOperator").value
+        operator = check.require_instance(operator, CollectiveOperator, "collectiveOperator").value
     if group is not None:
         group = [group.type.value, group.replicaGroupSize]
-    said = {COLLECTIVE: operator, GROUP: group}
+    attribute_values = {COLLECTIVE: operator, GROUP: group}
     return dc.replace(
-        asked, attributes={n: value for n, value in said.items() if value is not None}
+        request, attributes={n: value for n, value in attribute_values.items() if value is not None}
     )
 
 
-def multi_conv(asked: Request) -> Request:
-    """Lists of the convolutions as one list each; a bias that is left out has no name."""
-    convolutions, count = [list(inputs) for inputs in asked.inputs], len(asked.inputs)
-    _check_convolutions(asked.name, convolutions)
-    attributes = dict(asked.attributes)
+def adapt_multi_conv(request: Request) -> Request:
+    """Flattens the lists of each convolution into one list; a missing bias gets no name."""
+    convolutions, count = [list(inputs) for inputs in request.inputs], len(request.inputs)
+    _check_convolutions(request.name, convolutions)
+    attributes = dict(request.attributes)
     for name in (*_WINDOWS, *_MARKS):
-        if (given := attributes[name]) and len(given) != count:
+        if (values := attributes[name]) and len(values) != count:
             raise PopARTError(
-                f"For MultiConvOp '{asked.name}', number of {name} parameter sets ({len(given)}) "
+                f"For MultiConvOp '{request.name}', number of {name} parameter sets ({len(values)}) "
                 f"does not match the number of input sets ({count})"
             )
     for name in _WINDOWS:
@@ -73,33 +73,39 @@ def multi_conv(asked: Request) -> Request:
     attributes[DITHERING] = [int(is_on) for is_on in attributes[DITHERING]]
     inputs = [name for given in convolutions for name in (*given, "")[:3]]
     return dc.replace(
-        asked, inputs=inputs, outputs=count, attributes={**attributes, "numConvs": count}
+        request, inputs=inputs, outputs=count, attributes={**attributes, "numConvs": count}
     )
 
 
-def ctc(asked: Request) -> Request:
-    """The type of the loss as ONNX numbers it."""
-    given = asked.attributes["outDataType"]
-    return _with(asked, outDataType=data_type_of(given).onnx if given != "UNDEFINED" else 0)
+def adapt_ctc_loss(request: Request) -> Request:
+    """Converts the data type of the loss to its ONNX number."""
+    data_type = request.attributes["outDataType"]
+    return _replace_attributes(
+        request, outDataType=to_data_type(data_type).onnx if data_type != "UNDEFINED" else 0
+    )
 
 
-def init(asked: Request) -> Request:
-    """A text in the place of the batch's axis is what the result is named after."""
-    axis = asked.attributes["batch_axis"]
-    return dc.replace(_with(asked, batch_axis=-1), name=axis) if isinstance(axis, str) else asked
+def adapt_init(request: Request) -> Request:
+    """Takes a text in place of the batch axis as the name of the result."""
+    axis = request.attributes["batch_axis"]
+    return (
+        dc.replace(_replace_attributes(request, batch_axis=-1), name=axis)
+        if isinstance(axis, str)
+        else request
+    )
 
 
-def lstm(asked: Request) -> Request:
-    """The node's attribute has another name."""
+def adapt_lstm(request: Request) -> Request:
+    """Renames the attribute `outputFullSequence` to that of the node."""
     return dc.replace(
-        asked, attributes={"output_full_sequence": asked.attributes["outputFullSequence"]}
+        request, attributes={"output_full_sequence": request.attributes["outputFullSequence"]}
     )
 
 
-def printed(asked: Request) -> Request:
-    """Characters as their codes."""
+def adapt_print_tensor(request: Request) -> Request:
+    """Converts characters to their codes."""
     names = ("separator", "openBracket", "closeBracket")
-    return _with(asked, **{name: ord(asked.attributes[name]) for name in names})
+    return _replace_attributes(request, **{name: ord(request.attributes[name]) for name in names})
 
 
 def _check_convolutions(name: str, convolutions: Sequence[Sequence[str]]) -> None:
@@ -109,14 +115,14 @@ def _check_convolutions(name: str, convolutions: Sequence[Sequence[str]]) -> Non
         )
     for inputs in convolutions:
         if not 2 <= len(inputs) <= 3:
-            known = "at most three inputs - data, weights, and bias"
+            limit = "at most three inputs - data, weights, and bias"
             raise PopARTError(
                 f"Each convolution of MultiConvOp '{name}' must have at least two inputs - data "
                 "and weights"
                 if len(inputs) < 2
-                else f"Each convolution of MultiConvOp '{name}' can have {known}"
+                else f"Each convolution of MultiConvOp '{name}' can have {limit}"
             )
 
 
-def _with(asked: Request, **attributes: Any) -> Request:
-    return dc.replace(asked, attributes={**asked.attributes, **attributes})
+def _replace_attributes(request: Request, **attributes: Any) -> Request:
+    return dc.replace(request, attributes={**request.attributes, **attributes})

@@ -1,4 +1,4 @@
-"""`Builder`: a graph of ONNX, node by node."""
+"""The class `Builder`, which builds an ONNX graph node by node."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import onnx.helper
 
 from ipujax.checks.lines import api_boundary
 from ipujax.errors import FrontendError, FrontendTypeError, MissingAttributeError, PopARTError
-from ipujax.frontends.onnx.model import Converted, converted
+from ipujax.frontends.onnx.model import ConvertedGraph, convert_graph
 from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
-from ipujax.frontends.onnx.read import read
+from ipujax.frontends.onnx.read import read_onnx_model
 from ipujax.host import files
-from ipujax.popart.builder.attributes import Attributes, write
+from ipujax.popart.builder.attributes import Attributes, write_node_attribute
 from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, Request
 from ipujax.popart.builder.tensors import Tensors
 from ipujax.popart.builder.windows import check_windows
-from ipujax.popart.checks import as_popart_errors, check
-from ipujax.popart.debug import Context, path_of
-from ipujax.popart.inputs import broadcast_inputs, write_broadcast
+from ipujax.popart.checks import check, convert_frontend_errors
+from ipujax.popart.debug import Context, context_path
+from ipujax.popart.inputs import read_broadcast_inputs, write_broadcast_inputs
 from ipujax.popart.log import getLogger
 from ipujax.popart.options import RecomputeType
 from ipujax.popart.serialized import NAMELESS
-from ipujax.popart.tensor_info import TensorInfo, data_type_of
+from ipujax.popart.tensor_info import TensorInfo, to_data_type
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
 """The versions of domains that a builder's models have, as in the original."""
@@ -36,18 +36,18 @@ DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}
 _DOMAINS = (*DEFAULT_OPSETS, "ai.onnx.ml")
 _log = getLogger("builder")
 _LONGEST = 60
-"""How much is shown of what is no model."""
+"""The number of characters of an invalid model that an error shows."""
 
 
 @check.guard
 class Builder(Attributes, Tensors):
-    """Builds a model for a session.
+    """A builder of models for sessions.
 
-    Its `aiOnnx`, `aiOnnxOpset10` (or another number) and `aiGraphcore` add operators. Where neither
-    `opsets` nor a model says which version of ONNX there is, the first node does.
+    Its `aiOnnx`, `aiOnnxOpset10` (or another number) and `aiGraphcore` add operators. If neither
+    `opsets` nor a model gives the version of ONNX, the first node's version is used.
 
     Args:
-      modelProtoOrFilename: a model to go on from, as bytes or a path.
+      modelProtoOrFilename: a model to extend, as bytes or a path.
       opsets: versions by domain, `{"ai.onnx": 11, "ai.graphcore": 1}`.
 
     Raises:
@@ -60,46 +60,46 @@ class Builder(Attributes, Tensors):
         opsets: Mapping[str, int] | None = None,
     ):
         if opsets is not None:
-            check.instance(opsets, Mapping, "opsets", "a dict from domains to versions")
+            check.require_instance(opsets, Mapping, "opsets", "a dict from domains to versions")
         for domain in opsets or {}:
-            check.one_of(domain, _DOMAINS, "a domain in opsets")
+            check.require_one_of(domain, _DOMAINS, "a domain in opsets")
         self._opsets = {**DEFAULT_OPSETS, **(opsets or {})}
         self._graph = onnx.GraphProto(name=NAMELESS)
         self._outputs: list[str] = []
         self._replicas: int | None = None
-        self._known: Converted | None = None  # shapes, until the graph changes
+        self._known: ConvertedGraph | None = None  # shapes, until the graph changes
         self._names: set[str] = set()
         self._scopes: list[str] = []
         self._marks: dict[str, Any] = {}
         self._parent: Tensors | None = None
-        self._declared: set[str] = set()  # inputs that are tensors of graphs around
+        self._declared: set[str] = set()  # inputs that are tensors of outer graphs
         self._broadcast: set[str] = set()  # inputs that all replicas get
-        self._chosen: list[int] = []  # the version of ONNX; shared with graphs inside
+        self._chosen: list[int] = []  # the version of ONNX; shared with inner graphs
         if "ai.onnx" in (opsets or {}):
             self._chosen.append(self._opsets["ai.onnx"])
         if modelProtoOrFilename is not None:
-            self._go_on(modelProtoOrFilename)
+            self._load_model(modelProtoOrFilename)
 
     @property
     def aiOnnx(self) -> Opset:
-        """ONNX's operators, of the version that `opsets` names, or the model has."""
-        return self._onnx("aiOnnx", self.aiOnnxOpsetVersion)
+        """The operators of ONNX, of the version that `opsets` names, or the model has."""
+        return self._get_onnx_opset("aiOnnx", self.aiOnnxOpsetVersion)
 
     @property
     def aiGraphcore(self) -> Opset:
-        """Graphcore's own operators."""
+        """The operators of Graphcore's own domain."""
         return graphcore_opset(self, self._opsets["ai.graphcore"])
 
     @property
     def aiGraphcoreOpset1(self) -> Opset:
-        """Graphcore's own operators, of their only version."""
+        """The operators of the only version of Graphcore's own domain."""
         return self.aiGraphcore
 
     def __getattr__(self, name: str) -> Opset:
         number = name.removeprefix("aiOnnxOpset")
         if number == name or not number.isdecimal():
             raise MissingAttributeError(f"Builder has no attribute {name!r}")
-        return self._onnx(name, int(number))
+        return self._get_onnx_opset(name, int(number))
 
     @property
     def aiOnnxOpsetVersion(self) -> int:
@@ -109,26 +109,30 @@ class Builder(Attributes, Tensors):
     # --- graphs ---------------------------------------------------------------------------------
 
     def setGraphName(self, name: str) -> None:
-        """Names the graph."""
-        self._graph.name = check.text(name, "the name of a graph")
+        """Sets the name of the graph."""
+        self._graph.name = check.require_text(name, "the name of a graph")
 
     def createSubgraphBuilder(self) -> Builder:
-        """A builder of a graph for an operator of this one: `logical_if`, `loop`, `scan`, `call`.
+        """Creates a builder of an inner graph, for `logical_if`, `loop`, `scan` or `call`.
 
         The operator takes the graph as it is when its node is added.
         """
-        inner = Builder(opsets=self._opsets)
-        inner._parent, inner._names, inner._chosen = self, self._names, self._chosen
-        return inner
+        inner_builder = Builder(opsets=self._opsets)
+        inner_builder._parent, inner_builder._names, inner_builder._chosen = (
+            self,
+            self._names,
+            self._chosen,
+        )
+        return inner_builder
 
     # --- models ---------------------------------------------------------------------------------
 
     @api_boundary
     def getModelProto(self) -> bytes:
-        """The model, as the bytes of a file."""
-        model = self._model()
+        """Returns the model as the bytes of a file."""
+        model = self._make_model()
         for name in self._outputs:
-            info = self._info(name)
+            info = self._infer_info(name)
             model.graph.output.append(
                 onnx.helper.make_tensor_value_info(name, info.data_type().onnx, info.shape())
             )
@@ -136,116 +140,118 @@ class Builder(Attributes, Tensors):
 
     def saveModelProto(self, filename: str | Path) -> None:
         """Writes the model to a file."""
-        with files.replacing(filename) as file:
+        with files.replace_file(filename) as file:
             file.write(self.getModelProto())
 
     # --- nodes ----------------------------------------------------------------------------------
 
-    def add_node(self, operation: Operation, given: Mapping[str, Any], version: int) -> Any:
-        """Adds a node of an operator; gives the name of its result, or their names.
+    def add_node(self, operation: Operation, arguments: Mapping[str, Any], version: int) -> Any:
+        """Adds a node of an operator, and returns the name of its result, or their names.
 
         Args:
-          operation: what it does.
-          given: its parameters, by name.
-          version: of its domain; of ONNX's own, that of all other nodes.
+          operation: the operator.
+          arguments: the arguments of the call, by name.
+          version: the version of its domain; all nodes of ONNX's own domain have the same.
 
         Raises:
           PopARTError: (a `ValueError`) another number of inputs or outputs, or unknown tensors.
         """
-        asked = operation.request(given)
+        request = operation.build_request(arguments)
         domain = operation.domain or "ai.onnx"
         _log.debug(f"Adding {domain}.{operation.operator} of version {version} to the builder")
-        self._check(operation, asked)
+        self._check_node_counts(operation, request)
         if not operation.domain:
-            shapes = [self._shape_of(name) for name in asked.inputs]
-            check_windows(operation.operator, asked.inputs, shapes, asked.attributes)
-        name = asked.name or operation.operator
-        results = [self._unique(f"{name}:{number}") for number in range(asked.outputs)]
+            shapes = [self._find_declared_shape(name) for name in request.inputs]
+            check_windows(operation.operator, request.inputs, shapes, request.attributes)
+        name = request.name or operation.operator
+        results = [self._make_unique_name(f"{name}:{number}") for number in range(request.outputs)]
         node = onnx.helper.make_node(
             operation.operator,
-            asked.inputs,
+            request.inputs,
             results,
-            name=self._scoped(name) if asked.name or self._scopes else "",
+            name=self._prefix_scopes(name) if request.name or self._scopes else "",
             domain=operation.domain,
         )
-        for name, value in {**self._marks, **asked.attributes}.items():
+        for name, value in {**self._marks, **request.attributes}.items():
             if isinstance(value, Builder):
                 value = value.inner_graph(captures=operation.operator != "Call")
-            if operation.says(name, value):
-                write(node, name, value, operation.kind(name).number)
+            if operation.stores_attribute(name, value):
+                write_node_attribute(node, name, value, operation.attribute_kind(name).number)
         self._graph.node.append(node)
         if not operation.domain and not self._chosen:
             self._chosen.append(version)
-        self._changed()
+        self._forget_inferred_shapes()
         return results[0] if operation.outputs == 1 else results
 
     def inner_graph(self, captures: bool) -> onnx.GraphProto:
-        """The graph as an attribute of a node: its outputs are names alone.
+        """Returns the graph as an attribute of a node: its outputs are names alone.
 
         Args:
-          captures: whether what it uses of the graphs around is no input, as ONNX has it.
+          captures: whether to leave out inputs that are tensors of outer graphs, as ONNX does.
         """
         graph = onnx.GraphProto()
         graph.CopyFrom(self._graph)
-        left_out = self._declared if captures else ()
+        omitted_inputs = self._declared if captures else ()
         del graph.input[:]
-        graph.input.extend(i for i in self._graph.input if i.name not in left_out)
+        graph.input.extend(i for i in self._graph.input if i.name not in omitted_inputs)
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in self._outputs)
         return graph
 
     def reshape_const(
         self, aiOnnx: Opset, args: Sequence[str], shape: Iterable[int], debugContext: Context = ""
     ) -> str:
-        """Reshapes a tensor to a shape that is known now."""
-        sizes = aiOnnx.constant(np.asarray(list(shape), np.int64), f"{path_of(debugContext)}_const")
+        """Reshapes a tensor to a constant shape."""
+        sizes = aiOnnx.constant(
+            np.asarray(list(shape), np.int64), f"{context_path(debugContext)}_const"
+        )
         return aiOnnx.reshape([args[0], sizes], debugContext=debugContext)
 
     def checkpointOutput(self, nodeOutputNames: Iterable[str]) -> list[str]:
-        """Has tensors kept where others are computed again; gives for each a name of its values."""
+        """Keeps tensors where others are recomputed; returns a new name for each."""
         with self.recomputeOutput(RecomputeType.Checkpoint):
             return [self.aiOnnx.identity([name]) for name in nodeOutputNames]
 
     @contextlib.contextmanager
     def nameScope(self, name: str) -> Generator[None]:
-        """Names the nodes inside a `with` after it."""
-        self._scopes.append(check.text(name, "the name of a scope"))
+        """Adds a name in front of the names of the nodes in a `with` block."""
+        self._scopes.append(check.require_text(name, "the name of a scope"))
         try:
             yield
         finally:
             self._scopes.pop()
 
     def getNameScope(self, name: str = "") -> str:
-        """The name that something has in the scopes around."""
-        return self._scoped(name)
+        """Returns a name with the enclosing name scopes in front."""
+        return self._prefix_scopes(name)
 
     def embedReplicationFactor(self, replicationFactor: int) -> None:
-        """Says how many replicas a session will have, for the shapes that collectives give."""
-        self._replicas = check.integer(replicationFactor, "replicationFactor", at_least=1)
-        self._changed()
+        """Sets the number of replicas of a session, for the shapes of collectives' results."""
+        self._replicas = check.require_integer(replicationFactor, "replicationFactor", at_least=1)
+        self._forget_inferred_shapes()
 
-    # --- what there is not ----------------------------------------------------------------------
+    # --- missing methods -------------------------------------------------------------------------
 
     def customOp(self, *args: Any, **kwargs: Any) -> Any:
-        """Raises: a custom operator of the original is compiled for an IPU."""
-        raise check.refuse(
+        """Raises an error: custom operators of the original are compiled for an IPU."""
+        raise check.value_error(
             "customOp: there are no compiled operators", "use those of builder.aiOnnx"
         )
 
     def saveInitializersExternally(self, ids: Iterable[str], filename: str) -> None:
-        """Raises: a builder's weights are in its model."""
-        raise check.refuse(
+        """Raises an error: a builder's weights are in its model."""
+        raise check.value_error(
             f"saveInitializersExternally({list(ids)}): weights are not written beside the model",
             "use saveModelProto, and onnx.save(..., save_as_external_data=True)",
         )
 
-    # --- inside ---------------------------------------------------------------------------------
+    # --- internals ------------------------------------------------------------------------------
 
-    def _go_on(self, source: bytes | str) -> None:
+    def _load_model(self, source: bytes | str) -> None:
         try:
-            model = read(source, typed=False)
+            model = read_onnx_model(source, check_types=False)
         except (FrontendError, FrontendTypeError) as error:
             raise PopARTError(
-                f"Failed to load a ModelProto from the string {_shown(source)}: {error.what}. "
+                f"Failed to load a ModelProto from the string {_shorten_repr(source)}: {error.what}. "
                 "Check that it is either a valid path to an existing onnx model file, or is a "
                 "valid onnx ModelProto string.",
                 fix=error.fix,
@@ -253,88 +259,88 @@ class Builder(Attributes, Tensors):
         self._graph.CopyFrom(model.graph)
         self._outputs = [output.name for output in model.graph.output]
         del self._graph.output[:]
-        named = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
-        self._opsets |= named
+        model_opsets = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
+        self._opsets |= model_opsets
         self._chosen[:] = [self._opsets["ai.onnx"]]
-        self._names |= self._own_names()
-        self._broadcast |= broadcast_inputs(model)
+        self._names |= self._list_tensor_names()
+        self._broadcast |= read_broadcast_inputs(model)
 
-    def _onnx(self, name: str, version: int) -> Opset:
+    def _get_onnx_opset(self, name: str, version: int) -> Opset:
         if self._chosen and self._chosen[0] != version:
-            raise check.refuse(
+            raise check.value_error(
                 f"Invalid opset '{name}' selected. Opset for domain ai.onnx already defined as "
                 f"{self._chosen[0]}",
                 f"use aiOnnxOpset{self._chosen[0]} everywhere",
             )
         return onnx_opset(self, version)
 
-    def _check(self, operation: Operation, asked: Request) -> None:
-        least, most = operation.inputs
-        if not least <= len(asked.inputs) <= most:
+    def _check_node_counts(self, operation: Operation, request: Request) -> None:
+        least, greatest = operation.inputs
+        if not least <= len(request.inputs) <= greatest:
             raise PopARTError(
-                f"{operation.operator} has invalid number of inputs {len(asked.inputs)}. Must be "
-                f"between {least} and {most}"
+                f"{operation.operator} has invalid number of inputs {len(request.inputs)}. Must be "
+                f"between {least} and {greatest}"
             )
-        for name in asked.inputs:
+        for name in request.inputs:
             if name and name not in self._names:
                 raise PopARTError(
                     f"Unknown tensor {name!r} (input of {operation.operator})",
-                    fix="give names that this builder has given",
+                    fix="use names that this builder returned",
                 )
-        least, most = operation.results
-        if operation.outputs is None and not least <= asked.outputs <= most:
+        least, greatest = operation.results
+        if operation.outputs is None and not least <= request.outputs <= greatest:
             raise PopARTError(
-                f"{operation.operator} has an invalid number of outputs {asked.outputs}. Must be "
-                f"between {least} and {most}"
+                f"{operation.operator} has an invalid number of outputs {request.outputs}. Must be "
+                f"between {least} and {greatest}"
             )
 
-    def _model(self) -> onnx.ModelProto:
+    def _make_model(self) -> onnx.ModelProto:
         versions = {**self._opsets, "ai.onnx": self.aiOnnxOpsetVersion}
         imports = [
             onnx.helper.make_opsetid("" if domain == "ai.onnx" else domain, version)
             for domain, version in versions.items()
         ]
         model = onnx.helper.make_model(self._graph, opset_imports=imports)
-        write_broadcast(self._broadcast, model)
+        write_broadcast_inputs(self._broadcast, model)
         return model
 
-    def _info(self, name: str) -> TensorInfo:
-        if name not in self._own_names():
+    def _infer_info(self, name: str) -> TensorInfo:
+        if name not in self._list_tensor_names():
             raise PopARTError(
                 f"Tensor {name!r} is not an input or output tensor. Must be one of "
-                f"{sorted(self._own_names())}"
+                f"{sorted(self._list_tensor_names())}"
             )
         if self._parent is not None:
-            raise check.refuse(
-                f"the form of {name!r} follows from the graph around it", "ask that one's builder"
+            raise check.value_error(
+                f"the shape of {name!r} depends on the outer graph", "ask that graph's builder"
             )
         if self._known is None:
-            with as_popart_errors():
-                told = {} if self._replicas is None else {REPLICAS: self._replicas}
-                self._known = converted(self._model(), {}, {}, told)
-        known = self._known
-        for values in (known.avals, known.variables, known.constants):
+            with convert_frontend_errors():
+                settings = {} if self._replicas is None else {REPLICAS: self._replicas}
+                self._known = convert_graph(self._make_model(), {}, {}, settings)
+        model = self._known
+        for values in (model.avals, model.variables, model.constants):
             if name in values:
-                return TensorInfo(data_type_of(values[name].dtype), values[name].shape)
-        raise check.refuse(f"nothing tells the form of {name!r}", "use it in an output")
+                return TensorInfo(to_data_type(values[name].dtype), values[name].shape)
+        raise check.value_error(f"the shape of {name!r} cannot be inferred", "use it in an output")
 
-    def _changed(self) -> None:
+    def _forget_inferred_shapes(self) -> None:
         self._known = None
 
-    def _scoped(self, name: str) -> str:
+    def _prefix_scopes(self, name: str) -> str:
         return "/".join([*self._scopes, name])
 
-    def _unique(self, name: str) -> str:
-        name = self._scoped(name)
-        number, found = 0, name
-        while found in self._names:
+    def _make_unique_name(self, name: str) -> str:
+        name = self._prefix_scopes(name)
+        number, unique_name = 0, name
+        while unique_name in self._names:
             number += 1
-            found = f"{name}/{number}"
-        self._names.add(found)
-        self._changed()
-        return found
+            unique_name = f"{name}/{number}"
+        self._names.add(unique_name)
+        self._forget_inferred_shapes()
+        return unique_name
 
 
-def _shown(source: object) -> str:
+def _shorten_repr(source: object) -> str:
     text = repr(source)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

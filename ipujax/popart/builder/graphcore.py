@@ -1,4 +1,4 @@
-"""The operators of Graphcore's own domain, as a builder has them."""
+"""The operators of Graphcore's own domain that a builder can add."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ipujax.popart.options.kinds import ReductionType, ScatterReduction, TensorR
 
 _DOMAIN = "ai.graphcore"
 
-_PLAIN = {  # by the numbers of their inputs
+_PLAIN = {  # with the numbers of their inputs
     "Atan2": 2, "BitwiseAnd": 2, "BitwiseNot": 1, "BitwiseOr": 2, "BitwiseXnor": 2,
     "BitwiseXor": 2, "Detach": 1, "Expm1": 1, "Fmod": 2, "Gelu": 1, "GeluErf": 1, "Log1p": 1,
     "NearbyInt": 1, "Nop": 1, "Remainder": 2, "Round": 1, "Swish": 1,
@@ -141,21 +141,21 @@ _KINDS = {
 _CONTEXTS = {"ctcbeamsearchdecoder": "debug_context", "tensorremap": "debugPrefix"}
 
 _ADAPTED: dict[str, Callable[[Request], Request]] = {
-    "abort": adapted.abort,
-    "call": adapted.call,
-    "ctcloss": adapted.ctc,
-    "init": adapted.init,
-    "lstm": adapted.lstm,
-    "multiconv": adapted.multi_conv,
-    "printtensor": adapted.printed,
-    "replicatedallreduce": adapted.collective,
-    "replicatedreducescatter": adapted.collective,
+    "abort": adapted.adapt_abort,
+    "call": adapted.adapt_call,
+    "ctcloss": adapted.adapt_ctc_loss,
+    "init": adapted.adapt_init,
+    "lstm": adapted.adapt_lstm,
+    "multiconv": adapted.adapt_multi_conv,
+    "printtensor": adapted.adapt_print_tensor,
+    "replicatedallreduce": adapted.adapt_collective,
+    "replicatedreducescatter": adapted.adapt_collective,
 }
 
 
 @functools.cache
 def graphcore_operations() -> dict[str, Operation]:
-    """By the names of their methods."""
+    """Returns Graphcore's own operators by the names of a builder's methods."""
     plain = {
         name.lower(): Operation(_DOMAIN, name, 1, {}, 1, (count, count))
         for name, count in _PLAIN.items()

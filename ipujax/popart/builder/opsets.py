@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class Opset:
-    """Operators by name: `opset.relu([x])` adds a node and gives the name of its result.
+    """A namespace of operators: `opset.relu([x])` adds a node and returns its result's name.
 
-    A method takes the names of the inputs as a list, how many outputs there are where that varies,
-    the attributes, and `debugContext`, which names the result.
+    A method takes the names of the inputs as a list, the number of outputs if it varies, the
+    attributes, and `debugContext`, which names the result.
 
     Args:
-      builder: whose graph gets the nodes.
-      name: of the domain, as the original had it in names of classes.
-      version: of the domain.
-      operations: all that there are.
+      builder: the builder whose graph gets the nodes.
+      name: the domain, as in the original's class names.
+      version: the version of the domain.
+      operations: the operators by name.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class Opset:
                 f"there is no operator {name!r} in version {self.version} of this domain"
             )
 
-        def method(*args: Any, **kwargs: Any) -> Any:
+        def add_operator_node(*args: Any, **kwargs: Any) -> Any:
             try:
-                given = operation.bind(args, kwargs)
+                arguments = operation.bind_operator_arguments(args, kwargs)
             except TypeError as error:
-                raise check.refuse_type(
+                raise check.type_error(
                     f"{name}(): incompatible function arguments. The following argument types are "
                     f"supported:\n    {name}{operation.signature}\nbut: {error}"
                 ) from None
-            return self._builder.add_node(operation, given, self.version)
+            return self._builder.add_node(operation, arguments, self.version)
 
-        method.__name__ = name
-        method.__signature__ = operation.signature  # pyright: ignore[reportFunctionMemberAccess]
-        return check.guard(method)
+        add_operator_node.__name__ = name
+        add_operator_node.__signature__ = operation.signature  # pyright: ignore[reportFunctionMemberAccess]
+        return check.guard(add_operator_node)
 
     def __str__(self) -> str:
         return f"{self._name}{self.version}"
@@ -62,10 +62,10 @@ class Opset:
 
 
 def onnx_opset(builder: Builder, version: int) -> Opset:
-    """ONNX's own operators in a version."""
+    """Returns ONNX's own operators of a version."""
     return Opset(builder, "AiOnnx", version, onnx_operations(version))
 
 
 def graphcore_opset(builder: Builder, version: int) -> Opset:
-    """Graphcore's own operators."""
+    """Returns Graphcore's own operators."""
     return Opset(builder, "AiGraphcore", version, graphcore_operations())

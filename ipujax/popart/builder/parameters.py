@@ -1,4 +1,4 @@
-"""What the parameters of operators take, and what a node then holds of it."""
+"""The kinds of parameters of operators: how values are read into a node's attributes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from onnx import AttributeProto
 
-from ipujax.popart.debug import path_of
-from ipujax.popart.tensor_info import data_type_of
+from ipujax.popart.debug import context_path
+from ipujax.popart.tensor_info import to_data_type
 
 
 @dc.dataclass(frozen=True, repr=False)
 class Kind:
-    """What a parameter takes.
+    """A kind of parameter of an operator.
 
     Attributes:
-      name: of the type, as a signature shows it.
-      read: gives what a node holds for what a user gives; raises `TypeError` for something else.
-      number: of the attribute's type, as ONNX has it; None where its value tells.
+      name: the name of the type, as a signature shows it.
+      read: converts a user's value to a node's; raises `TypeError` for values of other types.
+      number: ONNX's number of the attribute's type; None if the value determines it.
     """
 
     name: str
@@ -32,48 +32,48 @@ class Kind:
         return self.name
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     if isinstance(value, str):
         raise TypeError("a text is no number")
     return float(value)
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
 
 
-def _builder(value: Any) -> Any:
+def _read_builder(value: Any) -> Any:
     if not hasattr(value, "inner_graph"):
         raise TypeError(f"{value!r} is no builder")
     return value
 
 
-def _data_type(value: Any) -> int:
-    return data_type_of(value).onnx
+def _read_data_type(value: Any) -> int:
+    return to_data_type(value).onnx
 
 
-def _each(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
-    def read_all(values: Any) -> list[Any]:
+def _make_list_reader(read: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+    def read_list(values: Any) -> list[Any]:
         if isinstance(values, str):
             raise TypeError("a text is no list")
         return [read(value) for value in values]
 
-    return read_all
+    return read_list
 
 
 ANY = Kind("Any", lambda value: value)
 INT = Kind("int", operator.index, AttributeProto.INT)
-FLOAT = Kind("float", _number, AttributeProto.FLOAT)
-TEXT = Kind("str", _text, AttributeProto.STRING)
-INTS = Kind("list[int]", _each(operator.index), AttributeProto.INTS)
-FLOATS = Kind("list[float]", _each(_number), AttributeProto.FLOATS)
-TEXTS = Kind("list[str]", _each(_text), AttributeProto.STRINGS)
+FLOAT = Kind("float", _read_number, AttributeProto.FLOAT)
+TEXT = Kind("str", _read_text, AttributeProto.STRING)
+INTS = Kind("list[int]", _make_list_reader(operator.index), AttributeProto.INTS)
+FLOATS = Kind("list[float]", _make_list_reader(_read_number), AttributeProto.FLOATS)
+TEXTS = Kind("list[str]", _make_list_reader(_read_text), AttributeProto.STRINGS)
 ARRAY = Kind("array", np.asarray, AttributeProto.TENSOR)
-GRAPH = Kind("Builder", _builder, AttributeProto.GRAPH)
-DATA_TYPE = Kind("DataType", _data_type, AttributeProto.INT)
-CONTEXT = Kind("DebugContext", path_of)
+GRAPH = Kind("Builder", _read_builder, AttributeProto.GRAPH)
+DATA_TYPE = Kind("DataType", _read_data_type, AttributeProto.INT)
+CONTEXT = Kind("DebugContext", context_path)
 ONE_OR_MORE = Kind(
     "str | list[str]", lambda value: TEXTS.read([value] if isinstance(value, str) else value)
 )
@@ -83,4 +83,4 @@ BY_NUMBER: Mapping[int, Kind] = {
     for kind in (INT, FLOAT, TEXT, INTS, FLOATS, TEXTS, ARRAY, GRAPH)
     if kind.number is not None
 }
-"""By the numbers that ONNX gives to types of attributes."""
+"""The kinds by ONNX's numbers of attribute types."""

@@ -1,4 +1,4 @@
-"""How the operators of a `Builder` are called: their parameters, as PopART had them."""
+"""The operators that a `Builder` can add, and the signatures of their methods."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from ipujax.popart.builder.parameters import Kind
 from ipujax.popart.checks import check
 
 MOST = 2**31 - 1
-"""As many inputs or outputs as one likes, as ONNX says it."""
+"""The upper limit of an unlimited number of inputs or outputs, as in ONNX."""
 
 REQUIRED = inspect.Parameter.empty
 """The default of an attribute that must be given."""
 
-_RENAMED = {"and", "or", "not", "xor", "if"}
+_PYTHON_KEYWORDS = {"and", "or", "not", "xor", "if"}
 _CONTEXTS = {"If": "name"}
 _SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
-_OWN = {"Scan": 9}  # PopART's keep a vector's axis, join what they give, and begin at a version
-_OF_ARRAYS = {"Constant": REQUIRED, "ConstantOfShape": None}
+_GRAPHCORE_VARIANTS = {
+    "Scan": 9
+}  # PopART's own from a version on: keeps a vector's axis, joins results
+_ARRAY_ATTRIBUTES = {"Constant": REQUIRED, "ConstantOfShape": None}
 _LAST = "auto_pad"
 
 
 @dc.dataclass(frozen=True)
 class Request:
-    """A node that is asked for.
+    """The inputs, outputs and attributes of a node to add.
 
     Attributes:
-      name: what its results are named after; empty for the operator.
-      inputs: names, empty for one that is left out.
-      outputs: how many results it has.
-      attributes: by name; those that are None or empty are left out.
+      name: the name that its results derive from; empty for the operator's.
+      inputs: the names of its inputs, empty for one that is left out.
+      outputs: the number of its results.
+      attributes: its attributes by name; those that are None or empty are left out.
     """
 
     name: str
@@ -50,20 +52,20 @@ class Request:
 
 @dc.dataclass(frozen=True)
 class Operation:
-    """An operator, as a builder has it.
+    """The definition of an operator that a builder can add.
 
     Attributes:
-      domain: its own, empty for ONNX's.
+      domain: the domain of the operator, empty for ONNX's.
       operator: its name in a node.
-      version: of the domain, from which on it is this.
-      attributes: by name, in the order of the parameters, with their defaults; `REQUIRED` for those
-        that must be given.
-      outputs: how many there are; None where the caller says how many.
-      inputs: how many there are at least and at most.
-      adapted: makes of what a caller asks for the node, where that is not the same.
-      results: how many outputs there are at least and at most, where the caller says it.
-      kinds: what attributes and `args` take, where it is known.
-      context: the name of the parameter that the results are named after.
+      version: the version of the domain that introduced this definition.
+      attributes: the defaults of attributes by name, in the order of the parameters; `REQUIRED`
+        for attributes that must be given.
+      outputs: the number of outputs; None if the caller chooses it.
+      inputs: the least and the greatest number of inputs.
+      adapted: a function from the caller's request to the node's, if they differ.
+      results: the least and the greatest number of outputs that a caller may choose.
+      kinds: the kinds of attributes and of `args`, if known.
+      context: the name of the parameter that names the results.
     """
 
     domain: str
@@ -79,35 +81,39 @@ class Operation:
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:
-        """Inputs, number of outputs, attributes, and what the results are named after.
+        """The signature of the builder's method: inputs, number of outputs, attributes, context.
 
-        How to pad comes last, by its name alone: the original's builders did not have it.
+        `auto_pad` comes last, as a keyword: the original's builders did not have it.
         """
-        found: list[inspect.Parameter] = []
+        parameters_in_order: list[inspect.Parameter] = []
         is_varied = self.outputs is None
         if self.inputs[1]:
             default = REQUIRED if self.inputs[0] or is_varied else ()
-            found.append(_parameter("args", default, self.kinds.get("args", parameters.TEXTS)))
+            parameters_in_order.append(
+                _make_parameter("args", default, self.kinds.get("args", parameters.TEXTS))
+            )
         if is_varied:
-            found.append(_parameter("num_outputs", REQUIRED, parameters.INT))
-        found += [
-            _parameter(parameter_of(name), default, self.kind(name))
+            parameters_in_order.append(_make_parameter("num_outputs", REQUIRED, parameters.INT))
+        parameters_in_order += [
+            _make_parameter(parameter_name(name), default, self.attribute_kind(name))
             for name, default in self.attributes.items()
             if name != _LAST
         ]
         if self.context not in self.attributes:  # else that is its place
-            found.append(_parameter(self.context, "", parameters.CONTEXT))
+            parameters_in_order.append(_make_parameter(self.context, "", parameters.CONTEXT))
         if _LAST in self.attributes:
-            last = _parameter(_LAST, self.attributes[_LAST], self.kind(_LAST))
-            found.append(last.replace(kind=inspect.Parameter.KEYWORD_ONLY))
-        return inspect.Signature(found)
+            last = _make_parameter(_LAST, self.attributes[_LAST], self.attribute_kind(_LAST))
+            parameters_in_order.append(last.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        return inspect.Signature(parameters_in_order)
 
-    def kind(self, attribute: str) -> Kind:
-        """What an attribute takes."""
+    def attribute_kind(self, attribute: str) -> Kind:
+        """Returns the kind of an attribute."""
         return self.kinds.get(attribute, parameters.ANY)
 
-    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """What a call gives all parameters, in the form that a node holds.
+    def bind_operator_arguments(
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Binds the arguments of a call to all parameters, converted to the values of a node.
 
         Raises:
           TypeError: the operator takes other parameters, or values of other types.
@@ -120,20 +126,24 @@ class Operation:
         bound.apply_defaults()
         return bound.arguments
 
-    def request(self, given: Mapping[str, Any]) -> Request:
-        """The node for what `bind` gives."""
-        asked = Request(
-            given[self.context],
-            list(given.get("args", ())),
-            given["num_outputs"] if self.outputs is None else self.outputs,
-            {name: given[parameter_of(name)] for name in self.attributes if name != self.context},
+    def build_request(self, arguments: Mapping[str, Any]) -> Request:
+        """Builds the node's request from bound arguments."""
+        request = Request(
+            arguments[self.context],
+            list(arguments.get("args", ())),
+            arguments["num_outputs"] if self.outputs is None else self.outputs,
+            {
+                name: arguments[parameter_name(name)]
+                for name in self.attributes
+                if name != self.context
+            },
         )
-        return self.adapted(asked) if self.adapted else asked
+        return self.adapted(request) if self.adapted else request
 
-    def says(self, attribute: str, value: Any) -> bool:
-        """Whether a node holds an attribute: of the defaults of ONNX's own, integers alone.
+    def stores_attribute(self, attribute: str, value: Any) -> bool:
+        """Returns whether a node stores an attribute; for ONNX not defaults, except integers.
 
-        It holds no empty list, but for the axes of a reduction, which may be none of all.
+        Empty lists are not stored, except for the axes of a reduction.
         """
         if isinstance(value, list | tuple) and not value:
             return self.operator.startswith("Reduce") and attribute == "axes"
@@ -144,61 +154,67 @@ class Operation:
         return not is_default or isinstance(value, int) or bool(self.domain)
 
 
-def _parameter(name: str, default: Any, kind: Kind) -> inspect.Parameter:
-    place = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, place, default=default, annotation=kind)
+def _make_parameter(name: str, default: Any, kind: Kind) -> inspect.Parameter:
+    position = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, position, default=default, annotation=kind)
 
 
-def parameter_of(attribute: str) -> str:
-    """The parameter of an attribute, whose name may be a word of Python's own."""
+def parameter_name(attribute: str) -> str:
+    """Returns an attribute's parameter name, with an underscore behind Python's keywords."""
     return f"{attribute}_" if keyword.iskeyword(attribute) else attribute
 
 
 @functools.cache
 def onnx_operations(version: int) -> dict[str, Operation]:
-    """Those of a version of ONNX's own domain, by their names in small letters."""
-    found: dict[str, onnx.defs.OpSchema] = {}
+    """Returns the operators of a version of ONNX's own domain, by their names in small letters."""
+    schemas: dict[str, onnx.defs.OpSchema] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain != "" or schema.since_version > version:
             continue
-        known = found.get(schema.name)
-        if known is None or known.since_version < schema.since_version:
-            found[schema.name] = schema
-    found |= {old: found[new] for old, new in _SUCCESSORS.items() if _is_succeeded(found, old, new)}
+        older_schema = schemas.get(schema.name)
+        if older_schema is None or older_schema.since_version < schema.since_version:
+            schemas[schema.name] = schema
+    schemas |= {
+        old: schemas[new] for old, new in _SUCCESSORS.items() if _has_successor(schemas, old, new)
+    }
     return {
-        _method(name): _operation_of(schema)
-        for name, schema in found.items()
-        if not schema.deprecated and (name not in _OWN or version >= _OWN[name])
+        _method_name(name): _build_operation(schema)
+        for name, schema in schemas.items()
+        if not schema.deprecated
+        and (name not in _GRAPHCORE_VARIANTS or version >= _GRAPHCORE_VARIANTS[name])
     }
 
 
-def _is_succeeded(found: Mapping[str, onnx.defs.OpSchema], old: str, new: str) -> bool:
-    """Whether an operator that ONNX has given up has a successor that takes the same inputs."""
-    if old not in found or new not in found or not found[old].deprecated:
+def _has_successor(schemas: Mapping[str, onnx.defs.OpSchema], old: str, new: str) -> bool:
+    """Returns whether a deprecated operator has a successor that takes the same inputs."""
+    if old not in schemas or new not in schemas or not schemas[old].deprecated:
         return False
-    before, after = found[old], found[new]
-    return (before.min_input, before.max_input) == (after.min_input, after.max_input)
+    old_schema, new_schema = schemas[old], schemas[new]
+    return (old_schema.min_input, old_schema.max_input) == (
+        new_schema.min_input,
+        new_schema.max_input,
+    )
 
 
-def _method(name: str) -> str:
+def _method_name(name: str) -> str:
     small = name.lower()
-    return f"logical_{small}" if small in _RENAMED else small
+    return f"logical_{small}" if small in _PYTHON_KEYWORDS else small
 
 
-def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
-    """By ONNX's schema: attributes that must be given come first, else by their names."""
-    known = dict(sorted(schema.attributes.items()))
-    defaults: dict[str, Any] = {name: REQUIRED for name, a in known.items() if a.required}
-    defaults |= {name: _default(a) for name, a in known.items() if not a.required}
-    kinds = {name: _kind(schema.name, a) for name, a in known.items()}
-    if schema.name in _OF_ARRAYS:
-        defaults = {"value": _OF_ARRAYS[schema.name]}
-    is_told = "sparse_value" in known
-    if is_told:
+def _build_operation(schema: onnx.defs.OpSchema) -> Operation:
+    """Builds an operation from ONNX's schema: required attributes come first, then by name."""
+    attributes = dict(sorted(schema.attributes.items()))
+    defaults: dict[str, Any] = {name: REQUIRED for name, a in attributes.items() if a.required}
+    defaults |= {name: _attribute_default(a) for name, a in attributes.items() if not a.required}
+    kinds = {name: _attribute_kind(schema.name, a) for name, a in attributes.items()}
+    if schema.name in _ARRAY_ATTRIBUTES:
+        defaults = {"value": _ARRAY_ATTRIBUTES[schema.name]}
+    has_sparse_value = "sparse_value" in attributes
+    if has_sparse_value:
         defaults["is_value_sparse"] = False
     varies = schema.min_output != schema.max_output
     return Operation(
-        "ai.graphcore" if schema.name in _OWN else "",
+        "ai.graphcore" if schema.name in _GRAPHCORE_VARIANTS else "",
         schema.name,
         schema.since_version,
         defaults,
@@ -207,25 +223,25 @@ def _operation_of(schema: onnx.defs.OpSchema) -> Operation:
         kinds,
         _CONTEXTS.get(schema.name, "debugContext"),
         (schema.min_output, schema.max_output),
-        _dense if is_told else None,
+        _drop_sparse_flag if has_sparse_value else None,
     )
 
 
-def _dense(asked: Request) -> Request:
-    """Of an array, which cannot be sparse: an attribute that a call has, and a node has not."""
-    attributes = dict(asked.attributes)
+def _drop_sparse_flag(request: Request) -> Request:
+    """Drops the argument `is_value_sparse` of constants, which cannot be sparse."""
+    attributes = dict(request.attributes)
     if attributes.pop("is_value_sparse"):
-        raise check.refuse("The Constant op attribute 'sparse_value' is not supported.")
-    return dc.replace(asked, attributes=attributes)
+        raise check.value_error("The Constant op attribute 'sparse_value' is not supported.")
+    return dc.replace(request, attributes=attributes)
 
 
-def _kind(operator: str, attribute: onnx.defs.OpSchema.Attribute) -> Kind:
+def _attribute_kind(operator: str, attribute: onnx.defs.OpSchema.Attribute) -> Kind:
     if (operator, attribute.name) == ("Cast", "to"):
         return parameters.DATA_TYPE
     return parameters.BY_NUMBER.get(cast(Any, attribute.type).value, parameters.ANY)
 
 
-def _default(attribute: onnx.defs.OpSchema.Attribute) -> Any:
+def _attribute_default(attribute: onnx.defs.OpSchema.Attribute) -> Any:
     proto = attribute.default_value
     if not proto.name:
         return None

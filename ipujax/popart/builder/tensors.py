@@ -1,4 +1,4 @@
-"""Tensors of a graph that is built: inputs, weights, outputs, and what is known of them."""
+"""The tensors of a graph that is being built: inputs, weights, outputs, types and shapes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import onnx
 import onnx.helper
 
 from ipujax.popart.checks import check
-from ipujax.popart.debug import Context, path_of
-from ipujax.popart.initializers import initializer
-from ipujax.popart.inputs import input_of
+from ipujax.popart.debug import Context, context_path
+from ipujax.popart.initializers import make_initializer
+from ipujax.popart.inputs import parse_input_arguments
 from ipujax.popart.options.kinds import ReplicatedStreamMode
 from ipujax.popart.tensor_info import TensorInfo
 from ipujax.popart.variables import VariableSettings
 
 
 class Tensors(abc.ABC):
-    """The tensors of a graph, by their names."""
+    """A base class of builders: the tensors of a graph, by their names."""
 
     _graph: onnx.GraphProto
     _outputs: list[str]
@@ -29,7 +29,7 @@ class Tensors(abc.ABC):
     _broadcast: set[str]
 
     def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
-        """Adds an input; gives its name.
+        """Adds an input, and returns its name.
 
         Called as `addInputTensor(tensorInfo, settings=InputSettings(), debugContext="")`, where
         anything that has a shape and a dtype is a `tensorInfo`, and the settings can be left out,
@@ -38,8 +38,8 @@ class Tensors(abc.ABC):
         Raises:
           PopARTError: (a `ValueError`) other arguments.
         """
-        info, settings, context = input_of(*args, **kwargs)
-        name = self._unique(path_of(context) or "input")
+        info, settings, context = parse_input_arguments(*args, **kwargs)
+        name = self._make_unique_name(context_path(context) or "input")
         self._graph.input.append(
             onnx.helper.make_tensor_value_info(name, info.data_type().onnx, info.shape())
         )
@@ -48,38 +48,36 @@ class Tensors(abc.ABC):
         return name
 
     def addUntypedInputTensor(self, debugContext: Context = "") -> str:
-        """Adds an input of an inner graph, whose form the graph around tells; gives its name.
+        """Adds an input of an inner graph, whose shape the outer graph gives; returns its name.
 
         Raises:
           PopARTError: (a `ValueError`) this graph is not inside another.
         """
         if self._parent is None:
-            raise check.refuse(
+            raise check.value_error(
                 "Can not add untyped tensors to the top-level graph.",
                 "use addInputTensor(TensorInfo(...))",
             )
-        name = self._unique(path_of(debugContext) or "input")
+        name = self._make_unique_name(context_path(debugContext) or "input")
         self._graph.input.append(onnx.ValueInfoProto(name=name))
         return name
 
     def addInputTensorFromParentGraph(self, tensorId: str) -> None:
-        """Has an inner graph use a tensor of one around it, under its name.
+        """Makes a tensor of an outer graph an input of an inner graph, under the same name.
 
         For `aiGraphcore.call` it is an input like others, which a call may bind to another tensor.
 
         Raises:
-          PopARTError: (a `ValueError`) there is no such tensor around it.
+          PopARTError: (a `ValueError`) no outer graph has such a tensor.
         """
-        around = self._parent
-        while around is not None:
-            if tensorId in around._own_names():
+        outer_graph = self._parent
+        while outer_graph is not None:
+            if tensorId in outer_graph._list_tensor_names():
                 self._declared.add(tensorId)
                 self._graph.input.append(onnx.ValueInfoProto(name=tensorId))
                 return
-            around = around._parent
-        raise check.refuse(
-            f"no graph around this one has a tensor {tensorId!r}", "add it there first"
-        )
+            outer_graph = outer_graph._parent
+        raise check.value_error(f"no outer graph has a tensor {tensorId!r}", "add it there first")
 
     def addInitializedInputTensor(
         self,
@@ -87,72 +85,75 @@ class Tensors(abc.ABC):
         variableSettings: VariableSettings | Context = "",
         debugContext: Context = "",
     ) -> str:
-        """Adds a weight; gives its name.
+        """Adds a weight, and returns its name.
 
         Args:
-          initVal: its values.
-          variableSettings: how replicas share it, which is the default alone; can be left out.
-          debugContext: what it is called.
+          initVal: the weight's values.
+          variableSettings: how replicas share it; only the default is supported; can be left out.
+          debugContext: the name of the weight.
 
         Raises:
           PopARTError: (a `ValueError`) replicas that do not share it.
         """
         if not isinstance(variableSettings, VariableSettings):
             variableSettings, debugContext = VariableSettings(), variableSettings or debugContext
-        variableSettings.check()
-        name = self._unique(path_of(debugContext) or "init_input")
-        self._graph.initializer.append(initializer(name, initVal))
+        variableSettings.check_all_share()
+        name = self._make_unique_name(context_path(debugContext) or "init_input")
+        self._graph.initializer.append(make_initializer(name, initVal))
         return name
 
     def addOutputTensor(self, outputName: str) -> None:
         """Makes a tensor an output of the graph."""
-        self._outputs.append(check.text(outputName, "the name of an output"))
+        self._outputs.append(check.require_text(outputName, "the name of an output"))
 
     def getInputTensorIds(self) -> list[str]:
-        """The inputs, and then the weights."""
+        """Returns the names of the inputs, and then of the weights."""
         return [*(i.name for i in self._graph.input), *(t.name for t in self._graph.initializer)]
 
     def getOutputTensorIds(self) -> list[str]:
-        """The outputs."""
+        """Returns the names of the outputs."""
         return list(self._outputs)
 
     def getValueTensorIds(self) -> list[str]:
-        """What the nodes give."""
+        """Returns the names of all results of nodes."""
         return [name for node in self._graph.node for name in node.output if name]
 
     def getTrainableTensorIds(self) -> list[str]:
-        """The weights that a session trains: those of floating point."""
-        kinds = {t.name: onnx.helper.tensor_dtype_to_np_dtype(t.data_type) for t in self._weights()}
+        """Returns the names of the weights that a session trains: those of floating point."""
+        kinds = {
+            t.name: onnx.helper.tensor_dtype_to_np_dtype(t.data_type)
+            for t in self._iterate_weights()
+        }
         return [name for name, kind in kinds.items() if np.issubdtype(kind, np.floating)]
 
     def isInitializer(self, id: str) -> bool:
-        """Whether a tensor is a weight."""
-        return any(tensor.name == id for tensor in self._weights())
+        """Returns whether a tensor is a weight."""
+        return any(tensor.name == id for tensor in self._iterate_weights())
 
     def getTensorShape(self, id: str) -> list[int]:
-        """The shape of a tensor.
+        """Returns the shape of a tensor.
 
         Raises:
-          PopARTError: (a `ValueError`) there is none of that name, or the model is wrong.
+          PopARTError: (a `ValueError`) there is no tensor of that name, or the model is invalid.
         """
-        return self._info(id).shape()
+        return self._infer_info(id).shape()
 
     def getTensorDtypeString(self, id: str) -> str:
-        """The name of a tensor's dtype, such as `float32`; errors as `getTensorShape`."""
-        return self._info(id).data_type_lcase()
+        """Returns the name of a tensor's dtype, such as `float32`; errors as `getTensorShape`."""
+        return self._infer_info(id).data_type_lcase()
 
-    # --- inside ---------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def _unique(self, name: str) -> str:
-        """A name of the scopes around that no tensor has yet."""
+    # --- internals ------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def _info(self, name: str) -> TensorInfo:
-        """Type and shape of a tensor."""
+    def _make_unique_name(self, name: str) -> str:
+        """Makes a name, with the enclosing scopes in front, that no tensor has yet."""
 
-    def _shape_of(self, name: str) -> list[int] | None:
-        """The shape of an input or a weight; None of anything else."""
+    @abc.abstractmethod
+    def _infer_info(self, name: str) -> TensorInfo:
+        """Infers the data type and the shape of a tensor."""
+
+    def _find_declared_shape(self, name: str) -> list[int] | None:
+        """Returns the shape of an input or a weight; None for other tensors."""
         for tensor in self._graph.initializer:
             if tensor.name == name:
                 return list(tensor.dims)
@@ -163,8 +164,8 @@ class Tensors(abc.ABC):
                 return [size.dim_value for size in sizes] if is_known else None
         return None
 
-    def _weights(self) -> Iterable[onnx.TensorProto]:
+    def _iterate_weights(self) -> Iterable[onnx.TensorProto]:
         return self._graph.initializer
 
-    def _own_names(self) -> set[str]:
+    def _list_tensor_names(self) -> set[str]:
         return {*self.getInputTensorIds(), *self.getValueTensorIds()}

@@ -1,4 +1,4 @@
-"""Optimizers of PopART."""
+"""The optimizers of PopART."""
 
 from ipujax.popart.optimizers.adam import Adam as Adam
 from ipujax.popart.optimizers.adaptive import Adaptive as Adaptive

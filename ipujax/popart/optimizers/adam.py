@@ -1,4 +1,4 @@
-"""Adam, AdaMax and Lamb."""
+"""The optimizers Adam, AdaMax and Lamb."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ipujax.popart.optimizers.optimizer import (
     Hyper,
     Optimizer,
     Slots,
-    slot_type,
+    check_slot_type,
 )
-from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
+from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _LAMB = (AdamMode.Lamb, AdamMode.LambNoBias)
@@ -29,7 +29,7 @@ _BIASED = (AdamMode.AdamNoBias, AdamMode.LambNoBias)
 
 @check.guard
 class Adam(Optimizer):
-    """Adam and its kin, with moments `m` and `v` in slots of their own.
+    """The optimizer Adam and its kin, with moments `m` and `v` in slots of their own.
 
     `m = b1 * m + (1 - b1) * g`, `v = b2 * v + (1 - b2) * g**2` (AdaMax: `max(b2 * v, abs(g))`);
     corrected by `1 - b**t` except in the NoBias modes (AdaMax corrects `m` alone), the change is
@@ -41,11 +41,11 @@ class Adam(Optimizer):
       values: any of defaultLearningRate (0.1), defaultWeightDecay (0), defaultBeta1 (0.9),
         defaultBeta2 (0.999), defaultEps (1e-6), defaultMaxWeightNorm (10), lossScaling (1), each
         with whether it is constant.
-      mode: the kind.
+      mode: the variant.
       weight_decay_mode: where weight decay acts.
-      accum_type: of the sum over micro-batches; UNDEFINED for the weight's.
-      accl1_type: of the first moment.
-      accl2_type: of the second.
+      accum_type: the data type of accumulated gradients; UNDEFINED for the weight's.
+      accl1_type: the data type of the first moment.
+      accl2_type: the data type of the second moment.
       clip_norm_settings: `ClipNormSettings`, applied in order.
       scaled_optimizer_state: whether the moments keep the loss scaling; they follow it when it
         changes.
@@ -69,7 +69,7 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        values: Given,
+        values: NamedValues,
         mode: AdamMode = AdamMode.Adam,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,
@@ -81,33 +81,38 @@ class Adam(Optimizer):
     ):
         del debugContext
         super().__init__(values, clip_norm_settings)
-        self._mode = check.instance(mode, AdamMode, "mode")
-        self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
-        self.accumulator_type = slot_type(accum_type, "accum_type")
-        self._slot_types = slot_type(accl1_type, "accl1_type"), slot_type(accl2_type, "accl2_type")
-        self.keeps_scaled = check.flag(scaled_optimizer_state, "scaled_optimizer_state")
+        self._mode = check.require_instance(mode, AdamMode, "mode")
+        self._decay = check.require_instance(
+            weight_decay_mode, WeightDecayMode, "weight_decay_mode"
+        )
+        self.accumulator_type = check_slot_type(accum_type, "accum_type")
+        self._slot_types = (
+            check_slot_type(accl1_type, "accl1_type"),
+            check_slot_type(accl2_type, "accl2_type"),
+        )
+        self.keeps_scaled = check.require_flag(scaled_optimizer_state, "scaled_optimizer_state")
 
     def beta1s(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the decay rates of all weights' first moments."""
         return self.values["beta1"]
 
     def beta2s(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the decay rates of all weights' second moments."""
         return self.values["beta2"]
 
     def epss(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the epsilons of all weights."""
         return self.values["eps"]
 
     def maxWeightNorms(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the greatest weight norms of all weights."""
         return self.values["maxWeightNorm"]
 
-    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[scalars.Scalar, ...]:
+    def _select_scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[scalars.Scalar, ...]:
         del values
         return scalars.ADAM
 
-    def _settings(self) -> Any:
+    def _list_constant_settings(self) -> Any:
         kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self.keeps_scaled
         return self._clipping, *kinds
 

@@ -1,4 +1,4 @@
-"""AdaGrad, RMSProp and AdaDelta."""
+"""The optimizers AdaGrad, RMSProp and AdaDelta."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 from ipujax.doors.graphs.optimizers import ADADELTA, ADAGRAD, RMSPROP, Formula
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
-from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, slot_type
+from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, check_slot_type
 from ipujax.popart.optimizers.scalars import ADAPTIVE, Scalar
-from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
+from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
@@ -18,7 +18,7 @@ _RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)
 
 @check.guard
 class Adaptive(Optimizer):
-    """Optimizers that divide by what gradients were like so far.
+    """The optimizers that divide by an average of past squared gradients.
 
     `v1 = a * v1 + (1 - a) * g**2` (AdaGrad: `v1 + g**2`); the change is
     `x = g / (sqrt(v1) + eps)`, for CenteredRMSProp with `v1 - v2**2` in the root, where
@@ -30,12 +30,12 @@ class Adaptive(Optimizer):
     Args:
       values: any of defaultLearningRate (0.01), defaultWeightDecay (0), defaultAlpha (0.99),
         defaultMomentum (0), defaultEps (1e-6), lossScaling (1), each with whether it is constant.
-      mode: the kind.
+      mode: the variant.
       weight_decay_mode: where weight decay acts.
-      accum_type: of the sum over micro-batches; UNDEFINED for the weight's.
-      accl1_type: of `v1`.
-      accl2_type: of `v2`.
-      accl3_type: of `v3`; UNDEFINED for the weight's.
+      accum_type: the data type of accumulated gradients; UNDEFINED for the weight's.
+      accl1_type: the data type of `v1`.
+      accl2_type: the data type of `v2`.
+      accl3_type: the data type of `v3`; UNDEFINED for the weight's.
       rmsprop_tf_variant: whether RMSProp is TensorFlow's.
       debugContext: a name; it changes nothing.
 
@@ -55,7 +55,7 @@ class Adaptive(Optimizer):
 
     def __init__(
         self,
-        values: Given,
+        values: NamedValues,
         mode: AdaptiveMode = AdaptiveMode.RMSProp,
         weight_decay_mode: WeightDecayMode = WeightDecayMode.Decay,
         accum_type: DataType = DataType.UNDEFINED,
@@ -67,34 +67,36 @@ class Adaptive(Optimizer):
     ):
         del debugContext
         super().__init__(values)
-        self._mode = check.instance(mode, AdaptiveMode, "mode")
-        self._decay = check.instance(weight_decay_mode, WeightDecayMode, "weight_decay_mode")
-        self.accumulator_type = slot_type(accum_type, "accum_type")
+        self._mode = check.require_instance(mode, AdaptiveMode, "mode")
+        self._decay = check.require_instance(
+            weight_decay_mode, WeightDecayMode, "weight_decay_mode"
+        )
+        self.accumulator_type = check_slot_type(accum_type, "accum_type")
         types = {"accl1_type": accl1_type, "accl2_type": accl2_type, "accl3_type": accl3_type}
-        self._slot_types = tuple(slot_type(kind, name) for name, kind in types.items())
-        self._is_tf = check.flag(rmsprop_tf_variant, "rmsprop_tf_variant")
+        self._slot_types = tuple(check_slot_type(kind, name) for name, kind in types.items())
+        self._is_tf = check.require_flag(rmsprop_tf_variant, "rmsprop_tf_variant")
         if self._is_tf and self._mode not in _RMS:
-            raise check.refuse(
-                f"rmsprop_tf_variant is set for {self._mode.name}", "it is for both RMSProps only"
+            raise check.value_error(
+                f"rmsprop_tf_variant is set for {self._mode.name}", "it is for RMSProp modes only"
             )
 
     def alphas(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the decay rates of all weights' averages."""
         return self.values["alpha"]
 
     def momentums(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the momentums of all weights."""
         return self.values["momentum"]
 
     def epss(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the epsilons of all weights."""
         return self.values["eps"]
 
-    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+    def _select_scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
         del values
         return ADAPTIVE
 
-    def _settings(self) -> Any:
+    def _list_constant_settings(self) -> Any:
         kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self._is_tf
         return self._clipping, *kinds
 

@@ -1,4 +1,4 @@
-"""Clipping gradients by the norm that those of several weights have together."""
+"""The clipping of gradients by the joint norm of several weights' gradients."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ Named = Mapping[str, jax.Array]
 
 @check.guard
 class ClipNormSettings:
-    """Clips the gradients of some weights to a norm.
+    """The settings of clipping the gradients of some weights to a joint norm.
 
     Args:
-      weightIds: the weights.
-      maxNorm: the greatest norm that all of them together may have; above 0.
+      weightIds: the names of the weights.
+      maxNorm: the greatest joint norm of their gradients; above 0.
 
     Attributes:
-      weightIds: the weights; none of them for all that are trained.
-      maxNorm: as given.
+      weightIds: the names of the weights; empty for all trained weights.
+      maxNorm: the greatest joint norm.
     """
 
     def __init__(self, weightIds: Sequence[str], maxNorm: float):
         self.weightIds = [
-            check.text(name, "a weight") for name in check.iterable(weightIds, "weightIds", "names")
+            check.require_text(name, "a weight")
+            for name in check.require_iterable(weightIds, "weightIds", "names")
         ]
         fix = "give a number above 0"
-        self.maxNorm = check.number(maxNorm, "maxNorm", fix)
+        self.maxNorm = check.require_number(maxNorm, "maxNorm", fix)
         if not self.maxNorm > 0:
-            raise check.refuse(f"maxNorm is {maxNorm}", fix)
+            raise check.value_error(f"maxNorm is {maxNorm}", fix)
         self._is_for_all = False
 
     @staticmethod
     def clipWeights(weightIds: Sequence[str], maxNorm: float) -> ClipNormSettings:
-        """Clips the gradients of some weights."""
+        """Returns settings that clip the gradients of some weights."""
         return ClipNormSettings(weightIds, maxNorm)
 
     @staticmethod
     def clipAllWeights(maxNorm: float) -> ClipNormSettings:
-        """Clips those of all weights."""
+        """Returns settings that clip the gradients of all weights."""
         settings = ClipNormSettings([], maxNorm)
         settings._is_for_all = True
         return settings
@@ -55,16 +56,16 @@ class ClipNormSettings:
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def clipped(self, gradients: Named) -> dict[str, jax.Array]:
-        """Returns the gradients of all weights in float32, after clipping.
+    def clip_gradients(self, gradients: Named) -> dict[str, jax.Array]:
+        """Clips the gradients of the settings' weights; the norm is computed in float32.
 
         Raises:
           PopARTError: (a `ValueError`) a weight that is not trained.
         """
         names = list(gradients) if self._is_for_all else self.weightIds
-        if other := [name for name in names if name not in gradients]:
-            raise check.refuse(
-                f"ClipNormSettings name {other}, which are not trained",
+        if untrained_names := [name for name in names if name not in gradients]:
+            raise check.value_error(
+                f"ClipNormSettings name {untrained_names}, which are not trained",
                 f"the weights are {list(gradients)}",
             )
         norm = joint_norm(gradients[name] for name in names)

@@ -1,17 +1,17 @@
-"""Enumerations of optimizers, with the original's names and numbers."""
+"""The enumerations of optimizers, with the original's names and numbers."""
 
 from ipujax.popart.numbered import NumberedEnum
 
 
 class WeightDecayMode(NumberedEnum):
-    """Where weight decay acts: on the weight itself, or as a term of the gradient."""
+    """The choice of where weight decay acts: on the weight, or as a term of the gradient."""
 
     Decay = 0
     L2Regularization = 1
 
 
 class SGDAccumulatorAndMomentum(NumberedEnum):
-    """Whether the velocity is also what gradients are added to.
+    """The choice of whether gradients are accumulated in the velocity itself.
 
     Attributes:
       Combined: the decay of the velocity and of the weight for a step is added at the end of the
@@ -24,7 +24,7 @@ class SGDAccumulatorAndMomentum(NumberedEnum):
 
 
 class AdamMode(NumberedEnum):
-    """Kinds of Adam."""
+    """The choice among the variants of `Adam`."""
 
     Adam = 0
     AdamNoBias = 1
@@ -34,7 +34,7 @@ class AdamMode(NumberedEnum):
 
 
 class AdaptiveMode(NumberedEnum):
-    """Kinds of `Adaptive`."""
+    """The choice among the variants of `Adaptive`."""
 
     AdaGrad = 0
     RMSProp = 1

@@ -1,4 +1,4 @@
-"""What optimizers have in common: hyperparameters as data of the program, slots, loss scaling."""
+"""The base class of optimizers: hyperparameters as data of the program, slots, loss scaling."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
 from ipujax.popart.optimizers.values import (
-    Given,
+    NamedValues,
     OptimizerValue,
     OptimizerValueMap,
-    value_of,
+    parse_value,
 )
 from ipujax.popart.tensor_info import DataType
 
 Array = jax.Array
 Slots = dict[str, Array]
-"""Values of a weight that an optimizer keeps, by the beginning of their names."""
+"""The values that an optimizer keeps for a weight, by the prefix of their names."""
 
 PREVIOUS_SCALING = "PreviousLossScaling___specific___"
 PREFIXES = ("Accl___", "Accl1___", "Accl2___", "Accl3___", "Step___", PREVIOUS_SCALING)
-"""What the names of slots begin with, before the weight's."""
+"""The prefixes of slots' names, before the weight's name."""
 
 LOSS_SCALING = "lossScaling"
 _NAMES = {on_ipu: name for name, on_ipu in NAMES_ON_IPU.items()}
@@ -56,27 +56,27 @@ class Hyper:
         self._optimizer, self._weight, self._state = optimizer, weight, state
 
     def __call__(self, name: str) -> Any:
-        """One of them, by its name without `default`."""
+        """Returns a hyperparameter, by its name without `default`."""
         values = self._optimizer.values[name]
-        value = values.of(self._weight)
+        value = values.get_value_for_weight(self._weight)
         if value.constant:
             return value.value
         key = f"{name}/{self._weight}" if self._weight in values.specific else name
         return self._state[key]
 
-    def acts(self, name: str) -> bool:
-        """Whether it is, or may become, other than 0."""
-        value = self._optimizer.values[name].of(self._weight)
+    def may_differ_from_zero(self, name: str) -> bool:
+        """Returns whether a hyperparameter is, or may become, other than 0."""
+        value = self._optimizer.values[name].get_value_for_weight(self._weight)
         return not value.constant or value.value != 0
 
 
 @check.guard
 class Optimizer(abc.ABC):
-    """An optimizer; its state has the hyperparameters that may change, as data of the program.
+    """A base class of optimizers, whose state holds the hyperparameters that may change.
 
     Attributes:
-      values: hyperparameters by name, without the `default` before it.
-      accumulator_type: of the sum over micro-batches; UNDEFINED for the weight's.
+      values: the hyperparameters by name, without the prefix `default`.
+      accumulator_type: the data type of accumulated gradients; UNDEFINED for the weight's.
       keeps_scaled: whether slots are scaled as the loss is.
     """
 
@@ -88,28 +88,32 @@ class Optimizer(abc.ABC):
     older: ClassVar[dict[str, str]] = {}  # older names of values, and those that they have now
     _slot_types: tuple[DataType, ...] = ()  # of the accumulators, by their number less 1
 
-    def __init__(self, values: Given, clipping: Sequence[ClipNormSettings] = ()):
-        named = check.instance(values, Mapping, f"the values of {type(self).__name__}")
-        given = {self.older.get(key, key): value for key, value in named.items()}
-        keys = {self._key(name): name for name in self.defaults}
-        for key in given:
-            check.one_of(key, tuple(keys), f"a value of {type(self).__name__}")
+    def __init__(self, values: NamedValues, clipping: Sequence[ClipNormSettings] = ()):
+        user_values = check.require_instance(
+            values, Mapping, f"the values of {type(self).__name__}"
+        )
+        values_by_key = {self.older.get(key, key): value for key, value in user_values.items()}
+        keys = {self._user_key(name): name for name in self.defaults}
+        for key in values_by_key:
+            check.require_one_of(key, tuple(keys), f"a value of {type(self).__name__}")
         self.values = {
             name: OptimizerValueMap(
-                self._checked(name, value_of(given[key], key))
-                if key in given
+                self._check_hyperparameter(name, parse_value(values_by_key[key], key))
+                if key in values_by_key
                 else OptimizerValue(self.defaults[name])
             )
             for key, name in keys.items()
         }
-        self._check_together({n: values.getDefault() for n, values in self.values.items()})
+        self._check_values_together({n: values.getDefault() for n, values in self.values.items()})
         self._clipping = [
-            check.instance(settings, ClipNormSettings, "each of the clip norm settings")
-            for settings in check.iterable(clipping, "clip_norm_settings", "ClipNormSettings")
+            check.require_instance(settings, ClipNormSettings, "each of the clip norm settings")
+            for settings in check.require_iterable(
+                clipping, "clip_norm_settings", "ClipNormSettings"
+            )
         ]
 
     def getLossScalingVal(self) -> float:
-        """What the loss is multiplied by before it is differentiated."""
+        """Returns the factor of the loss before it is differentiated."""
         return self.values[LOSS_SCALING].getDefault().value
 
     def learningRates(self) -> OptimizerValueMap:
@@ -120,97 +124,101 @@ class Optimizer(abc.ABC):
         """The weight decays of all weights."""
         return self.values["weightDecay"]
 
-    def insertSpecific(self, id: str, pyd: Given) -> None:
-        """Gives a weight values of its own; those left out are the defaults as they are now.
+    def insertSpecific(self, id: str, pyd: NamedValues) -> None:
+        """Sets hyperparameters of one weight; those left out are the current defaults.
 
         Args:
-          id: the weight.
-          pyd: values by name, without `default` before it.
+          id: the name of the weight.
+          pyd: values by name, without the prefix `default`.
 
         Raises:
           PopARTError: (a `ValueError`) values that cannot be, or a weight that has some already.
         """
-        check.text(id, "the weight")
+        check.require_text(id, "the weight")
         if any(id in values.specific for values in self.values.values()):
-            raise check.refuse(
+            raise check.value_error(
                 f"weight {id!r} has values of its own already", "give them all in one call"
             )
         names = tuple(name for name in self.defaults if name != LOSS_SCALING)
-        for name in check.instance(pyd, Mapping, "the values"):
-            check.one_of(name, names, f"a value of {type(self).__name__}.insertSpecific")
-        found = {
-            name: self._checked(name, value_of(pyd[name], name))
+        for name in check.require_instance(pyd, Mapping, "the values"):
+            check.require_one_of(name, names, f"a value of {type(self).__name__}.insertSpecific")
+        specific_values = {
+            name: self._check_hyperparameter(name, parse_value(pyd[name], name))
             if name in pyd
             else self.values[name].getDefault()
             for name in names
         }
-        self._check_together(found)
-        for name, value in found.items():
+        self._check_values_together(specific_values)
+        for name, value in specific_values.items():
             self.values[name].specific[id] = value
 
-    def check_replacement(self, other: Any) -> None:
-        """Makes sure that another can take this one's place without compiling.
+    def check_replacement(self, replacement: Any) -> None:
+        """Checks that another optimizer can replace this one without compilation.
 
         Raises:
           PopARTError: (a `ValueError`) another kind, or constants that change.
         """
-        if type(other) is not type(self):
-            raise check.refuse(
+        if type(replacement) is not type(self):
+            raise check.value_error(
                 f"the session has {type(self).__name__}, and the new optimizer is "
-                f"{type(other).__name__}",
+                f"{type(replacement).__name__}",
                 "create a session for it",
             )
-        if self._settings() != other._settings():
-            raise check.refuse(
+        if self._list_constant_settings() != replacement._list_constant_settings():
+            raise check.value_error(
                 f"the new {type(self).__name__} has other settings than the session's",
                 "change nothing but values that are not constant",
             )
         for name, values in self.values.items():
-            values.check_replacement(other.values[name], name)
+            values.check_replacement(replacement.values[name], name)
 
-    def hyper(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The hyperparameters that may change, float32 scalars."""
-        found: dict[str, np.ndarray[Any, Any]] = {}
+    def collect_variable_values(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Returns the hyperparameters that may change, as float32 scalars."""
+        scalars_by_name: dict[str, np.ndarray[Any, Any]] = {}
         for name, values in self.values.items():
             if not values.getDefault().constant:
-                found[name] = np.float32(values.getDefault().value)  # pyright: ignore
+                scalars_by_name[name] = np.float32(values.getDefault().value)  # pyright: ignore
             for weight, value in values.specific.items():
                 if not value.constant:
-                    found[f"{name}/{weight}"] = np.float32(value.value)  # pyright: ignore
-        return found
+                    scalars_by_name[f"{name}/{weight}"] = np.float32(value.value)  # pyright: ignore
+        return scalars_by_name
 
-    def scalars(self, weights: Mapping[str, str], loss: str, count: int) -> dict[str, float]:
-        """What the original's programs read in the place of these hyperparameters, by name.
+    def compute_scalars(
+        self, weights: Mapping[str, str], loss: str, count: int
+    ) -> dict[str, float]:
+        """Computes the scalars that the original's programs read for hyperparameters, by name.
 
         Args:
-          weights: their data types, such as `"FLOAT"`, by name.
-          loss: that of the loss, in whose name `lossScaling_FLOAT` the loss scaling is, too.
-          count: by how many a sum of gradients is divided.
+          weights: the data types of weights, such as `"FLOAT"`, by name.
+          loss: the data type of the loss, which is part of the name `lossScaling_FLOAT`.
+          count: the number that a sum of gradients is divided by.
         """
         scaling = self.values[LOSS_SCALING].getDefault()
-        found = {} if scaling.constant else {f"{LOSS_SCALING}_{loss}": scaling.value}
+        scalars_by_name = {} if scaling.constant else {f"{LOSS_SCALING}_{loss}": scaling.value}
         divisor = OptimizerValue(scaling.value * count, scaling.constant)
         for weight, kind in weights.items():
-            own = {name: values.of(weight) for name, values in self.values.items()}
-            own[DIVISOR] = divisor
+            weight_values = {
+                name: values.get_value_for_weight(weight) for name, values in self.values.items()
+            }
+            weight_values[DIVISOR] = divisor
             is_specific = any(weight in values.specific for values in self.values.values())
-            whose = f"specific___{weight}" if is_specific else f"default___{kind}"
-            for scalar in self._scalars(own):
-                read = [own[name] for name in scalar.reads]
+            suffix = f"specific___{weight}" if is_specific else f"default___{kind}"
+            for scalar in self._select_scalars(weight_values):
+                read = [weight_values[name] for name in scalar.reads]
                 if not all(value.constant for value in read):
                     values = [value.value for value in read]
-                    found[f"{scalar.name}___{whose}"] = scalar.value(*values)
-        return found
+                    scalars_by_name[f"{scalar.name}___{suffix}"] = scalar.value(*values)
+        return scalars_by_name
 
-    def transformation(self) -> optax.GradientTransformation:
-        """As optax has it; the state is `{"hyper": ..., "slots": ...}`.
+    def build_transformation(self) -> optax.GradientTransformation:
+        """Builds the optax transformation; its state is `{"hyper": ..., "slots": ...}`.
 
         Slots have PopART's names, such as `Accl1___w`. Gradients come multiplied by the loss
         scaling.
         """
-        return optax.GradientTransformation(self._init, self._update)
+        return optax.GradientTransformation(self._init_state, self._update_weights)
 
-    # --- what the kinds say -----------------------------------------------------------------------
+    # --- methods of subclasses --------------------------------------------------------------------
 
     @property
     @abc.abstractmethod
@@ -222,33 +230,35 @@ class Optimizer(abc.ABC):
         """The settings of a weight as the formula reads them, but those that all kinds have."""
 
     @abc.abstractmethod
-    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
-        """Those that a weight with these hyperparameters has; see `scalars`."""
+    def _select_scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+        """Returns the scalars of a weight with these hyperparameters; see `compute_scalars`."""
 
-    def _check_together(self, values: Mapping[str, OptimizerValue]) -> None:
-        """Refuses hyperparameters that do not go together; those of all weights, or of one."""
+    def _check_values_together(self, values: Mapping[str, OptimizerValue]) -> None:
+        """Checks that the hyperparameters of all weights, or of one weight, go together."""
         del values  # most do
 
-    def _settings(self) -> Any:
-        """What else must not change."""
+    def _list_constant_settings(self) -> Any:
+        """Returns the settings, other than hyperparameters, that must not change."""
         return self._clipping
 
-    # --- inside -----------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------
 
-    def _key(self, name: str) -> str:
+    def _user_key(self, name: str) -> str:
         return name if name in self.plain else f"default{name[0].upper()}{name[1:]}"
 
-    def _checked(self, name: str, value: OptimizerValue) -> OptimizerValue:
+    def _check_hyperparameter(self, name: str, value: OptimizerValue) -> OptimizerValue:
         kind = type(self).__name__
         if name == LOSS_SCALING:
             if not value.value:
-                raise check.refuse("Loss scaling cannot be 0", "leave it out, or give another one")
+                raise check.value_error(
+                    "Loss scaling cannot be 0", "leave it out, or give another one"
+                )
             return value
         if value.value < 0 or (name in self.positive and value.value == 0):
             sign = "Non-positive" if name in self.positive else "Negative"
-            raise check.refuse(f"{sign} {name} ({value.value}) in {kind}", "give one above 0")
+            raise check.value_error(f"{sign} {name} ({value.value}) in {kind}", "give one above 0")
         if name == "learningRate" and value == (0, True):
-            raise check.refuse(
+            raise check.value_error(
                 f"Constant, zero learning rate in {kind}", "give one above 0, or a variable one"
             )
         return value
@@ -262,7 +272,7 @@ class Optimizer(abc.ABC):
         return 1.0
 
     def _plan(self, hyper: Hyper) -> _Plan:
-        acting = [name for name in self.values if hyper.acts(name)]
+        acting = [name for name in self.values if hyper.may_differ_from_zero(name)]
         settings: dict[str, Any] = {
             **{_NAMES.get(name, name): hyper(name) for name in self.values},
             "variable": acting,
@@ -287,8 +297,8 @@ class Optimizer(abc.ABC):
         kind = self._slot_types[slot.number - 1] if slot.number else DataType.FLOAT
         return weight.dtype if kind is DataType.UNDEFINED else kind.value
 
-    def _init(self, params: Any) -> Any:
-        hyper = self.hyper()
+    def _init_state(self, params: Any) -> Any:
+        hyper = self.collect_variable_values()
         slots = {
             prefix + weight: value
             for weight, array in params.items()
@@ -296,7 +306,7 @@ class Optimizer(abc.ABC):
         }
         return {"hyper": hyper, "slots": slots}
 
-    def _update(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def _update_weights(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         hyper, slots = state["hyper"], dict(state["slots"])
         scale = Hyper(self, "", hyper)(LOSS_SCALING)
         gradients = {name: g.astype(jnp.float32) / scale for name, g in updates.items()}
@@ -343,12 +353,12 @@ def _scale_slot(array: Array, scale: Any, power: int) -> Array:
     return array if is_plain else array * scale**power
 
 
-def slot_type(kind: Any, what: str) -> DataType:
-    """A type that slots may have.
+def check_slot_type(kind: Any, argument_name: str) -> DataType:
+    """Checks that slots may have a data type.
 
     Raises:
-      PopARTError: (a `ValueError`) none of FLOAT, FLOAT16, UNDEFINED.
+      PopARTError: (a `ValueError`) it is none of FLOAT, FLOAT16, UNDEFINED.
     """
-    check.instance(kind, DataType, what)
+    check.require_instance(kind, DataType, argument_name)
     names = [member.name for member in (DataType.FLOAT, DataType.FLOAT16, DataType.UNDEFINED)]
-    return DataType[check.one_of(kind.name, names, what)]
+    return DataType[check.require_one_of(kind.name, names, argument_name)]

@@ -1,7 +1,7 @@
-"""Numbers that programs of the original read in the place of hyperparameters; they can be anchored.
+"""The scalars that the original's programs read for hyperparameters; they can be anchored.
 
-Only those that may change have a name: `learningRate___default___FLOAT` is that of all weights in
-FLOAT, `learningRate___specific___w` that of a weight with values of its own.
+Only variable hyperparameters have scalars: `learningRate___default___FLOAT` belongs to all weights
+in FLOAT, `learningRate___specific___w` to a weight with values of its own.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 DIVISOR = "divisor"
-"""By what a sum of gradients is divided: the loss scaling, times the number of them for a mean."""
+"""The divisor of a sum of gradients: the loss scaling, times their number for a mean."""
 
 
 class Scalar(NamedTuple):
-    """Such a number.
+    """A number that the original's programs compute from hyperparameters.
 
     Attributes:
-      name: what the name begins with.
-      reads: hyperparameters, or `DIVISOR`; it is constant if they all are.
-      value: of them.
+      name: the prefix of its name.
+      reads: the hyperparameters it depends on, or `DIVISOR`; it is constant if they all are.
+      value: the function of them.
     """
 
     name: str
@@ -42,8 +42,8 @@ SGD_PLAIN = (
 )
 
 
-def of_velocity(number: int) -> tuple[Scalar, ...]:
-    """Those of SGD with momentum: 1 for a Combined velocity, 2 for a Separate one."""
+def momentum_scalars(number: int) -> tuple[Scalar, ...]:
+    """Returns the scalars of SGD with momentum: 1 for a Combined velocity, 2 for a Separate one."""
     return (
         Scalar(
             f"scaledLearningRate{number}",

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent."""
+"""The optimizers `SGD` and `ConstSGD`: stochastic gradient descent."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from ipujax.doors.graphs.optimizers import Formula, Slot, decay_velocity
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
-from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, slot_type
-from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, of_velocity
-from ipujax.popart.optimizers.values import Given, OptimizerValue, OptimizerValueMap
+from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, check_slot_type
+from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, momentum_scalars
+from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 
 @check.guard
 class SGD(Optimizer):
-    """Stochastic gradient descent, with momentum `mm`, dampening `dm`, weight decay `wd`.
+    """The optimizer SGD, with momentum `mm`, dampening `dm` and weight decay `wd`.
 
-    With the gradient `g` (loss scaling undone), the velocity is kept `velocityScaling` times as
-    large as it is meant: `v = mm * v + vs * (1 - dm) * (g + wd * w)`, `w -= lr / vs * v`; with
+    With the gradient `g` (without loss scaling), the velocity is stored multiplied by
+    `velocityScaling`: `v = mm * v + vs * (1 - dm) * (g + wd * w)`, `w -= lr / vs * v`; with
     Nesterov's momentum `w -= lr * (g + wd * w + mm * v / vs)`. Without momentum there is no
     velocity.
 
@@ -30,10 +30,10 @@ class SGD(Optimizer):
         defaultDampening (0), defaultVelocityScaling (1), lossScaling (1) and nesterov (0,
         constant), each with whether it is constant: `{"defaultLearningRate": (0.02, False)}`.
       clip_norm_settings: `ClipNormSettings`, applied in order.
-      accumulatorAndMomentum: when the velocity decays.
-      accumType: of the sum over micro-batches, if Separate or without momentum; UNDEFINED for the
-        weight's.
-      accl1Type: of the velocity, if Separate; UNDEFINED for the weight's.
+      accumulatorAndMomentum: whether gradients are accumulated in the velocity itself.
+      accumType: the data type of accumulated gradients, if Separate or without momentum; UNDEFINED
+        for the weight's.
+      accl1Type: the data type of the velocity, if Separate; UNDEFINED for the weight's.
       debugContext: a name; it changes nothing.
 
     Raises:
@@ -54,7 +54,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        pyd: Given | None = None,
+        pyd: NamedValues | None = None,
         clip_norm_settings: Sequence[ClipNormSettings] = (),
         accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
         accumType: DataType = DataType.UNDEFINED,
@@ -63,45 +63,48 @@ class SGD(Optimizer):
     ):
         del debugContext
         super().__init__({} if pyd is None else pyd, clip_norm_settings)
-        kind = check.instance(
+        kind = check.require_instance(
             accumulatorAndMomentum, SGDAccumulatorAndMomentum, "accumulatorAndMomentum"
         )
         self._is_combined = kind is SGDAccumulatorAndMomentum.Combined
-        accum, accl1 = slot_type(accumType, "accumType"), slot_type(accl1Type, "accl1Type")
+        accum, accl1 = (
+            check_slot_type(accumType, "accumType"),
+            check_slot_type(accl1Type, "accl1Type"),
+        )
         # A velocity that is combined with the sum has the weight's type.
         has_sum = not (self._is_combined and _has_velocity(self.values["momentum"].getDefault()))
         self.accumulator_type = accum if has_sum else DataType.UNDEFINED
         self._slot_types = (DataType.UNDEFINED if self._is_combined else accl1,)
 
     def momentums(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the momentums of all weights."""
         return self.values["momentum"]
 
     def dampenings(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the dampenings of all weights."""
         return self.values["dampening"]
 
     def velocityScalings(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns the velocity scalings of all weights."""
         return self.values["velocityScaling"]
 
     def nesterov(self) -> OptimizerValueMap:
-        """The values of all weights."""
+        """Returns whether weights use Nesterov's momentum."""
         return self.values["nesterov"]
 
-    def _check_together(self, values: Mapping[str, OptimizerValue]) -> None:
+    def _check_values_together(self, values: Mapping[str, OptimizerValue]) -> None:
         if values["nesterov"].value and values["dampening"].value:
-            raise check.refuse(
+            raise check.value_error(
                 f"SGD with Nesterov's momentum has dampening ({values['dampening'].value})",
                 "leave it at 0",
             )
 
-    def _scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
+    def _select_scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
         if not _has_velocity(values["momentum"]):
             return SGD_PLAIN
-        return of_velocity(1 if self._is_combined else 2)
+        return momentum_scalars(1 if self._is_combined else 2)
 
-    def _settings(self) -> Any:
+    def _list_constant_settings(self) -> Any:
         kinds = self._is_combined, self.accumulator_type, self._slot_types
         return self._clipping, *kinds
 
@@ -137,12 +140,12 @@ def _has_velocity(momentum: OptimizerValue) -> bool:
 
 @check.guard
 class ConstSGD(SGD):
-    """`SGD` with values that never change.
+    """The optimizer `SGD` with constant hyperparameters.
 
     Args:
-      learning_rate: above 0.
-      weight_decay: of the weights.
-      loss_scaling: what the loss is multiplied by.
+      learning_rate: the learning rate; above 0.
+      weight_decay: the weight decay.
+      loss_scaling: the factor of the loss.
       clip_norm_settings: `ClipNormSettings`.
     """
 

@@ -1,4 +1,4 @@
-"""What a user may say of a session."""
+"""The options of a session, and their enumerations."""
 
 from ipujax.popart.options.kinds import (
     AccumulateOuterFragmentSchedule as AccumulateOuterFragmentSchedule,

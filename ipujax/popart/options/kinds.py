@@ -1,10 +1,10 @@
-"""Enumerations of options, with the original's names and numbers."""
+"""The enumerations of options, with the original's names and numbers."""
 
 from ipujax.popart.numbered import NumberedEnum
 
 
 class ReductionType(NumberedEnum):
-    """How many values become one."""
+    """The choice of how several values are reduced to one."""
 
     Sum = 0
     Mean = 1
@@ -12,14 +12,14 @@ class ReductionType(NumberedEnum):
 
 
 class MeanReductionStrategy(NumberedEnum):
-    """When a sum over micro-batches is divided, where the mean is asked for."""
+    """The choice of when a mean over micro-batches divides the sum."""
 
     Running = 0
     Post = 1
 
 
 class RecomputationType(NumberedEnum):
-    """Which activations are computed again in the backward pass."""
+    """The choice of which activations are recomputed in the backward pass."""
 
     NoRecompute = 0
     Standard = 1
@@ -29,7 +29,7 @@ class RecomputationType(NumberedEnum):
 
 
 class RecomputeType(NumberedEnum):
-    """What becomes of a node's output: `Builder.recomputeOutput`."""
+    """The choice of whether a node's output is recomputed: see `Builder.recomputeOutput`."""
 
     Undefined = 0
     Checkpoint = 1
@@ -38,7 +38,7 @@ class RecomputeType(NumberedEnum):
 
 
 class VirtualGraphMode(NumberedEnum):
-    """Who says on which IPU nodes run: nobody, `Builder.virtualGraph`, or the session."""
+    """The choice of who places nodes on IPUs: nobody, `Builder.virtualGraph`, or the session."""
 
     Off = 0
     Manual = 1
@@ -47,7 +47,7 @@ class VirtualGraphMode(NumberedEnum):
 
 
 class SyntheticDataMode(NumberedEnum):
-    """What takes the place of the user's data."""
+    """The choice of data that replaces the user's."""
 
     Off = 0
     Zeros = 1
@@ -56,14 +56,14 @@ class SyntheticDataMode(NumberedEnum):
 
 
 class SubgraphCopyingStrategy(NumberedEnum):
-    """When inputs of subgraphs are copied."""
+    """The choice of when inputs of subgraphs are copied."""
 
     OnEnterAndExit = 0
     JustInTime = 1
 
 
 class MergeVarUpdateType(NumberedEnum):
-    """Which weight updates became one operation."""
+    """The choice of which weight updates are merged into one operation."""
 
     Off = 0
     All = 1
@@ -72,27 +72,27 @@ class MergeVarUpdateType(NumberedEnum):
 
 
 class Instrumentation(NumberedEnum):
-    """What cycles were counted of."""
+    """The choice of what cycles are counted for."""
 
     Outer = 0
     Inner = 1
 
 
 class IrSerializationFormat(NumberedEnum):
-    """Formats of a graph that was written."""
+    """The choice of format of a serialized graph."""
 
     JSON = 0
 
 
 class TileSet(NumberedEnum):
-    """Tiles that computed, or that exchanged with the host."""
+    """The choice of tiles: those that compute, or those that exchange with the host."""
 
     Compute = 0
     IO = 1
 
 
 class ExchangeStrategy(NumberedEnum):
-    """When data came from the host or went there."""
+    """The choice of when data are exchanged with the host."""
 
     JustInTime = 0
     OverlapInnerLoop = 1
@@ -101,35 +101,35 @@ class ExchangeStrategy(NumberedEnum):
 
 
 class ReplicatedStreamMode(NumberedEnum):
-    """Whether replicas got data of their own."""
+    """The choice of whether each replica gets its own data, or all get the same."""
 
     Replicate = 0
     Broadcast = 1
 
 
 class TensorStorage(NumberedEnum):
-    """Where a tensor was kept."""
+    """The choice of where a tensor is stored."""
 
     OnChip = 0
     OffChip = 1
 
 
 class ReplicatedTensorSharding(NumberedEnum):
-    """Whether each replica kept a part of a tensor."""
+    """The choice of whether each replica stores only a part of a tensor."""
 
     Off = 0
     On = 1
 
 
 class ExecutionPhaseIOSchedule(NumberedEnum):
-    """When an execution phase loaded its tensors."""
+    """The choice of when an execution phase loads its tensors."""
 
     Preload = 0
     OnDemand = 1
 
 
 class ExecutionPhaseSchedule(NumberedEnum):
-    """Order of operations in an execution phase."""
+    """The order of operations in an execution phase."""
 
     Interleaving = 0
     Batch = 1
@@ -137,7 +137,7 @@ class ExecutionPhaseSchedule(NumberedEnum):
 
 
 class AccumulateOuterFragmentSchedule(NumberedEnum):
-    """Order of the operations of weight updates."""
+    """The order of the operations of weight updates."""
 
     Scheduler = 0
     Serial = 1
@@ -146,7 +146,7 @@ class AccumulateOuterFragmentSchedule(NumberedEnum):
 
 
 class BatchSerializationTransformContext(NumberedEnum):
-    """When the graph was split along the batch."""
+    """The choice of when the graph is split along the batch."""
 
     Forward = 0
     Backward = 1
@@ -155,7 +155,7 @@ class BatchSerializationTransformContext(NumberedEnum):
 
 
 class BatchSerializationMethod(NumberedEnum):
-    """How the graph was split along the batch."""
+    """The choice of how the graph is split along the batch."""
 
     UnrollDynamic = 0
     UnrollStatic = 1
@@ -163,7 +163,7 @@ class BatchSerializationMethod(NumberedEnum):
 
 
 class BatchSerializationBatchSchedule(NumberedEnum):
-    """Order of the parts of a batch."""
+    """The order of the parts of a batch."""
 
     Scheduler = 0
     Isomorphic = 1
@@ -172,7 +172,7 @@ class BatchSerializationBatchSchedule(NumberedEnum):
 
 
 class AutodiffStitchStrategy(NumberedEnum):
-    """Where the backward graph took its values from."""
+    """The choice of where the backward graph takes its values from."""
 
     RecomputeMinimal = 0
     RecomputeAllNonInputs = 1
@@ -181,7 +181,7 @@ class AutodiffStitchStrategy(NumberedEnum):
 
 
 class GradientTensorTrackingMethod(NumberedEnum):
-    """Which gradients automatic loss scaling looks at: `AutomaticLossScalingSettings`."""
+    """The choice of gradients of automatic loss scaling: see `AutomaticLossScalingSettings`."""
 
     AllNonViewChangingGradientTensors = 0
     ConvAndMatmulGradients = 1
@@ -189,7 +189,7 @@ class GradientTensorTrackingMethod(NumberedEnum):
 
 
 class SyncPattern(NumberedEnum):
-    """Which IPUs waited for each other."""
+    """The choice of which IPUs wait for each other."""
 
     Full = 0
     SinglePipeline = 1
@@ -197,14 +197,14 @@ class SyncPattern(NumberedEnum):
 
 
 class InitType(NumberedEnum):
-    """What `aiGraphcore.init` fills an array with."""
+    """The choice of what `aiGraphcore.init` fills an array with."""
 
     NoInit = 0
     Zero = 1
 
 
 class ScatterReduction(NumberedEnum):
-    """What becomes of values that are scattered to the same place."""
+    """The choice of how values that are scattered to the same index are reduced."""
 
     Sum = 0
     Max = 1
@@ -214,7 +214,7 @@ class ScatterReduction(NumberedEnum):
 
 
 class TensorRemapType(NumberedEnum):
-    """When the layout of a tensor changes."""
+    """The choice of when the layout of a tensor changes."""
 
     FwdBwdReverse = 0
     FwdBwd = 1
@@ -222,7 +222,7 @@ class TensorRemapType(NumberedEnum):
 
 
 class CollectiveOperator(NumberedEnum):
-    """What collectives make of the values of replicas."""
+    """The choice of how collectives combine the values of replicas."""
 
     Add = 0
     Mean = 1

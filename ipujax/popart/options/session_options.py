@@ -1,4 +1,4 @@
-"""`SessionOptions`: what acts, what is accepted, and what is refused by name."""
+"""The class `SessionOptions`: options that act, that change nothing, and that are refused."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import copy
 import difflib
 from typing import Any
 
-from ipujax.checks.attributes import checked, kind_of
-from ipujax.distribution.join import here, instance_count
+from ipujax.checks.attributes import attribute_type, check_attribute_value
+from ipujax.distribution.join import count_replica_groups, current_instance
 from ipujax.errors import MissingAttributeError
 from ipujax.popart.checks import check
 from ipujax.popart.options import settings
@@ -46,7 +46,7 @@ _ACTING: dict[str, Any] = {
     "virtualGraphMode": VirtualGraphMode.Off,
 }
 
-# Each with what does in this package what it was for.
+# Options that change nothing, with what takes their role in this package.
 _SCHEDULING: dict[str, Any] = {  # XLA orders, merges and places operations itself
     "accumulateOuterFragmentSettings": settings.AccumulateOuterFragmentSettings(),
     "aliasZeroCopy": False,
@@ -143,7 +143,7 @@ _REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a pro
 }
 _WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
 
-# What would change results, or run other code, and is not here.
+# Options that would change results, or run other code, and are missing here.
 _REFUSED: dict[str, Any] = {
     "customCodeletCompileFlags": "",
     "customCodelets": [],
@@ -158,7 +158,7 @@ _DEFAULTS = _ACTING | _WITHOUT_MEANING | _REFUSED
 
 @check.guard
 class SessionOptions:
-    """Options of a session, attributes with the original's names and defaults.
+    """The options of a session: attributes with the original's names and defaults.
 
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
@@ -178,7 +178,7 @@ class SessionOptions:
     tensors, and the reports of `ipujax` take the place of Poplar's.
 
     Raises:
-      AttributeError: an option that there is not.
+      AttributeError: an unknown option.
     """
 
     def __init__(self) -> None:
@@ -187,11 +187,13 @@ class SessionOptions:
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.__dict__:
-            near = difflib.get_close_matches(name, self.__dict__, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            similar_names = difflib.get_close_matches(name, self.__dict__, 1)
+            hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
             raise MissingAttributeError(f"SessionOptions has no option {name!r}{hint}")
-        wanted = kind_of(_DEFAULTS[name])
-        object.__setattr__(self, name, checked(value, wanted, f"SessionOptions.{name}", check))
+        expected_type = attribute_type(_DEFAULTS[name])
+        object.__setattr__(
+            self, name, check_attribute_value(value, expected_type, f"SessionOptions.{name}", check)
+        )
 
     def __getattr__(self, name: str) -> Any:
         raise MissingAttributeError(f"SessionOptions has no option {name!r}")
@@ -203,77 +205,85 @@ class SessionOptions:
 
     def enableExplicitIR(self, enable: bool) -> None:
         """Sets useHostCopyOps, enableExplicitMainLoops and explicitRecomputation."""
-        value = check.flag(enable, "enable")
+        value = check.require_flag(enable, "enable")
         self.useHostCopyOps = self.enableExplicitMainLoops = self.explicitRecomputation = value
 
     def getGlobalReplicationFactor(self) -> int:
-        """Replicas of all processes."""
+        """Returns the number of replicas in all processes."""
         return self.globalReplicationFactor if self.is_distributed else self.replicas
 
-    def check(self) -> None:
-        """Refuses what cannot be done.
+    def check_supported(self) -> None:
+        """Checks that the options can be followed here.
 
         Raises:
-          PopARTError: (a `ValueError`) it names the option.
+          PopARTError: (a `ValueError`) one cannot; the message names it.
         """
         for name, default in _REFUSED.items():
             if getattr(self, name) != default:
-                raise check.refuse(
+                raise check.value_error(
                     f"SessionOptions.{name} = {getattr(self, name)!r} cannot be done here",
                     f"leave it at {default!r}",
                 )
         kinds = (VirtualGraphMode.Off, VirtualGraphMode.Manual, VirtualGraphMode.Auto)
-        if check.instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode") not in kinds:
-            raise check.refuse(
+        if (
+            check.require_instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode")
+            not in kinds
+        ):
+            raise check.value_error(
                 f"SessionOptions.virtualGraphMode = {self.virtualGraphMode} cannot be done here",
                 "set VirtualGraphMode.Manual and say builder.virtualGraph(tensor, ipu)",
             )
-        check.instance(self.autoRecomputation, RecomputationType, "autoRecomputation")
-        check.instance(self.syntheticDataMode, SyntheticDataMode, "syntheticDataMode")
+        check.require_instance(self.autoRecomputation, RecomputationType, "autoRecomputation")
+        check.require_instance(self.syntheticDataMode, SyntheticDataMode, "syntheticDataMode")
         kind = self.accumulationAndReplicationReductionType
-        if check.instance(kind, ReductionType, "the reduction") is ReductionType.NoReduction:
-            raise check.refuse(
+        if (
+            check.require_instance(kind, ReductionType, "the reduction")
+            is ReductionType.NoReduction
+        ):
+            raise check.value_error(
                 "SessionOptions.accumulationAndReplicationReductionType = NoReduction",
                 "say ReductionType.Sum or ReductionType.Mean",
             )
         self._check_instances()
 
     def _check_instances(self) -> None:
-        """Refuses other replicas of other processes than there are."""
-        factor = check.integer(self.globalReplicationFactor, "globalReplicationFactor", at_least=1)
-        share, shares = here().share_of_replicas, here().shares_of_replicas
-        offset = check.integer(self.globalReplicaOffset, "globalReplicaOffset", at_least=0)
+        """Checks that the replicas of other processes are those that run."""
+        factor = check.require_integer(
+            self.globalReplicationFactor, "globalReplicationFactor", at_least=1
+        )
+        index, count = current_instance().replica_group_index, current_instance().num_replica_groups
+        offset = check.require_integer(self.globalReplicaOffset, "globalReplicaOffset", at_least=0)
         if not self.is_distributed:
             expected, fix = (1, 0), "set enableDistributedReplicatedGraphs, too"
         else:
-            expected = shares * self.replicas, share * self.replicas
+            expected = count * self.replicas, index * self.replicas
             fix = "call popdist.popart.configureSessionOptions(options), in what ipurun starts"
         if (factor, offset) != expected:
-            raise check.refuse(
+            raise check.value_error(
                 f"SessionOptions.globalReplicationFactor = {factor} and globalReplicaOffset = "
-                f"{offset}, but this is instance {share} of {shares} with {self.replicas} "
+                f"{offset}, but this is instance {index} of {count} with {self.replicas} "
                 f"replicas{'' if self.is_distributed else ', and its session runs alone'}",
                 fix,
             )
 
     @property
     def is_distributed(self) -> bool:
-        """Whether all processes run the session's program together."""
+        """Returns whether all processes run the session's program together."""
         name = "enableDistributedReplicatedGraphs"
-        return check.flag(self.enableDistributedReplicatedGraphs, name)
+        return check.require_flag(self.enableDistributedReplicatedGraphs, name)
 
     @property
     def instances(self) -> int:
-        """How many processes do."""
-        return instance_count() if self.is_distributed else 1
+        """The number of processes that run the session's program together."""
+        return count_replica_groups() if self.is_distributed else 1
 
     @property
     def accumulation(self) -> int:
-        """Micro-batches in a weight update."""
-        factor = check.integer(self.accumulationFactor, "accumulationFactor", at_least=1)
+        """The number of micro-batches of a weight update."""
+        factor = check.require_integer(self.accumulationFactor, "accumulationFactor", at_least=1)
         if not self.enableGradientAccumulation:
             if factor > 1:
-                raise check.refuse(
+                raise check.value_error(
                     "enableGradientAccumulation is false, but accumulationFactor > 1. It is "
                     f"{factor}",
                     "set both",
@@ -283,7 +293,7 @@ class SessionOptions:
 
     @property
     def replicas(self) -> int:
-        """How many replicas there are."""
+        """The number of replicas in this process."""
         if not self.enableReplicatedGraphs:
             return 1
-        return check.integer(self.replicatedGraphCount, "replicatedGraphCount", at_least=1)
+        return check.require_integer(self.replicatedGraphCount, "replicatedGraphCount", at_least=1)

@@ -1,4 +1,4 @@
-"""Settings inside `SessionOptions`, with the original's names and defaults."""
+"""The groups of settings inside `SessionOptions`, with the original's names and defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ipujax.popart.options.kinds import (
 @check_attributes(check)
 @dc.dataclass
 class TensorLocation:
-    """Where tensors are kept; here in the memory of the host's process, whatever it says."""
+    """The storage of tensors; always the memory of the host's process here."""
 
     storage: TensorStorage = TensorStorage.OnChip
     loadTileSet: TileSet = TileSet.Compute
@@ -44,19 +44,22 @@ class TensorLocation:
         shardingDomain: Any = None,
     ):
         # By position come both tile sets or none, then the sharding and its domain.
-        rest = list(tiles_and_sharding)
-        if rest and isinstance(rest[0], TileSet):
-            loadTileSet, storageTileSet, *rest = rest
+        remaining = list(tiles_and_sharding)
+        if remaining and isinstance(remaining[0], TileSet):
+            loadTileSet, storageTileSet, *remaining = remaining
         self.storage, self.loadTileSet, self.storageTileSet = storage, loadTileSet, storageTileSet
-        given = [replicatedTensorSharding, shardingDomain]
-        self.replicatedTensorSharding, self.shardingDomain = [*rest, *given[len(rest) :]]
+        keyword_values = [replicatedTensorSharding, shardingDomain]
+        self.replicatedTensorSharding, self.shardingDomain = [
+            *remaining,
+            *keyword_values[len(remaining) :],
+        ]
 
 
 @check.guard
 @check_attributes(check)
 @dc.dataclass
 class TensorLocationSettings:
-    """Where a kind of tensors is kept; see `TensorLocation`."""
+    """The storage settings of one kind of tensors; see `TensorLocation`."""
 
     location: TensorLocation | TensorStorage = dc.field(default_factory=TensorLocation)
     minElementsForOffChip: int = 2
@@ -71,13 +74,14 @@ class TensorLocationSettings:
 @check_attributes(check)
 @dc.dataclass
 class AutomaticLossScalingSettings:
-    """Loss scaling that follows the gradients in FLOAT16; the optimizer's must not be constant.
+    """The settings of loss scaling that follows the gradients in FLOAT16.
 
     Every `updatePeriod` weight updates the loss scaling is halved if more than the proportion
     `thresholdUpperCountProportion` of the gradients is above `binEdgeLocation` times the greatest
-    FLOAT16, and else doubled. Which gradients count says `gradientTensorTrackingMethod`: those of
-    all operands but of operators that change no element, those of products and convolutions, or
-    those of `toTrackTensors`. `finalLossScale` can be anchored.
+    FLOAT16, and else doubled. `gradientTensorTrackingMethod` chooses the gradients that count: of
+    operands of all operators that change elements, of matmuls and convolutions, or of
+    `toTrackTensors`. `finalLossScale` can be anchored. The optimizer's loss scaling must not be
+    constant.
     """
 
     enabled: bool = False
@@ -94,7 +98,7 @@ class AutomaticLossScalingSettings:
 @check_attributes(check)
 @dc.dataclass
 class ExecutionPhaseSettings:
-    """Phases that are loaded one after the other; only without them, `phases` below 2, runs."""
+    """The settings of phased execution, which is missing: `phases` must be below 2."""
 
     phases: int = 0
     stages: int = 2
@@ -109,7 +113,7 @@ class ExecutionPhaseSettings:
 @check_attributes(check)
 @dc.dataclass
 class BatchSerializationSettings:
-    """Splitting along the batch, whose results are the same; it changes nothing."""
+    """The settings of splitting along the batch; they change nothing."""
 
     factor: int = 0
     concatOnVirtualGraphChange: bool = True
@@ -124,7 +128,7 @@ class BatchSerializationSettings:
 @check_attributes(check)
 @dc.dataclass
 class AccumulateOuterFragmentSettings:
-    """The order of weight updates; it changes nothing."""
+    """The settings of the order of weight updates; they change nothing."""
 
     schedule: AccumulateOuterFragmentSchedule = AccumulateOuterFragmentSchedule.Serial
     excludedVirtualGraphs: list[int] = dc.field(default_factory=list[int])
@@ -134,7 +138,7 @@ class AccumulateOuterFragmentSettings:
 @check_attributes(check)
 @dc.dataclass
 class AutodiffSettings:
-    """Where the backward pass takes values from; it changes nothing."""
+    """The settings of where the backward pass takes values from; they change nothing."""
 
     stitchStrategy: AutodiffStitchStrategy = AutodiffStitchStrategy.RecomputeAllNonInputs
 
@@ -143,7 +147,7 @@ class AutodiffSettings:
 @check_attributes(check)
 @dc.dataclass
 class ReplicatedCollectivesSettings:
-    """Which collectives become one; it changes nothing."""
+    """The settings of which collectives are merged; they change nothing."""
 
     prepareScheduleForMergingCollectives: bool = False
     mergeAllReduceCollectives: bool = False

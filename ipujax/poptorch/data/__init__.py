@@ -1,4 +1,4 @@
-"""What a wrapped model is fed with: a loader of combined batches, which may be read ahead."""
+"""The data loaders of PopTorch, which batch a data set for one call and may read it ahead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`poptorch.DataLoader`: torch's, with batches for all that one call of a model runs."""
+"""The loader `poptorch.DataLoader`: torch's, with batches for all that one call of a model runs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ _FORKED = r"os\.fork\(\) was called"  # how JAX begins its warning
 
 @check.guard
 class DataLoader(torch.utils.data.DataLoader[Any]):
-    """torch's loader of data, whose batches are what one call of a wrapped model takes.
+    """A torch data loader whose batches hold all data of one call of a wrapped model.
 
     A combined batch has `batch_size * device_iterations * gradient_accumulation *
-    replication_factor / input_group_size` elements of the data set. The options are fixed then.
+    replication_factor / input_group_size` elements of the data set. The loader freezes
+    the options.
 
     Where `options.Distributed` says that there are several processes, each reads its own part of
     the data set, shuffled in the same way by `options.randomSeed`.
@@ -38,23 +39,23 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     `multiprocessing_context="forkserver"` is given.
 
     Args:
-      options: those of the model.
-      dataset: what to read; with a length, or an `IterableDataset`.
-      batch_size: of one run of the model; None for elements that are batches already.
+      options: the model's options.
+      dataset: the data set to read; with a length, or an `IterableDataset`.
+      batch_size: the batch size of one run; None for elements that are batches already.
       shuffle: whether each epoch has another order.
       num_workers: processes that read; 0 for none beside this one.
-      drop_last: whether a rest of fewer elements than a combined batch is left out.
+      drop_last: whether a last batch of fewer elements than a combined batch is dropped.
       persistent_workers: whether workers live from one epoch to the next; None for yes.
       auto_distributed_partitioning: False if the data set is this process's part already.
       mode: whether batches are read ahead.
       async_options: arguments of the `AsynchronousDataAccessor` that reads ahead.
-      rebatched_worker_size: in the mode `AsyncRebatched`, how many elements workers put together;
-        None for a combined batch.
-      batch_sampler: gives the indices of each batch, instead of batch_size and shuffle.
+      rebatched_worker_size: the batch size of workers in the mode `AsyncRebatched`; None for a
+        combined batch.
+      batch_sampler: a sampler of the indices of each batch, instead of batch_size and shuffle.
       kwargs: further arguments of `torch.utils.data.DataLoader`.
 
     Attributes:
-      rebatched_drop_last: whether who puts batches together anew leaves a rest out.
+      rebatched_drop_last: whether rebatching drops a smaller last batch.
       has_own_sampler: whether a batch_sampler was given.
 
     Raises:
@@ -78,73 +79,77 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         **kwargs: Any,
     ):
         self._accessor = None  # first: whatever is wrong, terminate() is called in the end
-        check.instance(options, Options, "options", "poptorch.Options")
-        check.instance(mode, DataLoaderMode, "mode", "a poptorch.DataLoaderMode")
+        check.require_instance(options, Options, "options", "poptorch.Options")
+        check.require_instance(mode, DataLoaderMode, "mode", "a poptorch.DataLoaderMode")
         if batch_size is not None:
-            check.integer(batch_size, "batch_size", at_least=1)
-        check.integer(num_workers, "num_workers", at_least=0)
-        check.flag(drop_last, "drop_last")
-        check.optional_flag(persistent_workers, "persistent_workers")
+            check.require_integer(batch_size, "batch_size", at_least=1)
+        check.require_integer(num_workers, "num_workers", at_least=0)
+        check.require_flag(drop_last, "drop_last")
+        check.require_optional_flag(persistent_workers, "persistent_workers")
         if persistent_workers and not num_workers:
-            raise check.refuse("persistent_workers needs workers", "give num_workers, too")
+            raise check.value_error("persistent_workers needs workers", "give num_workers, too")
         persists = num_workers > 0 if persistent_workers is None else persistent_workers
         options._freeze()  # pyright: ignore[reportPrivateUsage]
         self._options = options
         self.has_own_sampler = batch_sampler is not None
         if batch_sampler is not None:
-            _check_sampler(options, batch_size, shuffle, auto_distributed_partitioning)
+            _check_batch_sampler_arguments(
+                options, batch_size, shuffle, auto_distributed_partitioning
+            )
             batch_size = getattr(batch_sampler, "batch_size", batch_size)
-        self._batches_per_call = _batches_per_call(options)
+        self._batches_per_call = _count_batches_per_call(options)
         self._combined_batch_size = (
             None if batch_size is None else batch_size * self._batches_per_call
         )
         if isinstance(dataset, torch.utils.data.IterableDataset):
-            _check_iterable(options, auto_distributed_partitioning, num_workers, kwargs)
+            _check_iterable_dataset(options, auto_distributed_partitioning, num_workers, kwargs)
         elif options.Distributed.numProcesses > 1 and auto_distributed_partitioning:
-            dataset = self._own_part(dataset, drop_last, bool(shuffle))
+            dataset = self._select_partition(dataset, drop_last, bool(shuffle))
             shuffle = False
         self.rebatched_drop_last = drop_last
-        rebatched_size = self._rebatched_size(mode, drop_last)
+        rebatched_size = self._find_rebatched_size(mode, drop_last)
         if not drop_last and rebatched_size is None:
-            self._warn_of_rest(dataset)
-        size = self._size_of_workers(rebatched_size, rebatched_worker_size)
+            self._warn_of_smaller_last_batch(dataset)
+        size = self._worker_batch_size(rebatched_size, rebatched_worker_size)
         super().__init__(
             dataset,
             batch_size=size,
             shuffle=None if self.has_own_sampler else bool(shuffle),
             batch_sampler=batch_sampler,
             num_workers=num_workers,
-            # Otherwise who puts the batches together leaves a rest out.
+            # Where batches are combined later, that step drops the smaller last batch.
             drop_last=drop_last and not rebatched_size and bool(size) and not self.has_own_sampler,
             persistent_workers=persists,
             **kwargs,
         )
         if mode != DataLoaderMode.Sync:
-            self._accessor = _accessor(self, async_options, rebatched_size)
+            self._accessor = _create_accessor(self, async_options, rebatched_size)
 
-    def _size_of_workers(self, rebatched_size: int | None, wanted: int | None) -> int | None:
-        """How many elements workers put together."""
+    def _worker_batch_size(
+        self, rebatched_size: int | None, rebatched_worker_size: int | None
+    ) -> int | None:
+        """Returns how many elements each worker puts into a batch."""
         if self.has_own_sampler:
             return 1  # torch's word for a sampler that decides
-        if rebatched_size is None or wanted is None:
+        if rebatched_size is None or rebatched_worker_size is None:
             return self._combined_batch_size
-        size = check.integer(wanted, "rebatched_worker_size", at_least=1)
+        size = check.require_integer(rebatched_worker_size, "rebatched_worker_size", at_least=1)
         if size > rebatched_size:
-            raise check.refuse(
+            raise check.value_error(
                 f"rebatched_worker_size is {size}, but the combined batch size {rebatched_size}"
             )
         return size
 
-    def _own_part(self, dataset: Any, drop_last: bool, shuffle: bool) -> Partition:
-        """The part of a data set that this process reads."""
+    def _select_partition(self, dataset: Any, drop_last: bool, shuffle: bool) -> Partition:
+        """Returns the part of a data set that this process reads."""
         options = self._options
         if self._combined_batch_size is None:
-            raise check.refuse(
+            raise check.value_error(
                 "batch_size=None not allowed when using auto_distributed_partitioning",
                 "give batch_size, or auto_distributed_partitioning=False",
             )
         if shuffle and not options.exists("random_seed"):
-            raise check.refuse(
+            raise check.value_error(
                 "shuffling a data set that several processes share needs the same seed in all",
                 "call options.randomSeed(...) before",
             )
@@ -153,21 +158,21 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         step = self._combined_batch_size
         return Partition(dataset, step, process, drop_last=drop_last, seed=seed)
 
-    def _rebatched_size(self, mode: DataLoaderMode, drop_last: bool) -> int | None:
-        """The size of batches that are put together anew, after the workers; None for as read."""
+    def _find_rebatched_size(self, mode: DataLoaderMode, drop_last: bool) -> int | None:
+        """Returns the size of batches that are combined after the workers; None if none are."""
         size = self._combined_batch_size
         if size is None or size == 1 or self.has_own_sampler:
             return None
         # Workers would each end with a smaller batch, in between.
-        has_rests = mode == DataLoaderMode.Async and not drop_last
-        return size if mode == DataLoaderMode.AsyncRebatched or has_rests else None
+        has_smaller_batches = mode == DataLoaderMode.Async and not drop_last
+        return size if mode == DataLoaderMode.AsyncRebatched or has_smaller_batches else None
 
-    def _warn_of_rest(self, dataset: Any) -> None:
-        """Says that the last batch is smaller: a model is compiled for one size."""
+    def _warn_of_smaller_last_batch(self, dataset: Any) -> None:
+        """Warns that the last batch is smaller than the size that the model is compiled for."""
         if self.has_own_sampler or isinstance(dataset, torch.utils.data.IterableDataset):
             return
-        rest = len(dataset) % (self._combined_batch_size or 1)
-        if rest:
+        remaining_elements = len(dataset) % (self._combined_batch_size or 1)
+        if remaining_elements:
             logger.warning(
                 "The number of elements in the dataset (%d) is not divisible by the number of "
                 "elements processed per step (%d) and drop_last=False. The last tensor will have "
@@ -175,17 +180,17 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
                 "drop_last=True.",
                 len(dataset),
                 self._combined_batch_size,
-                rest,
+                remaining_elements,
             )
 
     @property
     def combinedBatchSize(self) -> int | None:
-        """How many elements of the data set one call of a model takes; None without batch_size."""
+        """The number of elements that one call of a model takes; None without batch_size."""
         return self._combined_batch_size
 
     @property
     def options(self) -> Options:
-        """The options, which cannot be changed any more."""
+        """The options of the loader's model, which are frozen."""
         return self._options
 
     def terminate(self) -> None:
@@ -200,32 +205,36 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return rows // size if self.rebatched_drop_last else -(-rows // size)
 
     def __iter__(self) -> Any:
-        return self._own_batches() if self._accessor is None else _read_ahead(self, self._accessor)
+        return (
+            self._own_batches()
+            if self._accessor is None
+            else _iterate_and_hold_loader(self, self._accessor)
+        )
 
     def _own_batches(self) -> Iterator[Any]:
-        """The batches as they are read, not ahead."""
+        """Iterates over the batches without reading them ahead."""
         if isinstance(self.dataset, Partition):
             self.dataset.start_epoch()
-        with self._explained():
+        with self._explain_pickle_errors():
             elements = super().__iter__()
         if not self.has_own_sampler or self._batches_per_call == 1:
             return elements
         drop_last = self.rebatched_drop_last
-        return batches.combine(elements, self._batches_per_call, drop_last=drop_last)
+        return batches.combine_batches(elements, self._batches_per_call, drop_last=drop_last)
 
     @contextlib.contextmanager
-    def _explained(self) -> Generator[None]:
-        """Names what no worker can get; and has JAX not warn of workers: none of them calls it."""
+    def _explain_pickle_errors(self) -> Generator[None]:
+        """Names what cannot be pickled for workers in errors; hides JAX's warning of forks."""
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", _FORKED, RuntimeWarning)
                 warnings.filterwarnings("ignore", "Got pickle error", UserWarning)  # said below
                 yield
         except (pickle.PicklingError, AttributeError, TypeError) as error:
-            names = [name for name in _SENT if not _is_picklable(getattr(self, name))]
+            names = [name for name in _SENT_TO_WORKERS if not _is_picklable(getattr(self, name))]
             if not self.num_workers or not names:
                 raise
-            raise check.refuse(
+            raise check.value_error(
                 f"the DataLoader's {' and '.join(names)} cannot be pickled, as its workers need: "
                 f"{error}",
                 "define its class and functions at the top of a module (no lambda, no class in a "
@@ -233,7 +242,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             ) from error
 
 
-_SENT = ("dataset", "collate_fn", "worker_init_fn")
+_SENT_TO_WORKERS = ("dataset", "collate_fn", "worker_init_fn")
 
 
 def _is_picklable(value: Any) -> bool:
@@ -244,25 +253,27 @@ def _is_picklable(value: Any) -> bool:
     return True
 
 
-def _read_ahead(loader: DataLoader, accessor: AsynchronousDataAccessor) -> Iterator[Any]:
-    """The accessor's elements, while the loader stays alive: nobody else may hold it."""
+def _iterate_and_hold_loader(
+    loader: DataLoader, accessor: AsynchronousDataAccessor
+) -> Iterator[Any]:
+    """Yields an accessor's elements and keeps the loader alive: nobody else may hold it."""
     yield from accessor
     del loader
 
 
-def _batches_per_call(options: Options) -> int:
+def _count_batches_per_call(options: Options) -> int:
     groups = options.replication_factor // options.input_group_size
     return options.device_iterations * groups * options.Training.gradient_accumulation
 
 
-def _accessor(
+def _create_accessor(
     loader: DataLoader, async_options: Mapping[str, Any] | None, rebatched_size: int | None
 ) -> AsynchronousDataAccessor:
     arguments = dict(async_options or {})
     if "rebatched_size" in arguments:
-        raise check.refuse(
+        raise check.value_error(
             "async_options has rebatched_size, but a DataLoader's own batches have its size",
-            "leave it away",
+            "leave it out",
         )
     # In a cycle, torch's iterator would be freed after its queues, and wait for its workers.
     return AsynchronousDataAccessor(
@@ -270,35 +281,35 @@ def _accessor(
     )
 
 
-def _check_sampler(
+def _check_batch_sampler_arguments(
     options: Options, batch_size: int | None, shuffle: bool | None, is_partitioned: bool
 ) -> None:
     if batch_size != 1 or shuffle:
-        raise check.refuse(
+        raise check.value_error(
             "`batch_sampler` option is mutually exclusive with batch_size, shuffle",
-            "leave these away: the sampler says what a batch is",
+            "leave these out: the sampler defines the batches",
         )
     if options.Distributed.numProcesses > 1 and is_partitioned:
-        raise check.refuse(
+        raise check.value_error(
             "`batch_sampler` option is mutually exclusive with auto_distributed_partitioning=True",
             "have the sampler give this process's own indices, and "
             "auto_distributed_partitioning=False",
         )
 
 
-def _check_iterable(
-    options: Options, is_partitioned: bool, workers: int, arguments: Mapping[str, Any]
+def _check_iterable_dataset(
+    options: Options, is_partitioned: bool, worker_count: int, arguments: Mapping[str, Any]
 ) -> None:
     if options.Distributed.numProcesses > 1 and is_partitioned:
-        raise check.refuse(
+        raise check.value_error(
             "auto_distributed_partitioning not supported for IterableDataset: nobody can divide it",
             "give each process its own part, and auto_distributed_partitioning=False",
         )
-    if workers > 1 and "worker_init_fn" not in arguments:
+    if worker_count > 1 and "worker_init_fn" not in arguments:
         logger.warning(
             "IterableDataset used with num_workers=%d but no worker_init_fn specified: as a result "
             "the DataLoader will return %d times each element in the dataset (See "
             "torch.utils.data.IterableDataset's documentation for more information)",
-            workers,
-            workers,
+            worker_count,
+            worker_count,
         )

@@ -11,17 +11,17 @@ from ipujax.poptorch.checks import check
 
 
 class Partition(Dataset[Any]):
-    """A block of a data set: process 0 has the first, process 1 the next, and so on.
+    """A process's block of a data set: process 0 has the first block, process 1 the next.
 
-    All processes read equally many combined batches, or they would wait for one another for ever,
-    and what is left over is read by none; each epoch's order leaves others out. Only where nobody
-    drops a rest, it is shared out as evenly as can be.
+    All processes read equally many combined batches, or they would wait for one another for ever.
+    The remaining elements are read by none, and differ from epoch to epoch where data is shuffled.
+    With drop_last=False they are divided as evenly as possible.
 
     Args:
-      dataset: all of it, with a length.
+      dataset: the whole data set, with a length.
       step: the combined batch's size.
-      process: which process this is, of how many.
-      drop_last: whether rests are dropped.
+      process: the id of this process, and the number of processes.
+      drop_last: whether elements that make no combined batch for each process are dropped.
       seed: has all processes see the whole data set in the same random order, another in each
         epoch; None for its own order.
     """
@@ -40,23 +40,23 @@ class Partition(Dataset[Any]):
         if drop_last:
             self._length = step * (rows // (step * processes))
             if not self._length:
-                raise check.refuse(
+                raise check.value_error(
                     f"a data set of {rows} elements is less than one combined batch of {step} for "
                     f"each of {processes} processes",
                     "use fewer processes or smaller batches, or drop_last=False",
                 )
             self._offset = rank * self._length
         else:
-            each, more = divmod(rows, processes)
-            self._length = each + (rank < more)
-            self._offset = rank * each + min(rank, more)
+            rows_per_process, extra_rows = divmod(rows, processes)
+            self._length = rows_per_process + (rank < extra_rows)
+            self._offset = rank * rows_per_process + min(rank, extra_rows)
         self._dataset = dataset
         self._generator = None if seed is None else torch.Generator().manual_seed(seed)
         # In shared memory: workers, which live on, see the next epoch's order as well.
         self._order = torch.arange(rows).share_memory_()
 
     def start_epoch(self) -> None:
-        """Shuffles, where a seed was given."""
+        """Shuffles the order of the elements, if the partition has a seed."""
         if self._generator is not None:
             self._order.copy_(torch.randperm(len(self._order), generator=self._generator))
 

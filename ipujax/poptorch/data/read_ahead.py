@@ -1,4 +1,4 @@
-"""A thread that reads an iterator ahead of who uses it."""
+"""A thread that reads an iterable ahead of its consumer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ipujax.host.worker import Worker
 
 
 class Ring:
-    """As many places for elements as a reader may be ahead, and the end of what it reads.
+    """The buffer of elements between a reading thread and its consumer.
 
     Args:
-      capacity: how many places there are.
-      is_started: whether more than the first element is asked for.
+      capacity: how many elements the buffer holds.
+      is_started: whether the thread may read more than the first element.
     """
 
     def __init__(self, capacity: int, *, is_started: bool):
@@ -32,80 +32,80 @@ class Ring:
     # The name that the original's buffer has, at which programs look that measure reading ahead.
     @property
     def indices_mem(self) -> list[bool]:
-        """Of each place, whether it holds an element."""
+        """The slots of the buffer: whether each holds an element."""
         count = len(self._elements)
-        return [place < count for place in range(self._capacity)]
+        return [slot < count for slot in range(self._capacity)]
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether all elements have been taken, and there was no error."""
+        """Returns whether all elements have been taken and reading raised no error."""
         with self._changed:
             return self._is_over and not self._elements and self._error is None
 
-    def fill(self, elements: Iterable[Any]) -> None:
-        """Reads to the end, waiting for places; the work of the thread."""
+    def read_to_end(self, elements: Iterable[Any]) -> None:
+        """Reads all elements into the buffer, waiting while it is full; runs in the thread."""
         try:
             for element in elements:
-                if not self._put(element):
+                if not self._append_element(element):
                     break
         except BaseException as error:  # who takes the elements is to see it
-            self.fail(error)
+            self.end_reading_with_error(error)
         with self._changed:
             self._is_over = True
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Has an error be the end."""
+    def end_reading_with_error(self, error: BaseException) -> None:
+        """Ends the reading with an error."""
         with self._changed:
             self._error = error
             self._is_over = True
             self._changed.notify_all()
 
     def take_error(self) -> BaseException | None:
-        """What the reader raised; who takes elements comes to it after them.
+        """Returns the error that reading raised, to be seen after the elements, and forgets it.
 
-        It is given away: its traceback holds the ring, and all that the reader needed.
+        The ring must not hold it: its traceback holds the ring, and all that the reader needed.
         """
         error, self._error = self._error, None
         return error
 
-    def _put(self, element: Any) -> bool:
-        """Takes an element, and waits until another is wanted; False if none ever is."""
+    def _append_element(self, element: Any) -> bool:
+        """Appends an element, then waits for room for another; False if reading was cancelled."""
         with self._changed:
             self._elements.append(element)
             self._changed.notify_all()
-            self._changed.wait_for(self._has_news)
+            self._changed.wait_for(self._may_continue)
             return not self._is_cancelled
 
-    def _has_news(self) -> bool:
-        has_place = self._is_started and len(self._elements) < self._capacity
-        return has_place or self._is_cancelled
+    def _may_continue(self) -> bool:
+        has_room = self._is_started and len(self._elements) < self._capacity
+        return has_room or self._is_cancelled
 
-    def start(self) -> None:
-        """Asks for what comes after the first element."""
+    def allow_reading_on(self) -> None:
+        """Lets the thread read on after the first element."""
         with self._changed:
             self._is_started = True
             self._changed.notify_all()
 
-    def cancel(self) -> None:
-        """Asks for no more."""
+    def cancel_reading(self) -> None:
+        """Asks the thread to stop reading."""
         with self._changed:
             self._is_cancelled = True
             self._changed.notify_all()
 
-    def wait_for_end(self) -> None:
-        """Waits until the reader has stopped."""
+    def wait_until_read(self) -> None:
+        """Waits until the thread has stopped reading."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over)
 
     def wait_for_element(self) -> bool:
-        """Waits for an element; False if there is none any more."""
+        """Waits for an element; returns False if there is none left."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._elements)
             return bool(self._elements)
 
-    def take(self) -> Any:
-        """The next element, which must be there."""
+    def take_element(self) -> Any:
+        """Removes and returns the next element, which must be there."""
         with self._changed:
             element = self._elements.popleft()
             self._changed.notify_all()
@@ -113,7 +113,7 @@ class Ring:
 
 
 class ReadAhead:
-    """A thread that fills one ring after the other.
+    """A thread that reads one iterable after another ahead, each into a ring of its own.
 
     Args:
       capacity: how many elements it may be ahead.
@@ -125,34 +125,34 @@ class ReadAhead:
         self._data_buffers: Ring | None = None
         _living.add(self)
 
-    def begin(self, read: Callable[[], Iterable[Any]], *, is_started: bool) -> Ring:
-        """Has the thread read anew, into a ring of its own.
+    def start_reading(self, read: Callable[[], Iterable[Any]], *, is_started: bool) -> Ring:
+        """Starts reading another iterable into a new ring.
 
         Args:
-          read: gives what to read; called here, so that the thread does not hold what it needs.
+          read: returns the iterable; called here, so that the thread does not hold what it needs.
           is_started: whether to read on after the first element, before anybody asks for it.
         """
         if self._data_buffers is not None:
-            self._data_buffers.cancel()
-            self._data_buffers.wait_for_end()
+            self._data_buffers.cancel_reading()
+            self._data_buffers.wait_until_read()
         ring = self._data_buffers = Ring(self._capacity, is_started=is_started)
         try:
-            self._thread.submit(ring.fill, read())
+            self._thread.submit_task(ring.read_to_end, read())
         except BaseException as error:  # as if the thread had read it
-            ring.fail(error)
+            ring.end_reading_with_error(error)
         return ring
 
-    def stop(self) -> None:
-        """Ends the thread after the element that it is at."""
+    def stop_reading(self) -> None:
+        """Ends the thread after its current element."""
         if self._data_buffers is not None:
-            self._data_buffers.cancel()
-        self._thread.stop()
+            self._data_buffers.cancel_reading()
+        self._thread.stop_after_tasks()
 
 
 _living: weakref.WeakSet[ReadAhead] = weakref.WeakSet()
 
 
 @atexit.register
-def _stop_all() -> None:
+def _stop_living_readers() -> None:
     for reader in list(_living):
-        reader.stop()
+        reader.stop_reading()

@@ -1,4 +1,4 @@
-"""`poptorch.optim`: PopTorch's optimizers, and torch's as functions of JAX."""
+"""The optimizers of `poptorch.optim`, and the formulas of torch's optimizers in JAX."""
 
 from __future__ import annotations
 

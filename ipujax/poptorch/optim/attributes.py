@@ -1,4 +1,4 @@
-"""What PopTorch's optimizers have beside torch's: attributes that vary, and a state on the IPU."""
+"""The base class of PopTorch's optimizers: variable attributes, and a state on the IPU."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _IPU = ("ipu_state", "ipu_param")
 
 @check.guard
 class VariableAttributes:
-    """Which attributes of an optimizer may change while a program is in use.
+    """The set of an optimizer's attributes that may change while a program is in use.
 
-    What the optimizer was made with is variable, everything else constant. Here every number is
-    data of the program, so that a constant one may change, too; but a `momentum` that is 0 and
-    constant keeps no velocity.
+    Attributes that the constructor was given are variable, all others constant. Here every number
+    is data of the program, so that a constant one may change, too; but a `momentum` that is 0 and
+    constant has no velocity.
 
     Args:
-      variable_attributes: the names of those that may change.
-      allowed_attributes: all names.
+      variable_attributes: the names of the attributes that may change.
+      allowed_attributes: the names of all attributes.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class VariableAttributes:
 
     @property
     def variable(self) -> frozenset[str]:
-        """The names of those that may change."""
+        """The names of the attributes that may change."""
         return frozenset(self._variable_attributes)
 
     def isConstant(self, attr: str) -> bool:
-        """Whether an attribute is constant."""
+        """Returns whether an attribute is constant."""
         return attr not in self._variable_attributes
 
     def markAsConstant(self, attr: str) -> None:
@@ -49,7 +49,7 @@ class VariableAttributes:
         Raises:
           PopTorchError: (a `ValueError`) the optimizer has no such attribute.
         """
-        self._check(attr)
+        self._check_attribute_name(attr)
         self._variable_attributes = [name for name in self._variable_attributes if name != attr]
 
     def markAsVariable(self, attr: str) -> None:
@@ -58,41 +58,45 @@ class VariableAttributes:
         Raises:
           PopTorchError: (a `ValueError`) the optimizer has no such attribute.
         """
-        self._check(attr)
+        self._check_attribute_name(attr)
         if self.isConstant(attr):
             self._variable_attributes.append(attr)
 
-    def _check(self, attr: str) -> None:
+    def _check_attribute_name(self, attr: str) -> None:
         if attr not in self._allowed_attributes:
-            listed = ", ".join(sorted(self._allowed_attributes))
-            raise check.refuse(f"the optimizer has no attribute {attr!r}", f"use one of: {listed}")
+            allowed = ", ".join(sorted(self._allowed_attributes))
+            raise check.value_error(
+                f"the optimizer has no attribute {attr!r}", f"use one of: {allowed}"
+            )
 
 
-def arguments_of(names: Mapping[str, Any]) -> dict[str, Any]:
-    """A constructor's arguments but for the parameters, from its `locals()` at its beginning.
+def collect_constructor_arguments(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a constructor's arguments without `params`, from its `locals()` at the beginning.
 
-    PopTorch's constructors have fifteen of them, which would else be written three times each.
+    PopTorch's constructors have up to fifteen arguments, which would each be written three times.
     """
     return {name: value for name, value in names.items() if name not in ("self", "params")}
 
 
-def given(arguments: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    """Those of some names that are not None."""
+def select_given(arguments: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """Selects the arguments of some names that are not None."""
     return {k: value for k, value in arguments.items() if k in names and value is not None}
 
 
-def taken_by(kind: type[torch.optim.Optimizer], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are given, and that the constructor of a class of torch's takes."""
-    return given(arguments, inspect.signature(kind).parameters)
+def select_constructor_arguments(
+    kind: type[torch.optim.Optimizer], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Selects the given arguments that the constructor of a class of torch takes."""
+    return select_given(arguments, inspect.signature(kind).parameters)
 
 
 @check.guard
 class Optimizer(torch.optim.Optimizer):
-    """What all optimizers of `poptorch.optim` are, beside being one of torch's.
+    """A base class of the optimizers of `poptorch.optim`, beside torch's.
 
     Attributes:
-      variable_attrs: which attributes may change.
-      loss_scaling: by what the loss is multiplied before it is differentiated.
+      variable_attrs: the attributes that may change.
+      loss_scaling: the factor of the loss before it is differentiated.
       ipu_state_is_dirty: whether a state was loaded that the IPU does not have yet.
       host_state_is_dirty: whether the IPU has a state that the host does not have yet.
     """
@@ -101,25 +105,27 @@ class Optimizer(torch.optim.Optimizer):
     loss_scaling: float
 
     own_defaults: ClassVar[Mapping[str, Any]] = {}
-    """What PopTorch adds to the attributes of torch's class, with its defaults."""
+    """The attributes that PopTorch adds to torch's class, with their defaults."""
 
-    def _set_own(self, arguments: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
-        """Sets what PopTorch adds, and notes what was given.
+    def _set_poptorch_attributes(
+        self, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+    ) -> None:
+        """Sets the attributes that PopTorch adds, and records which arguments were given.
 
         Args:
-          arguments: all but the parameters; None for those that were not given.
-          defaults: torch's own.
+          arguments: all arguments except `params`; None for those that were not given.
+          defaults: the defaults of torch's class.
         """
         for name, default in self.own_defaults.items():
             value = default if arguments[name] is None else arguments[name]
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
-                raise check.refuse(
+                raise check.value_error(
                     f"{name} of {type(self).__name__} is {value}, but an IPU keeps float16 or "
                     "float32",
                     "give torch.float32 or torch.float16",
                 )
             if name in ("max_grad_norm", "loss_scaling") and not value > 0:
-                raise check.refuse(
+                raise check.value_error(
                     f"{name} of {type(self).__name__} is {value}", "give a positive number"
                 )
             setattr(self, name, value)
@@ -131,35 +137,38 @@ class Optimizer(torch.optim.Optimizer):
         self.host_state_is_dirty = False
 
     def has_state(self) -> bool:
-        """Whether there is a state of the IPU on the host."""
+        """Returns whether the IPU's state is on the host."""
         return all(self._state_dict.get(name) is not None for name in _IPU)
 
-    def keep(self, ipu_state: Mapping[str, Any], ipu_param: Mapping[str, Any]) -> None:
-        """Takes over what the IPU has: tensors under PopART's names."""
+    def store_ipu_state(self, ipu_state: Mapping[str, Any], ipu_param: Mapping[str, Any]) -> None:
+        """Stores the IPU's state and numbers: tensors under PopART's names."""
         loaded, numbers = self._loaded
-        still = {} if numbers != self._numbers() else loaded
-        self._state_dict = {"ipu_state": dict(ipu_state), "ipu_param": {**ipu_param, **still}}
+        reported_numbers = {} if numbers != self._current_settings() else loaded
+        self._state_dict = {
+            "ipu_state": dict(ipu_state),
+            "ipu_param": {**ipu_param, **reported_numbers},
+        }
         self.host_state_is_dirty = False
 
     @property
     def loaded_state(self) -> Mapping[str, Any]:
-        """The state that was loaded and that the IPU does not have yet, under PopART's names."""
+        """The loaded state that the IPU does not have yet, under PopART's names."""
         return (self._state_dict["ipu_state"] or {}) if self.ipu_state_is_dirty else {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Torch's, and beside it `ipu_state` and `ipu_param` under PopART's names.
+        """Returns torch's state dict with `ipu_state` and `ipu_param` under PopART's names.
 
         These two are dicts of tensors once there is a program on the IPU, else None. `ipu_param`
         only reports: the numbers that act are those in `param_groups`.
         """
-        theirs = super().state_dict()  # which may first ask the IPU for its state
-        return {**theirs, **{name: copy.copy(self._state_dict[name]) for name in _IPU}}
+        torch_state = super().state_dict()  # which may first ask the IPU for its state
+        return {**torch_state, **{name: copy.copy(self._state_dict[name]) for name in _IPU}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Takes over a state that `state_dict` gave; a program in use gets it before it runs again.
+        """Loads a state of `state_dict`; a program in use gets it before it runs again.
 
-        Where `ipu_state` and torch's own `state` disagree, the first is right. What `ipu_param`
-        has is reported until the optimizer's numbers change.
+        Where `ipu_state` and torch's own `state` disagree, the first is used. `ipu_param` is
+        reported until the optimizer's numbers change.
 
         Raises:
           OptimizerStateError: (a `RuntimeError`) an empty state, or one that torch alone made.
@@ -175,19 +184,19 @@ class Optimizer(torch.optim.Optimizer):
                 fix="give what state_dict() of an optimizer of poptorch.optim gave, or use the "
                 "class of torch.optim",
             )
-        theirs = {name: value for name, value in state_dict.items() if name not in _IPU}
-        super().load_state_dict(theirs)
+        torch_state = {name: value for name, value in state_dict.items() if name not in _IPU}
+        super().load_state_dict(torch_state)
         self._state_dict = {name: copy.copy(state_dict[name]) for name in _IPU}
-        self._loaded = self._state_dict["ipu_param"] or {}, self._numbers()
+        self._loaded = self._state_dict["ipu_param"] or {}, self._current_settings()
         self.ipu_state_is_dirty, self.host_state_is_dirty = True, False
 
-    def _numbers(self) -> list[Any]:
+    def _current_settings(self) -> list[Any]:
         groups = self.param_groups
-        own = [{k: v for k, v in group.items() if k != "params"} for group in groups]
-        return [self.loss_scaling, *own]
+        group_settings = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        return [self.loss_scaling, *group_settings]
 
     def __getstate__(self) -> dict[str, Any]:
         names = (*self.own_defaults, "variable_attrs", "_state_dict", "_loaded")
-        own = {name: getattr(self, name) for name in names}
+        attributes = {name: getattr(self, name) for name in names}
         dirty = {"ipu_state_is_dirty": self.has_state(), "host_state_is_dirty": False}
-        return {**super().__getstate__(), **own, **dirty}
+        return {**super().__getstate__(), **attributes, **dirty}

@@ -1,4 +1,4 @@
-"""Steps on the host of those optimizers that torch does not have."""
+"""The steps on the host of optimizers that torch does not have."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Change = Callable[[torch.Tensor, torch.Tensor, Mapping[str, Any]], None]
 
 
 @torch.no_grad()
-def stepped(
+def step_on_host(
     optimizer: torch.optim.Optimizer, change: Change, closure: Callable[[], float] | None
 ) -> float | None:
-    """One step; gives what the closure gives, if there is one.
+    """Steps all parameters of an optimizer on the host; returns the closure's result, if any.
 
     Args:
-      optimizer: whose parameters are changed.
-      change: changes a parameter in place; it is given its gradient, and its group's settings.
-      closure: computes loss and gradients.
+      optimizer: the optimizer whose parameters are stepped.
+      change: a function that changes a parameter in place, given its gradient and its group.
+      closure: a function that computes loss and gradients.
     """
     loss = None
     if closure is not None:
@@ -33,16 +33,16 @@ def stepped(
     return loss
 
 
-def direction(
-    state: dict[str, Any], gradient: torch.Tensor, group: Mapping[str, Any], corrects: bool
+def compute_adam_direction(
+    state: dict[str, Any], gradient: torch.Tensor, group: Mapping[str, Any], corrects_bias: bool
 ) -> torch.Tensor:
-    """Adam's direction, without weight decay; the state keeps the moments.
+    """Computes Adam's direction without weight decay, and updates the moments in the state.
 
     Args:
-      state: of the parameter.
-      gradient: of it.
-      group: its settings.
-      corrects: whether moments over few steps are made larger.
+      state: the state of the parameter.
+      gradient: the gradient of the parameter.
+      group: the settings of its parameter group.
+      corrects_bias: whether to correct the bias of the moments.
     """
     (first_rate, second_rate), count = group["betas"], int(state.get("step", 0)) + 1
     zeros = torch.zeros_like(gradient)
@@ -52,6 +52,6 @@ def direction(
     if group.get("amsgrad"):
         second = torch.maximum(state.get("max_exp_avg_sq", zeros), second)
         state["max_exp_avg_sq"] = second
-    if corrects:
+    if corrects_bias:
         first, second = first / (1 - first_rate**count), second / (1 - second_rate**count)
     return first / (second.sqrt() + group["eps"])

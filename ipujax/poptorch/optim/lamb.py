@@ -1,4 +1,4 @@
-"""LAMB, which torch does not have."""
+"""The optimizer LAMB, which torch does not have."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, given
-from ipujax.poptorch.optim.host import direction, stepped
+from ipujax.poptorch.optim.attributes import Optimizer, collect_constructor_arguments, select_given
+from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
 from ipujax.poptorch.optim.optimizers import MOMENTS
 
 _DEFAULTS: dict[str, Any] = {
@@ -20,21 +20,21 @@ _DEFAULTS: dict[str, Any] = {
 
 @check.guard
 class LAMB(Optimizer):
-    """Adam with a step as long, for each parameter, as the parameter (You et al., 1904.00962).
+    """The optimizer LAMB: Adam with steps as long as each parameter (You et al., 1904.00962).
 
     Args:
       params: parameters, or groups of them.
       lr: learning rate, 1e-3 by default.
-      betas: of the moving averages, (0.9, 0.999) by default.
+      betas: the rates of the moving averages, (0.9, 0.999) by default.
       eps: 1e-8 by default.
       weight_decay: 1e-2 by default.
       bias_correction: True by default; without it the moving averages are taken as they are.
       loss_scaling: 1 by default.
       max_weight_norm: the longest step before it is multiplied by the learning rate, 65 500 by
         default.
-      accum_type: torch.float32 by default, or torch.float16.
-      first_order_momentum_accum_type: the same.
-      second_order_momentum_accum_type: the same.
+      accum_type: the dtype of accumulated gradients, torch.float32 (default) or torch.float16.
+      first_order_momentum_accum_type: the dtype of first moments, likewise.
+      second_order_momentum_accum_type: the dtype of second moments, likewise.
     """
 
     own_defaults: ClassVar[Mapping[str, Any]] = {**MOMENTS, "bias_correction": True}
@@ -55,20 +55,22 @@ class LAMB(Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        arguments = arguments_of(locals())
-        defaults = {**_DEFAULTS, **given(arguments, _DEFAULTS)}
+        arguments = collect_constructor_arguments(locals())
+        defaults = {**_DEFAULTS, **select_given(arguments, _DEFAULTS)}
         torch.optim.Optimizer.__init__(self, params, defaults)
-        self._set_own(arguments, self.defaults)
+        self._set_poptorch_attributes(arguments, self.defaults)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One step on the host, of parameters that have gradients."""
-        return stepped(self, self._change, closure)
+        """Steps parameters that have gradients on the host."""
+        return step_on_host(self, self._apply_lamb_step, closure)
 
-    def _change(
+    def _apply_lamb_step(
         self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]
     ) -> None:
-        change = direction(self.state[parameter], gradient, group, self.bias_correction)
+        change = compute_adam_direction(
+            self.state[parameter], gradient, group, self.bias_correction
+        )
         change += group["weight_decay"] * parameter
-        length, wanted = change.norm(), parameter.norm().clamp(max=group["max_weight_norm"])
-        trust = wanted / length if wanted > 0 and length > 0 else 1.0
+        length, norm = change.norm(), parameter.norm().clamp(max=group["max_weight_norm"])
+        trust = norm / length if norm > 0 and length > 0 else 1.0
         parameter.sub_(group["lr"] * trust * change)

@@ -1,4 +1,4 @@
-"""Between an optimizer of torch and the program that trains with it."""
+"""The link between a torch optimizer and the program that trains with it."""
 
 from __future__ import annotations
 
@@ -10,136 +10,138 @@ from ipujax.errors import OptimizerStateError
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.log import OptimizerLog
-from ipujax.poptorch.optim.rules import Rule, State, rule_of, with_hyper
+from ipujax.poptorch.optim.rules import Rule, State, build_rule, replace_state_hyperparameters
 from ipujax.training.loss_scaling import LossScaling
 
 
-def only(wanted: Iterable[str], names: Mapping[int, str]) -> dict[int, str]:
-    """Those of the names, by the `id` of torch's parameters, that are wanted."""
-    kept = frozenset(wanted)
-    return {key: name for key, name in names.items() if name in kept}
+def select_names(selected: Iterable[str], names: Mapping[int, str]) -> dict[int, str]:
+    """Selects the names of some variables, by the `id` of torch's parameters."""
+    selected_names = frozenset(selected)
+    return {key: name for key, name in names.items() if name in selected_names}
 
 
-class Link:
-    """Keeps an optimizer's `state_dict` and a program's state the same.
+class OptimizerLink:
+    """A link that keeps an optimizer's `state_dict` and a program's state equal.
 
-    The optimizer's `state_dict()` first asks for the program's state, where that is newer, and
-    what `load_state_dict` loads is given to the program before it next runs.
+    The optimizer's `state_dict()` first reads the program's state, if that is newer; the program
+    gets what `load_state_dict` loads before it runs again.
 
     Args:
-      optimizer: of torch or of `poptorch.optim`.
-      names: of the variables, by the `id` of torch's parameters.
-      current: gives the program's state; None where there is no program any more.
-      log: that is told what the program works with.
-      scaling: how the loss is scaled automatically; None for not at all.
+      optimizer: an optimizer of torch or of `poptorch.optim`.
+      names: the names of the variables, by the `id` of torch's parameters.
+      get_program_state: a function that returns the program's state; None if there is no program any more.
+      log: the log of the numbers that the program uses.
+      scaling: the settings of automatic loss scaling; None without it.
 
     Raises:
-      PopTorchError: (a `ValueError`) as `rule_of`.
+      PopTorchError: (a `ValueError`) as `build_rule`.
 
     Attributes:
-      optimizer: as given.
-      rule: of the optimizer as it was when the program last began with it.
+      optimizer: the optimizer.
+      rule: the rule of the optimizer when the program last started with it.
     """
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         names: Mapping[int, str],
-        current: Callable[[], State | None],
+        get_program_state: Callable[[], State | None],
         log: OptimizerLog,
         scaling: LossScaling | None = None,
     ):
-        self.optimizer, self.rule = optimizer, rule_of(optimizer, names, scaling)
-        self._current, self._log = current, log
+        self.optimizer, self.rule = optimizer, build_rule(optimizer, names, scaling)
+        self._current, self._log = get_program_state, log
         self._newer_there = self._newer_here = self._has_begun = False
         self._hooks = [
-            optimizer.register_state_dict_pre_hook(lambda _: self.read()),
-            optimizer.register_load_state_dict_post_hook(lambda _: self._loaded()),
+            optimizer.register_state_dict_pre_hook(lambda _: self.copy_state_to_optimizer()),
+            optimizer.register_load_state_dict_post_hook(lambda _: self._mark_loaded()),
         ]
-        log.given(optimizer)
+        log.log_ignored_attributes(optimizer)
 
-    def begin(
+    def start_program_state(
         self,
-        before: State | None = None,
-        rule: Rule | None = None,
+        old_state: State | None = None,
+        old_rule: Rule | None = None,
         trained: Iterable[str] | None = None,
     ) -> State:
-        """The state to train with from here on, with the numbers that the optimizer has now.
+        """Returns the state to train with from now on, with the optimizer's current numbers.
 
         Args:
-          before: what a program has kept until now, which goes on, unless the optimizer brings a
-            state of its own.
-          rule: with which it was kept.
-          trained: the names of the variables that are trained from here on; None for those of
-            before. Of the others nothing is kept, as torch keeps nothing of what has no gradient.
+          old_state: the state of a program until now, which is continued unless the optimizer
+            brings a state of its own.
+          old_rule: the rule of that state.
+          trained: the names of the variables that are trained from now on; None for the same as
+            before. Other variables have no state, as in torch those without gradients.
         """
-        names = self.rule.names if trained is None else only(trained, self.rule.names)
-        self.rule = rule_of(self.optimizer, names, self.rule.scaling)
-        brings = self._newer_here or (not self._has_begun and self._has_state())
-        if before is not None and not brings and self.rule == rule:
-            state = with_hyper(before, self.rule.hyper(self.optimizer))
+        names = self.rule.names if trained is None else select_names(trained, self.rule.names)
+        self.rule = build_rule(self.optimizer, names, self.rule.scaling)
+        has_own_state = self._newer_here or (not self._has_begun and self._optimizer_has_state())
+        if old_state is not None and not has_own_state and self.rule == old_rule:
+            state = replace_state_hyperparameters(
+                old_state, self.rule.read_hyperparameters(self.optimizer)
+            )
         else:
-            state = self.rule.from_torch(self.optimizer)
-            if before is not None and not brings:
-                state = self.rule.adopted(state, before)
+            state = self.rule.load_torch_state(self.optimizer)
+            if old_state is not None and not has_own_state:
+                state = self.rule.adopt_state(state, old_state)
         self._has_begun = True
-        self._written()
-        self._log.given(self.optimizer)
-        self._log.updated(self.optimizer)
+        self._mark_written()
+        self._log.log_ignored_attributes(self.optimizer)
+        self._log.log_changed_numbers(self.optimizer)
         return state
 
-    def refreshed(self, state: State) -> State:
-        """The state to run with: this one, or what has been loaded since, if there is anything.
+    def take_loaded_state(self, state: State) -> State:
+        """Returns the state that was loaded since the last run, if any; else the state given.
 
         Raises:
           OptimizerStateError: (a `ValueError`) settings were loaded that need another program.
         """
         if not self._newer_here:
             return state
-        if rule_of(self.optimizer, self.rule.names, self.rule.scaling) != self.rule:
+        if build_rule(self.optimizer, self.rule.names, self.rule.scaling) != self.rule:
             raise OptimizerStateError(
                 "the state that the optimizer loaded has settings that need another program",
                 fix="call setOptimizer(optimizer) after load_state_dict",
             )
-        fresh = self.rule.from_torch(self.optimizer)
-        self._written()
+        fresh = self.rule.load_torch_state(self.optimizer)
+        self._mark_written()
         return fresh
 
-    def changed(self) -> None:
-        """Notes that the program has another state now."""
+    def mark_program_newer(self) -> None:
+        """Records that the program has a newer state than the optimizer."""
         self._newer_there = True
-        # What a schedule looks at: else it warns that the optimizer makes no steps.
+        # Learning rate schedulers read this, and else warn that the optimizer makes no steps.
         setattr(self.optimizer, "_opt_called", True)  # noqa: B010
         if isinstance(self.optimizer, Optimizer):
             self.optimizer.host_state_is_dirty = True
 
-    def read(self) -> None:
-        """Gives the optimizer the program's state, where that is newer."""
-        told = isinstance(self.optimizer, Optimizer)  # the original read the state of no other
+    def copy_state_to_optimizer(self) -> None:
+        """Copies the program's state to the optimizer, if it is newer."""
+        logs = isinstance(self.optimizer, Optimizer)  # the original read the state of no other
         state = self._current() if self._newer_there else None
         if state is None:
-            if told:
+            if logs:
                 logger.debug("Using cached optimiser state dict")
             return
-        if told:
+        if logs:
             logger.info("Writing optimiser state tensors from IPU to host.")
-        self.rule.to_torch(self.optimizer, state)
+        self.rule.store_torch_state(self.optimizer, state)
         self._newer_there = False
 
-    def close(self) -> None:
-        """Reads the state for the last time, and leaves the optimizer alone."""
-        self.read()
+    def release_optimizer(self) -> None:
+        """Copies the state a last time, and removes the hooks from the optimizer."""
+        self.copy_state_to_optimizer()
         for hook in self._hooks:
             hook.remove()
 
-    def _has_state(self) -> bool:
-        own = isinstance(self.optimizer, Optimizer) and self.optimizer.has_state()
-        return own or bool(self.optimizer.state)
+    def _optimizer_has_state(self) -> bool:
+        has_ipu_state = isinstance(self.optimizer, Optimizer) and self.optimizer.has_state()
+        return has_ipu_state or bool(self.optimizer.state)
 
-    def _loaded(self) -> None:
+    def _mark_loaded(self) -> None:
         self._newer_here, self._newer_there = True, False
 
-    def _written(self) -> None:
+    def _mark_written(self) -> None:
         self._newer_here = False
         if isinstance(self.optimizer, Optimizer):
             if self.optimizer.ipu_state_is_dirty and self.optimizer.has_state():

@@ -1,4 +1,4 @@
-"""What options say of automatic loss scaling."""
+"""The reading of automatic loss scaling from PopART's options."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ipujax.training.loss_scaling import LossScaling
 _OPTION = "automaticLossScalingSettings."
 
 
-def loss_scaling_of(options: Mapping[str, Any]) -> LossScaling | None:
-    """What PopART's options say; None without automatic loss scaling.
+def read_loss_scaling(options: Mapping[str, Any]) -> LossScaling | None:
+    """Reads the settings of automatic loss scaling; None without it.
 
     Raises:
       PopTorchError: (a `ValueError`) a number that is out of its range.
     """
     if not options.get(f"{_OPTION}enabled", False):
         return None
-    usual = LossScaling()
-    found = LossScaling(
-        options.get(f"{_OPTION}binEdgeLocation", usual.bin_edge),
-        options.get(f"{_OPTION}thresholdUpperCountProportion", usual.threshold),
-        options.get(f"{_OPTION}updatePeriod", usual.period),
+    defaults = LossScaling()
+    settings = LossScaling(
+        options.get(f"{_OPTION}binEdgeLocation", defaults.bin_edge),
+        options.get(f"{_OPTION}thresholdUpperCountProportion", defaults.threshold),
+        options.get(f"{_OPTION}updatePeriod", defaults.period),
         options.get(f"{_OPTION}gradientTensorTrackingMethod", 0) == 1,
     )
-    found.check_ranges(check)
-    return found
+    settings.check_ranges(check)
+    return settings

@@ -1,7 +1,6 @@
-"""The optimizers of `poptorch.optim`: torch's, with what PopTorch's IPUs add to them.
+"""The optimizers of `poptorch.optim`: torch's, with the arguments that PopTorch adds to them.
 
-Their formulas are torch's; on the IPU they are computed in float32. Of the arguments that all of
-them take:
+Their formulas are torch's; on the IPU they are computed in float32. Arguments of all optimizers:
 
 * `loss_scaling`: the loss is multiplied by it, and its gradients are divided again before the
   formula sees them. It keeps small gradients of float16 models; in float32 it changes nothing.
@@ -13,8 +12,8 @@ them take:
 * `foreach`, `capturable`, `differentiable` and `fused` say how torch itself is to compute, and
   change nothing on the IPU.
 
-What was given is variable, see `VariableAttributes`; `None` stands for the default. On the host
-`step()` is torch's, and of PopTorch's arguments knows `bias_correction` alone.
+Arguments that are given are variable, see `VariableAttributes`; `None` stands for the default. On
+the host `step()` is torch's, and uses only `bias_correction` of PopTorch's arguments.
 """
 
 from __future__ import annotations
@@ -27,8 +26,12 @@ import torch
 
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.optim.attributes import Optimizer, arguments_of, taken_by
-from ipujax.poptorch.optim.host import direction, stepped
+from ipujax.poptorch.optim.attributes import (
+    Optimizer,
+    collect_constructor_arguments,
+    select_constructor_arguments,
+)
+from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
 
 MOMENTS = {
     "loss_scaling": 1.0,
@@ -36,12 +39,12 @@ MOMENTS = {
     "first_order_momentum_accum_type": torch.float32,
     "second_order_momentum_accum_type": torch.float32,
 }
-"""What PopTorch adds to optimizers that keep two moments."""
+"""The attributes that PopTorch adds to optimizers with two moments, with their defaults."""
 
 
 @check.guard
 class SGD(Optimizer, torch.optim.SGD):
-    """Stochastic gradient descent with momentum, as `torch.optim.SGD`.
+    """The optimizer SGD with momentum, as `torch.optim.SGD`.
 
     Args:
       params: parameters, or groups of them.
@@ -59,8 +62,8 @@ class SGD(Optimizer, torch.optim.SGD):
       use_combined_accum: False by default. Changes nothing but where `velocity_scaling` is
         looked for: gradients of micro-batches and velocities are always in two tensors, which
         gives the same numbers.
-      accum_type: torch.float32 by default, or torch.float16.
-      velocity_accum_type: the same, of the velocities.
+      accum_type: the dtype of accumulated gradients, torch.float32 (default) or torch.float16.
+      velocity_accum_type: the dtype of velocities, likewise.
       max_grad_norm: infinite by default.
     """
 
@@ -90,8 +93,10 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = arguments_of(locals())
-        torch.optim.SGD.__init__(self, params, **taken_by(torch.optim.SGD, arguments))
+        arguments = collect_constructor_arguments(locals())
+        torch.optim.SGD.__init__(
+            self, params, **select_constructor_arguments(torch.optim.SGD, arguments)
+        )
         if velocity_scaling is not None and not use_combined_accum:
             logger.warning("velocity_scaling is ignored, because use_combined_accum is False")
         if use_combined_accum:
@@ -99,12 +104,12 @@ class SGD(Optimizer, torch.optim.SGD):
             self.defaults["velocity_scaling"] = scaling
             for group in self.param_groups:
                 group.setdefault("velocity_scaling", scaling)
-        self._set_own(arguments, self.defaults)
+        self._set_poptorch_attributes(arguments, self.defaults)
 
 
 @check.guard
 class Adam(Optimizer, torch.optim.Adam):
-    """As `torch.optim.Adam`.
+    """The optimizer Adam, as `torch.optim.Adam`.
 
     Args:
       params: parameters, or groups of them.
@@ -146,14 +151,16 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = arguments_of(locals())
-        torch.optim.Adam.__init__(self, params, **taken_by(torch.optim.Adam, arguments))
-        self._set_own(arguments, self.defaults)
+        arguments = collect_constructor_arguments(locals())
+        torch.optim.Adam.__init__(
+            self, params, **select_constructor_arguments(torch.optim.Adam, arguments)
+        )
+        self._set_poptorch_attributes(arguments, self.defaults)
 
 
 @check.guard
 class AdamW(Optimizer, torch.optim.AdamW):
-    """As `torch.optim.AdamW`, whose weight decay goes around the moments.
+    """The optimizer AdamW, as `torch.optim.AdamW`: Adam with decoupled weight decay.
 
     Args:
       params: parameters, or groups of them.
@@ -203,27 +210,29 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = arguments_of(locals())
-        torch.optim.AdamW.__init__(self, params, **taken_by(torch.optim.AdamW, arguments))
-        self._set_own(arguments, self.defaults)
+        arguments = collect_constructor_arguments(locals())
+        torch.optim.AdamW.__init__(
+            self, params, **select_constructor_arguments(torch.optim.AdamW, arguments)
+        )
+        self._set_poptorch_attributes(arguments, self.defaults)
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One step on the host; torch's, but that it knows `bias_correction=False`."""
+        """Steps parameters on the host as torch does, also with `bias_correction=False`."""
         if self.bias_correction:
             return super().step(closure)
-        return stepped(self, self._change, closure)
+        return step_on_host(self, self._apply_adamw_step, closure)
 
-    def _change(
+    def _apply_adamw_step(
         self, parameter: torch.Tensor, gradient: torch.Tensor, group: Mapping[str, Any]
     ) -> None:
         parameter.mul_(1 - group["lr"] * group["weight_decay"])
-        change = direction(self.state[parameter], gradient, group, corrects=False)
+        change = compute_adam_direction(self.state[parameter], gradient, group, corrects_bias=False)
         parameter.sub_(group["lr"] * change)
 
 
 @check.guard
 class RMSprop(Optimizer, torch.optim.RMSprop):
-    """As `torch.optim.RMSprop`; or as TensorFlow computes it.
+    """The optimizer RMSprop, as `torch.optim.RMSprop`; or as TensorFlow computes it.
 
     TensorFlow's mean square begins with ones, its `eps` is under the root, and its velocities have
     the learning rate in them.
@@ -231,7 +240,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
     Args:
       params: parameters, or groups of them.
       lr: learning rate, 1e-2 by default.
-      alpha: of the moving averages, 0.99 by default.
+      alpha: the rate of the moving averages, 0.99 by default.
       eps: 1e-8 by default.
       weight_decay: an L2 penalty, 0 by default.
       momentum: 0 by default.
@@ -266,6 +275,8 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        arguments = arguments_of(locals())
-        torch.optim.RMSprop.__init__(self, params, **taken_by(torch.optim.RMSprop, arguments))
-        self._set_own(arguments, self.defaults)
+        arguments = collect_constructor_arguments(locals())
+        torch.optim.RMSprop.__init__(
+            self, params, **select_constructor_arguments(torch.optim.RMSprop, arguments)
+        )
+        self._set_poptorch_attributes(arguments, self.defaults)

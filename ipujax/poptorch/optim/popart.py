@@ -1,4 +1,4 @@
-"""An optimizer's state and numbers under the names that PopART gives them, with the variables'."""
+"""The names that PopART gives to an optimizer's state and numbers."""
 
 from __future__ import annotations
 
@@ -14,22 +14,28 @@ def name_slot(slot: Slot, variable: str) -> str:
     return f"Accl{slot.number}___{variable}" if slot.number else f"Step___{variable}"
 
 
-def parameters(
+def name_numbers_for_popart(
     kind: str, groups: Mapping[str, Mapping[str, float]], loss_scaling: float
 ) -> dict[str, torch.Tensor]:
-    """The numbers that an optimizer works with.
+    """Returns the numbers of an optimizer as tensors under PopART's names.
 
     Args:
-      kind: of the optimizer.
+      kind: the name of the optimizer's class.
       groups: the numbers of each variable's group, by the variable's name.
-      loss_scaling: of the optimizer.
+      loss_scaling: the loss scaling of the optimizer.
     """
-    named = {"lossScaling_FLOAT": loss_scaling}
+    values_by_name = {"lossScaling_FLOAT": loss_scaling}
     for variable, numbers in groups.items():
-        own = {NAMES_ON_IPU[name]: value for name, value in numbers.items() if name in NAMES_ON_IPU}
+        popart_numbers = {
+            NAMES_ON_IPU[name]: value for name, value in numbers.items() if name in NAMES_ON_IPU
+        }
         if kind == "SGD":
-            rate, decay = own.pop("learningRate"), own.pop("weightDecay")
-            own["scaledLearningRate0"] = rate * numbers["taken"] / loss_scaling
-            own["weightDecayScaleFactor0"] = 1 - rate * numbers["taken"] * decay
-        named.update({f"{name}___specific___{variable}": own[name] for name in own})
-    return {name: torch.tensor(value, dtype=torch.float32) for name, value in named.items()}
+            rate, decay = popart_numbers.pop("learningRate"), popart_numbers.pop("weightDecay")
+            popart_numbers["scaledLearningRate0"] = rate * numbers["taken"] / loss_scaling
+            popart_numbers["weightDecayScaleFactor0"] = 1 - rate * numbers["taken"] * decay
+        values_by_name.update(
+            {f"{name}___specific___{variable}": popart_numbers[name] for name in popart_numbers}
+        )
+    return {
+        name: torch.tensor(value, dtype=torch.float32) for name, value in values_by_name.items()
+    }

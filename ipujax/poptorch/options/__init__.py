@@ -1,4 +1,4 @@
-"""`poptorch.Options`, group by group, and what becomes of them.
+"""The options of a PopTorch model, `poptorch.Options`, and their groups.
 
 The names are those that the original's module has.
 """

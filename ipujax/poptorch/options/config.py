@@ -1,4 +1,4 @@
-"""The configuration of the system that PopTorch's options amount to."""
+"""The translation of PopTorch's options into an `IPUConfig`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CHIPS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
 _DIRECTORY = "autoReport.directory"
 
 
-def config_of(options: Options, name: str) -> IPUConfig:
-    """The configuration, but for the number of IPUs.
+def build_ipu_config(options: Options, name: str) -> IPUConfig:
+    """Builds the `IPUConfig` that the options ask for, without the number of IPUs.
 
     Args:
       options: a model's.
@@ -31,22 +31,22 @@ def config_of(options: Options, name: str) -> IPUConfig:
     if options.exists("ipu_version"):
         config.ipu_model.version = _CHIPS[options.ipu_version]
     if engine := switches.get("engineOptions"):
-        named = options.model_name if options.exists("model_name") else name
-        config.compilation_poplar_options = _engine_options(engine, named)
-    planner = _planner_options(options, switches)
+        folder = options.model_name if options.exists("model_name") else name
+        config.compilation_poplar_options = _resolve_engine_options(engine, folder)
+    planner = _build_planner_options(options, switches)
     config.matmuls.poplar_options = config.convolutions.poplar_options = planner
     return config
 
 
-def _engine_options(given: dict[str, Any], name: str) -> dict[str, str]:
-    engine = {option: str(value) for option, value in given.items()}
+def _resolve_engine_options(options: dict[str, Any], name: str) -> dict[str, str]:
+    engine = {option: str(value) for option, value in options.items()}
     if _DIRECTORY in engine:
         engine[_DIRECTORY] = str(Path(engine[_DIRECTORY]) / name)
     return engine
 
 
-def _planner_options(options: Options, switches: dict[str, Any]) -> dict[str, str]:
-    """Of products and convolutions; all IPUs have what is least on any."""
+def _build_planner_options(options: Options, switches: dict[str, Any]) -> dict[str, str]:
+    """Builds the planner options of matmuls and convolutions; all IPUs get the least proportion."""
     planner: dict[str, str] = {}
     if partials := switches.get("partialsTypeMatMuls"):
         planner["partialsType"] = partials
@@ -55,7 +55,7 @@ def _planner_options(options: Options, switches: dict[str, Any]) -> dict[str, st
     return planner
 
 
-def cache_of(options: Options) -> str | os.PathLike[str] | None:
-    """The folder of compiled programs; None for what the process has else."""
+def get_cache_folder(options: Options) -> str | os.PathLike[str] | None:
+    """The folder of compiled programs; None leaves the process's own cache settings."""
     switches = options._Popart.options  # pyright: ignore[reportPrivateUsage] - as above
     return switches.get("cachePath") if switches.get("enableEngineCaching") else None

@@ -7,7 +7,7 @@ import os
 import torch
 
 from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import instance
+from ipujax.distribution.join import get_joined_instance
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger
@@ -19,79 +19,83 @@ _REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
 
 @check.guard
 class JitOptions(OptionsDict):
-    """`Options.Jit`, of the time when PopTorch traced models by TorchScript."""
+    """The settings of `Options.Jit`, from when PopTorch traced models by TorchScript."""
 
     def traceModel(self, trace_model: bool) -> JitOptions:
-        """Nothing: models are captured by `torch.export`.
+        """Changes nothing: models are always traced by `torch.export`.
 
         Raises:
           Error: tracing by TorchScript is asked for; the original stopped doing that as well.
         """
-        if check.flag(trace_model, "trace_model"):
-            raise check.refuse("options.Jit.traceModel(True) is no longer supported", "leave it")
+        if check.require_flag(trace_model, "trace_model"):
+            raise check.value_error(
+                "options.Jit.traceModel(True) is no longer supported", "omit it"
+            )
         logger.warning("[Deprecated] options.Jit.traceModel(False) is what always happens.")
         return self
 
 
 @check.guard
 class PrecisionOptions(OptionsDict):
-    """`Options.Precision`: how numbers are rounded, and which of them are errors."""
+    """The settings of `Options.Precision`: rounding, and which numbers are errors."""
 
     def __init__(self, popart_options: PopartOptions):
         self._popart_options = popart_options
         super().__init__()
 
     def autocastEnabled(self, enabled: bool) -> PrecisionOptions:
-        """Whether dtypes are chosen automatically; they never are, as in the last versions.
+        """Accepts only False: dtypes are never chosen automatically.
 
         Raises:
-          Error: they are asked for.
+          Error: automatic dtypes are asked for.
         """
-        if check.flag(enabled, "autocastEnabled"):
-            raise check.refuse(
+        if check.require_flag(enabled, "autocastEnabled"):
+            raise check.value_error(
                 "Precision.autocastEnabled(True): no dtypes are chosen automatically",
                 "call model.half(), or cast tensors with .half() and .float()",
             )
         return self
 
     def halfFloatCasting(self, half_float_casting: HalfFloatCastingBehavior) -> PrecisionOptions:
-        """Nothing: float16 beside float32 becomes float32, as in PyTorch.
+        """Changes nothing: float16 with float32 gives float32, as in PyTorch.
 
-        But products have the dtype of what they are applied to, whatever that of the weights is.
+        Matmuls and convolutions have the dtype of their input, whatever the weights' dtype is.
         """
         kind = HalfFloatCastingBehavior
-        check.instance(half_float_casting, kind, "halfFloatCasting", f"a poptorch.{kind.__name__}")
+        check.require_instance(
+            half_float_casting, kind, "halfFloatCasting", f"a poptorch.{kind.__name__}"
+        )
         logger.warning("[Deprecated] options.Precision.halfFloatCasting() changes nothing.")
         return self
 
     def runningStatisticsAlwaysFloat(self, value: bool) -> PrecisionOptions:
-        """Nothing: running statistics have the module's own dtype, as in PyTorch."""
-        check.flag(value, "runningStatisticsAlwaysFloat")
+        """Changes nothing: running statistics have the module's own dtype, as in PyTorch."""
+        check.require_flag(value, "runningStatisticsAlwaysFloat")
         logger.warning(
             "[Deprecated] options.Precision.runningStatisticsAlwaysFloat() changes nothing."
         )
         return self
 
     def enableFloatingPointExceptions(self, enabled: bool) -> PrecisionOptions:
-        """Whether a run raises where a value becomes infinite or no number.
+        """Sets whether a run raises an error where a value becomes infinite or NaN.
 
         Kept as `_Popart.options["enableFloatingPointChecks"]`.
         """
-        flag = check.flag(enabled, "enableFloatingPointExceptions")
+        flag = check.require_flag(enabled, "enableFloatingPointExceptions")
         self._popart_options.set("enableFloatingPointChecks", flag)
         return self
 
     def enableStochasticRounding(self, enabled: bool) -> PrecisionOptions:
-        """Whether values that become float16 are rounded at random, so that sums stay right.
+        """Sets whether values are rounded to float16 stochastically, which keeps sums unbiased.
 
         Kept as `_Popart.options["enableStochasticRounding"]`.
         """
-        flag = check.flag(enabled, "enableStochasticRounding")
+        flag = check.require_flag(enabled, "enableStochasticRounding")
         self._popart_options.set("enableStochasticRounding", flag)
         return self
 
     def setPartialsType(self, dtype: torch.dtype) -> PrecisionOptions:
-        """The dtype of partial sums in products of matrices and convolutions.
+        """Sets the dtype of partial sums in matmuls and convolutions.
 
         It changes the modelled memory and cycles, and the numbers of float16. Kept as
         `_Popart.options["partialsTypeMatMuls"]`, "float" or "half".
@@ -100,8 +104,8 @@ class PrecisionOptions(OptionsDict):
           Error: it is neither float32 nor float16.
         """
         if dtype not in (torch.float32, torch.float16):
-            wanted = "torch.float or torch.half"
-            raise check.other_than(wanted, dtype, "the parameter of setPartialsType")
+            allowed = "torch.float or torch.half"
+            raise check.wrong_type_error(allowed, dtype, "the parameter of setPartialsType")
         name = "float" if dtype == torch.float32 else "half"
         self._popart_options.set("partialsTypeMatMuls", name)
         self._popart_options.set("convolutionOptions", {"partialsType": name})
@@ -110,7 +114,7 @@ class PrecisionOptions(OptionsDict):
 
 @check.guard
 class TrainingOptions(OptionsDict):
-    """`Options.Training`: what only a model that trains reads.
+    """The settings of `Options.Training`, which only a training model reads.
 
     Attributes:
       gradient_accumulation: micro-batches of one replica per update of the weights.
@@ -132,15 +136,15 @@ class TrainingOptions(OptionsDict):
         )
 
     def gradientAccumulation(self, gradient_accumulation: int) -> TrainingOptions:
-        """How many micro-batches each replica works through before the weights are updated."""
-        number = check.integer(gradient_accumulation, "gradientAccumulation", at_least=1)
+        """Sets how many micro-batches each replica runs before the weights are updated."""
+        number = check.require_integer(gradient_accumulation, "gradientAccumulation", at_least=1)
         self.set(gradient_accumulation=number)
         return self
 
     def accumulationAndReplicationReductionType(
         self, reduction_type: ReductionType
     ) -> TrainingOptions:
-        """Whether gradients of micro-batches and replicas are added or averaged.
+        """Sets whether gradients of micro-batches and replicas are summed or averaged.
 
         Unless it is set, they are averaged, whatever the loss's own reduction is.
 
@@ -148,50 +152,50 @@ class TrainingOptions(OptionsDict):
           Error: it is neither `ReductionType.Mean` nor `ReductionType.Sum`.
         """
         if not isinstance(reduction_type, ReductionType) or reduction_type not in _REDUCTIONS:
-            wanted = "poptorch.ReductionType.Mean or poptorch.ReductionType.Sum"
-            what = "accumulationAndReplicationReductionType"
-            raise check.other_than(wanted, reduction_type, what)
+            allowed = "poptorch.ReductionType.Mean or poptorch.ReductionType.Sum"
+            option = "accumulationAndReplicationReductionType"
+            raise check.wrong_type_error(allowed, reduction_type, option)
         self.set(accumulation_and_replication_reduction_type=reduction_type)
         return self
 
     def setMeanAccumulationAndReplicationReductionStrategy(
         self, mean_reduction_strategy: MeanReductionStrategy
     ) -> TrainingOptions:
-        """When a mean of gradients is divided: to rounding, the numbers are the same."""
+        """Sets when a mean of gradients is divided; to rounding, the numbers are the same."""
         name = "meanAccumulationAndReplicationReductionStrategy"
-        check.instance(mean_reduction_strategy, MeanReductionStrategy, name)
+        check.require_instance(mean_reduction_strategy, MeanReductionStrategy, name)
         self.set(**{name: mean_reduction_strategy})
         return self
 
     def setAutomaticLossScaling(self, enabled: bool) -> TrainingOptions:
-        """Whether a factor of the loss follows the gradients, to keep float16 in range.
+        """Sets whether the loss scaling follows the gradients, to keep float16 in range.
 
         The factor begins with the optimizer's `loss_scaling`. After each weight update it is
         halved if any gradient in float16 is near the greatest float16, else doubled; see
         `training.loss_scaling`. Kept as `_Popart.options["automaticLossScalingSettings.enabled"]`.
         """
-        flag = check.flag(enabled, "setAutomaticLossScaling")
+        flag = check.require_flag(enabled, "setAutomaticLossScaling")
         self._popart_options.set("automaticLossScalingSettings.enabled", flag)
         return self
 
     def setConvolutionDithering(self, enabled: bool) -> TrainingOptions:
-        """Which tiles convolutions start from; nothing here: it shapes the IPU's memory only."""
-        flag = check.flag(enabled, "setConvolutionDithering")
+        """Stores whether the first tile of convolutions varies; it has no effect."""
+        flag = check.require_flag(enabled, "setConvolutionDithering")
         self._popart_options.set("convolutionOptions", {"enableConvDithering": flag})
         return self
 
 
 @check.guard
 class DistributedOptions(OptionsDict):
-    """`Options.Distributed`: the part of this process in a run of several.
+    """The settings of `Options.Distributed`: this process's part in a run of several.
 
     A `DataLoader` gives each process its part of the data set, and `trainingModel` trains with the
     replicas of all of them. At first they are the instances that run (see `ipurun`); where there
     are none, what `mpirun` says by `OMPI_COMM_WORLD_SIZE` and `OMPI_COMM_WORLD_RANK`.
 
     Attributes:
-      num_distributed_processes: how many there are.
-      distributed_process_id: which of them this is, from 0.
+      num_distributed_processes: the number of processes.
+      distributed_process_id: the id of this process, from 0.
     """
 
     num_distributed_processes: int
@@ -199,66 +203,71 @@ class DistributedOptions(OptionsDict):
 
     def __init__(self) -> None:
         super().__init__(num_distributed_processes=1, distributed_process_id=0, ipuof_configs={})
-        if own := instance():
-            self._become(own.share_of_replicas, own.shares_of_replicas)
+        if local_instance := get_joined_instance():
+            self._set_process(local_instance.replica_group_index, local_instance.num_replica_groups)
         else:
-            self._become(*_named("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
+            self._set_process(
+                *_read_process_variables("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")
+            )
 
     def disable(self) -> DistributedOptions:
-        """Has this process be the only one, and train alone, whatever others there are."""
-        return self._become(0, 1)
+        """Makes this process train alone, whatever other processes there are."""
+        return self._set_process(0, 1)
 
     def setEnvVarNames(self, var_num_processes: str, var_process_id: str) -> DistributedOptions:
-        """Reads number and id of processes from two variables of the environment.
+        """Reads the number and the id of processes from two environment variables.
 
         Raises:
-          Error: a variable holds no number, or the id is none of the processes'.
+          Error: a variable holds no number, or the id is not below the number of processes.
         """
-        return self._become(*_named(var_num_processes, var_process_id))
+        return self._set_process(*_read_process_variables(var_num_processes, var_process_id))
 
     def configureProcessId(self, process_id: int, num_processes: int) -> DistributedOptions:
-        """Says which of how many processes this is.
+        """Sets the id of this process and the number of processes.
 
         Raises:
           Error: there is no such process among so many, or other instances run than these; one
             alone is always possible.
         """
-        return self._become(process_id, num_processes)
+        return self._set_process(process_id, num_processes)
 
-    def _become(self, process_id: int, num_processes: int) -> DistributedOptions:
-        number = check.integer(num_processes, "the number of processes", at_least=1)
-        process = check.integer(process_id, "the id of this process", at_least=0)
+    def _set_process(self, process_id: int, num_processes: int) -> DistributedOptions:
+        number = check.require_integer(num_processes, "the number of processes", at_least=1)
+        process = check.require_integer(process_id, "the id of this process", at_least=0)
         if process >= number:
             wrong = f"this is process {process} of {number}, but they count from 0"
-            raise check.refuse(wrong, f"give an id from 0 to {number - 1}")
-        own = instance() or Instance(process, number)
-        if number > 1 and (process, number) != (own.share_of_replicas, own.shares_of_replicas):
-            raise check.refuse(
-                f"this would be process {process} of {number}, but it is instance {own.index} of "
-                f"the {own.count} that run",
-                "leave it away: options say that already; or Distributed.disable()",
+            raise check.value_error(wrong, f"give an id from 0 to {number - 1}")
+        local_instance = get_joined_instance() or Instance(process, number)
+        if number > 1 and (process, number) != (
+            local_instance.replica_group_index,
+            local_instance.num_replica_groups,
+        ):
+            raise check.value_error(
+                f"this would be process {process} of {number}, but it is instance {local_instance.index} of "
+                f"the {local_instance.count} that run",
+                "leave the call out: the options have this already; or Distributed.disable()",
             )
         self.set(distributed_process_id=process, num_distributed_processes=number)
         return self
 
     @property
     def processId(self) -> int:
-        """Which of the processes this is, from 0."""
+        """The id of this process, from 0."""
         return self.distributed_process_id
 
     @property
     def numProcesses(self) -> int:
-        """How many processes there are."""
+        """The number of processes that run the model together."""
         return self.num_distributed_processes
 
 
-def _named(var_num_processes: str, var_process_id: str) -> tuple[int, int]:
-    """Id and number of processes that variables of the environment say."""
-    return _variable(var_process_id, "0"), _variable(var_num_processes, "1")
+def _read_process_variables(var_num_processes: str, var_process_id: str) -> tuple[int, int]:
+    """Reads the id and the number of processes from environment variables."""
+    return _read_number_variable(var_process_id, "0"), _read_number_variable(var_num_processes, "1")
 
 
-def _variable(name: str, default: str) -> int:
+def _read_number_variable(name: str, default: str) -> int:
     value = os.environ.get(name, default)
     if not value.isdecimal():
-        raise check.refuse(f"the variable {name} is {value!r}, but must be a number")
+        raise check.value_error(f"the variable {name} is {value!r}, but must be a number")
     return int(value)

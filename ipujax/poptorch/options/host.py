@@ -1,4 +1,4 @@
-"""The options that say what the host does: caches, logs, reports, names."""
+"""The options that concern the host: caches, logs, reports, names."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ipujax.poptorch.options.popart import PopartOptions
 from ipujax.poptorch.options.store import OptionsDict
 
 _ALL_LINES = (1 << 64) - 1
-_OF_PROFILES = ("debug.allowOutOfMemory", "autoReport.directory", "autoReport.all")
+_PROFILE_OPTIONS = ("debug.allowOutOfMemory", "autoReport.directory", "autoReport.all")
 
 
 class HostOptions(OptionsDict):
-    """What the host does beside the computation.
+    """The options for what the host does beside the computation.
 
     Attributes:
-      log_dir, max_repeat_logs: kept, and nothing more.
+      log_dir, max_repeat_logs: kept, without effect.
       model_name: the folder of the model's reports; absent until it is set (see `exists`).
     """
 
@@ -27,24 +27,24 @@ class HostOptions(OptionsDict):
     model_name: str
     _popart: PopartOptions
 
-    def _start_host_options(self) -> None:
+    def _set_host_defaults(self) -> None:
         self._source_location_excludes = ["site-packages/torch", "ipujax/"]
         self._relax_optimizer_checks = False
         self._show_compilation_progress_bar = True
         self._module_namescope_enabled = True
 
     def enableExecutableCaching(self, path: str | None) -> Self:
-        """The folder in which compiled programs are kept, for later processes; None for none.
+        """Sets the folder in which compiled programs are kept for later processes; None for none.
 
         Kept as `_Popart.options["cachePath"]` and `["enableEngineCaching"]`.
         """
         if path is not None:
-            self._popart.set("cachePath", str(check.path(path, "the path of the cache")))
+            self._popart.set("cachePath", str(check.require_path(path, "the path of the cache")))
         self._popart.set("enableEngineCaching", path is not None)
         return self
 
     def enableProfiling(self, profile_dir: str | None = None) -> Self:
-        """Has a report be written when the model is compiled, and shows it if memory overflows.
+        """Turns on a report of each compilation, shown when memory overflows.
 
         `POPLAR_ENGINE_OPTIONS` has precedence. Kept as `_Popart.options["engineOptions"]`.
 
@@ -52,12 +52,14 @@ class HostOptions(OptionsDict):
           profile_dir: the folder of reports; None for the current one.
         """
         variable = os.environ.get("POPLAR_ENGINE_OPTIONS", "")
-        if any(name in variable for name in _OF_PROFILES):
+        if any(name in variable for name in _PROFILE_OPTIONS):
             logger.warning(
                 "Profiling setting overridden by environment variable: check the content of "
                 "POPLAR_ENGINE_OPTIONS."
             )
-        check.instance(profile_dir, (str, os.PathLike), "profile_dir", "a path", optional=True)
+        check.require_instance(
+            profile_dir, (str, os.PathLike), "profile_dir", "a path", optional=True
+        )
         self._popart.setEngineOptions(
             self._popart.options.get("engineOptions", {})
             | {
@@ -69,50 +71,52 @@ class HostOptions(OptionsDict):
         return self
 
     def modelName(self, name: str) -> Self:
-        """What the model is called: its reports are in a folder of this name."""
-        self.createOrSet(model_name=check.text(name, "the model's name"))
+        """Sets the model's name: its reports are in a folder of this name."""
+        self.createOrSet(model_name=check.require_text(name, "the model's name"))
         return self
 
     def logDir(self, log_dir: str) -> Self:
-        """The folder of log files; nothing here: the log goes to standard error alone."""
-        self.set(log_dir=str(check.path(log_dir, "log_dir")))
+        """Stores the folder of log files; no effect: the log goes to standard error alone."""
+        self.set(log_dir=str(check.require_path(log_dir, "log_dir")))
         return self
 
     def maxRepeatLogs(self, max_lines: int | None) -> Self:
-        """After how many equal lines the log stops; nothing here: no line comes so often."""
-        lines = _ALL_LINES if max_lines is None else check.integer(max_lines, "max_lines", 0)
+        """Stores how many equal lines the log may have; no effect: no line repeats that often."""
+        lines = (
+            _ALL_LINES if max_lines is None else check.require_integer(max_lines, "max_lines", 0)
+        )
         self.set(max_repeat_logs=lines)
         return self
 
     def logCycleCount(self, log_cycle_count: bool) -> Self:
-        """Has cycles be counted and logged; nothing here: they are modelled in any case.
+        """Sets whether `cycleCount()` may be called; cycles are modelled in any case.
 
         `report()` and `cycleCount()` tell them. Kept as
         `_Popart.options["instrumentWithHardwareCycleCounter"]`.
         """
-        flag = check.flag(log_cycle_count, "logCycleCount")
+        flag = check.require_flag(log_cycle_count, "logCycleCount")
         self._popart.set("instrumentWithHardwareCycleCounter", flag)
         return self
 
     def showCompilationProgressBar(self, show: bool = True) -> Self:
-        """Whether a terminal shows how far a compilation is, and `compilationTime` tells its time.
+        """Sets whether a compilation shows a progress bar and `compilationTime` tells its time.
 
         The bar moves when the module is traced and when its program is compiled. Kept as
         `_show_compilation_progress_bar`.
         """
-        self._show_compilation_progress_bar = check.flag(show, "showCompilationProgressBar")
+        self._show_compilation_progress_bar = check.require_flag(show, "showCompilationProgressBar")
         return self
 
     def relaxOptimizerAttributesChecks(self, relax: bool = True) -> Self:
-        """Has attributes of optimizers that nobody knows be logged at DEBUG, not as warnings.
+        """Sets whether unknown attributes of optimizers are logged at DEBUG, not as warnings.
 
         Kept as `_relax_optimizer_checks`.
         """
-        self._relax_optimizer_checks = check.flag(relax, "relaxOptimizerAttributesChecks")
+        self._relax_optimizer_checks = check.require_flag(relax, "relaxOptimizerAttributesChecks")
         return self
 
     def disableModuleNamescope(self) -> Self:
-        """Has operations lose the names of their modules; nothing here: reports need these.
+        """Stores that operations lose their modules' names; no effect: reports need the names.
 
         Kept as `_module_namescope_enabled`.
         """
@@ -120,38 +124,43 @@ class HostOptions(OptionsDict):
         return self
 
     def sourceLocationExcludes(self, excludes: list[str]) -> Self:
-        """The files whose lines are not named as the source of an operation; here nothing.
+        """Stores the files that are no source locations of operations; it has no effect.
 
-        Operations know their modules, and the user's line by `torch.export`.
+        Operations carry their module's name, and the user's line that `torch.export` recorded.
         """
-        self._source_location_excludes = check.sequence(excludes, "excludes", "parts of paths")
+        self._source_location_excludes = check.require_sequence(
+            excludes, "excludes", "parts of paths"
+        )
         return self
 
     def appendToLocationExcludes(self, *excludes: str) -> Self:
-        """Adds to `sourceLocationExcludes`."""
+        """Adds files to those of `sourceLocationExcludes`."""
         self._source_location_excludes = [*self._source_location_excludes, *excludes]
         return self
 
     def enableStableNorm(self, enabled: bool) -> Self:
-        """Nothing: norms are computed as PyTorch does, from differences to the mean."""
-        self._popart.set("enableStableNorm", check.flag(enabled, "enableStableNorm"))
+        """Changes nothing: norms are computed from differences to the mean, as PyTorch does."""
+        self._popart.set("enableStableNorm", check.require_flag(enabled, "enableStableNorm"))
         return self
 
     def enableSyntheticData(self, enabled: bool) -> Self:
-        """Inputs that the IPUs make up themselves; nothing here: no link to them is spared by it.
+        """Stores whether IPUs make up their inputs; no effect: there is no host link to save.
 
         A call computes with the inputs that it is given. Kept as
         `_Popart.options["syntheticDataMode"]`: 2 for True, 0 for False.
         """
-        flag = check.flag(enabled, "enableSyntheticData")
+        flag = check.require_flag(enabled, "enableSyntheticData")
         self._popart.set("syntheticDataMode", 2 if flag else 0)
         return self
 
     def updatableNamedBuffers(self, buffers: list[str]) -> Self:
-        """The names of buffers that `copyNamedBuffersToDevice` writes between runs.
+        """Sets the names of buffers that `copyNamedBuffersToDevice` writes between runs.
 
         Kept as `_Popart.options["updatableNamedBuffers"]`.
         """
-        names = [check.text(name, "a buffer") for name in check.sequence(buffers, "buffers")]
+        names = [
+            check.require_text(name, "a buffer")
+            for name in check.require_sequence(buffers, "buffers")
+        ]
         self._popart.set("updatableNamedBuffers", names)
         return self

@@ -1,4 +1,4 @@
-"""Where tensors are kept: on the IPUs' tiles or off the chip, whole or shared out to replicas."""
+"""The options for where tensors are stored: on chip or off chip, whole or sharded over replicas."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ _TILES = range(32, 193, 2)
 
 @check.guard
 class TensorLocationSettings(OptionsDict):
-    """Where one kind of tensors is kept.
+    """The storage settings of one kind of tensors.
 
     The settings are checked and kept, and nothing more: the numbers are the same wherever tensors
     are, and the machine model counts all of a wrapped model's as on the chip.
     """
 
     def minElementsForOffChip(self, min_elements: int) -> TensorLocationSettings:
-        """Tensors of fewer elements stay on the chip."""
-        number = check.integer(min_elements, "minElementsForOffChip", at_least=0)
+        """Sets below how many elements a tensor stays on the chip."""
+        number = check.require_integer(min_elements, "minElementsForOffChip", at_least=0)
         self.createOrSet(minElementsForOffChip=number)
         return self
 
     def minElementsForReplicatedTensorSharding(self, min_elements: int) -> TensorLocationSettings:
-        """Tensors of fewer elements are held whole by each replica."""
+        """Sets below how many elements each replica holds a whole tensor."""
         name = "minElementsForReplicatedTensorSharding"
-        self.createOrSet(**{name: check.integer(min_elements, name, at_least=0)})
+        self.createOrSet(**{name: check.require_integer(min_elements, name, at_least=0)})
         return self
 
     def useOnChipStorage(self, use: bool | None = True) -> TensorLocationSettings:
-        """Whether tensors stay on the chip between uses; None leaves it open."""
+        """Sets whether tensors stay on the chip between uses; None leaves it open."""
         if use is None:
             self.deleteIfExists("onChip")
             return self
         return self._set_flag("onChip", use, "useOnChipStorage")
 
     def useReplicatedTensorSharding(self, use: bool = True) -> TensorLocationSettings:
-        """Whether each replica holds a part of every tensor only: of weights, optimizer states."""
+        """Sets whether each replica holds only a part of every weight or optimizer state."""
         return self._set_flag("useReplicatedTensorSharding", use)
 
     def useIOTilesToLoad(self, use: bool = True) -> TensorLocationSettings:
-        """Whether tiles of their own load tensors; nothing here: no tiles are set apart."""
+        """Stores whether I/O tiles load tensors; no effect: no tiles are set apart."""
         return self._set_flag("useIOTilesToLoad", use)
 
     def useIOTilesToStore(self, use: bool = True) -> TensorLocationSettings:
-        """Whether tiles of their own store tensors; nothing here: no tiles are set apart."""
+        """Stores whether I/O tiles store tensors; no effect: no tiles are set apart."""
         return self._set_flag("useIOTilesToStore", use)
 
     def _set_flag(self, name: str, use: bool, method: str = "") -> TensorLocationSettings:
-        self.createOrSet(**{name: int(check.flag(use, method or name))})
+        self.createOrSet(**{name: int(check.require_flag(use, method or name))})
         return self
 
 
 @check.guard
 class TensorLocationOptions(OptionsDict):
-    """`Options.TensorLocations`: the places of each kind of tensors.
+    """The settings of `Options.TensorLocations`: where each kind of tensors is stored.
 
     Attributes:
       location_activation, location_weight, location_optimizer, location_accumulator: what has been
@@ -70,35 +70,35 @@ class TensorLocationOptions(OptionsDict):
     location_accumulator: dict[str, Any]
 
     def numIOTiles(self, num_tiles: int) -> TensorLocationOptions:
-        """How many tiles do nothing but copy; nothing here: no tiles are set apart.
+        """Stores the number of I/O tiles; no effect: no tiles are set apart.
 
         Raises:
           Error: it is odd, or not between 32 and 192.
         """
-        number = check.integer(num_tiles, "numIOTiles")
+        number = check.require_integer(num_tiles, "numIOTiles")
         if number not in _TILES:
             wrong = f"numIOTiles must be an even number between 32 and 192, but is {number}"
-            raise check.refuse(wrong)
+            raise check.value_error(wrong)
         self.createOrSet(numIOTiles=number)
         return self
 
     def setActivationLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Where activations are kept between forward and backward pass."""
+        """Sets where activations are stored between forward and backward pass."""
         return self._set_location("location_activation", location)
 
     def setWeightLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Where weights are kept."""
+        """Sets where weights are stored."""
         return self._set_location("location_weight", location)
 
     def setOptimizerLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Where the optimizer's state is kept."""
+        """Sets where the optimizer's state is stored."""
         return self._set_location("location_optimizer", location)
 
     def setAccumulatorLocation(self, location: TensorLocationSettings) -> TensorLocationOptions:
-        """Where accumulated gradients are kept."""
+        """Sets where accumulated gradients are stored."""
         return self._set_location("location_accumulator", location)
 
     def _set_location(self, name: str, location: TensorLocationSettings) -> TensorLocationOptions:
-        check.instance(location, TensorLocationSettings, name)
+        check.require_instance(location, TensorLocationSettings, name)
         self.createOrSet(**{name: location.toDict()})
         return self

@@ -14,14 +14,14 @@ from typing import Any, Self
 
 import torch
 
-from ipujax.distribution.join import instance
+from ipujax.distribution.join import get_joined_instance
 from ipujax.errors import PopTorchConfigFileError
 from ipujax.host import files
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
 from ipujax.poptorch.log import logger
-from ipujax.poptorch.options.calls import find_method, run_call
+from ipujax.poptorch.options.calls import find_option_method, run_option_call
 from ipujax.poptorch.options.groups import (
     DistributedOptions,
     JitOptions,
@@ -40,22 +40,22 @@ _MOST_FILE_BYTES = 2**20  # of a file with a call on each line
 
 @check.guard
 class Options(SystemOptions, HostOptions):
-    """How a wrapped model is compiled and run, and how a `DataLoader` puts batches together.
+    """The settings of how a wrapped model is compiled and run, and how a `DataLoader` batches.
 
     A model or a data loader that has taken the options fixes them: setting one afterwards is an
     error, but a `clone()` can be changed. `POPTORCH_DEFAULT_OPTIONS` may hold a JSON object of
     options that are set at first, and `POPTORCH_CACHE_DIR` the folder of compiled programs.
 
     Attributes:
-      device_iterations: how many times a call runs the model, each time on the next data.
-      replication_factor: how many replicas of the model there are in this process; at first those
-        that `ipurun` has given it, or one.
-      input_group_size, input_cgt: how many, and which, replicas get the same input.
-      broadcast_buffers: whether replicas are to have the same buffers.
-      output_mode, output_return_period: which iterations' outputs come back.
+      device_iterations: the number of times that a call runs the model, each time on new data.
+      replication_factor: the number of replicas in this process; by default those that `ipurun`
+        gave it, or one.
+      input_group_size, input_cgt: the size and the kind of groups that get the same input.
+      broadcast_buffers: whether all replicas have the same buffers.
+      output_mode, output_return_period: the choice of iterations whose outputs are returned.
       anchored_tensors: by the user's name, a list of the tensor's name, whether the outputs' mode
         holds for it, else its own mode, and its period.
-      random_seed: of what is random in the model; absent until it is set (see `exists`).
+      random_seed: the seed of random operators; absent until it is set (see `exists`).
     """
 
     device_iterations: int
@@ -76,9 +76,11 @@ class Options(SystemOptions, HostOptions):
         self._distributed = DistributedOptions()
         self._tensor_locations = TensorLocationOptions()
         self._execution_strategy = PipelinedExecution()
-        self._start_host_options()
+        self._set_host_defaults()
         super().__init__(
-            replication_factor=1 if (here := instance()) is None else here.local_replicas,
+            replication_factor=1
+            if (local_instance := get_joined_instance()) is None
+            else local_instance.local_replicas,
             input_group_size=1,
             input_cgt=CommGroupType.Consecutive,
             broadcast_buffers=True,
@@ -100,27 +102,27 @@ class Options(SystemOptions, HostOptions):
 
     @property
     def Training(self) -> TrainingOptions:
-        """What only a model that trains reads."""
+        """The options that only a training model reads."""
         return self._training
 
     @property
     def Precision(self) -> PrecisionOptions:
-        """How numbers are rounded, and which of them are errors."""
+        """The options of rounding, and of which numbers are errors."""
         return self._precision
 
     @property
     def Distributed(self) -> DistributedOptions:
-        """The part of this process in a run of several."""
+        """The options for this process's part in a run of several processes."""
         return self._distributed
 
     @property
     def TensorLocations(self) -> TensorLocationOptions:
-        """Where tensors are kept."""
+        """The options of where tensors are stored."""
         return self._tensor_locations
 
     @property
     def Jit(self) -> JitOptions:
-        """Of the time when PopTorch traced models by TorchScript."""
+        """The options from when PopTorch traced models by TorchScript."""
         return self._jit
 
     @property
@@ -128,22 +130,22 @@ class Options(SystemOptions, HostOptions):
         return self._popart
 
     def deviceIterations(self, device_iterations: int) -> Self:
-        """How many times one call runs the model on the device, each time on the next data."""
-        number = check.integer(device_iterations, "deviceIterations", at_least=1)
+        """Sets how many times one call runs the model on the device, each time on new data."""
+        number = check.require_integer(device_iterations, "deviceIterations", at_least=1)
         self.set(device_iterations=number)
         return self
 
     def replicationFactor(self, replication_factor: int) -> Self:
-        """How many replicas of the model work side by side in this process, on data of their own.
+        """Sets how many replicas of the model run in this process, each on its own data.
 
-        Where instances train together (see `ipurun`), each has so many.
+        Where several instances train together (see `ipurun`), each instance has this many.
         """
-        number = check.integer(replication_factor, "replicationFactor", at_least=1)
+        number = check.require_integer(replication_factor, "replicationFactor", at_least=1)
         self.set(replication_factor=number)
         return self
 
     def inputReplicaGrouping(self, input_group_size: int, input_group_type: CommGroupType) -> Self:
-        """Has groups of replicas get the same input.
+        """Sets groups of replicas that get the same input.
 
         Args:
           input_group_size: replicas of one group; it divides the replication factor, which is to be
@@ -151,16 +153,18 @@ class Options(SystemOptions, HostOptions):
           input_group_type: which replicas make a group.
 
         Raises:
-          Error: there can be no such groups.
+          Error: the replicas do not divide into such groups.
         """
-        size = check.integer(input_group_size, "input_group_size", at_least=1)
-        check.instance(input_group_type, CommGroupType, "input_group_type")
+        size = check.require_integer(input_group_size, "input_group_size", at_least=1)
+        check.require_instance(input_group_type, CommGroupType, "input_group_type")
         if input_group_type is CommGroupType.All:
-            raise check.refuse("input_group_type cannot be All", "give Consecutive or Orthogonal")
+            raise check.value_error(
+                "input_group_type cannot be All", "give Consecutive or Orthogonal"
+            )
         if input_group_type is CommGroupType.NoGrouping:
             size, input_group_type = 1, CommGroupType.Consecutive
         if self.replication_factor % size:
-            raise check.refuse(
+            raise check.value_error(
                 f"input_group_size {size} must be a factor of replication_factor "
                 f"{self.replication_factor}",
                 "call replicationFactor before, with a multiple",
@@ -169,40 +173,40 @@ class Options(SystemOptions, HostOptions):
         return self
 
     def broadcastBuffers(self, broadcast_buffers: bool = True) -> Self:
-        """Whether all replicas have the same buffers, or each its own."""
-        self.set(broadcast_buffers=check.flag(broadcast_buffers, "broadcastBuffers"))
+        """Sets whether all replicas have the same buffers, or each its own."""
+        self.set(broadcast_buffers=check.require_flag(broadcast_buffers, "broadcastBuffers"))
         return self
 
     def setExecutionStrategy(self, strategy: PipelinedExecution) -> Self:
-        """How the model's blocks become stages on IPUs.
+        """Sets how the model's blocks become stages on IPUs.
 
         Raises:
-          Error: it is no strategy.
+          Error: `strategy` is no execution strategy.
         """
         self.checkIsFrozen()
-        check.instance(strategy, PipelinedExecution, "strategy", "an execution strategy")
+        check.require_instance(strategy, PipelinedExecution, "strategy", "an execution strategy")
         self._execution_strategy = strategy
         return self
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
-        """Which of the iterations' outputs a call gives back.
+        """Sets which iterations' outputs a call returns.
 
         Args:
           output_mode: all of them, their sum, the last, or every so many.
-          output_return_period: how many, for `OutputMode.EveryN`.
+          output_return_period: the period of `OutputMode.EveryN`.
 
         Raises:
-          Error: the mode is none, or needs a period that is not given.
+          Error: `output_mode` is no output mode, or needs a period that is not given.
         """
-        check.instance(output_mode, OutputMode, "output_mode", "a poptorch.OutputMode")
-        period = _period(output_mode, output_return_period)
+        check.require_instance(output_mode, OutputMode, "output_mode", "a poptorch.OutputMode")
+        period = _check_return_period(output_mode, output_return_period)
         if output_return_period and output_mode is not OutputMode.EveryN:
             logger.info("output_return_period is for EveryN: %s ignores it", output_mode)
         self.set(output_mode=output_mode, output_return_period=period)
         return self
 
     def defaultOutputMode(self) -> bool:
-        """Whether no output mode has been chosen."""
+        """Returns whether no output mode has been chosen."""
         return self.output_mode == OutputMode.Default
 
     def anchorTensor(
@@ -212,46 +216,53 @@ class Options(SystemOptions, HostOptions):
         output_mode: OutputMode | None = None,
         output_return_period: int | None = 1,
     ) -> Self:
-        """Has a value of the model be kept, for `getAnchoredTensor(short_name)` after a call.
+        """Keeps a value of the model, for `getAnchoredTensor(short_name)` after a call.
 
         Args:
-          short_name: what the user calls it.
+          short_name: the user's name of the anchor.
           long_name: the value's own name, as in "Gradient___model.layer.weight".
-          output_mode: which iterations' values; None for those of the outputs.
-          output_return_period: how many, for `OutputMode.EveryN`.
+          output_mode: the choice of iterations; None for the mode of the outputs.
+          output_return_period: the period of `OutputMode.EveryN`.
         """
         self.checkIsFrozen()
-        names = check.text(short_name, "short_name"), check.text(long_name, "long_name")
-        check.instance(output_mode, OutputMode, "output_mode", optional=True)
-        period = _period(output_mode, output_return_period)
+        names = (
+            check.require_text(short_name, "short_name"),
+            check.require_text(long_name, "long_name"),
+        )
+        check.require_instance(output_mode, OutputMode, "output_mode", optional=True)
+        period = _check_return_period(output_mode, output_return_period)
         self.anchored_tensors[names[0]] = [names[1], output_mode is None, output_mode, period]
         return self
 
     def randomSeed(self, random_seed: int) -> Self:
-        """The seed of what is random in the model, and of `torch`, which shuffles data."""
-        seed = check.integer(random_seed, "random_seed")
+        """Sets the seed of the model's random operators, and of `torch`, which shuffles data."""
+        seed = check.require_integer(random_seed, "random_seed")
         self.createOrSet(random_seed=seed)
         torch.manual_seed(seed)
         return self
 
     def from_json(self, string: str) -> Self:
-        """Sets options that JSON names: `{"deviceIterations": 2, "Precision.method": ["a", 1]}`.
+        """Sets options from JSON: `{"deviceIterations": 2, "Precision.method": ["a", 1]}`.
 
         A list holds several arguments, and "OutputMode.All" stands for a choice.
 
         Raises:
-          Error: the text is no JSON object, or names an option that there is not.
+          Error: the text is no JSON object, or names an unknown option.
         """
         try:
             entries = json.loads(string)
         except (json.JSONDecodeError, RecursionError) as error:
-            raise check.refuse(f"options that are no JSON: {error}: {string!r}") from None
-        for name, value in check.instance(entries, dict, "JSON options", "an object").items():
-            method: Any = find_method(self, name.split("."))
+            raise check.value_error(f"the options are no valid JSON: {error}: {string!r}") from None
+        for name, value in check.require_instance(
+            entries, dict, "JSON options", "an object"
+        ).items():
+            method: Any = find_option_method(self, name.split("."))
             if method is None:
-                raise check.refuse(f"there is no option {name!r:.100}", "name a method of Options")
+                raise check.value_error(
+                    f"there is no option {name!r:.100}", "name a method of Options"
+                )
             arguments = value if isinstance(value, list) else [value]
-            method(*map(_choice, arguments))
+            method(*map(_parse_enum_member, arguments))
         return self
 
     def loadFromFile(self, filepath: str, *, literals_only: bool = False) -> Self:
@@ -273,15 +284,15 @@ class Options(SystemOptions, HostOptions):
         """
         poptorch = sys.modules["ipujax.poptorch"]  # whose names the file's lines use
 
-        check.path(filepath, "filepath")
-        lines = _read_lines(filepath)
-        if check.flag(literals_only, "literals_only"):
-            for number, line in enumerate(map(str.strip, lines), 1):
+        check.require_path(filepath, "filepath")
+        lines = _read_option_lines(filepath)
+        if check.require_flag(literals_only, "literals_only"):
+            for line_number, line in enumerate(map(str.strip, lines), 1):
                 if line and not line.startswith("#"):
-                    run_call(self, line, f"{filepath}:{number}")
+                    run_option_call(self, line, f"{filepath}:{line_number}")
             return self
         calls = [
-            _compiled(line.strip(), number, filepath)
+            _compile_option_line(line.strip(), number, filepath)
             for number, line in enumerate(lines, 1)
             if line.strip() and not line.strip().startswith("#")
         ]
@@ -290,13 +301,13 @@ class Options(SystemOptions, HostOptions):
         return self
 
     def toDict(self) -> dict[str, Any]:
-        """All that has been set, by name, without the groups' names.
+        """Returns all options that are set, by name, without the groups' names.
 
         Raises:
           Error: no output mode has been chosen.
         """
         if self.defaultOutputMode():
-            raise check.refuse(
+            raise check.value_error(
                 "An output mode must be picked before serialisation",
                 "call outputMode(...); a wrapped model's own options have one",
             )
@@ -306,7 +317,7 @@ class Options(SystemOptions, HostOptions):
         return values
 
     def clone(self) -> Self:
-        """A copy that can be changed, also if the options cannot any more."""
+        """Returns a copy that can be changed, even of options that are frozen."""
         return copy.deepcopy(self)
 
     def _freeze(self) -> None:
@@ -315,36 +326,36 @@ class Options(SystemOptions, HostOptions):
 
     def __repr__(self) -> str:
         groups = ("Distributed", "Jit", "Precision", "TensorLocations", "Training", "_Popart")
-        named = ", ".join(f"{name}={getattr(self, name)!r}" for name in groups)
-        return f"{super().__repr__()[:-1]}, {named})"
+        group_texts = ", ".join(f"{name}={getattr(self, name)!r}" for name in groups)
+        return f"{super().__repr__()[:-1]}, {group_texts})"
 
 
-def _period(mode: OutputMode | None, period: int | None) -> int:
-    """The period that holds for an output mode."""
+def _check_return_period(mode: OutputMode | None, period: int | None) -> int:
+    """Returns the return period that an output mode uses, checked."""
     if mode is not OutputMode.EveryN:
         return 1
     if period is None:
-        raise check.refuse("EveryN needs output_return_period, a positive integer")
-    return check.integer(period, "output_return_period", at_least=1)
+        raise check.value_error("EveryN needs output_return_period, a positive integer")
+    return check.require_integer(period, "output_return_period", at_least=1)
 
 
-def _choice(value: Any) -> Any:
-    """The choice that "OutputMode.All" names; any other value as it is."""
+def _parse_enum_member(value: Any) -> Any:
+    """Returns the enum member that a text like "OutputMode.All" names; other values unchanged."""
     kind, _, name = value.partition(".") if isinstance(value, str) else ("", "", "")
     return getattr(getattr(enums, kind, None), name, value) if kind and name else value
 
 
-def _compiled(call: str, number: int, file: Any) -> Any:
+def _compile_option_line(call: str, line_number: int, path: Any) -> Any:
     try:
-        return compile(f"options.{call}", str(file), "exec")
+        return compile(f"options.{call}", str(path), "exec")
     except SyntaxError as error:
         raise PopTorchConfigFileError(
-            f"SyntaxError at line {number} of {os.path.basename(file)}: {error.msg}\n> {call}",
+            f"SyntaxError at line {line_number} of {os.path.basename(path)}: {error.msg}\n> {call}",
             fix="write a method of poptorch.Options and its arguments, as in deviceIterations(4)",
         ) from None
 
 
-def _read_lines(path: str) -> list[str]:
+def _read_option_lines(path: str) -> list[str]:
     try:
         return files.read_bytes(path, _MOST_FILE_BYTES).decode("utf-8").splitlines()
     except ValueError as error:  # a pipe, a device, a file that is too long, or no text

@@ -1,4 +1,4 @@
-"""`Options._Popart`: the switches of the original's compiler, which public programs set as well."""
+"""The switches of PopART under PopTorch, `Options._Popart`, which public programs set as well."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ipujax.poptorch.options.store import Freezable
 
 @check.guard
 class PopartOptions(Freezable):
-    """The compiler's switches by name, for those who know them.
+    """The switches of PopART, the original's compiler, by name.
 
-    `switches.SWITCHES` says of each what it changes here. They are looked at when a model or
-    a data loader takes the options: a name that PopART never had, a value of a wrong type and what
-    is missing here raise then.
+    `switches.SWITCHES` tells what each one changes here. They are checked when a model or a data
+    loader takes the options: unknown names, values of a wrong type and switches that ask for
+    what is missing here raise an error then.
 
     Attributes:
       options: the switches that have been set, and two that always are.
@@ -32,18 +32,18 @@ class PopartOptions(Freezable):
     def set(self, key: str, value: Any) -> PopartOptions:
         """Sets one switch."""
         self.checkIsFrozen()
-        self.options[check.text(key, "the name of a PopART option")] = value
+        self.options[check.require_text(key, "the name of a PopART option")] = value
         return self
 
     def setEngineOptions(self, engine_options: dict[str, str]) -> PopartOptions:
         """Sets Poplar's engine options, as `POPLAR_ENGINE_OPTIONS` does for all programs."""
-        check.instance(engine_options, dict, "engine_options")
+        check.require_instance(engine_options, dict, "engine_options")
         return self.set("engineOptions", engine_options)
 
     def setPatterns(self, patterns: dict[str, bool], level: int = 2) -> PopartOptions:
-        """Which rewritings of graphs PopART does; here nothing: XLA has its own."""
-        check.instance(patterns, dict, "patterns")
-        check.integer(level, "the level of patterns", at_least=0)
+        """Stores which rewriting patterns PopART applies; no effect: XLA has its own."""
+        check.require_instance(patterns, dict, "patterns")
+        check.require_integer(level, "the level of patterns", at_least=0)
         return self.set("patterns_level", level).set("patterns", patterns)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What PopTorch's options are kept in: values by name, of fixed types, fixed once they are used."""
+"""The storage of PopTorch's options: typed values by name, frozen once a model uses them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _FROZEN = "_is_frozen"
 
 
 class Freezable:
-    """Something with private state that can be fixed, and whose copies can be changed again."""
+    """A base class of options that a model or a data loader freezes; copies can be changed."""
 
     def __init__(self) -> None:
         self._is_frozen = False
 
     def checkIsFrozen(self, option: str | None = None) -> None:
-        """Refuses a change once a model or a data loader has taken the options.
+        """Raises an error if a model or a data loader has taken the options.
 
         Raises:
-          Error: (an `AttributeError`) it has.
+          Error: (an `AttributeError`) the options are frozen.
         """
         if option != _FROZEN and vars(self).get(_FROZEN, False):
             raise PopTorchOptionError(
@@ -31,21 +31,21 @@ class Freezable:
             )
 
     def _freeze(self) -> None:
-        """Fixes the options, and the groups of options that they hold."""
+        """Freezes the options, and the groups of options that they hold."""
         self._set_frozen(True)
 
     def _unfreeze(self) -> None:
         self._set_frozen(False)
 
     def _set_frozen(self, state: bool) -> None:
-        for part in self._parts():
+        for part in self._walk_option_groups():
             vars(part)[_FROZEN] = state
 
-    def _parts(self) -> Iterator[Freezable]:
+    def _walk_option_groups(self) -> Iterator[Freezable]:
         yield self
         for value in vars(self).values():
             if isinstance(value, Freezable):
-                yield from value._parts()
+                yield from value._walk_option_groups()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         copied = type(self).__new__(type(self))
@@ -55,21 +55,24 @@ class Freezable:
         return copied
 
     def __eq__(self, other: object) -> bool:
-        """Whether two sets of options say the same, be they fixed or not."""
+        """Returns whether two sets of options have the same values, frozen or not."""
         if not isinstance(other, Freezable):
             return NotImplemented
-        return type(self) is type(other) and self._state() == other._state()
+        return (
+            type(self) is type(other)
+            and self._values_without_freezing() == other._values_without_freezing()
+        )
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - options change
 
-    def _state(self) -> dict[str, Any]:
+    def _values_without_freezing(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != _FROZEN}
 
 
 class OptionsDict(Freezable):
-    """Options that are read as attributes: `options.device_iterations`.
+    """A set of named options that are read as attributes: `options.device_iterations`.
 
-    A value can be replaced by one of its type only; a name that nobody has introduced is an error.
+    A value can be replaced only by one of the same type; an unknown name is an error.
     """
 
     def __init__(self, **default_values: Any):
@@ -77,23 +80,25 @@ class OptionsDict(Freezable):
         self._values = default_values
 
     def set(self, **values: Any) -> None:
-        """Replaces values.
+        """Replaces the values of options.
 
         Raises:
-          Error: the options are fixed, have no such value, or hold one of another type.
+          Error: the options are frozen, or have no value of that name and type.
         """
         self.checkIsFrozen()
         for name, value in values.items():
             if name not in self._values:
-                raise self._unknown(name)
-            wanted = type(self._values[name])
-            if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is int):
-                of = f"of type {wanted.__name__}"
-                raise check.other_than(f"a value {of}", value, f"option {name}")
+                raise self._unknown_option_error(name)
+            expected_type = type(self._values[name])
+            if not isinstance(value, expected_type) or (
+                isinstance(value, bool) and expected_type is int
+            ):
+                type_text = f"of type {expected_type.__name__}"
+                raise check.wrong_type_error(f"a value {type_text}", value, f"option {name}")
             self._values[name] = value
 
     def createOrSet(self, **values: Any) -> None:
-        """Replaces values, or introduces them."""
+        """Replaces the values of options, or adds new options."""
         self.checkIsFrozen()
         for name, value in values.items():
             if name in self._values:
@@ -102,35 +107,35 @@ class OptionsDict(Freezable):
                 self._values[name] = value
 
     def exists(self, name: str) -> bool:
-        """Whether there is a value of this name: some options have none until they are set."""
+        """Returns whether an option has a value: some options have none until they are set."""
         return name in self._values
 
     def deleteIfExists(self, name: str) -> None:
-        """Takes a value away."""
+        """Removes the value of an option, if it has one."""
         self._values.pop(name, None)
 
     def update(self, other: dict[str, Any]) -> dict[str, Any]:
-        """Adds the values to a dictionary that has none of them, and gives it back."""
+        """Adds the options to a dictionary that has none of their names, and returns it."""
         if both := sorted(self._values.keys() & other.keys()):
-            raise check.refuse(f"options cannot be merged: both have {', '.join(both)}")
+            raise check.value_error(f"options cannot be merged: both have {', '.join(both)}")
         other.update(self._values)
         return other
 
     def toDict(self) -> dict[str, Any]:
-        """The values by name."""
+        """Returns the options' values by name."""
         return self.update({})
 
-    def _unknown(self, name: str) -> PopTorchOptionError:
-        known = ", ".join(sorted(self._values))
+    def _unknown_option_error(self, name: str) -> PopTorchOptionError:
+        known_names = ", ".join(sorted(self._values))
         return PopTorchOptionError(
-            f"{type(self).__name__} has no option {name!r}", fix=f"its options are {known}"
+            f"{type(self).__name__} has no option {name!r}", fix=f"its options are {known_names}"
         )
 
     def __getattr__(self, name: str) -> Any:
         if "_values" not in vars(self):  # a copy or a pickle is being made
             raise AttributeError(name)
         if name not in self._values:
-            raise self._unknown(name)
+            raise self._unknown_option_error(name)
         return self._values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -141,7 +146,7 @@ class OptionsDict(Freezable):
             self.set(**{name: value})
 
     def __call__(self, name: str) -> Any:
-        """The value of this name."""
+        """Returns the value of an option."""
         return getattr(self, name)
 
     def __repr__(self) -> str:

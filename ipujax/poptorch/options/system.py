@@ -1,4 +1,4 @@
-"""The options that say which IPUs a model runs on."""
+"""The options of which IPUs a model runs on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _IPU = re.compile(r"IPU(\d+)")
 
 
 class SystemOptions(OptionsDict):
-    """Which IPUs, when a model attaches to them, and what they have free.
+    """The options of a model's IPUs: which ones, when to attach, how much free memory.
 
     Attributes:
       auto_round_num_ipus: whether a number of IPUs that is no power of two is rounded up.
-      available_memory_proportion: by number of the IPU.
-      connection_type: when a model attaches.
-      sync_pattern: kept, and nothing more.
+      available_memory_proportion: the proportions by the IPU's index.
+      connection_type: when a model attaches to its IPUs.
+      sync_pattern: kept, without effect.
       use_model, ipu_id, ipu_version: absent until they are set (see `exists`).
     """
 
@@ -33,74 +33,76 @@ class SystemOptions(OptionsDict):
     ipu_version: int
 
     def autoRoundNumIPUs(self, auto_round_num_ipus: bool = True) -> Self:
-        """Whether more IPUs are taken than needed, where their number must be a power of two.
+        """Stores whether the number of IPUs is rounded up to a power of two; it always is.
 
-        Nothing here: virtual IPUs cost nothing, so the number is always rounded up.
+        Nothing here depends on it: virtual IPUs cost nothing, so the number is always rounded up.
         """
-        self.set(auto_round_num_ipus=check.flag(auto_round_num_ipus, "autoRoundNumIPUs"))
+        self.set(auto_round_num_ipus=check.require_flag(auto_round_num_ipus, "autoRoundNumIPUs"))
         return self
 
     def setAvailableMemoryProportion(
         self, available_memory_proportion: Mapping[str, float]
     ) -> Self:
-        """How much memory products and look-ups may take for a while, of each IPU.
+        """Sets how much of each IPU's memory matmuls and look-ups may use temporarily.
 
-        It changes what the machine model says, never the numbers. All IPUs have what is least on
-        any.
+        It changes what the machine model reports, never the numbers. All IPUs use the least
+        proportion that is set for any.
 
         Args:
           available_memory_proportion: parts of the memory, from 0 to 1, by "IPU0", "IPU1", ..
 
         Raises:
-          Error: a key or a part is none.
+          Error: a key names no IPU, or a part is no number from 0 to 1.
         """
         proportions: dict[int, float] = {}
-        given = check.instance(available_memory_proportion, Mapping, "available_memory_proportion")
-        for name, part in given.items():
-            found = _IPU.fullmatch(name) if isinstance(name, str) else None
-            if found is None:
+        entries = check.require_instance(
+            available_memory_proportion, Mapping, "available_memory_proportion"
+        )
+        for name, part in entries.items():
+            match = _IPU.fullmatch(name) if isinstance(name, str) else None
+            if match is None:
                 fix = 'write it as {"IPU0": 0.5}'
-                raise check.refuse(f"available memory proportion: {name!r} is no IPU", fix)
-            what = f"the available memory proportion of {name}"
-            number = check.number(part, what, "give a number from 0 to 1")
+                raise check.value_error(f"available memory proportion: {name!r} is no IPU", fix)
+            description = f"the available memory proportion of {name}"
+            number = check.require_number(part, description, "give a number from 0 to 1")
             if not 0.0 <= number <= 1.0:
-                raise check.refuse(f"{what} is {number}, but must be from 0 to 1")
-            proportions[int(found[1])] = number
+                raise check.value_error(f"{description} is {number}, but must be from 0 to 1")
+            proportions[int(match[1])] = number
         self.set(available_memory_proportion=proportions)
         return self
 
     def useIpuModel(self, use_model: bool) -> Self:
-        """Nothing: the IPUs are virtual either way, and have a machine model."""
-        self.createOrSet(use_model=check.flag(use_model, "useIpuModel"))
+        """Stores whether to use the IPU Model; no effect: the IPUs are virtual either way."""
+        self.createOrSet(use_model=check.require_flag(use_model, "useIpuModel"))
         return self
 
     def useIpuId(self, ipu_id: int) -> Self:
-        """The id of the device to attach to, as `gc-info -l` shows them."""
-        self.createOrSet(ipu_id=check.integer(ipu_id, "ipu_id", at_least=0))
+        """Sets the id of the device to attach to, as `gc-info -l` shows them."""
+        self.createOrSet(ipu_id=check.require_integer(ipu_id, "ipu_id", at_least=0))
         return self
 
     def useOfflineIpuTarget(self, ipu_version: int = 2) -> Self:
-        """Has the model be compiled only: running it is an error.
+        """Has the model only be compiled, for a chip of some version: running it is an error.
 
         Args:
-          ipu_version: of the chip that reports are about: 1, 2, or 21 for one with 8-bit floats.
+          ipu_version: the version of the chip in reports: 1, 2, or 21 for one with 8-bit floats.
         """
-        version = check.integer(ipu_version, "ipu_version")
+        version = check.require_integer(ipu_version, "ipu_version")
         if version not in (1, 2, 21):
-            raise check.refuse(f"ipu_version is {version}", "give 1, 2 or 21")
+            raise check.value_error(f"ipu_version is {version}", "give 1, 2 or 21")
         self.connectionType(ConnectionType.Never)
         self.createOrSet(ipu_version=version)
         return self
 
     def connectionType(self, connection_type: ConnectionType) -> Self:
-        """When the model attaches to its IPUs; with `Never`, running it is an error."""
-        wanted = "a poptorch.ConnectionType"
-        check.instance(connection_type, ConnectionType, "connection_type", wanted)
+        """Sets when the model attaches to its IPUs; with `Never`, running it is an error."""
+        expected = "a poptorch.ConnectionType"
+        check.require_instance(connection_type, ConnectionType, "connection_type", expected)
         self.set(connection_type=connection_type)
         return self
 
     def syncPattern(self, sync_pattern: SyncPattern) -> Self:
-        """Which IPUs wait for one another; nothing here: virtual IPUs need no waiting."""
-        check.instance(sync_pattern, SyncPattern, "sync_pattern", "a poptorch.SyncPattern")
+        """Stores which IPUs wait for one another; no effect: virtual IPUs need no waiting."""
+        check.require_instance(sync_pattern, SyncPattern, "sync_pattern", "a poptorch.SyncPattern")
         self.set(sync_pattern=sync_pattern)
         return self

@@ -1,6 +1,6 @@
-"""What would help a program: rules over its index and its profile, which know of no presentation.
+"""Advice on a program's cost: rules over its nodes and its modelled profile, free of presentation.
 
-`index` is the program looked through once, `facts` what the rules ask of it and of the profile,
-`costs` and `memory` the rules, and `findings` what they give. `changes` is what a user could change
-to need less memory, and `trials` models the program with that.
+`index` indexes the program once, `facts` answers the rules' queries of it and the profile, `costs`
+and `memory` are the rules, and `findings` their results. `memory_changes` lists changes that a user
+could make to need less memory, and `trials` models the program with them.
 """

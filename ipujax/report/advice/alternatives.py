@@ -1,4 +1,4 @@
-"""A program under another schedule, modelled: what a remedy for its pipeline would bring."""
+"""Models a program under other schedules, to predict what a remedy for its pipeline would gain."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _MAKERS: dict[str, Callable[..., schedules.Schedule]] = {
     "pipeline_schedule=ipujax.schedules.interleaved_one_f_one_b": schedules.interleaved_one_f_one_b,
     "pipeline_schedule=ipujax.schedules.gpipe": schedules.gpipe,
 }
-"""How to ask for a schedule, and what makes it.
+"""The argument that asks for a schedule, and the function that makes it.
 
-Those that split the backward pass are left out: their tasks are other ones.
+Schedules that split the backward pass are left out, as they have other tasks.
 """
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Alternative:
-    """What a program would cost with another schedule.
+    """The modelled cost of a program under another schedule.
 
     Attributes:
-      text: how to ask for it.
-      cycles: of a call.
-      bubble_fraction: of its pipeline.
-      fullest_bytes: what the fullest tile then holds.
+      text: the argument or option that asks for this schedule.
+      cycles: modelled cycles of a call.
+      bubble_fraction: the bubble's share of the pipeline's grid of IPUs and ticks.
+      fullest_bytes: bytes on the fullest tile with this schedule.
     """
 
     text: str
@@ -42,81 +42,100 @@ class Alternative:
     fullest_bytes: int
 
 
-def other_schedule(facts: Facts, old: schedules.Schedule) -> Alternative | None:
-    """The schedule that looks fastest, if it is faster and needs no more memory than there is.
+def find_faster_schedule(facts: Facts, schedule: schedules.Schedule) -> Alternative | None:
+    """Finds the fastest other schedule, if it beats the present one and fits in memory.
 
     All are simulated with the cycles of the program's stages; only the best one is modelled.
     """
-    lines = facts.profile.pipeline
-    if lines is None or old.splits_backward:
+    pipeline = facts.profile.pipeline
+    if pipeline is None or schedule.splits_backward:
         return None
-    transfers = float(lines.cycles) - schedules.simulate(old, _seconds(old, lines)).synced_makespan
-    each = max(0.0, transfers) / max(len(old.ticks), 1)
+    transfer_cycles = (
+        float(pipeline.cycles)
+        - schedules.simulate(schedule, _task_cycles_by_phase(schedule, pipeline)).synced_makespan
+    )
+    transfer_cycles_per_tick = max(0.0, transfer_cycles) / max(len(schedule.ticks), 1)
     estimates: list[tuple[float, str, schedules.Schedule]] = []
     for text, make in _MAKERS.items():
-        new = _made(facts, make, old)
-        if new is not None and new.ticks != old.ticks:
-            run = schedules.simulate(new, _seconds(new, lines))
-            estimates.append((run.synced_makespan + each * run.ticks, text, new))
-    estimate, text, new = min(estimates, key=lambda entry: entry[0], default=(math.inf, "", old))
-    return _modelled(facts, new, text) if estimate < lines.cycles else None
+        candidate = _build_similar_schedule(facts, make, schedule)
+        if candidate is not None and candidate.ticks != schedule.ticks:
+            simulation = schedules.simulate(candidate, _task_cycles_by_phase(candidate, pipeline))
+            estimates.append(
+                (
+                    simulation.synced_makespan + transfer_cycles_per_tick * simulation.ticks,
+                    text,
+                    candidate,
+                )
+            )
+    estimate, text, candidate = min(
+        estimates, key=lambda entry: entry[0], default=(math.inf, "", schedule)
+    )
+    return _model_alternative(facts, candidate, text) if estimate < pipeline.cycles else None
 
 
-def more_micro_batches(facts: Facts, old: schedules.Schedule, times: int) -> Alternative | None:
-    """The same schedule with `times` as many micro-batches of the same size, if it can be made."""
+def model_schedule_with_more_micro_batches(
+    facts: Facts, schedule: schedules.Schedule, times: int
+) -> Alternative | None:
+    """Models the same schedule with `times` as many micro-batches of the same size, if possible."""
     for make in _MAKERS.values():
-        same = _made(facts, make, old)
-        if same is not None and same.ticks == old.ticks:
-            new = _made(facts, make, old, times)
-            return new and _modelled(facts, new, times=times)
-    return None  # of the user's own, or one that has no bubble
+        rebuilt_schedule = _build_similar_schedule(facts, make, schedule)
+        if rebuilt_schedule is not None and rebuilt_schedule.ticks == schedule.ticks:
+            longer_schedule = _build_similar_schedule(facts, make, schedule, times)
+            return longer_schedule and _model_alternative(facts, longer_schedule, times=times)
+    return None  # the user's own schedule, or one that has no bubble
 
 
-def _modelled(
+def _model_alternative(
     facts: Facts, schedule: schedules.Schedule, text: str = "", times: int = 1
 ) -> Alternative | None:
-    """None for what is not faster, or does not fit although the program as it is does."""
-    other = facts.changed(lambda node: _rescheduled(node, schedule))
-    if other.cycles >= times * facts.profile.cycles or other.pipeline is None:
+    """Models the program under a schedule; None if that is not faster, or no longer fits."""
+    profile = facts.model_with_nodes(lambda node: _replace_pipeline_schedule(node, schedule))
+    if profile.cycles >= times * facts.profile.cycles or profile.pipeline is None:
         return None
-    if facts.profile.memory.fits and not other.memory.fits:
+    if facts.profile.memory.fits and not profile.memory.fits:
         return None
-    fullest = int(other.memory.tile_peak_bytes.max())
-    return Alternative(text, int(other.cycles), other.pipeline.bubble_fraction, fullest)
+    fullest_bytes = int(profile.memory.tile_peak_bytes.max())
+    return Alternative(text, int(profile.cycles), profile.pipeline.bubble_fraction, fullest_bytes)
 
 
-def _made(
-    facts: Facts, make: Callable[..., Any], like: schedules.Schedule, times: int = 1
+def _build_similar_schedule(
+    facts: Facts, make: Callable[..., Any], template: schedules.Schedule, times: int = 1
 ) -> schedules.Schedule | None:
-    """A schedule for the same stages and `times` as many micro-batches; None if there is none."""
+    """Builds a schedule for the same stages, `times` as many micro-batches; None if impossible."""
     options = facts.options
     try:
         return schedules.build(
             make,
-            stages=like.stages,
-            micro_batches=times * like.micro_batches,
-            training=like.training,
-            ipus=like.ipus,
+            stages=template.stages,
+            micro_batches=times * template.micro_batches,
+            training=template.training,
+            ipus=template.ipus,
             io_tiles=options.io_tiles > 0 and options.overlaps_io,
         )
     except schedules.ScheduleError:
         return None
 
 
-def _seconds(schedule: schedules.Schedule, lines: machine.PipelineProfile) -> schedules.Seconds:
-    """Cycles of the tasks of each stage."""
+def _task_cycles_by_phase(
+    schedule: schedules.Schedule, pipeline: machine.PipelineProfile
+) -> schedules.Seconds:
+    """Returns the cycles of one task of each stage, by phase."""
     return {
-        phase: [float(lines.stage_cycles[stage, phase.word]) for stage in range(lines.stages)]
-        for phase in schedules.phases(schedule)
+        phase: [float(pipeline.stage_cycles[stage, phase.word]) for stage in range(pipeline.stages)]
+        for phase in schedules.phases_of_schedule(schedule)
     }
 
 
-def _rescheduled(node: ir.Node, schedule: schedules.Schedule) -> ir.Node:
-    """A node; a pipeline, if it has as many stages, follows another schedule."""
+def _replace_pipeline_schedule(node: ir.Node, schedule: schedules.Schedule) -> ir.Node:
+    """Returns the node; a pipeline with as many stages gets the other schedule."""
     if not isinstance(node, ir.Pipeline):
         return node
-    was = node.schedule
-    if (was.stages, was.ipus, was.training) != (schedule.stages, schedule.ipus, schedule.training):
+    old_schedule = node.schedule
+    if (old_schedule.stages, old_schedule.ipus, old_schedule.training) != (
+        schedule.stages,
+        schedule.ipus,
+        schedule.training,
+    ):
         return node  # another pipeline
     depths = schedules.simulate(schedule).fifo_depth
     fifos = tuple(dc.replace(fifo, depth=depths[fifo.stage]) for fifo in node.fifos)

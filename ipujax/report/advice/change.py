@@ -1,4 +1,4 @@
-"""A change that a user could make to a program, as a function of what a model is made of."""
+"""A change that a user could make to a program, as a function of the machine model's inputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from lowering import LoweringError, Options, ir, jaxpr, lower, machine, variants
 
 @dc.dataclass(frozen=True, slots=True)
 class Source:
-    """What a program was lowered from.
+    """The traced function and the compiler options that a program was lowered from.
 
     Attributes:
       closed: the traced function.
-      options: what the compiler was told, without what only CPUs and GPUs need.
+      options: the compiler's options, without those for CPUs and GPUs only.
     """
 
     closed: jaxpr.ClosedJaxpr
@@ -24,13 +24,13 @@ class Source:
 
 @dc.dataclass(frozen=True, slots=True)
 class Case:
-    """What a model is made of.
+    """The inputs of the machine model: a program, its source and the model's options.
 
     Attributes:
-      program: as it was lowered.
-      source: from what; None if nobody knows, and then nothing changes but the model's options.
-      options: of the model.
-      changed: whether the source is another one than that of the program.
+      program: the program as it was lowered.
+      source: what it was lowered from; if None, only the model's options can change.
+      options: the model's options.
+      changed: whether the source differs from that of the program.
     """
 
     program: ir.Program
@@ -38,8 +38,8 @@ class Case:
     options: machine.ModelOptions
     changed: bool = False
 
-    def profile(self) -> machine.Profile | None:
-        """What the model says; None where the program cannot be lowered like that."""
+    def model_profile(self) -> machine.Profile | None:
+        """Models the case; None where the compiler rejects the changed source."""
         if self.source is None or not self.changed:
             return machine.model(self.program, self.options)
         try:
@@ -48,37 +48,39 @@ class Case:
             return None
         return machine.model(program, self.options)
 
-    def traced(self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]) -> Case:
-        """With a change of the function."""
+    def with_function_change(
+        self, change: Callable[[jaxpr.ClosedJaxpr], jaxpr.ClosedJaxpr]
+    ) -> Case:
+        """Returns the case with another traced function."""
         if self.source is None:
             return self
         source = dc.replace(self.source, closed=change(self.source.closed))
         return dc.replace(self, source=source, changed=True)
 
-    def compiled(self, **options: Any) -> Case:
-        """With other options of the compiler."""
+    def with_compiler_options(self, **options: Any) -> Case:
+        """Returns the case with other compiler options."""
         if self.source is None:
             return self
-        options_then = dc.replace(self.source.options, **options)
-        source = dc.replace(self.source, options=options_then)
+        changed_options = dc.replace(self.source.options, **options)
+        source = dc.replace(self.source, options=changed_options)
         return dc.replace(self, source=source, changed=True)
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Change:
-    """Something to change.
+    """A change to a program that a user could make, and its effect on the model.
 
     Attributes:
-      rule: a word for it, the same whatever the program; of those with one word, one is enough.
-      text: what to do.
-      short: the same in a list of several.
-      apply: what is modelled then.
-      first: whether that must come before other changes.
-      ipus: how many it shares the whole out to; None if it is about something else.
-      line: of the user's, if it is about that alone.
+      rule: a word for it, the same for every program; changes of one rule exclude each other.
+      text: an instruction to the user.
+      short: a short form for lists of changes.
+      apply: returns the case to model after the change.
+      first: whether it must be applied before other changes.
+      ipus: how many IPUs it divides the model over; None if it does not divide the model.
+      line: the user's source line, if the change is about that line alone.
       is_late: whether it is only to be tried where the others are not enough, as it costs the user
         more than time: precision, or IPUs.
-      make_stronger: gives the same with more effect, to be tried next; None if there is no such.
+      make_stronger: returns the same change with more effect, to be tried next, or None.
     """
 
     rule: str
@@ -91,16 +93,16 @@ class Change:
     is_late: bool = False
     make_stronger: Callable[[], Change | None] = lambda: None
 
-    def excludes(self, other: Change) -> bool:
-        """Whether only one of the two can be made: both cut the model, or are one rule's."""
-        same = (self.rule, self.line) == (other.rule, other.line)
-        return same or (self.first and other.first)
+    def excludes(self, change: Change) -> bool:
+        """Returns whether the two cannot be made together: both cut the model, or share a rule."""
+        has_same_rule = (self.rule, self.line) == (change.rule, change.line)
+        return has_same_rule or (self.first and change.first)
 
 
-def cut_again(cut: variants.Recut | variants.Resharded, case: Case) -> Case:
-    """The program, whose function is cut for another number of IPUs."""
+def apply_model_cut(cut: variants.Recut | variants.Resharded, case: Case) -> Case:
+    """Returns the case with its function cut for another number of IPUs."""
     replicas = case.program.replicas // (case.source.options.instances if case.source else 1)
-    changed = case.traced(lambda _: cut.closed)
-    if cut.ipus > case.program.ipus:  # where more of them would be, nobody knows
-        changed = dc.replace(changed, options=dc.replace(changed.options, ladder=()))
-    return changed.compiled(num_ipus=cut.ipus * replicas, replicas=replicas)
+    changed_case = case.with_function_change(lambda _: cut.closed)
+    if cut.ipus > case.program.ipus:  # the ladder of links among more IPUs is unknown
+        changed_case = dc.replace(changed_case, options=dc.replace(changed_case.options, ladder=()))
+    return changed_case.with_compiler_options(num_ipus=cut.ipus * replicas, replicas=replicas)

@@ -1,4 +1,4 @@
-"""What a user could change to need less memory, each as a function of what the model is given."""
+"""The changes that could reduce a program's memory, each as a function of the model's inputs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ipujax.report.advice.change import Case, Change, Source, cut_again
-from ipujax.report.advice.costly_changes import costly_changes
+from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
+from ipujax.report.advice.costly_changes import list_costly_changes
 from ipujax.report.advice.evidence import CODE, Evidence
 from lowering import ir, jaxpr, machine, schedules, size_in_bytes, variants
 
@@ -20,48 +20,54 @@ _PLANNED = {
 }
 
 
-def changes(case: Case, profile: machine.Profile, worst: Evidence, least: float) -> list[Change]:
-    """What is not in force yet and may help, what costs a user least first.
+def list_memory_changes(
+    case: Case, profile: machine.Profile, worst: Evidence, min_saved_bytes: float
+) -> list[Change]:
+    """Returns the changes not made yet that may reduce memory, the cheapest for a user first.
 
     Args:
       case: the program as it is.
-      profile: what the model says of it.
-      worst: of the IPU with the fullest tile.
-      least: bytes; what cannot take away as much is left out.
+      profile: its modelled profile.
+      worst: evidence of the IPU with the fullest tile.
+      min_saved_bytes: changes that cannot save as many bytes are left out.
     """
-    found: list[Change] = []
+    changes: list[Change] = []
     if case.source is not None:
-        found += _of_storage(profile, worst, least)
-        found += _of_stages(case, profile)
-    if worst.held["temporaries"] >= least:
-        found += _of_plans(case, profile, _PARTS)
+        changes += _list_storage_changes(profile, worst, min_saved_bytes)
+        changes += _list_stage_changes(case, profile)
+    if worst.held["temporaries"] >= min_saved_bytes:
+        changes += _list_plan_changes(case, profile, _PARTS)
     if case.source is not None:
-        found += _of_recomputation(case.source, worst, least)
-        found += _of_pipelines(case.source, profile, worst, least)
-        found += costly_changes(case, profile, worst, least)
-    found += _of_code(case, profile, worst, least)
+        changes += _list_recomputation_changes(case.source, worst, min_saved_bytes)
+        changes += _list_pipeline_changes(case.source, profile, worst, min_saved_bytes)
+        changes += list_costly_changes(case, profile, worst, min_saved_bytes)
+    changes += _list_code_changes(case, profile, worst, min_saved_bytes)
     # Recomputation leaves the others that are about activations little to do.
-    return sorted(found, key=lambda change: change.rule != "recompute")
+    return sorted(changes, key=lambda change: change.rule != "recompute")
 
 
-def _of_recomputation(source: Source, worst: Evidence, least: float) -> Iterator[Change]:
-    """What backward passes compute again, in pipelines and outside."""
-    waiting = min(worst.held["fifos"], worst.room_bytes) if worst.training else worst.kept_bytes
-    if waiting >= least and not source.options.allow_recompute:
+def _list_recomputation_changes(
+    source: Source, worst: Evidence, min_saved_bytes: float
+) -> Iterator[Change]:
+    """Offers to recompute activations in backward passes, in pipelines and outside."""
+    waiting_bytes = (
+        min(worst.held["fifos"], worst.room_bytes) if worst.training else worst.kept_bytes
+    )
+    if waiting_bytes >= min_saved_bytes and not source.options.allow_recompute:
         yield Change(
             "recompute",
             "recompute activations instead of keeping them: IPUConfig.allow_recompute = True",
             "recompute (IPUConfig.allow_recompute)",
-            lambda case: case.compiled(allow_recompute=True),
+            lambda case: case.with_compiler_options(allow_recompute=True),
         )
 
 
-def _of_pipelines(
-    source: Source, profile: machine.Profile, worst: Evidence, least: float
+def _list_pipeline_changes(
+    source: Source, profile: machine.Profile, worst: Evidence, min_saved_bytes: float
 ) -> Iterator[Change]:
-    """What pipelines do with activations between the forward and the backward pass."""
+    """Offers pipelines that keep fewer activations between forward and backward pass."""
     specs = [spec for spec in variants.pipelines_of(source.closed) if spec.training]
-    if not specs or min(worst.held["fifos"], worst.room_bytes) < least:
+    if not specs or min(worst.held["fifos"], worst.room_bytes) < min_saved_bytes:
         return
     if any(spec.schedule is schedules.grouped for spec in specs):
         yield Change(
@@ -69,107 +75,119 @@ def _of_pipelines(
             "let fewer micro-batches wait: "
             "pipeline(pipeline_schedule=PipelineSchedule.Interleaved)",
             "PipelineSchedule.Interleaved",
-            _asking(schedule=schedules.interleaved),
+            _change_training_pipelines(schedule=schedules.interleaved),
         )
-    remote = profile.target.remote_bytes_per_second
-    if remote and not all(spec.offload_activations for spec in specs):
+    has_remote_memory = profile.target.remote_bytes_per_second
+    if has_remote_memory and not all(spec.offload_activations for spec in specs):
         yield Change(
             "offload_activations",
             "keep waiting activations in streaming memory: pipeline(offload_activations=True)",
             "offload_activations",
-            _asking(offload_activations=True),
+            _change_training_pipelines(offload_activations=True),
         )
 
 
-def _of_storage(profile: machine.Profile, worst: Evidence, least: float) -> Iterator[Change]:
-    """Where state and sums wait between weight updates."""
-    sharing = profile.replication_factor // profile.instances
-    whole = worst.state_bytes if profile.target.remote_bytes_per_second else 0
-    if whole >= least:
+def _list_storage_changes(
+    profile: machine.Profile, worst: Evidence, min_saved_bytes: float
+) -> Iterator[Change]:
+    """Offers to keep optimizer state and gradient accumulators elsewhere between updates."""
+    sharding_replicas = profile.replication_factor // profile.instances
+    offloadable_bytes = worst.state_bytes if profile.target.remote_bytes_per_second else 0
+    if offloadable_bytes >= min_saved_bytes:
         yield Change(
             "offload_state",
             "keep the optimizer's state in streaming memory: "
             "pipeline(offload_weight_update_variables=True)",
             "offload_weight_update_variables",
-            _keeping("state", remote=True),
+            _change_state_storage("state", remote=True),
         )
-    if whole >= least and sharing > 1:
+    if offloadable_bytes >= min_saved_bytes and sharding_replicas > 1:
         yield Change(
             "shard_state",
             "keep an equal part of the optimizer's state on each replica: "
             "pipeline(replicated_optimizer_state_sharding=True)",
             "replicated_optimizer_state_sharding",
-            _keeping("state", remote=True, sharded=True),
+            _change_state_storage("state", remote=True, sharded=True),
         )
-    if profile.target.remote_bytes_per_second and worst.accumulator_bytes >= least:
+    if profile.target.remote_bytes_per_second and worst.accumulator_bytes >= min_saved_bytes:
         yield Change(
             "offload_accumulators",
             "keep gradient accumulators in streaming memory: "
             "pipeline(offload_gradient_accumulation_buffers=True)",
             "offload_gradient_accumulation_buffers",
-            _keeping("sums", remote=True),
+            _change_state_storage("sums", remote=True),
         )
 
 
-def _asking(**asked: Any) -> Callable[[Case], Case]:
-    """Of all pipelines that train."""
+def _change_training_pipelines(**pipeline_options: Any) -> Callable[[Case], Case]:
+    """Returns a change that sets options of every pipeline that trains."""
 
-    def change(closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
-        return variants.with_pipelines(
-            closed, lambda spec: dc.replace(spec, **asked) if spec.training else spec
+    def set_pipeline_options(closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
+        return variants.change_pipelines(
+            closed, lambda spec: dc.replace(spec, **pipeline_options) if spec.training else spec
         )
 
-    return lambda case: case.traced(change)
+    return lambda case: case.with_function_change(set_pipeline_options)
 
 
-def _keeping(what: str, **asked: bool) -> Callable[[Case], Case]:
-    return lambda case: case.traced(lambda closed: variants.with_storage(closed, what, **asked))
+def _change_state_storage(stored_values: str, **storage_options: bool) -> Callable[[Case], Case]:
+    return lambda case: case.with_function_change(
+        lambda closed: variants.change_storage(closed, stored_values, **storage_options)
+    )
 
 
-def _of_stages(case: Case, profile: machine.Profile) -> Iterator[Change]:
-    """More equal stages, and more of them; recomputation is taken to be on, as it comes first."""
+def _list_stage_changes(case: Case, profile: machine.Profile) -> Iterator[Change]:
+    """Offers more equal stages, and more of them, assuming that recomputation is on."""
     source, ipus = case.source, profile.num_ipus
     if source is None or not any(spec.training for spec in variants.pipelines_of(source.closed)):
         return
-    loops = [node for node in ir.walk(case.program.body) if isinstance(node, ir.Pipeline)]
-    sums = [carry.entering for loop in loops for carry in loop.carry]
-    gradients = sum(size_in_bytes(case.program.avals[value]) for value in sums)
-    copies = profile.memory.by_category["variables"] / max(gradients, 1)
-    needed = int(profile.memory.peak_bytes.sum()) // profile.target.tiles_per_ipu
+    pipelines = [node for node in ir.walk_nodes(case.program.body) if isinstance(node, ir.Pipeline)]
+    accumulators = [carry.entering for pipeline in pipelines for carry in pipeline.carry]
+    gradients = sum(size_in_bytes(case.program.avals[value]) for value in accumulators)
+    bytes_per_gradient_byte = profile.memory.by_category["variables"] / max(gradients, 1)
+    needed_bytes_per_tile = int(profile.memory.peak_bytes.sum()) // profile.target.tiles_per_ipu
     for times in (1, 2, 4):
-        recut = variants.with_stages(source.closed, times * ipus, copies, recomputes=True)
+        recut = variants.recut_pipeline(
+            source.closed, times * ipus, bytes_per_gradient_byte, recomputes=True
+        )
         if recut is not None:
-            yield _cut_again(recut, ipus)
-        if times > 1 and needed <= times * ipus * profile.memory.limit:
+            yield _describe_model_cut(recut, ipus)
+        if times > 1 and needed_bytes_per_tile <= times * ipus * profile.memory.limit:
             return
 
 
-def _cut_again(recut: variants.Recut, ipus: int) -> Change:
-    now, then = (", ".join(map(str, counts)) for counts in (recut.before, recut.after))
-    where = f"with {then} products and convolutions of the forward pass (now {now})"
-    more = recut.ipus > ipus
+def _describe_model_cut(recut: variants.Recut, ipus: int) -> Change:
+    counts_before, counts_after = (
+        ", ".join(map(str, counts)) for counts in (recut.before, recut.after)
+    )
+    stage_sizes = (
+        f"with {counts_after} products and convolutions of the forward pass (now {counts_before})"
+    )
+    needs_more_ipus = recut.ipus > ipus
     count = f", gradient_accumulation_count={recut.micro_batches}"
     text = (
-        f"more stages, one on each of {recut.ipus} IPUs{count}: {where}"
-        if more
-        else f"cut the model into more equal stages: {where}"
+        f"more stages, one on each of {recut.ipus} IPUs{count}: {stage_sizes}"
+        if needs_more_ipus
+        else f"cut the model into more equal stages: {stage_sizes}"
     )
     return Change(
-        "more_ipus" if more else "split_stages",
+        "more_ipus" if needs_more_ipus else "split_stages",
         text,
-        f"{recut.ipus} IPUs" if more else "more equal stages",
-        functools.partial(cut_again, recut),
+        f"{recut.ipus} IPUs" if needs_more_ipus else "more equal stages",
+        functools.partial(apply_model_cut, recut),
         first=True,
         ipus=recut.ipus,
     )
 
 
-def _of_code(
-    case: Case, profile: machine.Profile, worst: Evidence, least: float
+def _list_code_changes(
+    case: Case, profile: machine.Profile, worst: Evidence, min_saved_bytes: float
 ) -> Iterator[Change]:
-    """One code for operations that are alike."""
+    """Offers one copy of the code for operations that are alike."""
     lacks_code = profile.memory.most_code_bytes > profile.memory.code_limit
-    if case.options.outlines or not (lacks_code or sum(worst.held[n] for n in CODE) >= least):
+    if case.options.outlines or not (
+        lacks_code or sum(worst.held[n] for n in CODE) >= min_saved_bytes
+    ):
         return
     yield Change(
         "less_code",
@@ -179,33 +197,39 @@ def _of_code(
     )
 
 
-def _of_plans(case: Case, profile: machine.Profile, parts: Sequence[int]) -> Iterator[Change]:
-    """Less work space for products; of several parts the first, and behind it the others."""
+def _list_plan_changes(
+    case: Case, profile: machine.Profile, divisors: Sequence[int]
+) -> Iterator[Change]:
+    """Offers smaller work space for products: the first divisor, then the others when stronger."""
     names = {operation.name.split()[0] for operation in profile.operations}
     products = {field: option for name, (option, field) in _PLANNED.items() if name in names}
-    if not products or not parts:
+    if not products or not divisors:
         return
-    asked = {field: getattr(case.options.plans, field) for field in products}
-    present = {f: _DEFAULT_PROPORTION if p is None else p for f, p in asked.items()}
-    tried = {field: round(value / parts[0], 3) for field, value in present.items()}
-    if not all(tried.values()):
+    present_proportions = {field: getattr(case.options.plans, field) for field in products}
+    proportions_in_force = {
+        f: _DEFAULT_PROPORTION if p is None else p for f, p in present_proportions.items()
+    }
+    new_proportions = {
+        field: round(value / divisors[0], 3) for field, value in proportions_in_force.items()
+    }
+    if not all(new_proportions.values()):
         return
-    where = " and ".join(
-        f"{tried[field]:g} in {option} (now {present[field]:g})"
+    option_values = " and ".join(
+        f"{new_proportions[field]:g} in {option} (now {proportions_in_force[field]:g})"
         for field, option in products.items()
     )
     yield Change(
         "less_work_space",
-        f'a lower "availableMemoryProportion": {where}',
-        f"availableMemoryProportion {min(tried.values()):g}",
-        _planning(tried),
-        make_stronger=lambda: next(_of_plans(case, profile, parts[1:]), None),
+        f'a lower "availableMemoryProportion": {option_values}',
+        f"availableMemoryProportion {min(new_proportions.values()):g}",
+        _change_plan_proportions(new_proportions),
+        make_stronger=lambda: next(_list_plan_changes(case, profile, divisors[1:]), None),
     )
 
 
-def _planning(tried: dict[str, float]) -> Callable[[Case], Case]:
-    def apply(case: Case) -> Case:
-        plans = dc.replace(case.options.plans, **tried)
+def _change_plan_proportions(proportions: dict[str, float]) -> Callable[[Case], Case]:
+    def set_plan_proportions(case: Case) -> Case:
+        plans = dc.replace(case.options.plans, **proportions)
         return dc.replace(case, options=dc.replace(case.options, plans=plans))
 
-    return apply
+    return set_plan_proportions

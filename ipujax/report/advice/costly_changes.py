@@ -1,71 +1,80 @@
-"""What a user could change at the cost of more than time: precision, or IPUs."""
+"""The changes to save memory that cost more than time: precision, or more IPUs."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
 
-from ipujax.report.advice.change import Case, Change, Source, cut_again
+from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
 from ipujax.report.advice.evidence import DATA, Evidence
 from lowering import jaxpr, machine, variants
 
 _MOST_IPUS = 64
 
 
-def costly_changes(
-    case: Case, profile: machine.Profile, worst: Evidence, least: float
+def list_costly_changes(
+    case: Case, profile: machine.Profile, worst: Evidence, min_saved_bytes: float
 ) -> Iterator[Change]:
-    """Half precision, and layers that are shared out to other IPUs.
+    """Offers half precision, and layers divided over other IPUs.
 
     Args:
       case: the program as it is.
-      profile: what the model says of it.
-      worst: of the IPU with the fullest tile.
-      least: bytes; what cannot take away as much is left out.
+      profile: its modelled profile.
+      worst: evidence of the IPU with the fullest tile.
+      min_saved_bytes: changes that cannot save as many bytes are left out.
     """
     if case.source is None:
         return
-    single = worst.single_share * sum(worst.held[name] for name in DATA)
-    if single / 2 >= least and variants.with_halves(case.source.closed) is not None:
+    single_precision_bytes = worst.single_share * sum(worst.held[name] for name in DATA)
+    if (
+        single_precision_bytes / 2 >= min_saved_bytes
+        and variants.replace_float32_by_float16(case.source.closed) is not None
+    ):
         yield Change(
             "half_precision",
             "half precision (float16) for arguments that are float32, and what is made of them",
             "float16",
-            lambda case: case.traced(_halved),
+            lambda case: case.with_function_change(_convert_to_half_precision),
             is_late=True,
         )
     for ipus in dict.fromkeys((profile.num_ipus, 2 * profile.num_ipus)):
-        shared = share_layers(case.source, profile.num_ipus, ipus)
-        if shared is not None and ipus > 1:
-            yield shared
+        sharding_change = shard_layers_over_ipus(case.source, profile.num_ipus, ipus)
+        if sharding_change is not None and ipus > 1:
+            yield sharding_change
 
 
-def _halved(closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
-    return variants.with_halves(closed) or closed
+def _convert_to_half_precision(closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
+    return variants.replace_float32_by_float16(closed) or closed
 
 
-def share_layers(source: Source, ipus_now: int, ipus: int) -> Change | None:
-    """The change that shares the layers of a function out to so many IPUs; None if it cannot be.
+def shard_layers_over_ipus(source: Source, ipus_now: int, ipus: int) -> Change | None:
+    """Returns the change that divides a function's layers over so many IPUs; None if impossible.
 
     Args:
-      source: what the program was lowered from.
+      source: the function and options that the program was lowered from.
       ipus_now: how many IPUs a replica has.
-      ipus: how many it has then.
+      ipus: how many a replica has after the change.
     """
-    resharded = variants.with_shards(source.closed, ipus) if ipus <= _MOST_IPUS else None
+    resharded = variants.distribute_layers(source.closed, ipus) if ipus <= _MOST_IPUS else None
     if resharded is None:
         return None
     counts = ", ".join(map(str, resharded.products))
     layers = f"{counts} products and convolutions of the forward pass, in their order"
-    more = ipus > ipus_now
-    whole = f"split the model over {ipus} IPUs" if more else f"share the layers of {ipus} IPUs anew"
+    needs_more_ipus = ipus > ipus_now
+    instruction = (
+        f"split the model over {ipus} IPUs"
+        if needs_more_ipus
+        else f"redivide the layers of {ipus} IPUs"
+    )
     return Change(
-        "more_ipus" if more else "move_work",
-        f"{whole}: scopes.ipu_shard(0), ipu_shard(1), ... around {layers}",
-        f"{ipus} IPUs (ipu_shard)" if more else "other shards",
-        functools.partial(cut_again, resharded),
+        "more_ipus" if needs_more_ipus else "move_work",
+        f"{instruction}: scopes.ipu_shard(0), ipu_shard(1), ... around {layers}",
+        f"{ipus} IPUs (ipu_shard)" if needs_more_ipus else "other shards",
+        functools.partial(apply_model_cut, resharded),
         first=True,
         ipus=ipus,
-        is_late=more,
-        make_stronger=lambda: share_layers(source, ipus_now, 2 * ipus) if more else None,
+        is_late=needs_more_ipus,
+        make_stronger=lambda: (
+            shard_layers_over_ipus(source, ipus_now, 2 * ipus) if needs_more_ipus else None
+        ),
     )

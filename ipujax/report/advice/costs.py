@@ -1,7 +1,7 @@
-"""Where the time of a call goes, and what would help: rules over what the machine model found.
+"""Finds the largest costs in time of a call, and what would reduce each.
 
 Each rule is about one cause, adds up the cycles that it takes from all IPUs, and names a remedy
-that is not in force yet, with the number that comes of it where there is a formula.
+that is not in force yet, with a prediction where there is a formula for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ipujax.report.advice import remedies
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Cost
 from ipujax.report.advice.tally import Total
-from ipujax.report.words import counted, ranges
+from ipujax.report.words import count_with_noun, format_ranges
 
 _MOST = 3
 _LEAST_SHARE = 0.005  # of the IPU-cycles; less is not worth a line
@@ -23,7 +23,7 @@ _REPLICAS = "sums and gathers of replicas"
 
 
 class _Cause(NamedTuple):
-    """A cost whose remedy nobody has looked for yet: some need another model."""
+    """A cost whose remedy is not computed yet, as some remedies need another model."""
 
     title: str
     cycles: int
@@ -32,8 +32,8 @@ class _Cause(NamedTuple):
     steps: Total | None = None
     ipu: int | None = None
 
-    def cost(self, facts: Facts) -> Cost:
-        """With its share and what would help."""
+    def to_cost(self, facts: Facts) -> Cost:
+        """Returns the cost with its share of the call and its remedy."""
         return Cost(
             title=self.title,
             share=self.cycles / facts.whole,
@@ -46,36 +46,47 @@ class _Cause(NamedTuple):
         )
 
 
-def costs(facts: Facts) -> tuple[Cost, ...]:
-    """The biggest costs, the largest first."""
+def rank_costs(facts: Facts) -> tuple[Cost, ...]:
+    """Returns the biggest costs, the largest first."""
     rules = (
-        *(_bubble, _sharing, _imbalance, _unused, _elsewhere, _exchange, _sync, _between_ipus),
-        *(_host, _remote, _compute),
+        *(
+            _find_bubble_cost,
+            _find_sharing_cost,
+            _find_imbalance_cost,
+            _find_unused_ipu_cost,
+            _find_ipu_waiting_cost,
+            _find_exchange_costs,
+            _find_sync_costs,
+            _find_inter_ipu_costs,
+        ),
+        *(_find_host_io_costs, _find_remote_memory_costs, _find_compute_costs),
     )
-    least = max(_LEAST_SHARE * facts.whole, 1)
-    causes = [cause for rule in rules for cause in rule(facts) if cause.cycles >= least]
-    most = sorted(causes, key=lambda cause: -cause.cycles)[:_MOST]
-    return tuple(cause.cost(facts) for cause in most)
+    least_cycles = max(_LEAST_SHARE * facts.whole, 1)
+    causes = [cause for rule in rules for cause in rule(facts) if cause.cycles >= least_cycles]
+    largest_causes = sorted(causes, key=lambda cause: -cause.cycles)[:_MOST]
+    return tuple(cause.to_cost(facts) for cause in largest_causes)
 
 
-def _bubble(facts: Facts) -> Iterator[_Cause]:
-    lines, waiting = facts.profile.pipeline, facts.waiting
-    if lines is None or waiting.schedule is None:
+def _find_bubble_cost(facts: Facts) -> Iterator[_Cause]:
+    pipeline, waiting = facts.profile.pipeline, facts.waiting
+    if pipeline is None or waiting.schedule is None:
         return
     ipus = len(waiting.work)
-    tasks = round(waiting.schedule.num_tasks / (1 - lines.bubble_fraction) / ipus / lines.ticks)
-    room = f" with room for {tasks} tasks each" if tasks > 1 else ""
+    tasks_per_tick = round(
+        waiting.schedule.num_tasks / (1 - pipeline.bubble_fraction) / ipus / pipeline.ticks
+    )
+    task_room = f" with room for {tasks_per_tick} tasks each" if tasks_per_tick > 1 else ""
     detail = (
-        f"an IPU has no task in {lines.bubble_fraction:.1%} of the grid of {ipus} IPUs and "
-        f"{lines.ticks:,} ticks{room}; by their length that is "
+        f"an IPU has no task in {pipeline.bubble_fraction:.1%} of the grid of {ipus} IPUs and "
+        f"{pipeline.ticks:,} ticks{task_room}; by their length that is "
         f"{waiting.bubble / max(waiting.pipeline, 1):.1%} of the pipeline's time, and the pipeline "
         f"takes {waiting.pipeline / max(facts.whole, 1):.1%} of the call"
     )
-    yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.about_bubble)
+    yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.remedy_for_bubble)
 
 
-def _sharing(facts: Facts) -> Iterator[_Cause]:
-    """In a tick, some IPUs go forward and others backward, which takes longer."""
+def _find_sharing_cost(facts: Facts) -> Iterator[_Cause]:
+    """Finds the cost of ticks in which some IPUs go forward while others go backward."""
     if facts.waiting.schedule is None:
         return
     detail = (
@@ -83,126 +94,148 @@ def _sharing(facts: Facts) -> Iterator[_Cause]:
         "that go backward, even where all stages are equal"
     )
     title = "forward and backward share a tick"
-    yield _Cause(title, facts.waiting.sharing, detail, remedies.about_sharing)
+    yield _Cause(title, facts.waiting.sharing, detail, remedies.remedy_for_sharing)
 
 
-def _imbalance(facts: Facts) -> Iterator[_Cause]:
-    """Ticks are as long as their slowest task."""
+def _find_imbalance_cost(facts: Facts) -> Iterator[_Cause]:
+    """Finds the cost of unequal stages, as a tick is as long as its slowest task."""
     work, schedule = facts.waiting.work, facts.waiting.schedule
     if len(work) < 2 or schedule is None:
         return
     slowest = max(work, key=lambda ipu: work[ipu])
     mean = sum(work.values()) / len(work)
-    stages = remedies.stages_of(schedule, slowest)
-    several = f"the {len(stages)} stages of IPU {slowest} take"
-    who = several if len(stages) > 1 else f"stage {stages[0]} takes"
+    stages = remedies.stages_on_ipu(schedule, slowest)
+    plural_stages = f"the {len(stages)} stages of IPU {slowest} take"
+    slowest_stages = plural_stages if len(stages) > 1 else f"stage {stages[0]} takes"
     detail = (
-        f"{who} {work[slowest]:,} cycles a micro-batch, queues not counted, "
-        f"{remedies.times(work[slowest] / max(mean, 1))} the mean, and every tick waits for its "
+        f"{slowest_stages} {work[slowest]:,} cycles a micro-batch, queues not counted, "
+        f"{remedies.format_ratio_to_mean(work[slowest] / max(mean, 1))} the mean, and every tick waits for its "
         "slowest"
     )
-    remedy = functools.partial(remedies.about_imbalance, schedule=schedule)
+    remedy = functools.partial(remedies.remedy_for_imbalance, schedule=schedule)
     ipu = None if any(len(group) > 1 for group in schedule.ipus) else slowest
     yield _Cause("stages of unequal length", facts.waiting.imbalance, detail, remedy, ipu=ipu)
 
 
-def _elsewhere(facts: Facts) -> Iterator[_Cause]:
+def _find_ipu_waiting_cost(facts: Facts) -> Iterator[_Cause]:
     cycles = facts.waiting.elsewhere - facts.exposed_io
     if facts.profile.num_ipus < 2 or cycles <= 0:
         return
-    pipelined = facts.waiting.schedule is not None
-    where = "outside of the pipeline's tasks, " if pipelined else ""
-    detail = f"{where}IPUs wait while others work"
-    yield _Cause("waiting for other IPUs", cycles, detail, remedies.about_waiting)
+    is_pipelined = facts.waiting.schedule is not None
+    location = "outside of the pipeline's tasks, " if is_pipelined else ""
+    detail = f"{location}IPUs wait while others work"
+    yield _Cause("waiting for other IPUs", cycles, detail, remedies.remedy_for_waiting_ipus)
 
 
-def _unused(facts: Facts) -> Iterator[_Cause]:
+def _find_unused_ipu_cost(facts: Facts) -> Iterator[_Cause]:
     cycles, ipus = facts.waiting.unused, facts.waiting.unused_ipus
     if not ipus:
         return
-    alone = ipus[0] if len(ipus) == 1 else None
-    named = f"IPUs {ranges(ipus)} have" if alone is None else f"IPU {alone} has"
-    detail = f"{named} no work in the whole call"
-    yield _Cause("IPUs without work", cycles, detail, remedies.about_unused, ipu=alone)
+    single_ipu = ipus[0] if len(ipus) == 1 else None
+    subject = f"IPUs {format_ranges(ipus)} have" if single_ipu is None else f"IPU {single_ipu} has"
+    detail = f"{subject} no work in the whole call"
+    yield _Cause(
+        "IPUs without work", cycles, detail, remedies.remedy_for_unused_ipus, ipu=single_ipu
+    )
 
 
-def _exchange(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.total("exchange"):
+def _find_exchange_costs(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.sum_of_kind("exchange"):
         detail = (
-            f"{counted(total.steps, 'exchange')} of {total.average:,.0f} cycles on average; "
-            f"{total.share:.0%} for {_called(facts, total)}"
+            f"{count_with_noun(total.steps, 'exchange')} of {total.average:,.0f} cycles on average; "
+            f"{total.largest_share:.0%} for {_label_of_steps(facts, total)}"
         )
-        remedy = functools.partial(remedies.about_exchange, steps=total)
+        remedy = functools.partial(remedies.remedy_for_exchange, steps=total)
         yield _Cause("exchange among tiles", total.cycles, detail, remedy, total)
 
 
-def _sync(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.total("sync"):
-        work = sum(each.cycles for each in facts.of_kind("compute")) / max(total.steps, 1)
-        detail = (
-            f"{counted(total.steps, 'sync')} of {total.average:,.0f} cycles on average, with "
-            f"{work:,.0f} of compute between two of them"
+def _find_sync_costs(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.sum_of_kind("sync"):
+        compute_per_sync = sum(compute.cycles for compute in facts.totals_of_kind("compute")) / max(
+            total.steps, 1
         )
-        yield _Cause("sync", total.cycles, detail, remedies.about_sync)
+        detail = (
+            f"{count_with_noun(total.steps, 'sync')} of {total.average:,.0f} cycles on average, with "
+            f"{compute_per_sync:,.0f} of compute between two of them"
+        )
+        yield _Cause("sync", total.cycles, detail, remedies.remedy_for_sync)
 
 
-def _between_ipus(facts: Facts) -> Iterator[_Cause]:
+def _find_inter_ipu_costs(facts: Facts) -> Iterator[_Cause]:
     routes: dict[str, list[Total]] = {}
-    for total in facts.of_kind("inter_ipu"):
-        routes.setdefault(_route(total.name), []).append(total)
-    for title, parts in routes.items():
-        total = Total.of(parts)
-        most = f", {total.share:.0%} of their time for {_called(facts, total)}"
-        detail = f"{counted(total.steps, 'transfer')}{most if len(parts) > 1 else ''}"
-        remedy = remedies.about_replicas if title == _REPLICAS else remedies.about_copies
+    for total in facts.totals_of_kind("inter_ipu"):
+        routes.setdefault(_inter_ipu_route(total.name), []).append(total)
+    for title, totals in routes.items():
+        total = Total.sum_totals(totals)
+        largest_part = (
+            f", {total.largest_share:.0%} of their time for {_label_of_steps(facts, total)}"
+        )
+        detail = (
+            f"{count_with_noun(total.steps, 'transfer')}{largest_part if len(totals) > 1 else ''}"
+        )
+        remedy = (
+            remedies.remedy_for_replica_collectives
+            if title == _REPLICAS
+            else remedies.remedy_for_copies
+        )
         yield _Cause(title, total.cycles, detail, remedy, total)
 
 
-def _route(name: str) -> str:
-    """What kind of transfer a step between IPUs belongs to."""
+def _inter_ipu_route(name: str) -> str:
+    """Returns the kind of transfer that a step between IPUs belongs to."""
     if name == "pipeline transfers":
         return "copies between stages"
     return "copies between IPUs" if name.startswith("copy ") else _REPLICAS
 
 
-def _host(facts: Facts) -> Iterator[_Cause]:
-    overlaps, waits = facts.options.overlaps_io, facts.waiting.host
-    for total in facts.total("host"):
-        cycles = facts.exposed_io if overlaps else total.cycles + waits
-        beside = ", beside compute where that takes as long" if overlaps else ""
-        others = f"; in ticks of the pipeline other IPUs wait {waits:,} cycles for it"
+def _find_host_io_costs(facts: Facts) -> Iterator[_Cause]:
+    overlaps_io, waiting_cycles = facts.options.overlaps_io, facts.waiting.host
+    for total in facts.sum_of_kind("host"):
+        cycles = facts.exposed_io if overlaps_io else total.cycles + waiting_cycles
+        overlap_text = ", beside compute where that takes as long" if overlaps_io else ""
+        waiting_text = (
+            f"; in ticks of the pipeline other IPUs wait {waiting_cycles:,} cycles for it"
+        )
         detail = (
             f"queues and copies from and to the host take {total.cycles:,} cycles of all IPUs, "
-            f"{total.share:.0%} of them {_called(facts, total)}{beside}{others if waits else ''}"
+            f"{total.largest_share:.0%} of them {_label_of_steps(facts, total)}{overlap_text}{waiting_text if waiting_cycles else ''}"
         )
-        remedy = functools.partial(remedies.about_host, cycles=cycles)
+        remedy = functools.partial(remedies.remedy_for_host_io, cycles=cycles)
         yield _Cause("host I/O", cycles, detail, remedy, total)
 
 
-def _remote(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.total("remote"):
+def _find_remote_memory_costs(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.sum_of_kind("remote"):
         detail = f"{total.steps:,} loads and stores of what is offloaded"
-        nowhere = total._replace(origin="")
-        yield _Cause("streaming memory", total.cycles, detail, remedies.about_remote, nowhere)
+        total_without_line = total._replace(origin="")
+        yield _Cause(
+            "streaming memory",
+            total.cycles,
+            detail,
+            remedies.remedy_for_remote_memory,
+            total_without_line,
+        )
 
 
-def _compute(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.of_kind("compute")[:_MOST]:
-        parts: list[str] = []
-        for operation in facts.operations(total)[:1]:
-            parts.append(f"most of it {operation.label} ({operation.name})")
+def _find_compute_costs(facts: Facts) -> Iterator[_Cause]:
+    for total in facts.totals_of_kind("compute")[:_MOST]:
+        details: list[str] = []
+        for operation in facts.operations_of_steps(total)[:1]:
+            details.append(f"most of it {operation.label} ({operation.name})")
             if total.name in remedies.PRODUCTS and operation.flop_utilisation is not None:
-                parts.append(f"at {operation.flop_utilisation:.1%} of the IPU's peak FLOP/s")
+                details.append(f"at {operation.flop_utilisation:.1%} of the IPU's peak FLOP/s")
             if operation.source == "default":
-                parts.append("by the general formula of ten cycles an element")
-        detail = ", ".join(parts) or counted(total.steps, "step")
-        remedy = functools.partial(remedies.about_compute, steps=total)
-        yield _Cause(f"compute of {_called(facts, total)}", total.cycles, detail, remedy, total)
+                details.append("by the general formula of ten cycles an element")
+        detail = ", ".join(details) or count_with_noun(total.steps, "step")
+        remedy = functools.partial(remedies.remedy_for_compute, steps=total)
+        yield _Cause(
+            f"compute of {_label_of_steps(facts, total)}", total.cycles, detail, remedy, total
+        )
 
 
-def _called(facts: Facts, total: Total) -> str:
-    """What people call the steps of one name and line; without extents if these differ."""
-    labels = list(dict.fromkeys(operation.label for operation in facts.operations(total)))
+def _label_of_steps(facts: Facts, total: Total) -> str:
+    """Returns the label of the steps of one name and line; without extents if these differ."""
+    labels = list(dict.fromkeys(operation.label for operation in facts.operations_of_steps(total)))
     if len(labels) > 1:
         return re.split(r" \d", labels[0])[0]
     return labels[0] if labels else total.name

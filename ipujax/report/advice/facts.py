@@ -1,4 +1,4 @@
-"""What costs and their remedies rest on: a program, what the model found, and with what options."""
+"""The facts that costs and remedies rest on: a program, its index, its profile and the options."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from ipujax.report.advice.alternatives import Alternative, more_micro_batches, other_schedule
-from ipujax.report.advice.index import Index
-from ipujax.report.advice.tally import Total, tally
-from ipujax.report.advice.waiting import waiting
+from ipujax.report.advice.alternatives import (
+    Alternative,
+    find_faster_schedule,
+    model_schedule_with_more_micro_batches,
+)
+from ipujax.report.advice.index import ProgramIndex
+from ipujax.report.advice.tally import Total, tally_steps
+from ipujax.report.advice.waiting import split_waiting_cycles
 from lowering import HOST, dtype_name, ir, jaxpr, machine, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
@@ -20,66 +24,70 @@ _HOST_KIND = trace.KINDS.index("host")
 
 
 class Facts:
-    """Found out once, however many rules ask.
+    """The facts about a modelled program that rules ask for, each computed once.
 
     Attributes:
-      program: what was modelled.
-      index: what is where in it.
-      profile: what came of it.
-      options: what it was modelled with.
-      whole: IPU-cycles of a call.
+      program: the modelled program.
+      index: the nodes and equations of the program.
+      profile: its modelled profile.
+      options: the model's options.
+      whole: the cycles of a call times the number of IPUs.
       waiting: why IPUs wait.
     """
 
-    def __init__(self, index: Index, profile: machine.Profile, options: machine.ModelOptions):
+    def __init__(
+        self, index: ProgramIndex, profile: machine.Profile, options: machine.ModelOptions
+    ):
         self.index, self.profile, self.options = index, profile, options
         self.program = index.program
         self.whole = profile.num_ipus * int(profile.cycles)
-        self.waiting = waiting(index, profile, overlaps_io=options.overlaps_io)
-        busy = trace.busy(profile.steps.trace, profile.num_ipus)
+        self.waiting = split_waiting_cycles(index, profile, overlaps_io=options.overlaps_io)
+        busy = trace.count_busy_cycles(profile.steps.trace, profile.num_ipus)
         self._host = busy[:, _HOST_KIND]
         self._rest = busy.sum(axis=1) - self._host
-        self._tally = tally(profile.steps.trace)
+        self._tally = tally_steps(profile.steps.trace)
 
     @property
-    def fits(self) -> bool:
-        """Whether there is enough memory: nobody needs to know what would be faster otherwise."""
+    def fits_in_memory(self) -> bool:
+        """Returns whether there is enough memory; advice on speed waits until there is."""
         return self.profile.memory.fits
 
-    def changed(self, change: Callable[[ir.Node], ir.Node]) -> machine.Profile:
-        """What the model finds for the program with other nodes."""
-        body = ir.with_nodes(self.program.body, change)
+    def model_with_nodes(self, replace_node: Callable[[ir.Node], ir.Node]) -> machine.Profile:
+        """Models the program again after replacing some of its nodes."""
+        body = ir.rewrite_nodes(self.program.body, replace_node)
         return machine.model(dc.replace(self.program, body=body), self.options)
 
     @property
     def exposed_io(self) -> int:
-        """Cycles in which I/O tiles are at work and the others wait for them, at most.
+        """The largest number of cycles in which I/O tiles work and other tiles wait for them.
 
-        Of IPUs whose queues take longer than the rest of their work; 0 where nothing overlaps.
+        Counts IPUs whose queues take longer than the rest of their work; 0 without overlap.
         """
         if not self.options.overlaps_io:
             return 0
-        alone = np.where(self._host > self._rest, self.profile.cycles - self._rest, 0)
-        return int(alone.clip(0).sum())
+        exposed_cycles = np.where(self._host > self._rest, self.profile.cycles - self._rest, 0)
+        return int(exposed_cycles.clip(0).sum())
 
     @property
     def spared_by_io_tiles(self) -> int:
-        """Cycles of all IPUs that queues take and other work could hide, at most."""
+        """The largest number of cycles of all IPUs that queues take and other work could hide."""
         return int(np.minimum(self._host, self.profile.cycles - self._host).sum())
 
-    def of_kind(self, kind: str) -> list[Total]:
-        """Steps of a kind by name and line, most cycles first."""
-        alike = (item for item in self._tally.items() if item[0].kind == kind)
-        totals = [Total(k.name, k.origin, *amount, amount.cycles) for k, amount in alike]
-        return sorted(totals, key=lambda each: -each.cycles)
+    def totals_of_kind(self, kind: str) -> list[Total]:
+        """Returns the steps of a kind by name and line, most cycles first."""
+        amounts = (item for item in self._tally.items() if item[0].kind == kind)
+        totals = [
+            Total(steps.name, steps.origin, *amount, amount.cycles) for steps, amount in amounts
+        ]
+        return sorted(totals, key=lambda total: -total.cycles)
 
-    def total(self, kind: str) -> list[Total]:
-        """All steps of a kind together; [] if there are none."""
-        totals = self.of_kind(kind)
-        return [Total.of(totals)] if totals else []
+    def sum_of_kind(self, kind: str) -> list[Total]:
+        """Returns all steps of a kind as one total; [] if there are none."""
+        totals = self.totals_of_kind(kind)
+        return [Total.sum_totals(totals)] if totals else []
 
-    def operations(self, steps: Total) -> list[machine.OperationTotal]:
-        """The operations of the name and line of steps, most expensive first."""
+    def operations_of_steps(self, steps: Total) -> list[machine.OperationTotal]:
+        """Returns the operations with the name and line of some steps, most expensive first."""
         return [
             operation
             for operation in self.profile.operations
@@ -87,15 +95,17 @@ class Facts:
             and f"{operation.name} ".startswith(f"{steps.name} ")
         ]
 
-    def dtypes(self, steps: Total) -> set[str]:
-        """Of the numbers that a primitive at a line works on, or several that run as one."""
+    def dtypes_of_steps(self, steps: Total) -> set[str]:
+        """Returns the dtypes that some steps' primitives at their line work on."""
         primitives = (part.partition(":")[0] for part in steps.name.split())
-        known = (self._dtypes.get((each, steps.origin), ()) for each in primitives)
-        return set[str]().union(*known)
+        operand_dtypes = (
+            self._dtypes_by_primitive.get((primitive, steps.origin), ()) for primitive in primitives
+        )
+        return set[str]().union(*operand_dtypes)
 
     @functools.cached_property
-    def _dtypes(self) -> Mapping[tuple[str, str], set[str]]:
-        """Of the operands of every primitive at every line."""
+    def _dtypes_by_primitive(self) -> Mapping[tuple[str, str], set[str]]:
+        """The dtypes of the operands of every primitive, by its name and line."""
         dtypes: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
         for eqn in self.index.equations:
             operands = dtypes[eqn.primitive.name, jaxpr.user_line(eqn)]
@@ -103,66 +113,82 @@ class Facts:
         return dtypes
 
     @functools.cached_property
-    def given_single(self) -> bool:
-        """Whether the user gives the program more bytes of float32 than of halves.
+    def has_mostly_single_inputs(self) -> bool:
+        """Returns whether the user passes in more bytes of float32 than of half precision.
 
-        Where he gives halves, what is float32 is so for a reason: sums, statistics, losses.
+        Where most inputs are halves, float32 is deliberate: sums, statistics, losses.
         """
-        fed = [value for node in self.index.of(ir.StreamIn) for value in node.writes]
-        given = self.index.bytes_by_dtype([*self.program.inputs, *fed])
-        return given["float32"] > given["float16"] + given["bfloat16"]
+        streamed_values = [
+            value for node in self.index.nodes_of_kind(ir.StreamIn) for value in node.writes
+        ]
+        input_bytes = self.index.bytes_by_dtype([*self.program.inputs, *streamed_values])
+        return input_bytes["float32"] > input_bytes["float16"] + input_bytes["bfloat16"]
 
     def could_be_half(self, dtypes: Collection[str]) -> bool:
-        """Whether some of these are float32, and the user has chosen that."""
-        return "float32" in dtypes and self.given_single
+        """Returns whether one of the dtypes is float32 by the user's choice of inputs."""
+        return "float32" in dtypes and self.has_mostly_single_inputs
 
     @property
-    def merged_sums(self) -> int:
-        """All-reduces that could go as one: the most of one IPU in one step of the program."""
-        kernels = (node.kernel.jaxpr.jaxpr for node in self.index.of(ir.Execute))
-        return max(map(_sums, kernels), default=0)
+    def mergeable_all_reduces(self) -> int:
+        """The all-reduces that could be merged: the most of one IPU in one step of the program."""
+        kernels = (node.kernel.jaxpr.jaxpr for node in self.index.nodes_of_kind(ir.Execute))
+        return max(map(_count_mergeable_all_reduces, kernels), default=0)
 
     @functools.cached_property
-    def other_schedule(self) -> Alternative | None:
-        """One that makes the program faster, if the model finds one and it fits."""
-        old = self.waiting.schedule if self.fits else None
-        return old and other_schedule(self, old)
+    def faster_schedule(self) -> Alternative | None:
+        """The schedule that makes the program faster, if the model finds one that fits."""
+        schedule = self.waiting.schedule if self.fits_in_memory else None
+        return schedule and find_faster_schedule(self, schedule)
 
-    def more_micro_batches(self, times: int) -> Alternative | None:
-        """The program with more of them, of the same size, if that makes it faster and it fits."""
-        old = self.waiting.schedule if self.fits else None
-        return old and more_micro_batches(self, old, times)
+    def model_more_micro_batches(self, times: int) -> Alternative | None:
+        """Models more micro-batches of the same size; None unless that is faster and fits."""
+        schedule = self.waiting.schedule if self.fits_in_memory else None
+        return schedule and model_schedule_with_more_micro_batches(self, schedule, times)
 
     @property
     def copied_dtypes(self) -> set[str]:
-        """Of what goes from IPU to IPU."""
-        copies = (node for node in self.index.of(ir.Copy) if HOST not in (node.source, node.target))
-        return self.index.dtypes(value for node in copies for value in node.values)
+        """The dtypes of the values copied from IPU to IPU."""
+        copies = (
+            node
+            for node in self.index.nodes_of_kind(ir.Copy)
+            if HOST not in (node.source, node.target)
+        )
+        return self.index.dtypes_of_values(value for node in copies for value in node.values)
 
     @property
     def queued_dtypes(self) -> set[str]:
-        """Of what goes through queues."""
-        fed = [value for node in self.index.of(ir.StreamIn) for value in node.writes]
-        taken = [value for node in self.index.of(ir.StreamOut) for value in node.reads]
-        return self.index.dtypes(fed + taken)
+        """The dtypes of the values that pass through queues."""
+        infed_values = [
+            value for node in self.index.nodes_of_kind(ir.StreamIn) for value in node.writes
+        ]
+        outfed_values = [
+            value for node in self.index.nodes_of_kind(ir.StreamOut) for value in node.reads
+        ]
+        return self.index.dtypes_of_values(infed_values + outfed_values)
 
     @property
     def shards_storage(self) -> bool:
-        """Whether replicas keep a part of what is stored each."""
-        return any(node.storage.sharded for node in self.index.of(ir.Load, ir.Store))
+        """Returns whether each replica stores only its part of some values."""
+        return any(node.storage.sharded for node in self.index.nodes_of_kind(ir.Load, ir.Store))
 
     @property
-    def half_sums(self) -> bool:
-        """Whether an option asks for products whose sums are kept in half precision."""
+    def has_half_partials(self) -> bool:
+        """Returns whether an option asks for products with partial sums in half precision."""
         plans = self.options.plans
         if "float16" in (plans.matmul_partials, plans.convolution_partials):
             return True
-        options = (dict(pairs) for task in self.index.of(ir.Task) for _, pairs in task.spec.options)
-        return any(each.get("partialsType") in ("half", "float16") for each in options)
+        task_options = (
+            dict(pairs)
+            for task in self.index.nodes_of_kind(ir.Task)
+            for _, pairs in task.spec.options
+        )
+        return any(
+            plan_options.get("partialsType") in ("half", "float16") for plan_options in task_options
+        )
 
 
-def _sums(body: jaxpr.Jaxpr) -> int:
-    """All-reduces in a body; those in loops inside of it wait for each other in vain."""
-    here = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
+def _count_mergeable_all_reduces(body: jaxpr.Jaxpr) -> int:
+    """Counts all-reduces of a body and its calls; those in inner loops cannot be merged."""
+    own_all_reduces = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
     calls = (call for eqn in body.eqns if (call := jaxpr.call_body(eqn)) is not None)
-    return here + sum(_sums(call.jaxpr) for call in calls)
+    return own_all_reduces + sum(_count_mergeable_all_reduces(call.jaxpr) for call in calls)

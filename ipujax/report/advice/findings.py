@@ -1,4 +1,4 @@
-"""What rules find in a profile: data, which can be read without the rules and what they need."""
+"""The costs and the advice that rules find in a profile, as data without the rules."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lowering import machine
 @check.guard
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Something that takes time.
+    """A cost in time of a program's call, with its cause and remedy.
 
     Attributes:
-      title: what it is.
-      share: of the IPU-cycles of a call, `num_ipus * cycles`.
-      cycles: of all IPUs together.
+      title: a name for the cost.
+      share: the share in the IPU-cycles of a call, `num_ipus * cycles`.
+      cycles: the cycles that it takes, of all IPUs together.
       detail: why it takes that long.
-      remedy: what would help.
+      remedy: what would reduce it.
       origin: the user's `file:line`, or "".
-      ipu: the one that it concerns; None for several.
-      name: of the steps that it is about, as they are called in the trace; "" if it is about none.
+      ipu: the IPU that it concerns; None for several.
+      name: the name of its steps in the trace; "" if it is not about single steps.
     """
 
     title: str
@@ -37,14 +37,14 @@ class Cost:
 @check.guard
 @dc.dataclass(frozen=True, slots=True)
 class Advice:
-    """Something to change.
+    """A change to a program that would reduce its memory.
 
     Attributes:
-      rule: a word for it, the same whatever the program.
-      text: what to do.
-      about_bytes: what it takes off the IPU with the fullest tile.
+      rule: a word for the change, the same for every program.
+      text: an instruction to the user.
+      about_bytes: bytes that it frees on the IPU with the fullest tile.
       enough: whether the program fits after it.
-      fullest_bytes: what the fullest tile holds after it; 0 for what only says how far others come.
+      fullest_bytes: bytes on the fullest tile after it; 0 for a summary of other changes.
     """
 
     rule: str
@@ -54,8 +54,8 @@ class Advice:
     fullest_bytes: int = 0
 
 
-def need_bytes(memory: machine.Memory) -> list[int]:
-    """For each IPU what its tiles hold too much, if it goes off all of them alike."""
+def bytes_to_free(memory: machine.Memory) -> list[int]:
+    """Returns for each IPU the bytes to free, if every tile frees as much as its fullest must."""
     fullest = memory.tile_peak_bytes.max(axis=1)
     tiles = memory.tile_peak_bytes.shape[1]
     return [max(0, bytes_ - memory.limit) * tiles for bytes_ in fullest.tolist()]

@@ -1,4 +1,4 @@
-"""A program looked through once, for all that ask what is in it."""
+"""An index of a program's nodes and equations, read once for all rules."""
 
 from __future__ import annotations
 
@@ -14,102 +14,110 @@ _Counts = collections.Counter[str | None]
 """Elements by queue, and micro-batches under None."""
 
 
-class Index:
-    """What is where in a program.
+class ProgramIndex:
+    """The nodes and equations of a program, indexed for queries.
 
     Attributes:
-      program: which one it is.
-      nodes: all of them, parents before children, and how often each runs in a call; loops without
+      program: the indexed program.
+      nodes: all nodes, parents before children, and how often each runs in a call; loops without
         a known count run once.
     """
 
     def __init__(self, program: ir.Program) -> None:
         self.program = program
-        self.nodes = tuple(_nodes(program.body, 1))
+        self.nodes = tuple(_walk_with_run_counts(program.body, 1))
 
-    def of(self, *kinds: type[_Node]) -> list[_Node]:
-        """The nodes of some kinds."""
+    def nodes_of_kind(self, *kinds: type[_Node]) -> list[_Node]:
+        """Returns the nodes of some kinds."""
         return [node for node, _ in self.nodes if isinstance(node, kinds)]
 
     @functools.cached_property
     def pipelines(self) -> list[ir.Pipeline]:
-        """All of them."""
-        return self.of(ir.Pipeline)
+        """The pipelines of the program."""
+        return self.nodes_of_kind(ir.Pipeline)
 
     @functools.cached_property
-    def first_pipeline(self) -> tuple[schedules.Schedule, int] | None:
-        """Its schedule, and how often it runs in a call."""
+    def first_pipeline_schedule(self) -> tuple[schedules.Schedule, int] | None:
+        """The first pipeline's schedule, and how often it runs in a call."""
         for node, times in self.nodes:
             if isinstance(node, ir.Pipeline):
                 return node.schedule, times
         return None
 
     @functools.cached_property
-    def elements(self) -> int:
-        """How many elements one replica takes in a call from the infeed that gives most.
+    def elements_per_call(self) -> int:
+        """The elements that one replica takes in a call from the infeed that supplies most.
 
-        Without infeeds, it is the micro-batches of its pipelines. Loops whose trip count only
-        values tell count once, and of branches the one that reads most.
+        Without infeeds, the micro-batches of its pipelines. Loops whose trip count depends on
+        values count once; of several branches, the one that reads most counts.
         """
-        taken = _taken(self.program.body)
-        streamed = [count for queue, count in taken.items() if queue is not None]
-        return max(streamed, default=taken[None])
+        counts = _count_elements_by_queue(self.program.body)
+        infeed_counts = [count for queue, count in counts.items() if queue is not None]
+        return max(infeed_counts, default=counts[None])
 
     @functools.cached_property
     def equations(self) -> list[jaxpr.JaxprEqn]:
-        """All there are; those of a library are at the line of what is around them."""
+        """The equations of the program; those of a library carry the line of their caller."""
         todo: list[tuple[jaxpr.Jaxpr, jaxpr.JaxprEqn | None]] = [
-            (node.kernel.jaxpr.jaxpr, None) for node in self.of(ir.Execute)
+            (node.kernel.jaxpr.jaxpr, None) for node in self.nodes_of_kind(ir.Execute)
         ]
         equations: list[jaxpr.JaxprEqn] = []
         while todo:
-            body, around = todo.pop()
-            inside = [jaxpr.called_from(inner, around, body) for inner in body.eqns]
-            equations += inside
-            todo += [(each, eqn) for eqn in inside for each in jaxpr.sub_jaxprs(eqn)]
+            body, caller = todo.pop()
+            equations_of_body = [
+                jaxpr.add_caller_frames(called_eqn, caller, body) for called_eqn in body.eqns
+            ]
+            equations += equations_of_body
+            todo += [
+                (sub_jaxpr, eqn) for eqn in equations_of_body for sub_jaxpr in jaxpr.sub_jaxprs(eqn)
+            ]
         return equations
 
-    def bytes(self, values: Iterable[ir.ValueId]) -> int:
-        """What values take together."""
+    def bytes_of_values(self, values: Iterable[ir.ValueId]) -> int:
+        """Returns the total bytes of some values."""
         return sum(size_in_bytes(self.program.avals[value]) for value in values)
 
     def bytes_by_dtype(self, values: Iterable[int]) -> collections.Counter[str]:
-        """What values of each dtype take together."""
+        """Returns the total bytes of some values by dtype."""
         sizes: collections.Counter[str] = collections.Counter()
         for value in values:
             aval = self.program.avals[value]
             sizes[dtype_name(aval)] += size_in_bytes(aval)
         return sizes
 
-    def dtypes(self, values: Iterable[ir.ValueId]) -> set[str]:
-        """Of values."""
+    def dtypes_of_values(self, values: Iterable[ir.ValueId]) -> set[str]:
+        """Returns the dtypes of some values."""
         return {dtype_name(self.program.avals[value]) for value in values}
 
 
-def _times(node: ir.Node) -> int:
+def _trip_count(node: ir.Node) -> int:
     if isinstance(node, ir.Pipeline):
         return node.schedule.micro_batches
     count = node.count if isinstance(node, ir.Repeat) else 1
     return 1 if count is None else count
 
 
-def _nodes(body: ir.Sequence, times: int) -> Iterator[tuple[ir.Node, int]]:
+def _walk_with_run_counts(body: ir.Sequence, times: int) -> Iterator[tuple[ir.Node, int]]:
     for node in body.steps:
         yield node, times
-        for inner in ir.bodies(node):
-            yield from _nodes(inner.sequence, times * _times(node))
+        for child_body in ir.bodies_of_node(node):
+            yield from _walk_with_run_counts(child_body.sequence, times * _trip_count(node))
 
 
-def _taken(body: ir.Sequence) -> _Counts:
-    taken: _Counts = collections.Counter()
+def _count_elements_by_queue(body: ir.Sequence) -> _Counts:
+    elements: _Counts = collections.Counter()
     for node in body.steps:
         if isinstance(node, ir.StreamIn):
-            taken[node.queue.name] += node.count or 1
+            elements[node.queue.name] += node.count or 1
             continue
-        inside: _Counts = collections.Counter()
-        for counts in (_taken(inner.sequence) for inner in ir.bodies(node)):
-            inside = inside | counts if isinstance(node, ir.Switch) else inside + counts
+        child_counts: _Counts = collections.Counter()
+        for counts in (
+            _count_elements_by_queue(child_body.sequence) for child_body in ir.bodies_of_node(node)
+        ):
+            child_counts = (
+                child_counts | counts if isinstance(node, ir.Switch) else child_counts + counts
+            )
         if isinstance(node, ir.Pipeline):
-            inside[None] += 1
-        taken.update({key: count * _times(node) for key, count in inside.items()})
-    return taken
+            child_counts[None] += 1
+        elements.update({key: count * _trip_count(node) for key, count in child_counts.items()})
+    return elements

@@ -1,8 +1,7 @@
-"""Applies changes, alone and together, and models the program again, as often as is worth it.
+"""Tries changes, alone and together, by modelling the program again within a budget.
 
-What costs a user least comes first. The first changes are added up until the program fits, each
-with as much effect as it takes; the models that are left go to each change alone, unless they take
-long.
+The changes that cost a user least come first. They are combined until the program fits, each with
+as much effect as needed; the rest of the budget goes to each change alone, unless models take long.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import dataclasses as dc
 from collections.abc import Callable, Sequence
 
 from ipujax.report.advice.change import Case, Change
-from ipujax.report.advice.findings import need_bytes
+from ipujax.report.advice.findings import bytes_to_free
 from ipujax.system.log import get_logger
 from lowering import machine
 
@@ -19,31 +18,36 @@ _MOST_STEPS = 120_000  # of all models together
 _LEAST_MODELS, _MOST_MODELS = 6, 16
 _LONG = 5_000  # steps; models of more are logged, and end with the first that is enough
 _MOST_IDLE = 2  # models of one change that does nothing, with more effect each time
-_HELPS = 0.95  # of what is too much is left at most, after a change that helps
+_HELPS = 0.95  # of the lacking bytes may remain after a change that helps
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """Changes, and what the model says after them."""
+    """Some changes and the modelled profile after them."""
 
     changes: tuple[Change, ...]
     profile: machine.Profile
 
-    def costs_no_more(self, other: Trial) -> bool:
-        """Returns whether the other's changes cost precision and IPUs, too, if these do."""
-        theirs = {change.rule: change.ipus or 0 for change in other.changes if change.is_late}
-        own = [change for change in self.changes if change.is_late]
-        return all(c.rule in theirs and (c.ipus or 0) <= theirs[c.rule] for c in own)
+    def costs_no_more_than(self, trial: Trial) -> bool:
+        """Returns whether this trial costs no precision or IPUs beyond what another costs."""
+        late_ipus_of_rule = {
+            change.rule: change.ipus or 0 for change in trial.changes if change.is_late
+        }
+        late_changes = [change for change in self.changes if change.is_late]
+        return all(
+            c.rule in late_ipus_of_rule and (c.ipus or 0) <= late_ipus_of_rule[c.rule]
+            for c in late_changes
+        )
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Trials:
-    """What was tried.
+    """The trials that were made of a program's changes.
 
     Attributes:
-      done: what helps, in the order in which it was tried.
+      done: the trials that help, in the order in which they were made.
       untried: changes that, alone or with others, the budget did not allow.
-      models: how many were made.
+      models: the number of models that were made.
     """
 
     done: tuple[Trial, ...]
@@ -51,184 +55,210 @@ class Trials:
     models: int
 
 
-def budget(profile: machine.Profile) -> int:
-    """How many models of a program may be made: fewer of longer ones, on all machines alike."""
-    return min(max(_MOST_STEPS // max(_steps(profile), 1), _LEAST_MODELS), _MOST_MODELS)
+def count_affordable_models(profile: machine.Profile) -> int:
+    """Returns how many models of a program may be made: fewer of longer programs."""
+    return min(
+        max(_MOST_STEPS // max(_count_liveness_steps(profile), 1), _LEAST_MODELS), _MOST_MODELS
+    )
 
 
-def _steps(profile: machine.Profile) -> int:
+def _count_liveness_steps(profile: machine.Profile) -> int:
     return sum(len(liveness.names) for liveness in profile.liveness)
 
 
-def trials(
+def try_changes(
     case: Case,
     profile: machine.Profile,
-    found: Sequence[Change],
-    further: Callable[[machine.Profile], Sequence[Change]] = lambda _: (),
+    changes: Sequence[Change],
+    list_further_changes: Callable[[machine.Profile], Sequence[Change]] = lambda _: (),
 ) -> Trials:
-    """Tries changes.
+    """Tries changes by modelling the program with them.
 
     Args:
       case: the program as it is.
-      profile: what the model says of it.
-      found: changes, those to try first at the beginning.
-      further: those that depend on what a profile says, such as that after other changes.
+      profile: its modelled profile.
+      changes: the changes, in the order to try them.
+      list_further_changes: returns further changes for a profile, such as one after changes.
     """
-    return _Search(case, profile, found, further).run()
+    return _Search(case, profile, changes, list_further_changes).try_all_changes()
 
 
 class _Search:
-    """One search, and how far it is."""
+    """The state of one search among changes."""
 
     def __init__(
         self,
         case: Case,
         profile: machine.Profile,
-        found: Sequence[Change],
-        further: Callable[[machine.Profile], Sequence[Change]],
+        changes: Sequence[Change],
+        list_further_changes: Callable[[machine.Profile], Sequence[Change]],
     ):
-        self.case, self.profile, self.further = case, profile, further
-        self.found = list(found)
-        self.left, self.models = budget(profile), 0
-        self.is_long = _steps(profile) > _LONG
+        self.case, self.profile, self.further = case, profile, list_further_changes
+        self.found = list(changes)
+        self.left, self.models = count_affordable_models(profile), 0
+        self.is_long = _count_liveness_steps(profile) > _LONG
         self.done: list[Trial] = []
         self.tried: dict[tuple[int, ...], Trial | None] = {}
         self.stronger: dict[int, tuple[Change, Change | None]] = {}
         self.lines: set[tuple[str, str]] = set()  # of changes that profiles asked for
 
-    def run(self) -> Trials:
-        """Adds changes up until the program fits, then tries each alone if that is quick."""
+    def try_all_changes(self) -> Trials:
+        """Combines changes until the program fits, then tries each alone if that is quick."""
         early = [change for change in self.found if not change.is_late]
-        together, now = self.add_up(early, (), self.profile)
-        if not now.memory.fits:
-            self.add_late(together, now)
+        combined_changes, combined_profile = self.combine_changes(early, (), self.profile)
+        if not combined_profile.memory.fits:
+            self.combine_late_changes(combined_changes, combined_profile)
         for change in list(self.found):
-            self.try_alone(change)
-        known = {number for key in self.tried for number in key}
-        untried = [change for change in self.found if id(change) not in known]
+            self.try_change_alone(change)
+        tried_ids = {change_id for key in self.tried for change_id in key}
+        untried = [change for change in self.found if id(change) not in tried_ids]
         return Trials(tuple(self.done), tuple(untried), self.models)
 
-    def add_late(self, together: tuple[Change, ...], now: machine.Profile) -> None:
-        """Adds each change that costs more than time to others; all of them, if one does not do."""
+    def combine_late_changes(
+        self, combined_changes: tuple[Change, ...], profile: machine.Profile
+    ) -> None:
+        """Combines each change that costs more than time with others; all if none suffices."""
         late = [change for change in self.found if change.is_late]
-        fits = [self.add_up([change], together, now)[1].memory.fits for change in late]
+        fits = [
+            self.combine_changes([change], combined_changes, profile)[1].memory.fits
+            for change in late
+        ]
         if len(late) > 1 and not any(fits):
-            self.add_up(late, together, now)
+            self.combine_changes(late, combined_changes, profile)
 
-    def try_alone(self, change: Change) -> None:
-        """Tries a change by itself, and with more effect unless it did nothing twice."""
+    def try_change_alone(self, change: Change) -> None:
+        """Tries a change by itself, with more effect each time unless it did nothing twice."""
         stronger: Change | None = change
-        idle = 0
-        while stronger is not None and self.left and idle < _MOST_IDLE:
-            hopeless = _is_hopeless(stronger, self.profile)
-            trial = self.model((stronger,), self.profile)
-            helps = trial is not None and _helps(trial.profile, self.profile)
-            idle += not (helps or hopeless)
+        idle_trials = 0
+        while stronger is not None and self.left and idle_trials < _MOST_IDLE:
+            is_hopeless = _cannot_be_enough(stronger, self.profile)
+            trial = self.model_changes((stronger,), self.profile)
+            helps = trial is not None and _reduces_lacking_bytes(trial.profile, self.profile)
+            idle_trials += not (helps or is_hopeless)
             if trial is not None and helps:
-                self.keep(trial)
+                self.keep_helpful_trial(trial)
             if trial is not None and trial.profile.memory.fits:
                 return
-            stronger = self.strengthen(stronger)
+            stronger = self.strengthen_change(stronger)
 
-    def strengthen(self, change: Change) -> Change | None:
-        """The same change with more effect, once for each."""
+    def strengthen_change(self, change: Change) -> Change | None:
+        """Returns the same change with more effect, building it once."""
         if id(change) not in self.stronger:
             self.stronger[id(change)] = change, change.make_stronger()
         return self.stronger[id(change)][1]
 
-    def add_up(
-        self, changes: Sequence[Change], together: tuple[Change, ...], now: machine.Profile
+    def combine_changes(
+        self,
+        changes: Sequence[Change],
+        combined_changes: tuple[Change, ...],
+        profile: machine.Profile,
     ) -> tuple[tuple[Change, ...], machine.Profile]:
-        """Keeps each change that helps beside those before it.
+        """Keeps each change that reduces memory in addition to those before it.
 
         Args:
           changes: to be tried, in this order.
-          together: those before them.
-          now: what the model says after these.
+          combined_changes: the changes made before them.
+          profile: the profile after those.
 
         Returns:
-          All changes that are kept, and what the model says after them.
+          All changes that are kept, and the profile after them.
         """
-        waiting = self.asked(now, changes)
-        weak: set[int] = set()  # what follows on something that did nothing: it has one try
-        while waiting and not now.memory.fits:
-            change = waiting.pop(0)
-            several = (*(c for c in together if not c.excludes(change)), change)
-            trial = self.model(several, now)
-            helps = trial is not None and _helps(trial.profile, now)
-            stronger = None if id(change) in weak and not helps else self.strengthen(change)
+        queue = self.queue_further_changes(profile, changes)
+        single_try_ids: set[int] = set()  # changes after one that did nothing get one try
+        while queue and not profile.memory.fits:
+            change = queue.pop(0)
+            candidate_changes = (*(c for c in combined_changes if not c.excludes(change)), change)
+            trial = self.model_changes(candidate_changes, profile)
+            helps = trial is not None and _reduces_lacking_bytes(trial.profile, profile)
+            stronger = (
+                None
+                if id(change) in single_try_ids and not helps
+                else self.strengthen_change(change)
+            )
             if stronger is not None:
-                waiting.insert(0, stronger)
-                weak.update([] if helps or _is_hopeless(change, now) else [id(stronger)])
+                queue.insert(0, stronger)
+                single_try_ids.update(
+                    [] if helps or _cannot_be_enough(change, profile) else [id(stronger)]
+                )
             if trial is not None and helps:
-                together, now = several, trial.profile
-                self.keep(trial)
-            waiting = self.asked(now, waiting)
-        return together, now
+                combined_changes, profile = candidate_changes, trial.profile
+                self.keep_helpful_trial(trial)
+            queue = self.queue_further_changes(profile, queue)
+        return combined_changes, profile
 
-    def keep(self, trial: Trial) -> None:
+    def keep_helpful_trial(self, trial: Trial) -> None:
         """Remembers a trial that helps, once."""
         if trial not in self.done:
             self.done.append(trial)
 
-    def asked(self, now: machine.Profile, waiting: Sequence[Change]) -> list[Change]:
-        """What is still to be tried, with what a profile adds to that."""
-        new = [c for c in self.further(now) if (c.rule, c.line) not in self.lines]
+    def queue_further_changes(
+        self, profile: machine.Profile, queue: Sequence[Change]
+    ) -> list[Change]:
+        """Returns the queue of changes with those added that a profile asks for."""
+        new = [c for c in self.further(profile) if (c.rule, c.line) not in self.lines]
         self.lines.update((change.rule, change.line) for change in new)
         self.found += new
-        return [*waiting, *new]
+        return [*queue, *new]
 
-    def model(self, several: tuple[Change, ...], now: machine.Profile) -> Trial | None:
-        """The program after some changes, the last one of them new to `now`.
+    def model_changes(
+        self, changes: tuple[Change, ...], profile_before: machine.Profile
+    ) -> Trial | None:
+        """Models the program after some changes, the last of them new to `profile_before`.
 
-        None if the budget is spent, or if there is no hope.
+        None if the budget is spent, or if the last change cannot be enough.
         """
-        key = tuple(sorted(map(id, several)))
-        if _is_hopeless(several[-1], now):
+        key = tuple(sorted(map(id, changes)))
+        if _cannot_be_enough(changes[-1], profile_before):
             self.tried.setdefault(key, None)
         if key in self.tried or not self.left:
             return self.tried.get(key)
         self.left, self.models = self.left - 1, self.models + 1
         if self.is_long:
-            words = " + ".join(change.short for change in several)
-            get_logger().info(f"`{self.profile.name}` does not fit; modelling it with {words}")
-        profile = _profile(self.case, several)
-        if profile is not None and profile.memory.fits and self.is_long:
+            change_names = " + ".join(change.short for change in changes)
+            get_logger().info(
+                f"`{self.profile.name}` does not fit; modelling it with {change_names}"
+            )
+        profile_after = _model_changed_case(self.case, changes)
+        if profile_after is not None and profile_after.memory.fits and self.is_long:
             self.left = 0
-        self.tried[key] = None if profile is None else Trial(several, profile)
+        self.tried[key] = None if profile_after is None else Trial(changes, profile_after)
         return self.tried[key]
 
 
-def _profile(case: Case, several: Sequence[Change]) -> machine.Profile | None:
-    """What the model says of a program after changes; None where they cannot be made together.
+def _model_changed_case(case: Case, changes: Sequence[Change]) -> machine.Profile | None:
+    """Models a case after changes; None where they cannot be made together.
 
-    A change is made to a function as it was traced, whose primitives may not take it: their rules
-    then raise whatever they raise, and that is no reason to leave a report unwritten.
+    A change is made to the traced function, whose primitives may not support it: their rules may
+    raise any error, and the report is to be written all the same.
     """
     try:
-        for change in sorted(several, key=lambda change: not change.first):
+        for change in sorted(changes, key=lambda change: not change.first):
             case = change.apply(case)
-        return case.profile()
+        return case.model_profile()
     except (TypeError, ValueError, KeyError, NotImplementedError):
         return None
 
 
-def _lacking(memory: machine.Memory) -> int:
-    """Bytes that all IPUs together lack, for instructions included."""
-    code = max(0, memory.most_code_bytes - memory.code_limit)
-    return sum(need_bytes(memory)) + code * memory.tile_peak_bytes.size
+def _count_lacking_bytes(memory: machine.Memory) -> int:
+    """Returns the bytes that all IPUs together lack, for instructions included."""
+    lacking_code_bytes = max(0, memory.most_code_bytes - memory.code_limit)
+    return sum(bytes_to_free(memory)) + lacking_code_bytes * memory.tile_peak_bytes.size
 
 
-def _helps(after: machine.Profile, before: machine.Profile) -> bool:
-    """Whether less lacks on all IPUs together, and the fullest tile is no fuller."""
-    lacked, lacks = (_lacking(profile.memory) for profile in (before, after))
-    fuller = after.memory.tile_peak_bytes.max() > before.memory.tile_peak_bytes.max()
-    return lacks <= _HELPS * lacked and not fuller
+def _reduces_lacking_bytes(profile_after: machine.Profile, profile_before: machine.Profile) -> bool:
+    """Returns whether fewer bytes lack on all IPUs together and the fullest tile is no fuller."""
+    lacking_before, lacking_after = (
+        _count_lacking_bytes(profile.memory) for profile in (profile_before, profile_after)
+    )
+    is_fuller = (
+        profile_after.memory.tile_peak_bytes.max() > profile_before.memory.tile_peak_bytes.max()
+    )
+    return lacking_after <= _HELPS * lacking_before and not is_fuller
 
 
-def _is_hopeless(change: Change, now: machine.Profile) -> bool:
-    """Whether all IPUs hold more than fits, however it is shared out to as many as `change` has."""
+def _cannot_be_enough(change: Change, profile: machine.Profile) -> bool:
+    """Returns whether all IPUs hold more than the IPUs of `change` have, however divided."""
     if change.ipus is None:
         return False
-    held = int(now.memory.tile_peak_bytes.max(axis=1).sum())
-    return held > change.ipus * now.memory.limit
+    peak_bytes = int(profile.memory.tile_peak_bytes.max(axis=1).sum())
+    return peak_bytes > change.ipus * profile.memory.limit

@@ -1,1 +1,1 @@
-"""What reports look like: as text, a page, trace events and a file that is read again."""
+"""Presentations of a report: text, an HTML page, trace events, and a file that is read again."""

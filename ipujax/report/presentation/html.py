@@ -1,6 +1,6 @@
 """A report as an HTML page: one file that needs nothing else, on any machine, without a network.
 
-The page's scripts are the ES modules of the folder `page`. `page.html` becomes a page by putting
+The page's scripts are the ES modules of the folder `render_html_page`. `page.html` becomes a page by putting
 in the style, the modules as one script, and the report documents, compressed.
 """
 
@@ -28,12 +28,14 @@ _LEVEL = 6  # of gzip: higher ones take several times as long and save a few per
 _INLINE_HEIGHT = 640  # pixels
 
 
-def page(documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = None) -> str:
-    """The page of a report, or of two that are compared.
+def render_html_page(
+    documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = None
+) -> str:
+    """Renders the HTML page of a report, or of two that are compared.
 
     Args:
-      documents: one or two, as `Report.to_dict` gives them.
-      labels: what to call each of them, such as the names of their files; by default the names of
+      documents: one or two, as `Report.to_dict` returns them.
+      labels: a name for each of them, such as the name of its file; by default the names of
         their programs.
 
     Raises:
@@ -46,29 +48,31 @@ def page(documents: Sequence[Mapping[str, Any]], labels: Sequence[str] | None = 
         )
     if labels is not None and len(labels) != len(documents):
         raise ValueError(f"{len(documents)} documents have {len(labels)} labels: give one for each")
-    told = labels or [""] * len(documents)
+    label_of_document = labels or [""] * len(documents)
     names = dict.fromkeys(
         label or str(document["name"] or "program")
-        for label, document in zip(told, documents, strict=True)
+        for label, document in zip(label_of_document, documents, strict=True)
     )
-    parts = {
+    substitutions = {
         "title": html.escape(f"{' and '.join(names)} - ipujax report"),
-        "style": style(),
-        "script": script(),
-        "reports": "\n".join(map(_packed, documents, told)),
+        "style": read_page_style(),
+        "script": bundle_page_scripts(),
+        "reports": "\n".join(map(_pack_document, documents, label_of_document)),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read("page.html"))
+    return re.sub(
+        r"\{\{(\w+)\}\}", lambda match: substitutions[match[1]], _read_page_file("page.html")
+    )
 
 
-def inline(documents: Sequence[Mapping[str, Any]]) -> str:
-    """The page as a frame for notebooks, whose lower edge can be dragged.
+def render_html_frame(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Renders the page as a frame for notebooks, whose lower edge can be dragged.
 
     It is sandboxed: its scripts run, and can touch nothing outside.
 
     Args:
-      documents: as for `page`.
+      documents: as for `render_html_page`.
     """
-    source = html.escape(page(documents))
+    source = html.escape(render_html_page(documents))
     style = (
         f"width:100%;height:{_INLINE_HEIGHT}px;border:0;resize:vertical;overflow:auto;display:block"
     )
@@ -76,48 +80,48 @@ def inline(documents: Sequence[Mapping[str, Any]]) -> str:
 
 
 @functools.cache
-def style() -> str:
-    """The page's style, for pages that stand beside it."""
-    return "\n".join(_read(path) for path in _STYLES)
+def read_page_style() -> str:
+    """Reads the page's style sheets, also for other pages."""
+    return "\n".join(_read_page_file(path) for path in _STYLES)
 
 
 @functools.cache
-def script() -> str:
-    """All modules as one: every module after those that it imports."""
-    ordered: list[str] = []
-    _visit(_FIRST, (), ordered)
-    return "\n".join(_stripped(_read(path)) for path in ordered)
+def bundle_page_scripts() -> str:
+    """Bundles the page's modules into one script, each after those that it imports."""
+    paths: list[str] = []
+    _order_module_after_imports(_FIRST, (), paths)
+    return "\n".join(_strip_module(_read_page_file(path)) for path in paths)
 
 
-def _visit(path: str, above: tuple[str, ...], ordered: list[str]) -> None:
-    if path in above:
-        raise InternalError(f"modules of the HTML page import each other: {(*above, path)}")
-    if path in ordered:
+def _order_module_after_imports(path: str, importers: tuple[str, ...], paths: list[str]) -> None:
+    if path in importers:
+        raise InternalError(f"modules of the HTML page import each other: {(*importers, path)}")
+    if path in paths:
         return
-    for _, imported in _IMPORT.findall(_read(path)):
-        _visit(_resolve(path, imported), (*above, path), ordered)
-    ordered.append(path)
+    for _, imported in _IMPORT.findall(_read_page_file(path)):
+        _order_module_after_imports(_resolve_import_path(path, imported), (*importers, path), paths)
+    paths.append(path)
 
 
-def _resolve(path: str, imported: str) -> str:
-    """The path in the folder of an import such as `../format.js`, seen from a module."""
+def _resolve_import_path(path: str, imported: str) -> str:
+    """Returns the path in the folder of an import such as `../format.js` in a module."""
     return posixpath.normpath(posixpath.join(path, "..", imported))
 
 
-def _stripped(source: str) -> str:
-    """A module as a part of the script: without comments and indentation, a fifth of its bytes."""
+def _strip_module(source: str) -> str:
+    """Strips a module of comments, indentation, imports and exports."""
     return _EXPORT.sub("", _UNREAD.sub("", _IMPORT.sub("", source))).strip() + "\n"
 
 
-def _packed(document: Mapping[str, Any], label: str) -> str:
-    """Compressed, and in letters that need no escaping."""
+def _pack_document(document: Mapping[str, Any], label: str) -> str:
+    """Returns the script element that holds a document, compressed and in base 64."""
     text = json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # Without a time of writing, equal reports are equal files.
-    packed = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
-    named = f' data-label="{html.escape(label)}"' if label else ""
-    return f'<script type="application/octet-stream" class="report"{named}>{packed}</script>'
+    encoded = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
+    label_attribute = f' data-label="{html.escape(label)}"' if label else ""
+    return f'<script type="application/octet-stream" class="report"{label_attribute}>{encoded}</script>'
 
 
-def _read(path: str) -> str:
+def _read_page_file(path: str) -> str:
     folder = importlib.resources.files("ipujax.report.presentation")
     return folder.joinpath("page", path).read_text("utf-8")

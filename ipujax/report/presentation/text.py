@@ -5,9 +5,17 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from ipujax.host.tables import table
-from ipujax.report.advice.findings import need_bytes
-from ipujax.report.words import called, counted, duration, percent, percents, ranges, size
+from ipujax.host.tables import format_columns
+from ipujax.report.advice.findings import bytes_to_free
+from ipujax.report.words import (
+    count_with_noun,
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_percents,
+    format_ranges,
+    shorten_call_path,
+)
 from lowering import machine
 
 if TYPE_CHECKING:
@@ -18,205 +26,232 @@ _MOST_NAME = 60
 _MOST_IPUS, _MOST_OPERATIONS = 16, 10
 
 
-def page(report: Report) -> str:
-    """The whole report."""
-    parts = (headline, _time, _costs, _memory, _operations, _basis)
-    return "\n\n".join(text for part in parts if (text := "\n".join(part(report))))
+def render_text_page(report: Report) -> str:
+    """Renders the whole report as text."""
+    section_builders = (
+        build_headline_lines,
+        _build_time_section,
+        _build_costs_section,
+        _build_memory_section,
+        _build_operations_section,
+        _build_assumption_lines,
+    )
+    return "\n\n".join(
+        text for build_section in section_builders if (text := "\n".join(build_section(report)))
+    )
 
 
-def summary(report: Report) -> str:
-    """One line, for `repr`."""
+def summarize_report(report: Report) -> str:
+    """Summarizes a report in one line, for `repr`."""
     fits = "fits" if report.memory.fits else "does not fit"
-    return f"{name(report)}: {system(report)}, {duration(report.seconds)} a call, {fits}"
+    return f"{shorten_program_name(report)}: {describe_system(report)}, {format_duration(report.seconds)} a call, {fits}"
 
 
-def name(report: Report) -> str:
-    """The program's, cut where it is very long."""
+def shorten_program_name(report: Report) -> str:
+    """Returns the program's name, cut where it is very long."""
     return report.name if len(report.name) <= _MOST_NAME else f"{report.name[: _MOST_NAME - 3]}..."
 
 
-def system(report: Report) -> str:
-    """As `2 replicas of 4 IPUs (ipu2)`, or `2 replicas of 4 IPUs in 2 instances (ipu2)`."""
+def describe_system(report: Report) -> str:
+    """Describes the replicas and IPUs, as `2 replicas of 4 IPUs in 2 instances (ipu2)`."""
     replicas, ipus = report.replication_factor, report.num_ipus
     instances = f" in {report.instances} instances" if report.instances > 1 else ""
-    parts = f"{counted(replicas, 'replica')} of {counted(ipus, 'IPU')}"
+    parts = f"{count_with_noun(replicas, 'replica')} of {count_with_noun(ipus, 'IPU')}"
     return f"{parts}{instances} ({report.target.name})"
 
 
-def headline(report: Report) -> list[str]:
-    """What matters most: does it fit, and how fast is it."""
+def build_headline_lines(report: Report) -> list[str]:
+    """Returns the lines that say whether the program fits and how fast it is."""
     target, memory = report.target, report.memory
     title = (
-        f"{name(report)}: {system(report)}, {target.tiles_per_ipu:,} tiles at "
+        f"{shorten_program_name(report)}: {describe_system(report)}, {target.tiles_per_ipu:,} tiles at "
         f"{target.clock_hz / 1e9:.4g} GHz"
     )
-    time = f"Time: {report.cycles:,} cycles = {duration(report.seconds)} a call"
+    time = f"Time: {report.cycles:,} cycles = {format_duration(report.seconds)} a call"
     if report.throughput is not None:
         time += f"; {report.throughput:,.1f} elements/s ({report.elements:,} a call)"
     if not memory.fits:
-        return [title, out_of_memory(report), time]
+        return [title, describe_lack_of_memory(report), time]
     ipu, tile = memory.worst
     fullest = int(memory.tile_peak_bytes.max())
     fits = (
         f"Fits: the fullest tile, IPU {ipu} tile {tile}, holds {fullest:,} of {memory.limit:,} "
-        f"bytes ({percent(fullest / memory.limit)})"
+        f"bytes ({format_percent(fullest / memory.limit)})"
     )
     return [title, fits, time]
 
 
-def out_of_memory(report: Report) -> str:
-    """What does not fit, where, and what would help."""
+def describe_lack_of_memory(report: Report) -> str:
+    """Describes where memory lacks, how much, and which changes would help."""
     memory = report.memory
     ipu, tile = memory.worst
-    over = memory.tile_peak_bytes > memory.limit
+    is_too_full = memory.tile_peak_bytes > memory.limit
     fullest = int(memory.tile_peak_bytes.max())
-    what = "variable data" if over.any() else "instructions"
-    lines = [f"Out of memory: Cannot fit all {what} onto one or more tiles"]
-    if over.any():
-        needs = enumerate(need_bytes(memory))
-        off = (f"about {size(bytes_)} off IPU {ipu}" for ipu, bytes_ in needs if bytes_)
+    content = "variable data" if is_too_full.any() else "instructions"
+    lines = [f"Out of memory: Cannot fit all {content} onto one or more tiles"]
+    if is_too_full.any():
+        needs = enumerate(bytes_to_free(memory))
+        bytes_off_ipus = (
+            f"about {format_bytes(bytes_)} off IPU {ipu}" for ipu, bytes_ in needs if bytes_
+        )
         lines += [
             f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
-            f"{fullest - memory.limit:,} too many; {int(over.sum()):,} of {over.size:,} tiles "
+            f"{fullest - memory.limit:,} too many; {int(is_too_full.sum()):,} of {is_too_full.size:,} tiles "
             "lack memory",
-            f"  needs: {', '.join(off)}, if it goes off all tiles alike",
+            f"  needs: {', '.join(bytes_off_ipus)}, if it goes off all tiles alike",
         ]
     if memory.most_code_bytes > memory.code_limit:
         lines.append(
             f"  code:  {memory.most_code_bytes:,} bytes on one tile, of {memory.code_limit:,} from "
             "which instructions can be fetched"
         )
-    lines += [f"  alive: {_tensor(tensor)}" for tensor in memory.biggest[:5]]
+    lines += [f"  alive: {_describe_tensor(tensor)}" for tensor in memory.biggest[:5]]
     for entry in report.advice[:6]:
-        effect = f" ({size(entry.about_bytes)})" if entry.about_bytes else ""
+        effect = f" ({format_bytes(entry.about_bytes)})" if entry.about_bytes else ""
         lines.append(f"  fix:   {entry.text}{effect}")
     return "\n".join(lines)
 
 
-def _tensor(tensor: machine.Tensor) -> str:
-    made = tensor.path or tensor.operation
+def _describe_tensor(tensor: machine.Tensor) -> str:
+    source = tensor.path or tensor.operation
     if tensor.path and tensor.operation not in ("argument", "loop variable"):
-        made = f"{tensor.path}, {tensor.operation}"
-    line = f", {short(tensor.origin)}" if tensor.origin else ""
+        source = f"{tensor.path}, {tensor.operation}"
+    line = f", {shorten_source_line(tensor.origin)}" if tensor.origin else ""
     return (
-        f"{tensor.name}, {tensor.category}: {size(tensor.total_bytes)}, {tensor.tile_bytes:,} "
-        f"bytes of it on that tile ({made}{line})"
+        f"{tensor.name}, {tensor.category}: {format_bytes(tensor.total_bytes)}, {tensor.tile_bytes:,} "
+        f"bytes of it on that tile ({source}{line})"
     )
 
 
-def short(origin: str) -> str:
-    """A line of an installed package without the way there."""
+def shorten_source_line(origin: str) -> str:
+    """Returns a source line, that of an installed package without the path to it."""
     return origin.rpartition("site-packages/")[2]
 
 
-def _time(report: Report) -> list[str]:
-    """What the cycles of each IPU go to, and those of all; causes of nothing are left out."""
-    found = report.breakdown
-    if found is None or not report.cycles:
+def _build_time_section(report: Report) -> list[str]:
+    """Returns the table of each IPU's cycles by cause; causes without cycles are left out."""
+    breakdown = report.breakdown
+    if breakdown is None or not report.cycles:
         return []
-    causes = {cause: cycles for cause, cycles in found.items() if cycles.any()}
+    causes = {cause: cycles for cause, cycles in breakdown.items() if cycles.any()}
     rows = [["IPU", *causes]]
-    for ipu in _chosen(report):
-        rows.append([str(ipu), *percents([int(cycles[ipu]) for cycles in causes.values()])])
+    for ipu in _choose_fullest_ipus(report):
+        rows.append([str(ipu), *format_percents([int(cycles[ipu]) for cycles in causes.values()])])
     if report.num_ipus > 1:
-        rows.append(["all", *percents([int(cycles.sum()) for cycles in causes.values()])])
-    p = report.pipeline
-    through = (
-        f"; {counted(p.micro_batches, 'micro-batch', 'micro-batches')} through "
-        f"{counted(p.stages, 'stage')} in {counted(p.ticks, 'tick')}, schedule {p.schedule}"
-        if p
+        rows.append(["all", *format_percents([int(cycles.sum()) for cycles in causes.values()])])
+    pipeline = report.pipeline
+    pipeline_text = (
+        f"; {count_with_noun(pipeline.micro_batches, 'micro-batch', 'micro-batches')} through "
+        f"{count_with_noun(pipeline.stages, 'stage')} in {count_with_noun(pipeline.ticks, 'tick')}, schedule {pipeline.schedule}"
+        if pipeline
         else ""
     )
-    left = report.num_ipus - _MOST_IPUS
-    more = [f"all: of {report.num_ipus} IPUs, those above and {left} more"] if left > 0 else []
-    return [f"Where the time goes{through}:", *table(rows), *more]
+    hidden_ipus = report.num_ipus - _MOST_IPUS
+    remainder_line = (
+        [f"all: of {report.num_ipus} IPUs, those above and {hidden_ipus} more"]
+        if hidden_ipus > 0
+        else []
+    )
+    return [f"Where the time goes{pipeline_text}:", *format_columns(rows), *remainder_line]
 
 
-def _costs(report: Report) -> list[str]:
-    """What takes most of the time, and what would help."""
+def _build_costs_section(report: Report) -> list[str]:
+    """Returns the lines on the largest costs in time and their remedies."""
     lines: list[str] = []
     for cost in report.costs:
-        where = f" ({short(cost.origin)})" if cost.origin else ""
-        share = percent(cost.share).rjust(5)
-        lines += _wrapped(f"  {share}  {cost.title}{where}: {cost.detail}", 9)
-        lines += _wrapped(f"         fix: {cost.remedy}", 14)
+        source_line = f" ({shorten_source_line(cost.origin)})" if cost.origin else ""
+        share_text = format_percent(cost.share).rjust(5)
+        lines += _wrap_lines(f"  {share_text}  {cost.title}{source_line}: {cost.detail}", 9)
+        lines += _wrap_lines(f"         fix: {cost.remedy}", 14)
     return ["What takes most of it:", *lines] if lines else []
 
 
-def _memory(report: Report) -> list[str]:
-    """A row for each IPU, and what it all holds."""
+def _build_memory_section(report: Report) -> list[str]:
+    """Returns the table of each IPU's memory, and the sizes by category."""
     memory = report.memory
-    remote = bool(memory.remote_bytes.any())
-    rows = [["IPU", "fullest tile", "all tiles", *["streaming memory"][:remote]]]
-    for ipu in _chosen(report):
-        kept = size(int(memory.remote_bytes[ipu]))
-        fullest = f"{int(memory.tile_peak_bytes[ipu].max()):,} B"
-        rows.append([str(ipu), fullest, size(int(memory.peak_bytes[ipu])), *[kept][:remote]])
-    left = report.num_ipus - len(rows) + 1
-    more = [f"and {left} more IPUs, with emptier tiles"] if left else []
-    return ["Memory:", *table(rows), *more, *_categories(report)]
+    has_remote = bool(memory.remote_bytes.any())
+    rows = [["IPU", "fullest tile", "all tiles", *["streaming memory"][:has_remote]]]
+    for ipu in _choose_fullest_ipus(report):
+        remote_size = format_bytes(int(memory.remote_bytes[ipu]))
+        fullest_text = f"{int(memory.tile_peak_bytes[ipu].max()):,} B"
+        rows.append(
+            [
+                str(ipu),
+                fullest_text,
+                format_bytes(int(memory.peak_bytes[ipu])),
+                *[remote_size][:has_remote],
+            ]
+        )
+    hidden_ipus = report.num_ipus - len(rows) + 1
+    remainder_line = [f"and {hidden_ipus} more IPUs, with emptier tiles"] if hidden_ipus else []
+    return ["Memory:", *format_columns(rows), *remainder_line, *_build_category_lines(report)]
 
 
-def _chosen(report: Report) -> list[int]:
-    """The IPUs with the fullest tiles, if there are too many for a page."""
+def _choose_fullest_ipus(report: Report) -> list[int]:
+    """Returns the IPUs with the fullest tiles, if there are too many for a page."""
     fullest = report.memory.tile_peak_bytes.max(axis=1)
-    order = sorted(range(report.num_ipus), key=lambda ipu: -int(fullest[ipu]))
-    return sorted(order[:_MOST_IPUS])
+    ipus_by_fullest = sorted(range(report.num_ipus), key=lambda ipu: -int(fullest[ipu]))
+    return sorted(ipus_by_fullest[:_MOST_IPUS])
 
 
-def _categories(report: Report) -> list[str]:
+def _build_category_lines(report: Report) -> list[str]:
     used = report.memory.by_category
-    whole = max(sum(used.values()), 1)
+    total_bytes = max(sum(used.values()), 1)
     largest = sorted((item for item in used.items() if item[1]), key=lambda item: -item[1])
     texts = [
-        f"{name.replace('_', ' ')} {size(bytes_)} ({percent(bytes_ / whole)})"
+        f"{name.replace('_', ' ')} {format_bytes(bytes_)} ({format_percent(bytes_ / total_bytes)})"
         for name, bytes_ in largest
     ]
-    return _wrapped("By category: " + ", ".join(texts)) if texts else []
+    return _wrap_lines("By category: " + ", ".join(texts)) if texts else []
 
 
-def _operations(report: Report) -> list[str]:
-    """The most expensive operations; those that people call alike share a row, whatever their IPU.
+def _build_operations_section(report: Report) -> list[str]:
+    """Returns the table of the most expensive operations, one row for those with equal labels.
 
-    Their scopes stand before their names: `ctc_loss: scan`.
+    Operations of several IPUs share a row. Scopes stand before names: `ctc_loss: scan`.
     """
-    alike: dict[tuple[str, str, str], list[machine.OperationTotal]] = {}
+    operations_of_title: dict[tuple[str, str, str], list[machine.OperationTotal]] = {}
     for operation in report.operations:
         scope = f"{operation.scope}: " if operation.scope else ""
         path = operation.call_path
-        line = called(path) if len(path) > 1 else short(operation.origin)
+        line = shorten_call_path(path) if len(path) > 1 else shorten_source_line(operation.origin)
         title = scope + (operation.label or operation.name)
-        alike.setdefault((title, operation.direction or "", line), []).append(operation)
-    order = sorted(alike.items(), key=lambda item: -sum(o.cycles for o in item[1]))
-    if not order:
+        operations_of_title.setdefault((title, operation.direction or "", line), []).append(
+            operation
+        )
+    titles_by_cycles = sorted(
+        operations_of_title.items(),
+        key=lambda item: -sum(operation_of_row.cycles for operation_of_row in item[1]),
+    )
+    if not titles_by_cycles:
         return []
     rows = [["share", "cycles", "runs", "IPU", "operation", "pass", "line"]]
-    for (title, direction, line), equal in order[:_MOST_OPERATIONS]:
-        cycles = sum(o.cycles for o in equal)
-        share = percent(cycles / max(report.cycles * report.num_ipus, 1))
-        runs = sum(o.runs for o in equal)
-        ipus = ranges(sorted({o.ipu for o in equal}))
-        rows.append([share, f"{cycles:,.0f}", f"{runs:,}", ipus, title, direction, line])
-    left = len(order) - len(rows) + 1
-    more = [f"and {left:,} more operations"] if left > 0 else []
+    for (title, direction, line), operations in titles_by_cycles[:_MOST_OPERATIONS]:
+        cycles = sum(o.cycles for o in operations)
+        share_text = format_percent(cycles / max(report.cycles * report.num_ipus, 1))
+        runs = sum(o.runs for o in operations)
+        ipus = format_ranges(sorted({o.ipu for o in operations}))
+        rows.append([share_text, f"{cycles:,.0f}", f"{runs:,}", ipus, title, direction, line])
+    hidden_operations = len(titles_by_cycles) - len(rows) + 1
+    remainder_line = [f"and {hidden_operations:,} more operations"] if hidden_operations > 0 else []
     if not any(row[5] for row in rows[1:]):
         rows = [[*row[:5], row[6]] for row in rows]
     title = "Operations, with their share of all IPUs' cycles:"
-    return [title, *table(rows, texts=(4, 5, 6)), *more]
+    return [title, *format_columns(rows, left_columns=(4, 5, 6)), *remainder_line]
 
 
-def _basis(report: Report) -> list[str]:
-    general = (
-        f" {percent(report.default_share)} of the computing is estimated by the general formula, "
+def _build_assumption_lines(report: Report) -> list[str]:
+    formula_text = (
+        f" {format_percent(report.default_share)} of the computing is estimated by the general formula, "
         "ten cycles an element."
         if report.default_share
         else ""
     )
     assumed = [f"Assumed: {text}" for text in report.assumptions]
-    return [f"Modelled, not measured.{general}", *assumed]
+    return [f"Modelled, not measured.{formula_text}", *assumed]
 
 
-def _wrapped(text: str, indent: int = 2) -> list[str]:
+def _wrap_lines(text: str, indent: int = 2) -> list[str]:
     return textwrap.wrap(
         text, _WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
     )

@@ -1,4 +1,4 @@
-"""How much one call of a program does, so that calls that do more can be compared all the same."""
+"""Counts the work of one call of a program, so that calls of different work can be compared."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ipujax.report.report import Report
 
-_MOST_OF_IT = 0.9  # of a call, so that what a loop does is what the call does
+_MOST_OF_IT = 0.9  # of a call, so that the loop's work counts as the call's
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Work:
-    """What a call does so many times.
+    """The work of one call: a count and its unit.
 
     Attributes:
-      count: how many times.
+      count: the number of units.
       unit: "element", as `Report.elements` counts them, or "iteration" of a loop that takes nearly
         all of the call.
     """
@@ -28,22 +28,27 @@ class Work:
         return f"{self.count:,} {self.unit}{'s' * (self.count != 1)}"
 
 
-def work_of(report: Report) -> Work | None:
-    """What one call does, over all replicas; None where nothing tells."""
+def count_work_of_call(report: Report) -> Work | None:
+    """Counts the work of one call over all replicas; None where it is unknown."""
     if report.elements:
         return Work(report.elements, "element")
-    node, runs = report.program, 1
+    node, run_count = report.program, 1
     while node.kind in ("sequence", "execute") and node.children:
         node = max(node.children, key=lambda part: part.cycles * part.count)
-        runs *= node.count
-    known = node.kind == "repeat" and node.count > 1
-    takes = runs * node.cycles >= _MOST_OF_IT * report.cycles
-    return Work(node.count, "iteration") if known and takes else None
+        run_count *= node.count
+    has_iterations = node.kind == "repeat" and node.count > 1
+    takes_most_cycles = run_count * node.cycles >= _MOST_OF_IT * report.cycles
+    return Work(node.count, "iteration") if has_iterations and takes_most_cycles else None
 
 
-def differing_work(a: Report, b: Report) -> tuple[Work, Work] | None:
-    """What each does, where that can be compared and differs."""
-    before, after = work_of(a), work_of(b)
-    if before is None or after is None or before.unit != after.unit or before == after:
+def compare_work(a: Report, b: Report) -> tuple[Work, Work] | None:
+    """Returns the work of two reports' calls, where it can be compared and differs."""
+    work_before, work_after = count_work_of_call(a), count_work_of_call(b)
+    if (
+        work_before is None
+        or work_after is None
+        or work_before.unit != work_after.unit
+        or work_before == work_after
+    ):
         return None
-    return before, after
+    return work_before, work_after

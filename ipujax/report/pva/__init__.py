@@ -1,1 +1,1 @@
-"""Reports under the names of Graphcore's `pva`: what `ipujax.pva` gives out."""
+"""Views of a report under the names of Graphcore's `pva`, for `ipujax.pva`."""

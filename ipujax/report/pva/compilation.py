@@ -1,4 +1,4 @@
-"""What was compiled: the chip, memory, liveness and the program tree."""
+"""The views of a compilation: the chip, memory, liveness and the program tree."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import ClassVar, NamedTuple
 from ipujax.errors import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
 from ipujax.report.pva.held import CATEGORIES, LoweredVariable, Variable
-from ipujax.report.pva.programs import Program, below
-from ipujax.report.pva.view import Lazy, View, told
+from ipujax.report.pva.programs import Program, walk_programs
+from ipujax.report.pva.view import Lazy, View, view_property
 from lowering import machine
 
 
 class Architecture(enum.Enum):
-    """Kinds of IPUs."""
+    """The kinds of IPUs."""
 
     Ipu1 = "ipu1"
     Ipu2 = "ipu2"
@@ -38,27 +38,27 @@ class Target(View):
         Raises:
           AttributeError: a chip of its own.
         """
-        known = {kind.value: kind for kind in Architecture}
-        if self._chip.name not in known:
-            raise self.unknown("architecture")
-        return known[self._chip.name]
+        architecture_of_name = {kind.value: kind for kind in Architecture}
+        if self._chip.name not in architecture_of_name:
+            raise self.make_unmodelled_error("architecture")
+        return architecture_of_name[self._chip.name]
 
-    _chip = told(lambda self: self._held.report.target)
-    numIPUs: int = told(lambda self: self._held.report.num_ipus)
+    _chip = view_property(lambda self: self._held.report.target)
+    numIPUs: int = view_property(lambda self: self._held.report.num_ipus)
     """IPUs of one replica."""
-    numReplicas: int = told(lambda self: self._held.report.replication_factor)
+    numReplicas: int = view_property(lambda self: self._held.report.replication_factor)
     """How many replicas run side by side."""
-    tilesPerIpu: int = told(lambda self: self._chip.tiles_per_ipu)
+    tilesPerIpu: int = view_property(lambda self: self._chip.tiles_per_ipu)
     """Tiles of one IPU."""
-    numTiles: int = told(lambda self: self.numIPUs * self.tilesPerIpu)
+    numTiles: int = view_property(lambda self: self.numIPUs * self.tilesPerIpu)
     """Tiles of all IPUs of one replica."""
-    bytesPerTile: int = told(lambda self: self._chip.bytes_per_tile)
+    bytesPerTile: int = view_property(lambda self: self._chip.bytes_per_tile)
     """Memory of one tile."""
-    bytesPerIPU: int = told(lambda self: self.tilesPerIpu * self.bytesPerTile)
+    bytesPerIPU: int = view_property(lambda self: self.tilesPerIpu * self.bytesPerTile)
     """Memory of one IPU's tiles."""
-    totalMemory: int = told(lambda self: self.numTiles * self.bytesPerTile)
+    totalMemory: int = view_property(lambda self: self.numTiles * self.bytesPerTile)
     """Memory of the tiles of all IPUs of one replica."""
-    clockFrequency: float = told(lambda self: self._chip.clock_hz)
+    clockFrequency: float = view_property(lambda self: self._chip.clock_hz)
     """Tile cycles per second."""
 
 
@@ -76,9 +76,9 @@ class CategoryTotal(NamedTuple):
 
 
 class Categories(View):
-    """What fills a tile at its IPU's worst step, by category.
+    """The bytes on a tile at its IPU's worst step, by category.
 
-    pva's `variable` is what the model tells apart as `variables`, `activations`, `fifos` and
+    pva's `variable` is the sum of the model's `variables`, `activations`, `fifos` and
     `temporaries`; those names work too.
     """
 
@@ -89,11 +89,13 @@ class Categories(View):
     }
 
     def __getattr__(self, name: str) -> CategoryTotal:
-        known = self._held.report.memory.tile_categories if not name.startswith("_") else {}
-        names = CATEGORIES.get(name, (name,) if name in known else ())
+        tile_categories = (
+            self._held.report.memory.tile_categories if not name.startswith("_") else {}
+        )
+        names = CATEGORIES.get(name, (name,) if name in tile_categories else ())
         if not names:
-            raise self.unknown(name)
-        return CategoryTotal(sum(int(known[each][self._place]) for each in names))
+            raise self.make_unmodelled_error(name)
+        return CategoryTotal(sum(int(tile_categories[category][self._place]) for category in names))
 
     def __dir__(self) -> list[str]:
         return sorted([*CATEGORIES, *self._held.report.memory.tile_categories])
@@ -102,26 +104,28 @@ class Categories(View):
 class TileMemory(View):
     """Memory of one tile."""
 
-    _peak = told(lambda self: int(self._held.report.memory.tile_peak_bytes[self._place]))
-    total: MemoryTotal = told(lambda self: MemoryTotal(self._peak, self._peak))
+    _peak = view_property(lambda self: int(self._held.report.memory.tile_peak_bytes[self._place]))
+    total: MemoryTotal = view_property(lambda self: MemoryTotal(self._peak, self._peak))
     """The most that the tile ever holds."""
-    alwaysLiveBytes: int = told(lambda self: int(self._held.always[self._place]))
-    """What the tile holds at every step: variables, constants and code."""
-    notAlwaysLiveBytes: int = told(lambda self: self._peak - self.alwaysLiveBytes)
-    """The most that there ever is beside."""
-    category: Categories = told(lambda self: Categories(self._held, *self._place))
-    """What fills it."""
+    alwaysLiveBytes: int = view_property(lambda self: int(self._held.always[self._place]))
+    """Bytes that the tile holds at every step: variables, constants and code."""
+    notAlwaysLiveBytes: int = view_property(lambda self: self._peak - self.alwaysLiveBytes)
+    """The most bytes that the tile ever holds beside those."""
+    category: Categories = view_property(lambda self: Categories(self._held, *self._place))
+    """The bytes by category."""
 
 
 class Tile(View):
     """A tile of one of the IPUs."""
 
-    id: int = told(lambda self: self._place[0])
+    id: int = view_property(lambda self: self._place[0])
     """Counted over all IPUs."""
-    ipu: int = told(lambda self: self._held.place(self.id)[0])
+    ipu: int = view_property(lambda self: self._held.place(self.id)[0])
     """The IPU that it is of."""
-    memory: TileMemory = told(lambda self: TileMemory(self._held, *self._held.place(self.id)))
-    """What it holds."""
+    memory: TileMemory = view_property(
+        lambda self: TileMemory(self._held, *self._held.place(self.id))
+    )
+    """The memory of the tile."""
 
 
 @check.guard
@@ -130,12 +134,12 @@ class IPU(View):
 
     Architecture: ClassVar[type[Architecture]] = Architecture
 
-    id: int = told(lambda self: self._place[0])
+    id: int = view_property(lambda self: self._place[0])
     """Counted from 0."""
 
     @property
     def tiles(self) -> Lazy[int, Tile]:
-        """Its tiles."""
+        """The tiles of the IPU."""
         count = self._held.report.target.tiles_per_ipu
         first = self.id * count
         return Lazy(range(count), lambda tile: Tile(self._held, first + tile), "tile")
@@ -150,7 +154,7 @@ class VertexType:
 
 
 class Graph(View):
-    """Sizes of the graph, all IPUs of one replica together.
+    """The sizes of the graph, all IPUs of one replica together.
 
     Each tile that has any vertices of an operation counts as having as many as the one that has
     most. What is run again, or outlined, is there once.
@@ -162,21 +166,21 @@ class Graph(View):
 
     @property
     def _sizes(self) -> machine.Graph:
-        known = self._held.report.graph
-        if known is None:
+        graph = self._held.report.graph
+        if graph is None:
             raise UnmodelledError(
                 "this report is of an ipujax that did not count compute sets and vertices",
                 fix="write it again with report.to_json(path)",
             )
-        return known
+        return graph
 
-    numComputeSets: int = told(lambda self: self._sizes.compute_sets)
+    numComputeSets: int = view_property(lambda self: self._sizes.compute_sets)
     """Supersteps that compute."""
-    numVertices: int = told(lambda self: sum(self._sizes.vertices.values()))
+    numVertices: int = view_property(lambda self: sum(self._sizes.vertices.values()))
     """Vertices of all kinds."""
-    numEdges: int = told(lambda self: self._sizes.edges)
+    numEdges: int = view_property(lambda self: self._sizes.edges)
     """One for each operand and result of each vertex; Poplar's, one for each region, are more."""
-    numVars: int = told(lambda self: len(self._held.tensors))
+    numVars: int = view_property(lambda self: len(self._held.tensors))
     """Tensors that tiles ever hold; one on several IPUs is there several times."""
 
     @property
@@ -187,10 +191,10 @@ class Graph(View):
 
 @dc.dataclass(frozen=True)
 class StepProgram:
-    """What runs at a step.
+    """The operation that runs at a step.
 
     Attributes:
-      name: of the operation.
+      name: the name of the operation.
       origin: the user's `file:line`, or "".
     """
 
@@ -199,22 +203,22 @@ class StepProgram:
 
 
 class LiveMemory(View):
-    """What is there at a step and not always; nothing where no step is told."""
+    """The memory of a step that is not always live; empty where there is no step."""
 
-    def _of(self, sizes: str) -> int:
+    def _bytes_at_step(self, column_name: str) -> int:
         if not self._place:
             return 0
         ipu, step = self._place
-        return int(getattr(self._held.report.liveness[ipu], sizes)[step])
+        return int(getattr(self._held.report.liveness[ipu], column_name)[step])
 
-    bytes: int = told(lambda self: self._of("bytes"))
+    bytes: int = view_property(lambda self: self._of("bytes"))
     """On all tiles together, work space included."""
-    temporaryBytes: int = told(lambda self: self._of("temporary_bytes"))
+    temporaryBytes: int = view_property(lambda self: self._of("temporary_bytes"))
     """The work space among them; ipujax's own."""
 
     @property
     def variables(self) -> list[Variable]:
-        """The tensors among them, largest first."""
+        """The tensors in that memory, largest first."""
         if not self._place:
             return []
         ipu, step = self._place
@@ -230,20 +234,22 @@ class LivenessProgramStep(View):
         "notAlwaysLiveMemoryForIpu(ipu), or report.compilation.tiles[i].memory for the worst step"
     }
 
-    ipu: int = told(lambda self: self._place[0])
+    ipu: int = view_property(lambda self: self._place[0])
     """The IPU whose step it is."""
-    notAlwaysLiveMemory: LiveMemory = told(lambda self: LiveMemory(self._held, *self._place))
-    """What is there at this step and not always."""
+    notAlwaysLiveMemory: LiveMemory = view_property(
+        lambda self: LiveMemory(self._held, *self._place)
+    )
+    """The memory of this step that is not always live."""
 
     @property
     def program(self) -> StepProgram:
-        """What runs then."""
+        """The operation that runs at this step."""
         ipu, step = self._place
-        held = self._held.report.liveness[ipu]
-        return StepProgram(held.names[step], held.origins[step])
+        liveness = self._held.report.liveness[ipu]
+        return StepProgram(liveness.names[step], liveness.origins[step])
 
     def notAlwaysLiveMemoryForIpu(self, ipu: int) -> LiveMemory:
-        """The same on one IPU: nothing on others than that of the step.
+        """Returns that memory on one IPU: empty on others than that of the step.
 
         Raises:
           IndexError: an IPU that the replica does not have.
@@ -257,49 +263,53 @@ class LivenessProgramStep(View):
 
 
 class LoweredVariables(View):
-    """Tensors by tile."""
+    """The tensors of each tile."""
 
-    allBriefVars: list[LoweredVariable] = told(lambda self: list(self._held.lowered()))
+    allBriefVars: list[LoweredVariable] = view_property(lambda self: list(self._held.lowered()))
     """Every tensor on every tile that has any of it: many."""
 
     def forTile(self, tile: int) -> list[LoweredVariable]:
-        """Those on one tile, counted over all IPUs."""
-        return list(self._held.lowered(tile))
+        """Returns the tensors on one tile, counted over all IPUs."""
+        return list(self._held.list_lowered_variables(tile))
 
 
 @check.guard
 class CompilationReport(View):
     """One replica's program."""
 
-    target: Target = told(lambda self: Target(self._held))
-    """What it was compiled for."""
-    graph: Graph = told(lambda self: Graph(self._held))
-    """How large it is."""
-    ipus: Lazy[int, IPU] = told(lambda self: self._each(self.target.numIPUs, IPU, "IPU"))
+    target: Target = view_property(lambda self: Target(self._held))
+    """The IPUs that it was compiled for."""
+    graph: Graph = view_property(lambda self: Graph(self._held))
+    """The sizes of the graph."""
+    ipus: Lazy[int, IPU] = view_property(lambda self: self._each(self.target.numIPUs, IPU, "IPU"))
     """The IPUs."""
-    tiles: Lazy[int, Tile] = told(lambda self: self._each(self.target.numTiles, Tile, "tile"))
+    tiles: Lazy[int, Tile] = view_property(
+        lambda self: self._each(self.target.numTiles, Tile, "tile")
+    )
     """The tiles of all IPUs."""
-    alwaysLiveVariables: list[Variable] = told(lambda self: list(self._held.always_live()))
-    """What is there at every step; code is among it under its category's name."""
-    loweredVariables: LoweredVariables = told(lambda self: LoweredVariables(self._held))
+    alwaysLiveVariables: list[Variable] = view_property(lambda self: list(self._held.always_live()))
+    """The tensors that are live at every step, and code under the names of its categories."""
+    loweredVariables: LoweredVariables = view_property(lambda self: LoweredVariables(self._held))
     """Tensors by tile, with their lifetimes."""
-    programs: list[Program] = told(lambda self: list(below(self._held.report.program)))
+    programs: list[Program] = view_property(
+        lambda self: list(walk_programs(self._held.report.program))
+    )
     """All parts of the program tree, each once, the whole program first."""
 
-    def _each(self, count: int, view: type[View], what: str) -> Lazy[int, View]:
-        return Lazy(range(count), lambda i: view(self._held, i), what)
+    def _views_by_number(self, count: int, view: type[View], noun: str) -> Lazy[int, View]:
+        return Lazy(range(count), lambda i: view(self._held, i), noun)
 
     @property
     def livenessProgramSteps(self) -> Lazy[int, LivenessProgramStep]:
         """The steps of IPU 0, then those of IPU 1 and so on; bodies of loops are there once."""
-        first = self._held.first_step
+        first = self._held.first_step_of_ipu
 
-        def step(i: int) -> LivenessProgramStep:
+        def view_of_step(i: int) -> LivenessProgramStep:
             ipu = bisect.bisect_right(first, i) - 1
             return LivenessProgramStep(self._held, ipu, i - first[ipu])
 
-        return Lazy(range(first[-1]), step, "step")
+        return Lazy(range(first[-1]), view_of_step, "step")
 
     def alwaysLiveVariablesForTile(self, tile: int) -> list[Variable]:
-        """The same on one tile, counted over all IPUs."""
-        return list(self._held.always_live(tile))
+        """Returns the always live variables of one tile, counted over all IPUs."""
+        return list(self._held.list_always_live_variables(tile))

@@ -1,4 +1,4 @@
-"""What a report holds where and when, found once for all views of it."""
+"""The memory contents of a report by step and tile, computed once for all views of it."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CATEGORIES = {
     "internalExchangeCode": ("exchange_code",),
     "stack": ("stack",),
 }
-"""What pva called the categories of the model."""
+"""pva's names of the categories, and the model's categories that each one sums."""
 
 _ALWAYS = [(name, category) for name, (category, *more) in CATEGORIES.items() if not more][1:]
-"""Code and what goes with it, which is there at every step."""
+"""The categories of code and its data, which are live at every step."""
 
 
 @dc.dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Interval(NamedTuple):
 
 
 class EquivalenceClass(NamedTuple):
-    """When a tensor is there."""
+    """The steps at which a tensor is live."""
 
     id: int
     steps: tuple[Interval, ...]
@@ -67,7 +67,7 @@ class LoweredVariable(NamedTuple):
       name: shape and dtype.
       bytes: on this tile.
       tileId: the tile, counted over all IPUs.
-      equivalenceClass: when it is there.
+      equivalenceClass: the steps at which it is live.
     """
 
     id: int
@@ -78,71 +78,77 @@ class LoweredVariable(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The same as `bytes`."""
+        """The bytes on this tile, as `bytes`."""
         return self.bytes
 
 
-class Held:
-    """What is held where and when, found once for all views of a report."""
+class MemoryContents:
+    """The tensors and bytes of a report by step and tile, computed once for all its views."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
 
     @functools.cached_property
     def tensors(self) -> list[tuple[int, machine.Lifetime]]:
-        """Every tensor with its IPU."""
-        lives = enumerate(self.report.liveness)
-        return [(ipu, tensor) for ipu, held in lives for tensor in held.tensors]
+        """The tensors, each with its IPU."""
+        liveness_of_ipu = enumerate(self.report.liveness)
+        return [(ipu, tensor) for ipu, liveness in liveness_of_ipu for tensor in liveness.tensors]
 
     @functools.cached_property
-    def first_step(self) -> list[int]:
-        """For each IPU, where its steps begin in `livenessProgramSteps`; and how many there are."""
-        counts = [len(held.bytes) for held in self.report.liveness]
+    def first_step_of_ipu(self) -> list[int]:
+        """The first step of each IPU in `livenessProgramSteps`, and the number of all steps."""
+        counts = [len(liveness.bytes) for liveness in self.report.liveness]
         return np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
 
     @functools.cached_property
-    def always(self) -> np.ndarray:
-        """int64 [ipus, tiles]: bytes that are there at every step."""
+    def always_live_bytes_of_tile(self) -> np.ndarray:
+        """The bytes that are live at every step, int64 [ipus, tiles]."""
         memory = self.report.memory
         total = np.zeros_like(memory.tile_peak_bytes)
         for _, category in _ALWAYS:
             total += memory.tile_categories[category]
         for ipu, tensor in self.tensors:
             if tensor.first is None:
-                held = tensor.mapping.bytes_per_tile()
-                total[ipu, : len(held)] += held
+                tensor_bytes = tensor.mapping.bytes_per_tile()
+                total[ipu, : len(tensor_bytes)] += tensor_bytes
         return total
 
-    def always_live(self, tile: int | None = None) -> Iterator[Variable]:
-        """What is there at every step, code included, on all tiles or on one; no empty ones."""
-        ipu, own = (None, None) if tile is None else self.place(tile)
-        for where, tensor in self.tensors:
-            if tensor.first is None and ipu in (None, where):
-                size = _size(tensor, own)
+    def list_always_live_variables(self, tile: int | None = None) -> Iterator[Variable]:
+        """Yields tensors and code that are live at every step, on all tiles or on one."""
+        ipu, tile_of_ipu = (None, None) if tile is None else self.split_tile_id(tile)
+        for tensor_ipu, tensor in self.tensors:
+            if tensor.first is None and ipu in (None, tensor_ipu):
+                size = _bytes_of_tensor(tensor, tile_of_ipu)
                 if size:
                     yield Variable(tensor.name, size, tensor.origin)
         for name, category in _ALWAYS:
-            held = self.report.memory.tile_categories[category]
-            size = int(held.sum() if own is None else held[ipu, own])
+            category_bytes = self.report.memory.tile_categories[category]
+            size = int(
+                category_bytes.sum() if tile_of_ipu is None else category_bytes[ipu, tile_of_ipu]
+            )
             if size:
                 yield Variable(name, size)
 
-    def lowered(self, tile: int | None = None) -> Iterator[LoweredVariable]:
-        """Every tensor on every tile that has any of it, or on one."""
+    def list_lowered_variables(self, tile: int | None = None) -> Iterator[LoweredVariable]:
+        """Yields every tensor on every tile that has any of it, or on one tile."""
         tiles = self.report.target.tiles_per_ipu
-        ipu, own = (None, None) if tile is None else self.place(tile)
-        for number, (where, tensor) in enumerate(self.tensors):
-            if ipu not in (None, where):
+        ipu, tile_of_ipu = (None, None) if tile is None else self.split_tile_id(tile)
+        for number, (tensor_ipu, tensor) in enumerate(self.tensors):
+            if ipu not in (None, tensor_ipu):
                 continue
-            held = tensor.mapping.bytes_per_tile()
-            lifetime = EquivalenceClass(number, (self._interval(where, tensor),))
-            for i in np.flatnonzero(held).tolist() if own is None else [own]:
-                if i < len(held) and held[i]:
-                    at = where * tiles + i
-                    yield LoweredVariable(number, tensor.name, int(held[i]), at, lifetime)
+            tensor_bytes = tensor.mapping.bytes_per_tile()
+            lifetime = EquivalenceClass(number, (self._interval_of_lifetime(tensor_ipu, tensor),))
+            for i in (
+                np.flatnonzero(tensor_bytes).tolist() if tile_of_ipu is None else [tile_of_ipu]
+            ):
+                if i < len(tensor_bytes) and tensor_bytes[i]:
+                    tile_id = tensor_ipu * tiles + i
+                    yield LoweredVariable(
+                        number, tensor.name, int(tensor_bytes[i]), tile_id, lifetime
+                    )
 
-    def place(self, tile: int) -> tuple[int, int]:
-        """The IPU of a tile, and the tile's number there.
+    def split_tile_id(self, tile: int) -> tuple[int, int]:
+        """Returns the IPU of a tile that is counted over all IPUs, and its number there.
 
         Raises:
           IndexError: a tile that no IPU has.
@@ -152,15 +158,15 @@ class Held:
             raise OutOfBoundsError(f"tile {tile} of {shape[0] * shape[1]}")
         return divmod(tile, shape[1])
 
-    def _interval(self, ipu: int, tensor: machine.Lifetime) -> Interval:
-        begin = self.first_step[ipu]
+    def _interval_of_lifetime(self, ipu: int, tensor: machine.Lifetime) -> Interval:
+        begin = self.first_step_of_ipu[ipu]
         if tensor.first is None or tensor.last is None:
-            return Interval(begin, self.first_step[ipu + 1])
+            return Interval(begin, self.first_step_of_ipu[ipu + 1])
         return Interval(begin + tensor.first, begin + tensor.last + 1)
 
 
-def _size(tensor: machine.Lifetime, tile: int | None) -> int:
+def _bytes_of_tensor(tensor: machine.Lifetime, tile: int | None) -> int:
     if tile is None:
         return tensor.total_bytes
-    held = tensor.mapping.bytes_per_tile()
-    return int(held[tile]) if tile < len(held) else 0
+    tensor_bytes = tensor.mapping.bytes_per_tile()
+    return int(tensor_bytes[tile]) if tile < len(tensor_bytes) else 0

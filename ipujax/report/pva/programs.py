@@ -1,4 +1,4 @@
-"""Programs: the parts of the tree, what steps run, and visitors for both."""
+"""The views of programs: parts of the program tree and steps, and visitors of both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ProgramType = enum.Enum(
     "SyncAns Sans Sequence Repeat RepeatWhile Switch OnEveryTileSwitch Call Unknown",
     module=__name__,
 )
-"""What a program can be; those that no report has are there for scripts that compare."""
+"""The types of programs; those that no report has are there for scripts that compare."""
 
 _SEQUENCES = ("sequence", "pipeline", "task", "execute")
 _STREAMS = ("load", "store", "stream_in", "stream_out", "host_call", "host", "remote")
@@ -32,15 +32,15 @@ _TYPES = {
     "exchange": ProgramType.DoExchange,
     "sync": ProgramType.Sync,
 }
-"""Of nodes of the program tree and of steps, by their kinds."""
+"""The type of a node of the program tree or of a step, by its kind."""
 
 
 @check.guard
 class ProgramVisitor:
-    """Base of visitors: `program.accept(visitor)` calls `visitor.visit<type>(program)`.
+    """The base of visitors; `program.accept(visitor)` calls `visitor.visit<type>(program)`.
 
-    Types that a visitor has no method for are passed over. Only the program itself is visited; go
-    on to `program.children` where they matter.
+    Types that a visitor has no method for are passed over. Only the program itself is visited;
+    visit `program.children` where they matter.
     """
 
 
@@ -52,12 +52,12 @@ class Program(View):
     Equal programs are one and the same part of the report.
 
     Attributes:
-      name: of the operation, kernel, queue or step.
-      type: what it is, a `Program.Type`.
-      kind: what ipujax calls that.
-      cycles: of one run.
+      name: the name of the operation, kernel, queue or step.
+      type: its type, a `Program.Type`.
+      kind: ipujax's name of that type.
+      cycles: the cycles of one run.
       count: how often it runs each time its parent does.
-      ipu: where it runs, or None.
+      ipu: the IPU that it runs on, or None.
       origin: the user's `file:line`, or "".
     """
 
@@ -83,8 +83,8 @@ class Program(View):
 
     @property
     def children(self) -> tuple[Program, ...]:
-        """Its parts, in the order in which they run."""
-        return tuple(map(program_of, self._nodes))
+        """The parts of the program, in the order in which they run."""
+        return tuple(map(view_of_program, self._nodes))
 
     def accept(self, visitor: object) -> None:
         """Calls the visitor's method for this type of program, if it has one."""
@@ -93,22 +93,22 @@ class Program(View):
             visit(self)
 
 
-def program_of(source: machine.ProgramNode | machine.Step) -> Program:
-    """A part of the tree, or what a step runs."""
-    shared = ("name", "kind", "cycles", "ipu", "origin")
-    fields = {name: getattr(source, name) for name in shared}
+def view_of_program(source: machine.ProgramNode | machine.Step) -> Program:
+    """Returns the view of a part of the program tree, or of what a step runs."""
+    shared_fields = ("name", "kind", "cycles", "ipu", "origin")
+    fields = {name: getattr(source, name) for name in shared_fields}
     if isinstance(source, machine.ProgramNode):
         fields |= {"count": source.count, "_nodes": source.children}
     return Program(_source=source, type=_TYPES[source.kind], **fields)
 
 
-def below(root: machine.ProgramNode) -> Iterator[Program]:
-    """A node and all that are below it, each once, parents first."""
-    known: set[machine.ProgramNode] = set()
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node not in known:
-            known.add(node)
-            waiting.extend(reversed(node.children))
-            yield program_of(node)
+def walk_programs(root: machine.ProgramNode) -> Iterator[Program]:
+    """Yields a node and all nodes below it, each once, parents first."""
+    visited: set[machine.ProgramNode] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in visited:
+            visited.add(node)
+            stack.extend(reversed(node.children))
+            yield view_of_program(node)

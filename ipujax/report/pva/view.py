@@ -1,4 +1,4 @@
-"""What all objects of `ipujax.pva` share: they look at a report and keep nothing of their own."""
+"""The base of all objects of `ipujax.pva`: views of a report that keep no data of their own."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 from ipujax.errors import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
-from ipujax.report.pva.held import Held
+from ipujax.report.pva.held import MemoryContents
 
 S = TypeVar("S")
 T = TypeVar("T")
 
 
-def told(find: Callable[[Any], T]) -> T:
-    """What a view tells under a name: a property."""
+def view_property(find: Callable[[Any], T]) -> T:
+    """Returns a property of a view, computed by a function of the view."""
     return cast(T, property(find))
 
 
 @check.guard
 class View:
-    """A part of a report.
+    """A view of a part of a report.
 
     Args:
-      held: what it looks at.
-      place: which of several parts, such as the number of a tile.
+      contents: the contents of the report.
+      indices: which of several parts, such as the number of a tile.
 
-    A name that pva had, or may have had, and that the model cannot tell is an `AttributeError` that
-    says so; `instead` holds what it says, by name.
+    A name that pva had, or may have had, and that the model does not know raises an
+    `AttributeError`; `instead` holds the advice in it, by name.
     """
 
     instead: ClassVar[Mapping[str, str]] = {}
@@ -36,28 +36,28 @@ class View:
         super().__init_subclass__(**kwargs)
         check.guard(cls)
 
-    def __init__(self, held: Held, *place: int) -> None:
-        self._held, self._place = held, place
+    def __init__(self, contents: MemoryContents, *indices: int) -> None:
+        self._held, self._place = contents, indices
 
     def __getattr__(self, name: str) -> Any:
-        if hasattr(type(self), name):  # a property that failed says why itself
+        if hasattr(type(self), name):  # a property that failed raises its own error again
             return super().__getattribute__(name)
-        raise self.unknown(name)
+        raise self.make_unmodelled_error(name)
 
     def __repr__(self) -> str:
-        """What it knows, by name."""
-        return f"<pva.{type(self).__name__} with {', '.join(self._known())}>"
+        """Returns the class and the names of the attributes."""
+        return f"<pva.{type(self).__name__} with {', '.join(self._list_attributes())}>"
 
-    def _known(self) -> list[str]:
+    def _list_attributes(self) -> list[str]:
         names = (name for name in dir(self) if not name.startswith("_"))
         return sorted(name for name in names if not hasattr(View, name))
 
-    def unknown(self, name: str) -> AttributeError:
-        """The error for what the model cannot tell."""
+    def make_unmodelled_error(self, name: str) -> AttributeError:
+        """Returns the error for an attribute that the model does not know."""
         kind = type(self).__name__
         if name.startswith("__"):
             return AttributeError(f"{kind!r} object has no attribute {name!r}")
-        advice = self.instead.get(name, f"use one of {', '.join(self._known())}")
+        advice = self.instead.get(name, f"use one of {', '.join(self._list_attributes())}")
         return UnmodelledError(
             f"pva.{kind}.{name} is not something that the model of an IPU knows",
             fix=f"{advice}; everything that it knows is in ipu.report.load(path)",
@@ -66,16 +66,16 @@ class View:
 
 @check.guard
 class Lazy(Sequence[T], Generic[S, T]):
-    """The entries of another sequence, seen through a function when they are looked at.
+    """A sequence of another sequence's entries, converted by a function on access.
 
     Args:
-      source: what is there.
-      make: from an entry of it to one of this.
-      what: what to call an entry in errors.
+      source: the other sequence.
+      make: converts an entry of it to an entry of this sequence.
+      noun: the word for an entry in errors.
     """
 
-    def __init__(self, source: Sequence[S], make: Callable[[S], T], what: str) -> None:
-        self._source, self._make, self._what = source, make, what
+    def __init__(self, source: Sequence[S], make: Callable[[S], T], noun: str) -> None:
+        self._source, self._make, self._what = source, make, noun
 
     def __len__(self) -> int:
         return len(self._source)

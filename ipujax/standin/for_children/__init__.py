@@ -1,1 +1,1 @@
-"""Folders that `install_popdist()` adds to the path of the Python processes it starts."""
+"""Folders that `install()` adds to the import path of child processes."""

@@ -1,1 +1,1 @@
-"""What one kernel costs: its operations listed, laid out on tiles, timed, and kept account of."""
+"""The cost of one kernel: its operations are listed, laid out on tiles, timed and added up."""

@@ -1,4 +1,4 @@
-"""What of a kernel's tensors is alive when, and how much memory that takes on each tile."""
+"""The tensors of a kernel that are alive at each step, and the memory they take on each tile."""
 
 from __future__ import annotations
 
@@ -7,56 +7,56 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.layouts import TensorLayout
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Live:
-    """A tensor that is alive for a while.
+class LiveTensor:
+    """A tensor that is alive during some steps.
 
     Attributes:
       name: shape and dtype.
-      operation: what makes it.
+      operation: the operation that makes it.
       origin: the user's `file:line`, or "".
-      laid: how it lies.
+      laid: its layout on the tiles.
       category: one of `profile.CATEGORIES`.
       value: its number in the Program; None inside of kernels.
-      path: what the user calls it, or "".
+      path: the user's name of it, or "".
     """
 
     name: str
     operation: str
     origin: str
-    laid: Laid
+    laid: TensorLayout
     category: str = "activations"
     value: int | None = None
     path: str = ""
 
     @property
     def total_bytes(self) -> int:
-        """On all tiles together."""
+        """Bytes on all tiles together."""
         return self.laid.mapping.total_bytes
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Alive:
-    """What goes on in a piece of a program, and what it holds beside what was there before.
+class LivenessRecord:
+    """The steps of a piece of a program and the tensors alive at each, beside those from before.
 
-    A tensor is there from its first step to its last; one whose last step comes before its first
-    was never there. Work space lies on the first tiles.
+    A tensor is alive from its first step to its last; one whose last step comes before its first
+    was never alive. Work space lies on the first tiles.
 
     Attributes:
       tile_peak_bytes: int64 [tiles], the most that each tile holds at any step.
-      names: of the steps.
-      origins: the user's line of each.
-      operations: the number of the operation that each is, or None.
+      names: the names of the steps.
+      origins: the user's line of each step.
+      operations: the number of each step's operation, or None.
       bytes: int64 [steps], on all tiles together, work space included.
       space: int64 [steps], work space on each tile that has any.
       space_tiles: int64 [steps], how many tiles have it.
       tensors: all that are alive at some step.
       first: int64 [tensors].
       last: int64 [tensors].
-      left: which of the tensors are there after the last step, by their keys.
+      left: the tensors that are alive after the last step, by their keys.
     """
 
     tile_peak_bytes: np.ndarray
@@ -66,7 +66,7 @@ class Alive:
     bytes: np.ndarray
     space: np.ndarray
     space_tiles: np.ndarray
-    tensors: tuple[Live, ...]
+    tensors: tuple[LiveTensor, ...]
     first: np.ndarray
     last: np.ndarray
     left: Mapping[object, int]
@@ -77,23 +77,23 @@ class Alive:
         return self.space * self.space_tiles
 
     @property
-    def worst(self) -> int:
-        """The first step that needs most; 0 if there are none."""
+    def worst_step(self) -> int:
+        """The first step that needs the most memory; 0 if there are no steps."""
         return int(self.bytes.argmax()) if len(self.bytes) else 0
 
     @property
     def most_bytes(self) -> int:
-        """On all tiles together, at that step."""
+        """Bytes on all tiles together at the step that needs the most."""
         return int(self.bytes.max(initial=0))
 
-    def at(self, step: int) -> list[Live]:
-        """The tensors that are there at a step."""
-        there = (self.first <= step) & (step <= self.last)
-        return [self.tensors[i] for i in np.flatnonzero(there)]
+    def tensors_alive_at(self, step: int) -> list[LiveTensor]:
+        """Returns the tensors that are alive at a step."""
+        is_alive = (self.first <= step) & (step <= self.last)
+        return [self.tensors[i] for i in np.flatnonzero(is_alive)]
 
 
-class Memory:
-    """A running account of one IPU's tiles.
+class MemoryTracker:
+    """A running account of the memory of one IPU's tiles.
 
     Args:
       tiles: how many there are.
@@ -104,52 +104,52 @@ class Memory:
         self._peak = np.zeros(tiles, dtype=np.int64)
         self._total = 0
         self._alive: dict[object, int] = {}
-        self._tensors: list[Live] = []
+        self._tensors: list[LiveTensor] = []
         self._first: list[int] = []
         self._last: list[int] = []
-        # In the order of `Alive`.
+        # The columns of `LivenessRecord`, in its order.
         self._steps: list[tuple[str, str, int | None, int, int, int]] = []
 
-    def add(self, key: object, tensor: Live) -> None:
-        """A tensor begins to live; it takes the place of one of the same name."""
-        self.drop(key)
-        self._begin(key, tensor)
+    def add_tensor(self, key: object, tensor: LiveTensor) -> None:
+        """Starts the life of a tensor; one with the same key is dropped first."""
+        self.drop_tensor(key)
+        self._begin_life(key, tensor)
         self._live += tensor.laid.mapping.bytes_per_tile()
         self._total += tensor.total_bytes
 
-    def drop(self, key: object) -> Live | None:
-        """A tensor dies, if it was alive."""
+    def drop_tensor(self, key: object) -> LiveTensor | None:
+        """Ends the life of a tensor and returns it; returns None if it was not alive."""
         if key not in self._alive:
             return None
-        tensor = self._end(key)
+        tensor = self._end_life(key)
         self._live -= tensor.laid.mapping.bytes_per_tile()
         self._total -= tensor.total_bytes
         return tensor
 
-    def rename(self, key: object, new: object, tensor: Live) -> None:
-        """Another tensor takes over the memory of one, if that was alive.
+    def hand_over_memory(self, key: object, new_key: object, tensor: LiveTensor) -> None:
+        """Gives the memory of one tensor to another, if the first is alive.
 
-        The memory of a variable stays a variable's, called as it was unless what it then holds has
-        a name of its own.
+        The memory of a variable stays a variable's, with its name unless the new tensor has a name
+        of its own.
         """
         if key not in self._alive:
             return
-        old = self._end(key)
+        old = self._end_life(key)
         tensor = dc.replace(tensor, laid=old.laid)
         if old.category == "variables":
             tensor = dc.replace(tensor, category="variables", path=tensor.path or old.path)
-        self._begin(new, tensor)
+        self._begin_life(new_key, tensor)
 
-    def step(
+    def record_step(
         self,
         name: str,
         origin: str = "",
-        temporary: float = 0.0,
+        temporary_bytes: float = 0.0,
         tiles: int = 0,
         operation: int | None = None,
     ) -> None:
-        """Something runs, with work space on the first `tiles` tiles."""
-        space = round(temporary)
+        """Records a step that runs with `temporary_bytes` bytes of work space on the first tiles."""
+        space = round(temporary_bytes)
         self._steps.append((name, origin, operation, self._total + space * tiles, space, tiles))
         used = self._live
         if space:
@@ -157,38 +157,40 @@ class Memory:
             used[:tiles] += space
         np.maximum(self._peak, used, out=self._peak)
 
-    def steps(self, inner: Alive, left: Mapping[int, tuple[object, Live]] | None = None) -> None:
-        """Something with a life of its own runs.
+    def record_body(
+        self, body: LivenessRecord, surviving: Mapping[int, tuple[object, LiveTensor]] | None = None
+    ) -> None:
+        """Records a body that runs, with its own steps and tensors.
 
         Args:
-          inner: its account.
-          left: of its tensors those that go on, with the key and the description that they have
-            from now on; all others die with it.
+          body: its liveness record.
+          surviving: those of its tensors that live on, each with its new key and description; all
+            others die with it.
         """
-        if len(inner.bytes):
-            np.maximum(self._peak, self._live + inner.tile_peak_bytes, out=self._peak)
+        if len(body.bytes):
+            np.maximum(self._peak, self._live + body.tile_peak_bytes, out=self._peak)
         start, number = len(self._steps), len(self._tensors)
-        numbers = (inner.bytes + self._total, inner.space, inner.space_tiles)
-        called = inner.names, inner.origins, inner.operations
-        columns = (*called, *(column.tolist() for column in numbers))
+        numbers = (body.bytes + self._total, body.space, body.space_tiles)
+        step_names = body.names, body.origins, body.operations
+        columns = (*step_names, *(column.tolist() for column in numbers))
         self._steps.extend(zip(*columns, strict=True))
-        self._tensors.extend(inner.tensors)
-        self._first.extend((inner.first + start).tolist())
-        self._last.extend((inner.last + start).tolist())
-        for i, (key, tensor) in (left or {}).items():
-            self.drop(key)
+        self._tensors.extend(body.tensors)
+        self._first.extend((body.first + start).tolist())
+        self._last.extend((body.last + start).tolist())
+        for i, (key, tensor) in (surviving or {}).items():
+            self.drop_tensor(key)
             self._alive[key] = number + i
             self._tensors[number + i] = tensor
             self._live += tensor.laid.mapping.bytes_per_tile()
             self._total += tensor.total_bytes
 
-    def result(self) -> Alive:
-        """The account."""
+    def finish_record(self) -> LivenessRecord:
+        """Returns the record of all steps and tensors."""
         last = np.array(self._last, dtype=np.int64)
         last[list(self._alive.values())] = len(self._steps) - 1
         numbers = np.array([step[3:] for step in self._steps], dtype=np.int64).reshape(-1, 3)
         bytes_, space, space_tiles = numbers.T.copy()
-        return Alive(
+        return LivenessRecord(
             tile_peak_bytes=self._peak.copy(),
             names=tuple(step[0] for step in self._steps),
             origins=tuple(step[1] for step in self._steps),
@@ -202,13 +204,13 @@ class Memory:
             left=dict(self._alive),
         )
 
-    def _begin(self, key: object, tensor: Live) -> None:
+    def _begin_life(self, key: object, tensor: LiveTensor) -> None:
         self._alive[key] = len(self._tensors)
         self._tensors.append(tensor)
         self._first.append(len(self._steps))
         self._last.append(-1)
 
-    def _end(self, key: object) -> Live:
+    def _end_life(self, key: object) -> LiveTensor:
         number = self._alive.pop(key)
         self._last[number] = len(self._steps) - 1
         return self._tensors[number]

@@ -1,8 +1,8 @@
-"""What instructions take on the tiles: vertex code and state, control and exchange code.
+"""The memory that code takes on the tiles: vertex code and state, control and exchange code.
 
-Repeated code is outlined, as the original did unless it was told not to: an operation of one
-signature is on an IPU once, however often it runs; only the calls to it are counted each time. So
-is what an outlined function does, whatever the compiler was told.
+Repeated code is outlined, as the original did unless outlining was switched off: an operation of
+one signature is on an IPU once, however often it runs, and only each call to it is counted again.
+The body of an outlined function is always shared, whatever the option says.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from lowering.machine.cost import Vertices
 
 @dc.dataclass(frozen=True, slots=True)
 class CodeUse:
-    """What one operation needs on the tiles.
+    """The code that one operation needs on the tiles.
 
     Attributes:
       vertices: kinds and numbers.
       phases: its supersteps.
       exchanges: how many of these exchange data.
-      exchange_bytes: that the busiest tile receives, over those in which all may.
-      received: of every other exchange how many tiles receive, and the bytes of each.
+      exchange_bytes: bytes that the busiest tile receives, in exchanges in which all tiles may.
+      received: for every other exchange, how many tiles receive, and the bytes of each.
       runs: how often the program calls it.
       compute_sets: how many of its supersteps compute.
-      tensors: with which each of its vertices is connected: operands and results.
+      tensors: the operands and results with which each of its vertices is connected.
       blocks: the outlined functions that have it, each with whether it is its backward pass.
       alone: how often the program has it outside of these.
-      entered: how often an outlined function is called that begins with it.
+      entered: how often an outlined function that begins with it is called.
     """
 
     vertices: tuple[Vertices, ...]
@@ -45,18 +45,18 @@ class CodeUse:
     alone: int = 1
     entered: int = 0
 
-    def again(self, other: CodeUse) -> CodeUse:
-        """The same, called more often."""
+    def add_uses(self, further_use: CodeUse) -> CodeUse:
+        """Returns this use together with more calls of the same operation."""
         return dc.replace(
             self,
-            runs=self.runs + other.runs,
-            blocks=self.blocks | other.blocks,
-            alone=self.alone + other.alone,
-            entered=self.entered + other.entered,
+            runs=self.runs + further_use.runs,
+            blocks=self.blocks | further_use.blocks,
+            alone=self.alone + further_use.alone,
+            entered=self.entered + further_use.entered,
         )
 
-    def copies(self, outlines: bool) -> int:
-        """How often its code is on the tiles.
+    def count_code_copies(self, outlines: bool) -> int:
+        """Returns how many copies of the operation's code are on the tiles.
 
         Args:
           outlines: whether all calls share it; those of one outlined function do in any case.
@@ -75,15 +75,15 @@ BYTES_PER_PHASE = 24
 BYTES_PER_EXCHANGE = 20
 EXCHANGED_BYTES_PER_CODE_BYTE = 32
 
-# Of the six workers and the supervisor of a tile. An estimate: codelets of the libraries need
-# more than Poplar's least, and no source says how much.
+# The stacks of the six workers and the supervisor of a tile. An estimate: codelets of the libraries
+# need more than Poplar's minimum, and no source gives it.
 STACK_BYTES = 1_024
 
 
-def code_bytes(
+def compute_code_bytes(
     uses: Iterable[CodeUse], tiles: int, *, outlines: bool = True
 ) -> Mapping[str, np.ndarray]:
-    """What a set of operations takes on each tile.
+    """Computes the bytes of code that a set of operations takes on each tile.
 
     Args:
       uses: the operations of one IPU, each signature once.
@@ -97,19 +97,19 @@ def code_bytes(
     widest: dict[str, int] = {}
     state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
     for use in uses:
-        copies = use.copies(outlines)
+        copies = use.count_code_copies(outlines)
         for vertices in use.vertices:
             widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
-            there = copies * vertices.copies * vertices.per_tile
-            state[: vertices.tiles] += there * BYTES_PER_VERTEX
+            vertices_per_tile = copies * vertices.copies * vertices.per_tile
+            state[: vertices.tiles] += vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
         control += (use.runs if outlines else use.entered) * BYTES_PER_CALL
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
         for receivers, received in ((tiles, use.exchange_bytes), *use.received):
             exchange[:receivers] += copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)
     code = np.zeros(tiles, dtype=np.int64)
-    for used in widest.values():
-        code[:used] += BYTES_PER_VERTEX_KIND
+    for used_tiles in widest.values():
+        code[:used_tiles] += BYTES_PER_VERTEX_KIND
     return {
         "vertex_code": code,
         "vertex_state": state,

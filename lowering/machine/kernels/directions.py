@@ -7,22 +7,22 @@ from typing import Literal, TypeAlias
 Direction: TypeAlias = Literal["forward", "backward", "update"]
 
 Directions: TypeAlias = "Direction | tuple[Each, ...] | None"
-"""Of the equations of a jaxpr: one for all of them, or of each."""
+"""The directions of a jaxpr's equations: one for all of them, or one for each."""
 
-Each: TypeAlias = "Direction | tuple[Directions, ...] | None"
-"""Of one equation: one for all that it does, or those of each of its bodies."""
+EquationDirections: TypeAlias = "Direction | tuple[Directions, ...] | None"
+"""The direction of one equation, or the directions of each of its bodies."""
 
 
-def of_equation(directions: Directions, number: int) -> Each:
-    """Of one of the equations."""
+def direction_of_equation(directions: Directions, number: int) -> EquationDirections:
+    """Returns the direction of one of the equations of a jaxpr."""
     return directions[number] if isinstance(directions, tuple) else directions
 
 
-def of_body(each: Each, number: int) -> Directions:
-    """Of the equations of one of the bodies of an equation."""
-    return each[number] if isinstance(each, tuple) else each
+def directions_of_body(directions: EquationDirections, number: int) -> Directions:
+    """Returns the directions of the equations in one of the bodies of an equation."""
+    return directions[number] if isinstance(directions, tuple) else directions
 
 
-def own(each: Each) -> Direction | None:
-    """Of what an equation does beside its bodies: of one that does several things, "forward"."""
-    return "forward" if isinstance(each, tuple) else each
+def main_direction(directions: EquationDirections) -> Direction | None:
+    """Returns the direction of an equation outside its bodies; "forward" if the bodies differ."""
+    return "forward" if isinstance(directions, tuple) else directions

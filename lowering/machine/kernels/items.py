@@ -1,4 +1,4 @@
-"""What a kernel consists of: operations, loops and branches, in lists of numbered values."""
+"""The contents of a kernel: operations, loops and branches, in lists of numbered values."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from lowering import marks
-from lowering.call_paths import functions
+from lowering.call_paths import names_of_calling_functions
 from lowering.jaxpr import JaxprEqn, user_line
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Direction
-from lowering.machine.kernels.iterations import Turns
-from lowering.machine.labels import label
+from lowering.machine.kernels.iterations import BranchPerIteration
+from lowering.machine.labels import label_operations
 from lowering.ops import user_ops
 
 Block: TypeAlias = tuple[str, int]
 """An outlined function, and the number of one of its calls."""
 
 
-def describe(tensor: Shape) -> str:
-    """As `float16[128,1024]`."""
+def describe_shape(tensor: Shape) -> str:
+    """Returns the type of a tensor as text, such as `float16[128,1024]`."""
     return f"{tensor.dtype}[{','.join(map(str, tensor.dims))}]"
 
 
@@ -29,14 +29,14 @@ class Item:
     """Operations that run as one: an equation, or a fused chain of elementwise ones.
 
     Attributes:
-      operations: what runs; the last one's results are the item's.
+      operations: the operations that run; the results of the last are the item's.
       reads: the values that it reads, each operand of each operation; None for literals and for
         what another operation of the chain gives.
       writes: the values that it writes.
       eqn: the (last) equation, for its line; None for a constant.
       backward: whether JAX has transposed it.
-      scope: the scopes around it that somebody has named, as `blocks/attention`, or "".
-      direction: of the pass that it belongs to; None in programs that only go one way.
+      scope: the named scopes around it, as `blocks/attention`, or "".
+      direction: the pass that it belongs to; None in programs without a backward pass.
       functions: names of the functions around it that are called as a whole, outermost first.
       block: the outlined function around it, and which of its calls; None if there is none.
     """
@@ -53,23 +53,25 @@ class Item:
 
     @property
     def name(self) -> str:
-        """Its primitives; of an operation of the user's own, what he calls it, too."""
-        custom = user_ops.name_of(self.eqn) if self.eqn is not None else None
+        """The names of its primitives, or the name that the user gave to his own operation."""
+        custom = user_ops.name_of_user_op(self.eqn) if self.eqn is not None else None
         return custom or " ".join(operation.name for operation in self.operations)
 
     @property
     def label(self) -> str:
-        """What people call it."""
-        custom = user_ops.name_of(self.eqn) if self.eqn is not None else None
+        """The name that people use for the operation."""
+        custom = user_ops.name_of_user_op(self.eqn) if self.eqn is not None else None
         if custom:
             return custom.rpartition(":")[2].replace("_", " ")
-        return label(self.operations, (*self.functions, *functions(self.eqn)), self.scope)
+        return label_operations(
+            self.operations, (*self.functions, *names_of_calling_functions(self.eqn)), self.scope
+        )
 
     @property
-    def title(self) -> str:
-        """What reports call it exactly: its primitives, and the first result."""
+    def exact_title(self) -> str:
+        """The exact name in reports: the primitives and the first result."""
         result = self.operations[-1].results
-        title = f"{self.name} {describe(result[0])}" if result else self.name
+        title = f"{self.name} {describe_shape(result[0])}" if result else self.name
         return f"{title}, backward" if self.backward else title
 
 
@@ -78,13 +80,13 @@ class Loop:
     """A loop inside a kernel.
 
     Attributes:
-      bodies: what one iteration runs: the body, and a condition before it if there is one.
+      bodies: the jaxprs of one iteration: the body, after a condition if there is one.
       trips: how often; None if only values tell.
-      reads: what its operands are outside, in the order of `inner`.
-      inner: for each body, which operand of the loop each of its operands is.
+      reads: the values of its operands outside, in the order of `inner`.
+      inner: for each body, the index of the loop's operand that each of its operands is.
       carried: pairs (operand of the loop, result of the last body) that are one buffer.
       writes: its results: those of the last body, stacked ones after carried ones.
-      direction: of what it does beside its bodies.
+      direction: the direction of its own work, without its bodies.
     """
 
     bodies: tuple[Listing, ...]
@@ -97,8 +99,8 @@ class Loop:
     direction: Direction | None = None
 
     @property
-    def turns(self) -> int:
-        """How often it is taken to run: once, if only values tell."""
+    def trip_count_or_one(self) -> int:
+        """The number of iterations; 1 if only values tell."""
         return 1 if self.trips is None else self.trips
 
 
@@ -107,18 +109,23 @@ class Choice:
     """Branches inside a kernel, of which one runs; all read the same.
 
     Attributes:
-      turns: the branch that each iteration of the loop around it takes; None if values tell.
+      branch_of_iteration: the branch that each iteration of the loop around it takes; None if
+        only values tell.
     """
 
     branches: tuple[Listing, ...]
     reads: tuple[int | None, ...]
     writes: tuple[int, ...]
     eqn: JaxprEqn
-    turns: Turns | None = None
+    branch_of_iteration: BranchPerIteration | None = None
 
-    def taken(self, turn: int | None) -> int | None:
-        """The branch of one iteration; None if only values tell."""
-        return None if turn is None or self.turns is None else int(self.turns[turn])
+    def branch_taken(self, iteration: int | None) -> int | None:
+        """Returns the branch that an iteration takes; None if only values tell."""
+        return (
+            None
+            if iteration is None or self.branch_of_iteration is None
+            else int(self.branch_of_iteration[iteration])
+        )
 
 
 Entry: TypeAlias = Item | Loop | Choice
@@ -126,13 +133,13 @@ Entry: TypeAlias = Item | Loop | Choice
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Listing:
-    """A kernel: what it takes, does and gives.
+    """A kernel: its operands, its items and its results.
 
     Attributes:
-      shapes: of every value; those that are no operands and that nothing makes are constants.
+      shapes: the shape of every value; a value that is no operand and no result is a constant.
       operands: the values it starts with.
       results: the values it ends with; None for a literal.
-      items: in order.
+      items: the operations, loops and branches, in order.
     """
 
     shapes: tuple[Shape, ...]
@@ -141,44 +148,46 @@ class Listing:
     items: tuple[Entry, ...]
 
 
-def line_of(entry: Entry) -> str:
-    """The user's `file:line`, or ""."""
+def user_line_of_entry(entry: Entry) -> str:
+    """Returns the user's `file:line` of an entry, or ""."""
     return user_line(entry.eqn) if entry.eqn is not None else ""
 
 
-def values(reads: Iterable[int | None]) -> list[int]:
-    """What is read, without literals."""
+def without_literals(reads: Iterable[int | None]) -> list[int]:
+    """Returns the values that are read, without the literals."""
     return [value for value in reads if value is not None]
 
 
-def with_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
-    """The listing with the bodies of its loops and branches changed."""
-    return dc.replace(listing, items=tuple(_inside(entry, change) for entry in listing.items))
+def transform_bodies(listing: Listing, change: Callable[[Listing], Listing]) -> Listing:
+    """Returns the listing with `change` applied to the bodies of its loops and branches."""
+    return dc.replace(
+        listing, items=tuple(_transform_entry(entry, change) for entry in listing.items)
+    )
 
 
-def belonging(entry: Entry, backward: bool, scope: str, block: Block | None = None) -> Entry:
-    """The entry, and all in its bodies, as parts of a backward pass and a scope.
+def assign_scope(entry: Entry, backward: bool, scope: str, block: Block | None = None) -> Entry:
+    """Marks an entry, and all in its bodies, as part of a backward pass, a scope and a block.
 
     Args:
-      entry: what has no more than its own.
-      backward: whether the backward pass is around it.
+      entry: an entry that has only its own marks.
+      backward: whether it is in the backward pass.
       scope: the scopes around it.
       block: the outlined function around it, and which of its calls.
     """
 
-    def inside(body: Listing) -> Listing:
-        items = tuple(belonging(each, backward, scope, block) for each in body.items)
+    def assign_body(body: Listing) -> Listing:
+        items = tuple(assign_scope(entry, backward, scope, block) for entry in body.items)
         return dc.replace(body, items=items)
 
     if isinstance(entry, Item):
-        around = marks.within(scope, entry.scope)
+        full_scope = marks.join_user_scopes(scope, entry.scope)
         backward, block = entry.backward or backward, entry.block or block
-        return dc.replace(entry, backward=backward, scope=around, block=block)
-    return _inside(entry, inside)
+        return dc.replace(entry, backward=backward, scope=full_scope, block=block)
+    return _transform_entry(entry, assign_body)
 
 
-def _inside(entry: Entry, change: Callable[[Listing], Listing]) -> Entry:
-    """A loop or branches with other bodies; an item as it is."""
+def _transform_entry(entry: Entry, change: Callable[[Listing], Listing]) -> Entry:
+    """Applies `change` to the bodies of a loop or of branches; returns an item as it is."""
     match entry:
         case Item():
             return entry

@@ -1,4 +1,4 @@
-"""The iterations of a loop by what they run, where a counter decides between branches."""
+"""The kinds of iterations of a loop, where a counter decides between branches."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from lowering.machine import trace as tr
 from lowering.machine.program_tree import ProgramNode
 
-Turns: TypeAlias = np.ndarray
+BranchPerIteration: TypeAlias = np.ndarray
 """int64 [iterations]: the branch that each iteration of a loop takes."""
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
 class Iterations:
-    """What kinds of iterations a loop has.
+    """The kinds of iterations of a loop.
 
     Attributes:
-      kinds: of each kind the first iteration, and how many there are.
+      kinds: the first iteration of each kind, and how many there are.
       which: int64 [iterations], their kinds; of one kind a view that takes no memory.
     """
 
@@ -28,11 +28,11 @@ class Iterations:
     which: np.ndarray
 
 
-def iterations(choices: Sequence[Turns], count: int) -> Iterations:
-    """Iterations that take the same branches everywhere are of one kind.
+def classify_iterations(choices: Sequence[BranchPerIteration], count: int) -> Iterations:
+    """Groups the iterations of a loop: those that take the same branches are of one kind.
 
     Args:
-      choices: what they take, where that is known.
+      choices: the branches that they take, for each choice where these are known.
       count: how many iterations there are.
     """
     if not choices or count <= 1:
@@ -45,35 +45,37 @@ def iterations(choices: Sequence[Turns], count: int) -> Iterations:
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
-class Ran:
-    """One iteration of some kind: its steps, how long it takes, its parts in the program tree."""
+class IterationCost:
+    """The cost of one iteration of some kind: its trace, cycles and program tree nodes."""
 
     trace: tr.Trace
     cycles: int
     nodes: tuple[ProgramNode, ...]
 
 
-def looped(loop: Iterations, ran: Sequence[Ran], node: ProgramNode) -> Ran:
-    """All iterations of a loop.
+def repeat_iterations(
+    loop: Iterations, iteration_costs: Sequence[IterationCost], node: ProgramNode
+) -> IterationCost:
+    """Returns the cost of all iterations of a loop.
 
     Args:
-      loop: what kinds there are.
-      ran: one of each.
-      node: what stands for the loop in the program tree, without cycles, counts and parts.
+      loop: the kinds of iterations.
+      iteration_costs: the cost of one iteration of each kind.
+      node: the loop's node in the program tree, without cycles, counts and parts.
     """
-    if len(ran) == 1:
-        (one,), count = ran, len(loop.which)
-        trace = tr.loop(one.trace, count, one.cycles)
-        node = dc.replace(node, cycles=one.cycles, count=count, children=one.nodes)
-        return Ran(trace, one.cycles * count, (node,))
-    periods = np.array([one.cycles for one in ran], dtype=np.int64)
+    if len(iteration_costs) == 1:
+        (iteration,), count = iteration_costs, len(loop.which)
+        trace = tr.repeat_trace(iteration.trace, count, iteration.cycles)
+        node = dc.replace(node, cycles=iteration.cycles, count=count, children=iteration.nodes)
+        return IterationCost(trace, iteration.cycles * count, (node,))
+    periods = np.array([one.cycles for one in iteration_costs], dtype=np.int64)
     lengths = periods[loop.which]
     total = int(lengths.sum())
     none = np.full(len(lengths), tr.NONE)
-    bodies, start = [one.trace for one in ran], np.cumsum(lengths) - lengths
-    trace = tr.tasks(bodies, loop.which, start, none, none, none)
+    bodies, start = [one.trace for one in iteration_costs], np.cumsum(lengths) - lengths
+    trace = tr.build_tasks(bodies, loop.which, start, none, none, none)
     nodes = tuple(
         dc.replace(node, cycles=one.cycles, count=times, children=one.nodes)
-        for one, (_, times) in zip(ran, loop.kinds, strict=True)
+        for one, (_, times) in zip(iteration_costs, loop.kinds, strict=True)
     )
-    return Ran(trace, total, nodes)
+    return IterationCost(trace, total, nodes)

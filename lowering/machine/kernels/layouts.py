@@ -1,4 +1,4 @@
-"""How the tensors of a kernel lie: on which tiles, in which order, and whose memory they are."""
+"""The layouts of a kernel's tensors: tiles, order of elements, and whose memory they use."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from lowering.machine.cost import Operation, Shape, Wanted
-from lowering.machine.kernels.views import MOVES, View, inverse, seen
-from lowering.machine.mapping import TileMapping, linear, spread
+from lowering.machine.cost import Operation, Shape, WantedLayout
+from lowering.machine.kernels.views import MOVES, View, apply_to_view, invert_view
+from lowering.machine.mapping import TileMapping, map_evenly, map_linearly
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Laid:
-    """Where a tensor lies, and how its elements follow each other there.
+class TensorLayout:
+    """The layout of a tensor: the tiles that hold it, and the order of its elements there.
 
     Attributes:
-      mapping: which tile holds how much.
-      view: what turns the mapping's order of elements into the tensor's.
+      mapping: the elements on each tile.
+      view: the view that turns the mapping's order of elements into the tensor's.
     """
 
     mapping: TileMapping
     view: View = ()
 
     @property
-    def order(self) -> tuple[str, View]:
-        """Equal for tensors that can be worked on together without moving either."""
+    def order_key(self) -> tuple[str, View]:
+        """A key that is equal for tensors which can be worked on together without rearrangement."""
         return self.mapping.layout, self.view
 
     @property
-    def room(self) -> tuple[tuple[str, View], int]:
-        """Equal for tensors that can take each other's memory."""
-        return self.order, self.mapping.total_bytes
+    def memory_key(self) -> tuple[tuple[str, View], int]:
+        """A key that is equal for tensors which can take each other's memory."""
+        return self.order_key, self.mapping.total_bytes
 
-    def holding(self, shape: Shape) -> Laid:
-        """The same for a tensor of as many elements of another type."""
+    def for_element_type(self, shape: Shape) -> TensorLayout:
+        """Returns the same layout for a tensor of as many elements of another type."""
         if shape.element_bytes == self.mapping.element_bytes:
             return self
-        return Laid(dc.replace(self.mapping, element_bytes=shape.element_bytes), self.view)
+        return TensorLayout(dc.replace(self.mapping, element_bytes=shape.element_bytes), self.view)
 
-    def suits(self, shape: Shape) -> bool:
-        """Whether a tensor can lie so: there is one place for each of its elements."""
-        return self.mapping.elements == shape.elements and inverse(self.view) is not None
+    def suits_shape(self, shape: Shape) -> bool:
+        """Returns whether a tensor of this shape can have this layout."""
+        return self.mapping.elements == shape.elements and invert_view(self.view) is not None
 
 
-_Steps: TypeAlias = tuple[tuple[Operation, int], ...]
+_ViewSteps: TypeAlias = tuple[tuple[Operation, int], ...]
 """The operations that lead from a tensor to a view of it, and which of their results it is."""
 
 
 class Layouts:
-    """The layouts of one kernel's values, as they become known.
+    """The layouts of one kernel's values, as they are decided.
 
     Args:
-      shapes: of every value.
-      operands: the kernel's.
-      given: how these lie; None for those that the kernel may lay out.
+      shapes: the shape of every value.
+      operands: the kernel's operands.
+      operand_layouts: their layouts; None for those that the kernel may lay out.
       tiles: how many tiles there are.
     """
 
@@ -62,93 +62,101 @@ class Layouts:
         self,
         shapes: Sequence[Shape],
         operands: Sequence[int],
-        given: Sequence[Laid | None],
+        operand_layouts: Sequence[TensorLayout | None],
         tiles: int,
     ) -> None:
         self._shapes, self._tiles = shapes, tiles
         self._next_tile = 0
-        self._seen: dict[int, tuple[int, _Steps]] = {i: (i, ()) for i in range(len(shapes))}
-        self._laid: dict[int, Laid] = {
-            value: laid for value, laid in zip(operands, given, strict=True) if laid is not None
+        self._seen: dict[int, tuple[int, _ViewSteps]] = {i: (i, ()) for i in range(len(shapes))}
+        self._laid: dict[int, TensorLayout] = {
+            value: layout
+            for value, layout in zip(operands, operand_layouts, strict=True)
+            if layout is not None
         }
 
-    def owner(self, value: int) -> int:
-        """The value whose memory this one is."""
+    def memory_owner(self, value: int) -> int:
+        """Returns the value whose memory a value uses: itself, unless it is a view."""
         return self._seen[value][0]
 
-    def laid(self, value: int) -> Laid:
-        """How a value lies; one that nobody has laid out yet becomes linear."""
-        owner = self.owner(value)
+    def layout_of(self, value: int) -> TensorLayout:
+        """Returns the layout of a value; one that has none yet is mapped linearly."""
+        owner = self.memory_owner(value)
         if owner not in self._laid:
-            self._laid[owner] = self.linear(self._shapes[owner])
-        laid = self._laid[owner]
-        return Laid(laid.mapping, self._from(value, laid.view))
+            self._laid[owner] = self.lay_out_linearly(self._shapes[owner])
+        owner_layout = self._laid[owner]
+        return TensorLayout(owner_layout.mapping, self._view_of_value(value, owner_layout.view))
 
-    def is_whole(self, value: int) -> bool:
-        """Whether a value has memory for each of its elements: it is no part, and not repeated."""
-        owner = self.owner(value)
-        if self.is_free(value):
+    def has_all_elements(self, value: int) -> bool:
+        """Returns whether a value has memory for each of its elements."""
+        owner = self.memory_owner(value)
+        if self.has_no_layout(value):
             same = self._shapes[owner].elements == self._shapes[value].elements
-            return same and inverse(self._from(value, ())) is not None
-        return self.laid(value).suits(self._shapes[value])
+            return same and invert_view(self._view_of_value(value, ())) is not None
+        return self.layout_of(value).suits_shape(self._shapes[value])
 
-    def is_moved(self, value: int) -> bool:
-        """Whether a value's elements are not its owner's, one after the other."""
-        return bool(self._from(value, ()))
+    def is_reordered(self, value: int) -> bool:
+        """Returns whether a value takes its owner's elements in another order, or only some."""
+        return bool(self._view_of_value(value, ()))
 
-    def is_free(self, value: int) -> bool:
-        """Whether nobody has laid out a value's owner yet."""
-        return self.owner(value) not in self._laid
+    def has_no_layout(self, value: int) -> bool:
+        """Returns whether a value's owner has no layout yet."""
+        return self.memory_owner(value) not in self._laid
 
-    def known(self, value: int | None) -> Laid | None:
-        """How a value lies, if somebody has laid it out."""
-        return None if value is None or self.is_free(value) else self.laid(value)
+    def existing_layout(self, value: int | None) -> TensorLayout | None:
+        """Returns the layout of a value, or None if it has none yet."""
+        return None if value is None or self.has_no_layout(value) else self.layout_of(value)
 
-    def settle(self, value: int, laid: Laid) -> None:
-        """Lays out an owner that nobody has laid out before."""
-        if self.owner(value) == value:
-            self._laid.setdefault(value, laid)
+    def set_layout_if_free(self, value: int, layout: TensorLayout) -> None:
+        """Sets the layout of an owner that has none yet."""
+        if self.memory_owner(value) == value:
+            self._laid.setdefault(value, layout)
 
-    def put(self, value: int, laid: Laid) -> None:
-        """A value of its own."""
+    def set_layout(self, value: int, layout: TensorLayout) -> None:
+        """Sets the layout of a value that has memory of its own."""
         self._seen[value] = (value, ())
-        self._laid[value] = laid
+        self._laid[value] = layout
 
-    def see(self, value: int, source: int, operation: Operation, part: int = 0) -> None:
-        """A value that is a view of another: one of the results of an operation."""
+    def add_view(self, value: int, source: int, operation: Operation, part: int = 0) -> None:
+        """Records that a value is a view of another: one of the results of an operation."""
         owner, steps = self._seen[source]
         if operation.name in MOVES:
             steps = (*steps, (operation, part))
         self._seen[value] = owner, steps
 
-    def ask(self, value: int, wanted: Wanted) -> None:
-        """Lays out a value's owner as a plan wants the value, if nobody has done so before.
+    def request_layout(self, value: int, wanted_layout: WantedLayout) -> None:
+        """Gives a value's owner the layout that a plan wants for the value, if it has none yet.
 
         The original's allocation finder did so behind reshapes and transpositions.
         """
-        owner = self.owner(value)
-        if not self.is_free(value) or not self.is_whole(value):
+        owner = self.memory_owner(value)
+        if not self.has_no_layout(value) or not self.has_all_elements(value):
             return
-        laid = self.wanted(self._shapes[owner], wanted)
-        self._laid[owner] = Laid(laid.mapping, inverse(self._from(value, ())) or ())
+        layout = self.layout_for_plan(self._shapes[owner], wanted_layout)
+        self._laid[owner] = TensorLayout(
+            layout.mapping, invert_view(self._view_of_value(value, ())) or ()
+        )
 
-    def _from(self, value: int, view: View) -> View:
-        """How a value's elements follow each other, if its owner's follow each other so."""
+    def _view_of_value(self, value: int, view: View) -> View:
+        """Returns the view of a value, if `view` is that of its owner."""
         for operation, part in self._seen[value][1]:
-            view = seen(view, operation, part)
+            view = apply_to_view(view, operation, part)
         return view
 
-    def wanted(self, shape: Shape, wanted: Wanted) -> Laid:
-        """The layout that a plan asks for."""
-        mapping = spread(
-            shape.elements, shape.element_bytes, wanted.used, self._tiles, layout=wanted.layout
+    def layout_for_plan(self, shape: Shape, wanted_layout: WantedLayout) -> TensorLayout:
+        """Returns the layout that a plan asks for."""
+        mapping = map_evenly(
+            shape.elements,
+            shape.element_bytes,
+            wanted_layout.used,
+            self._tiles,
+            layout=wanted_layout.layout,
         )
-        return Laid(mapping)
+        return TensorLayout(mapping)
 
-    def linear(self, shape: Shape) -> Laid:
-        """A linear mapping from the tile on after the last one's; one of all tiles stays there."""
-        mapping = linear(shape.elements, shape.element_bytes, self._tiles)
+    def lay_out_linearly(self, shape: Shape) -> TensorLayout:
+        """Returns a linear layout that begins on the tile after the last one's."""
+        mapping = map_linearly(shape.elements, shape.element_bytes, self._tiles)
         if mapping.used < self._tiles:
-            width, mapping = mapping.used, mapping.moved_to(self._next_tile)
+            width, mapping = mapping.used, mapping.start_at_tile(self._next_tile)
             self._next_tile = (self._next_tile + width) % self._tiles
-        return Laid(mapping)
+        return TensorLayout(mapping)

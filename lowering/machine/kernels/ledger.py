@@ -1,4 +1,4 @@
-"""What a kernel's operations cost, added up: supersteps, totals by signature, code, assumptions."""
+"""The costs of a kernel's operations, added up: supersteps, totals, code, assumptions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TypeAlias
 from lowering.call_paths import call_path
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
-from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, line_of
-from lowering.machine.kernels.iterations import Iterations, Ran, looped
+from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
+from lowering.machine.kernels.iterations import IterationCost, Iterations, repeat_iterations
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.totals import KernelCost, Total
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.exchanges import Host
+from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import remote_cycles
 from lowering.ops import host_tables
 from lowering.ops.user_ops import user_callback_p
@@ -25,17 +25,17 @@ _ON_TABLES = frozenset(primitive.name for primitive in host_tables.PRIMITIVES)
 _ON_HOST = frozenset({user_callback_p.name, *_ON_TABLES})
 """Operations of the host: their operands and results cross to it and back."""
 
-Share: TypeAlias = tuple[TileMapping, float]
-"""How a tensor lies, and the share of it that moves."""
+MovedPart: TypeAlias = tuple[TileMapping, float]
+"""The mapping of a tensor, and the part of it that moves."""
 
 
 class Ledger:
-    """The account of one kernel.
+    """The account of one kernel's costs.
 
     Args:
       target: the chip.
-      collectives: what operations between replicas cost.
-      host: what going there costs.
+      collectives: the costs of operations between replicas.
+      host: the cost of transfers to and from the host.
       numbers: gives each signature of an operation a number.
     """
 
@@ -43,7 +43,7 @@ class Ledger:
         self,
         target: Target,
         collectives: Collectives,
-        host: Host,
+        host: HostLink,
         numbers: Callable[[object], int],
     ) -> None:
         self.steps, self._target = Supersteps(target), target
@@ -56,143 +56,159 @@ class Ledger:
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
         self._remote = _ON_TABLES if host.tables_are_remote else frozenset[str]()
 
-    def run(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> int:
-        """An item runs, after its operands have been brought together.
+    def charge_item(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> int:
+        """Charges an item, after its operands have been brought together, and returns its number.
 
         Args:
           item: the operations.
-          costs: what they cost where they find their operands as they want them.
-          received: bytes that the busiest tile receives until they do.
-          bytes_: of operands and results.
+          costs: the cost of the operations, with all operands in the layouts that they need.
+          received: bytes that the busiest tile receives to bring the operands there.
+          bytes_: bytes of operands and results.
           tiles: how many take part.
 
         Returns:
-          The number of the operation that it is.
+          The number of the operation.
         """
-        name, origin, code = item.name, line_of(item), (item.operations, received > 0)
-        primitive, dtype = item.operations[0].name, _dtype(item.operations[-1])
+        name, origin, code = item.name, user_line_of_entry(item), (item.operations, received > 0)
+        primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
         total = Total(
-            item.title, label, costs.source, origin, item.scope, path, direction, dtype, 1
+            item.exact_title, label, costs.source, origin, item.scope, path, direction, dtype, 1
         )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
-        with self.steps.timed(total, number):
+        with self.steps.count_for_total(total, number):
             if received:
-                self.steps.run(name, origin, (Phase("rearrange", 0.0, received),))
-            self.steps.run(name, origin, costs.phases, costs.repeats)
-            links = self._collectives.cycles(item.operations[0])
-            if links:
-                self.steps.step("inter_ipu", name, origin, links)
+                self.steps.run_phases(name, origin, (Phase("rearrange", 0.0, received),))
+            self.steps.run_phases(name, origin, costs.phases, costs.repeats)
+            link_cycles = self._collectives.collective_cycles(item.operations[0])
+            if link_cycles:
+                self.steps.append_step("inter_ipu", name, origin, link_cycles)
             if primitive in self._on_host & self._remote:
-                rows = _rows_moved(item.operations[0])
-                self.steps.step("remote", name, origin, remote_cycles(self._target, rows))
+                rows = _count_row_bytes(item.operations[0])
+                self.steps.append_step("remote", name, origin, remote_cycles(self._target, rows))
             elif primitive in self._on_host:
-                self.steps.step("host", name, origin, self._host_cycles(item.operations[0]))
+                self.steps.append_step(
+                    "host", name, origin, self._count_host_cycles(item.operations[0])
+                )
         self._add_total(number, total)
         connected = sum(read is not None for read in item.reads) + len(item.writes)
-        self._add_code(code, self._code_of(item, costs, received, connected))
+        self._add_code(code, self._code_use_of_item(item, costs, received, connected))
         if "callback" in primitive:
-            self._assume(item, "what the host does in a callback takes no time")
+            self._note_assumption(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
-            self._assume(item, "what the host does with its table takes no time")
+            self._note_assumption(item, "what the host does with its table takes no time")
         return number
 
-    def move(self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1) -> int:
-        """Data moves that no operation of the listing moves; `times` over in steps of a body.
+    def charge_move(
+        self, total: Total, name: str, phase: Phase, steps: Supersteps, times: int = 1
+    ) -> int:
+        """Charges a move of data that no operation of the listing makes, and returns its number.
 
-        What passes through the kernel goes the way of what ran last. Gives the operation's number.
+        A move through the kernel takes the direction of the operation that ran last.
         """
         if total.direction is None and self.totals:
             total.direction = next(reversed(self.totals.values())).direction
         number = self._numbers((total.title, total.origin, total.call_path, total.direction))
-        with steps.timed(total, number):
-            steps.run(name, total.origin, (phase,))
+        with steps.count_for_total(total, number):
+            steps.run_phases(name, total.origin, (phase,))
         self._add_total(number, total, times)
         return number
 
-    def repeat(
+    def charge_loop(
         self,
         loop: Loop,
         kinds: Iterations,
-        ways: Sequence[Sequence[KernelCost]],
-        moved: Sequence[Share],
+        costs_by_kind: Sequence[Sequence[KernelCost]],
+        moved: Sequence[MovedPart],
     ) -> None:
-        """A loop runs: its bodies, and in every iteration shares of tensors move.
+        """Charges a loop: its bodies, and the parts of tensors that move in every iteration.
 
         Args:
-          loop: whatever it is.
-          kinds: of its iterations.
-          ways: the bodies of one of each kind.
-          moved: what is sliced and stacked.
+          loop: the loop.
+          kinds: the kinds of its iterations.
+          costs_by_kind: the costs of the bodies in one iteration of each kind.
+          moved: the parts of tensors that are sliced and stacked.
         """
         if loop.trips is None:
-            self._assume(loop, "only values tell how often it runs; taken as once")
-        name, origin, ran = loop.eqn.primitive.name, line_of(loop), list[Ran]()
-        most = sum(mapping.most_bytes * share for mapping, share in moved)
+            self._note_assumption(loop, "only values tell how often it runs; taken as once")
+        name, origin, iteration_costs = (
+            loop.eqn.primitive.name,
+            user_line_of_entry(loop),
+            list[IterationCost](),
+        )
+        most_bytes = sum(mapping.most_bytes * part for mapping, part in moved)
         bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
-        slices = Phase("slices", most / VECTOR_BYTES, most)
-        for costs, (_, times) in zip(ways, kinds.kinds, strict=True):
+        slices = Phase("slices", most_bytes / VECTOR_BYTES, most_bytes)
+        for costs, (_, times) in zip(costs_by_kind, kinds.kinds, strict=True):
             body = Supersteps(self._target)
-            for inside in costs:
-                body.append(inside.trace, inside.cycles, inside.nodes)
+            for body_cost in costs:
+                body.append_part(body_cost.trace, body_cost.cycles, body_cost.nodes)
             if moved:
-                self.move(moved_by(loop, f"{name} slices", bytes_), name, slices, body, times)
-            ran.append(Ran(body.trace(), body.clock, tuple(body.nodes)))
-            self._include(costs, times)
+                self.charge_move(
+                    total_of_move(loop, f"{name} slices", bytes_), name, slices, body, times
+                )
+            iteration_costs.append(IterationCost(body.build_trace(), body.clock, tuple(body.nodes)))
+            self._include_bodies(costs, times)
         kind = "while" if loop.trips is None else "repeat"
-        whole = looped(kinds, ran, ProgramNode(kind=kind, name=name, origin=origin, cycles=0))
-        self.steps.append(whole.trace, whole.cycles, whole.nodes)
+        loop_cost = repeat_iterations(
+            kinds, iteration_costs, ProgramNode(kind=kind, name=name, origin=origin, cycles=0)
+        )
+        self.steps.append_part(loop_cost.trace, loop_cost.cycles, loop_cost.nodes)
 
-    def choose(self, choice: Choice, costs: Sequence[KernelCost], taken: KernelCost) -> None:
-        """One of several branches runs; the others are there all the same."""
+    def charge_choice(
+        self, choice: Choice, costs: Sequence[KernelCost], taken_cost: KernelCost
+    ) -> None:
+        """Charges the branch that runs; the code of the others is on the tiles all the same."""
         branches = [
             ProgramNode(
                 kind="sequence",
                 name=f"branch {i}",
-                cycles=inside.cycles,
-                count=int(inside is taken),
-                children=inside.nodes,
+                cycles=branch_cost.cycles,
+                count=int(branch_cost is taken_cost),
+                children=branch_cost.nodes,
             )
-            for i, inside in enumerate(costs)
+            for i, branch_cost in enumerate(costs)
         ]
         node = ProgramNode(
             kind="switch",
             name=choice.eqn.primitive.name,
-            origin=line_of(choice),
-            cycles=taken.cycles,
+            origin=user_line_of_entry(choice),
+            cycles=taken_cost.cycles,
             children=tuple(branches),
         )
-        self.steps.append(taken.trace, taken.cycles, [node])
-        self._include([taken])
-        self._hold(inside for inside in costs if inside is not taken)
+        self.steps.append_part(taken_cost.trace, taken_cost.cycles, [node])
+        self._include_bodies([taken_cost])
+        self._include_code(inside for inside in costs if inside is not taken_cost)
 
-    def _host_cycles(self, operation: Operation) -> int:
-        """Operands go to the host, and results come from there."""
+    def _count_host_cycles(self, operation: Operation) -> int:
+        """Counts the cycles to send operands to the host and to receive results from it."""
         ways = operation.operands, operation.results
-        return sum(self._host.cycles(shape.bytes for shape in shapes) for shapes in ways)
+        return sum(
+            self._host.host_transfer_cycles(shape.bytes for shape in shapes) for shapes in ways
+        )
 
-    def _include(self, costs: Iterable[KernelCost], times: int = 1) -> None:
-        """Bodies run, `times` over; their code is there once."""
-        for inside in costs:
-            self._hold([inside])
-            for number, total in inside.totals.items():
+    def _include_bodies(self, costs: Iterable[KernelCost], times: int = 1) -> None:
+        """Adds bodies that run `times` over; their code is on the tiles once."""
+        for body_cost in costs:
+            self._include_code([body_cost])
+            for number, total in body_cost.totals.items():
                 self._add_total(number, total, times)
-            self.assumptions.update(dict.fromkeys(inside.assumptions))
+            self.assumptions.update(dict.fromkeys(body_cost.assumptions))
 
-    def _hold(self, costs: Iterable[KernelCost]) -> None:
-        """Bodies are there without running, as branches that are not taken are."""
-        for inside in costs:
-            for signature, use in inside.code.items():
+    def _include_code(self, costs: Iterable[KernelCost]) -> None:
+        """Adds the code of bodies, such as branches that are not taken, without running them."""
+        for body_cost in costs:
+            for signature, use in body_cost.code.items():
                 self._add_code(signature, use)
 
-    def _assume(self, entry: Entry, what: str) -> None:
-        self.assumptions[f"{line_of(entry) or 'an unknown line'}: {what}"] = None
+    def _note_assumption(self, entry: Entry, assumption: str) -> None:
+        self.assumptions[f"{user_line_of_entry(entry) or 'an unknown line'}: {assumption}"] = None
 
     def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
-        self.totals.setdefault(number, total.none_yet()).add(total, times)
+        self.totals.setdefault(number, total.without_runs()).add_runs(total, times)
 
-    def _code_of(self, item: Item, costs: Cost, received: float, tensors: int) -> CodeUse:
+    def _code_use_of_item(self, item: Item, costs: Cost, received: float, tensors: int) -> CodeUse:
         blocks = frozenset() if item.block is None else frozenset({(item.block[0], item.backward)})
         enters = item.block is not None and item.block not in self._entered
         self._entered.add(item.block)
@@ -200,15 +216,16 @@ class Ledger:
         by_all = (phase for phase in exchanging if phase.receivers is None)
         return CodeUse(
             vertices=costs.vertices,
-            phases=sum(phase.copies for phase in costs.phases) + bool(received),
-            exchanges=sum(phase.copies for phase in exchanging) + bool(received),
-            exchange_bytes=sum(phase.exchange_bytes * phase.copies for phase in by_all) + received,
+            phases=sum(phase.code_copies for phase in costs.phases) + bool(received),
+            exchanges=sum(phase.code_copies for phase in exchanging) + bool(received),
+            exchange_bytes=sum(phase.exchange_bytes * phase.code_copies for phase in by_all)
+            + received,
             received=tuple(
-                (phase.receivers * phase.copies, phase.exchange_bytes)
+                (phase.receivers * phase.code_copies, phase.exchange_bytes)
                 for phase in exchanging
                 if phase.receivers is not None
             ),
-            compute_sets=sum(phase.copies for phase in costs.phases if phase.compute),
+            compute_sets=sum(phase.code_copies for phase in costs.phases if phase.compute),
             tensors=tensors,
             blocks=blocks,
             alone=0 if blocks else 1,
@@ -216,27 +233,27 @@ class Ledger:
         )
 
     def _add_code(self, signature: object, use: CodeUse) -> None:
-        known = self.code.get(signature)
-        self.code[signature] = known.again(use) if known else use
+        earlier_use = self.code.get(signature)
+        self.code[signature] = earlier_use.add_uses(use) if earlier_use else use
 
 
-def _rows_moved(operation: Operation) -> int:
-    """Bytes of rows that an operation on a table moves: an update loads and stores them."""
+def _count_row_bytes(operation: Operation) -> int:
+    """Returns the bytes of rows that an operation on a table moves."""
     if operation.name == host_tables.update_p.name:
         return 2 * max(shape.bytes for shape in operation.operands)
     return max(shape.bytes for shape in operation.results)
 
 
-def moved_by(entry: Item | Loop | None, title: str, bytes_: float) -> Total:
-    """One move of data that an entry is behind, if any is."""
+def total_of_move(entry: Item | Loop | None, title: str, bytes_: float) -> Total:
+    """Returns the total of one move of data, with the line of the entry that causes it, if any."""
     if entry is None:
         return Total(title, runs=1, bytes=bytes_)
     path = call_path(entry.eqn)
-    origin, direction = line_of(entry), entry.direction
+    origin, direction = user_line_of_entry(entry), entry.direction
     return Total(title, origin=origin, call_path=path, direction=direction, runs=1, bytes=bytes_)
 
 
-def _dtype(operation: Operation) -> str:
-    """Of the numbers that it works on: the widest of its operands, or its result if it has none."""
+def _widest_dtype(operation: Operation) -> str:
+    """Returns the widest element type of an operation's operands, or of its results."""
     shapes = operation.operands or operation.results
     return max(shapes, key=lambda shape: shape.element_bytes).dtype if shapes else ""

@@ -1,35 +1,35 @@
-"""The life of a kernel: what its items bring and end, and whose memory its results take."""
+"""The memory of a kernel over time: tensors that items make and free, and memory that is reused."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from lowering.machine.kernels.alive import Alive, Live, Memory
+from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
 
 
 @dc.dataclass(slots=True, eq=False)
-class Event:
-    """One item of a kernel, as memory sees it.
+class MemoryEvent:
+    """One item of a kernel, as it affects memory.
 
     Attributes:
-      reads: owners of what it reads.
+      reads: owners of the values that it reads.
       births: tensors that it makes, by owner.
       temporary: work space on each tile that takes part, in bytes.
       tiles: how many take part.
-      inner: what goes on inside it, one after the other: bodies of a loop, or branches.
+      inner: its bodies, one after the other: those of a loop, or branches.
       in_place: owners of operands whose memory its result takes, if they die here, by result.
-      late: whether results that take nobody's memory begin to live behind what goes on inside.
-      name: what reports call it.
+      late: whether results that take nobody's memory begin to live after the bodies inside.
+      name: its name in reports.
       origin: the user's line.
-      operation: the number of the operation that it is; None for several.
+      operation: the number of its operation; None for several.
     """
 
     reads: tuple[int, ...]
-    births: dict[int, Live]
+    births: dict[int, LiveTensor]
     temporary: float = 0.0
     tiles: int = 0
-    inner: Sequence[Inside] = ()
+    inner: Sequence[NestedBody] = ()
     in_place: dict[int, tuple[int, ...]] = dc.field(default_factory=dict[int, tuple[int, ...]])
     late: bool = False
     name: str = ""
@@ -38,68 +38,70 @@ class Event:
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
-class Inside:
-    """A body of a loop, or a branch.
+class NestedBody:
+    """A body of a loop, or a branch, inside a kernel.
 
     Attributes:
-      life: what it holds.
+      life: its memory.
       operands: owner of each of its operands outside; None for one that has memory of its own.
-      own: positions of the operands that it may write over in any case.
-      successors: pairs (operand, result): the second takes the place of the first.
+      own: positions of the operands that it may always write over.
+      successors: pairs (operand, result): the second takes the memory of the first.
     """
 
-    life: Life
+    life: KernelMemory
     operands: Sequence[int | None] = ()
     own: frozenset[int] = frozenset()
     successors: frozenset[tuple[int, int]] = frozenset()
 
-    def alive(self, taken: Collection[int]) -> Alive:
-        """Its account, where results of what it is in take the memory of some owners."""
-        given = {i for i, owner in enumerate(self.operands) if owner in taken}
-        away = self.own | given
-        return self.life.giving(away, frozenset(p for p in self.successors if p[0] in away))[0]
+    def record_liveness(self, taken_owners: Collection[int]) -> LivenessRecord:
+        """Returns the body's liveness, where results around it take some owners' memory."""
+        given_away = {i for i, owner in enumerate(self.operands) if owner in taken_owners}
+        overwritable = self.own | given_away
+        return self.life.liveness_with_donated(
+            overwritable, frozenset(p for p in self.successors if p[0] in overwritable)
+        )[0]
 
 
-def account(
-    events: Sequence[Event],
+def account_memory(
+    events: Sequence[MemoryEvent],
     operands: Iterable[int],
     results: Iterable[int],
     tiles: int,
     given_away: Iterable[int] = (),
     successors: Mapping[int, int] | None = None,
-) -> tuple[Alive, dict[int, int]]:
-    """The memory of a kernel, and which operands' memory its results take.
+) -> tuple[LivenessRecord, dict[int, int]]:
+    """Returns the liveness of a kernel, and which operands' memory its results take.
 
     Args:
       events: its items, in order.
       operands: owners that live outside; their memory is not counted.
       results: owners that live on after the kernel.
       tiles: how many tiles there are.
-      given_away: those operands that nobody needs after the kernel; others are never written over.
-      successors: from results to the operands in whose place they go as soon as that is free.
+      given_away: operands that are not needed after the kernel; others are never written over.
+      successors: from results to the operands whose memory they take as soon as it is free.
 
     Returns:
       What is alive, and for each owner that took over an operand's memory, that operand.
     """
-    running = _Account(events, set(operands), set(results), set(given_away), successors or {})
-    memory = Memory(tiles)
+    tracker = _MemoryAccount(events, set(operands), set(results), set(given_away), successors or {})
+    memory = MemoryTracker(tiles)
     for i, event in enumerate(events):
-        running.event(memory, i, event)
-    return memory.result(), running.taken
+        tracker.run_event(memory, i, event)
+    return memory.finish_record(), tracker.taken
 
 
-class _Account:
-    """A kernel's memory while it runs; see `account`."""
+class _MemoryAccount:
+    """The state of a kernel's memory while its items run; see `account_memory`."""
 
     def __init__(
         self,
-        events: Sequence[Event],
+        events: Sequence[MemoryEvent],
         outside: set[int],
-        kept: set[int],
+        results: set[int],
         given_away: set[int],
         successors: Mapping[int, int],
     ) -> None:
-        self._outside, self._kept, self._old = outside, kept, successors
+        self._outside, self._kept, self._old = outside, results, successors
         self._new = {old: new for new, old in successors.items()}
         self._mortal = {owner for event in events for owner in event.births} | given_away
         self._last = {owner: i for i, event in enumerate(events) for owner in event.reads}
@@ -107,70 +109,70 @@ class _Account:
         self._alive: set[int] = set()
         self.taken: dict[int, int] = {}  # from an owner to the one whose memory it has
 
-    def event(self, memory: Memory, i: int, event: Event) -> None:
-        """One item runs."""
-        dying = {o for o in event.reads if self._dies(o, i)}
+    def run_event(self, memory: MemoryTracker, i: int, event: MemoryEvent) -> None:
+        """Updates the memory for one item that runs."""
+        dying = {o for o in event.reads if self._dies_at(o, i)}
         heirs: set[int] = set()
         waiting: list[int] = []
         for owner, live in event.births.items():
-            heir = self._heir(owner, event, dying)
+            heir = self._find_reused_owner(owner, event, dying)
             if heir is not None:
                 dying.discard(heir)
                 heirs.add(heir)
-                memory.rename(heir, owner, live)
+                memory.hand_over_memory(heir, owner, live)
                 if heir in self._outside or heir in self.taken:
                     self.taken[owner] = self.taken.get(heir, heir)
             elif event.late:
                 waiting.append(owner)
             else:
-                self._begin(memory, owner, live)
-        memory.step(event.name, event.origin, event.temporary, event.tiles, event.operation)
-        for inner in event.inner:
-            memory.steps(inner.alive(heirs))
+                self._begin_tensor(memory, owner, live)
+        memory.record_step(event.name, event.origin, event.temporary, event.tiles, event.operation)
+        for body in event.inner:
+            memory.record_body(body.record_liveness(heirs))
         if event.late:
-            self._end(memory, dying)
+            self._end_tensors(memory, dying)
             for owner in waiting:
-                self._begin(memory, owner, event.births[owner])
-            memory.step(event.name, event.origin)
+                self._begin_tensor(memory, owner, event.births[owner])
+            memory.record_step(event.name, event.origin)
         self._alive.update(event.births)
         unread = {o for o in event.births if o not in self._last and o not in self._kept}
-        self._end(memory, dying | unread)
+        self._end_tensors(memory, dying | unread)
 
-    def _dies(self, owner: int, i: int) -> bool:
+    def _dies_at(self, owner: int, i: int) -> bool:
         return self._last[owner] == i and owner in self._mortal and owner not in self._kept
 
-    def _heir(self, owner: int, event: Event, dying: set[int]) -> int | None:
-        """Whose memory a new tensor takes: that of what it succeeds before any other's."""
+    def _find_reused_owner(self, owner: int, event: MemoryEvent, dying: set[int]) -> int | None:
+        """Returns the owner whose memory a new tensor takes, preferably its predecessor."""
         old = self._old.get(owner)
         able = [o for o in event.in_place.get(owner, ()) if o in dying]
         return min(able, key=lambda o: self.taken.get(o, o) != old, default=None)
 
-    def _begin(self, memory: Memory, owner: int, live: Live) -> None:
+    def _begin_tensor(self, memory: MemoryTracker, owner: int, live: LiveTensor) -> None:
         old = self._old.get(owner)
         if old in self._free:
             self._free.discard(old)
             self.taken[owner] = old
         else:
-            memory.add(owner, live)
+            memory.add_tensor(owner, live)
 
-    def _end(self, memory: Memory, dying: Iterable[int]) -> None:
-        """Tensors die; what succeeds an operand moves to its place."""
+    def _end_tensors(self, memory: MemoryTracker, dying: Iterable[int]) -> None:
+        """Ends the life of tensors; a result that succeeds an operand moves to its memory."""
         for owner in dying:
-            memory.drop(owner)
+            memory.drop_tensor(owner)
             self._alive.discard(owner)
-            place = self.taken.get(owner, owner)
-            if place not in self._outside:
+            operand = self.taken.get(owner, owner)
+            if operand not in self._outside:
                 continue
-            new = self._new.get(place)
+            new = self._new.get(operand)
             if new in self._alive and new not in self.taken:
-                memory.drop(new)
-                self.taken[new] = place
+                memory.drop_tensor(new)
+                self.taken[new] = operand
             else:
-                self._free.add(place)
+                self._free.add(operand)
 
 
-class Life:
-    """What a kernel holds beside its operands; it may write over those that are given away.
+class KernelMemory:
+    """The memory of a kernel beside its operands; it may write over operands that are given away.
 
     Args:
       events: its items, in order.
@@ -180,36 +182,42 @@ class Life:
     """
 
     def __init__(
-        self, events: Sequence[Event], operands: Sequence[int], results: Sequence[int], tiles: int
+        self,
+        events: Sequence[MemoryEvent],
+        operands: Sequence[int],
+        results: Sequence[int],
+        tiles: int,
     ) -> None:
         self._events, self._operands, self.results = events, operands, tuple(results)
         self._tiles = tiles
-        self._known: dict[object, tuple[Alive, tuple[int | None, ...]]] = {}
+        self._known: dict[object, tuple[LivenessRecord, tuple[int | None, ...]]] = {}
 
-    def giving(
-        self, away: frozenset[int], successors: frozenset[tuple[int, int]] = frozenset()
-    ) -> tuple[Alive, tuple[int | None, ...]]:
-        """The memory if nobody needs some operands any more.
+    def liveness_with_donated(
+        self, donated: frozenset[int], successors: frozenset[tuple[int, int]] = frozenset()
+    ) -> tuple[LivenessRecord, tuple[int | None, ...]]:
+        """Returns the liveness of the kernel if some operands are not needed any more.
 
         Args:
-          away: positions of these operands.
+          donated: positions of these operands.
           successors: pairs (operand given away, result): an update and what it is of.
 
         Returns:
-          What is alive, with `results` as keys of what is left, and for each result the operand
+          The liveness, with `results` as keys of the tensors left, and for each result the operand
           whose memory it has: one that was given away, or the one that it is.
         """
-        key = away, successors
+        key = donated, successors
         if key not in self._known:
-            alive, taken = account(
+            alive, operand_of_owner = account_memory(
                 self._events,
                 self._operands,
                 self.results,
                 self._tiles,
-                [self._operands[i] for i in away],
+                [self._operands[i] for i in donated],
                 {self.results[new]: self._operands[old] for old, new in successors},
             )
             number = {owner: i for i, owner in enumerate(self._operands)}
-            in_place = tuple(number.get(taken.get(owner, owner)) for owner in self.results)
+            in_place = tuple(
+                number.get(operand_of_owner.get(owner, owner)) for owner in self.results
+            )
             self._known[key] = alive, in_place
         return self._known[key]

@@ -1,4 +1,4 @@
-"""A kernel's jaxpr as the cost formulas read it: a flat list, calls opened, values numbered."""
+"""A kernel's jaxpr as a flat list of operations, calls inlined and values numbered."""
 
 from __future__ import annotations
 
@@ -17,41 +17,47 @@ from lowering.jaxpr import (
     Jaxpr,
     JaxprEqn,
     Literal,
+    add_caller_frames,
     call_body,
-    called_from,
     is_jaxpr,
     name_stack,
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.kernels.directions import Directions, Each, of_body, of_equation, own
-from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, belonging
-from lowering.machine.kernels.iterations import Turns
+from lowering.machine.kernels.directions import (
+    Directions,
+    EquationDirections,
+    direction_of_equation,
+    directions_of_body,
+    main_direction,
+)
+from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, assign_scope
+from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.planner.side_by_side import MULTI_CONV
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
 
 CONSTANT = "constant"
-"""What stands for an equation where an array is closed over."""
+"""The name of the operation that stands for an array that a jaxpr closes over."""
 
-_NUMBERS = ("bfloat", "bool", "float", "int", "uint")
+_NUMBER_DTYPES = ("bfloat", "bool", "float", "int", "uint")
 _CHEAPER_WITH_CONSTANTS = ("div", "pow", "rem")
-_SAME_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
-_OTHER_CALLS = {"composite": "jaxpr", "custom_vmap_call": "call"}
+_KEEP_THE_NUMBER = ("broadcast_in_dim", "convert_element_type", "reshape")
+_BODY_OF_CALL = {"composite": "jaxpr", "custom_vmap_call": "call"}
 
 
 @dc.dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What the planner is told about the operations of a kernel.
+    """The options of the planner for the operations of a kernel.
 
     Attributes:
       matmul_proportion: `availableMemoryProportion` of matrix products, 0 to 1.
-      convolution_proportion: the same of convolutions.
+      convolution_proportion: the same for convolutions.
       matmul_partials: the dtype of their sums; None for the default.
-      convolution_partials: the same of convolutions.
-      cholesky_block: how wide the blocks of Cholesky's factors are; None for the default.
-      triangular_block: the same of triangular systems.
+      convolution_partials: the same for convolutions.
+      cholesky_block: the width of the blocks of Cholesky's factors; None for the default.
+      triangular_block: the same for triangular systems.
     """
 
     matmul_proportion: float | None = None
@@ -61,210 +67,222 @@ class PlanOptions:
     cholesky_block: int | None = None
     triangular_block: int | None = None
 
-    def of(self, name: str) -> tuple[float | None, str | None]:
-        """Proportion and partials of one primitive."""
+    def plan_options_of(self, name: str) -> tuple[float | None, str | None]:
+        """Returns the memory proportion and the partials type of one primitive."""
         if name == "dot_general":
             return self.matmul_proportion, self.matmul_partials
         if name == "conv_general_dilated":
             return self.convolution_proportion, self.convolution_partials
         return None, None
 
-    def block_of(self, name: str) -> tuple[tuple[str, int], ...]:
-        """The parameter that says how wide the blocks of one primitive are."""
+    def block_parameter_of(self, name: str) -> tuple[tuple[str, int], ...]:
+        """Returns the parameter that sets the width of the blocks of one primitive."""
         blocks = {"cholesky": self.cholesky_block, "triangular_solve": self.triangular_block}
         block = blocks.get(name)
         return () if block is None else (("block", block),)
 
 
-def shape(aval: Aval) -> Shape:
-    """Extents and element type of an aval."""
+def shape_of_aval(aval: Aval) -> Shape:
+    """Returns the extents and the element type of an aval."""
     return Shape(shape_of(aval), dtype_name(aval))
 
 
-def marks_of(jaxpr: Jaxpr) -> tuple[tuple[Any, ...], ...]:
-    """What scopes say of products and outlined functions, which a jaxpr's structure does not."""
+def planner_marks_of(jaxpr: Jaxpr) -> tuple[tuple[Any, ...], ...]:
+    """Returns the marks of scopes on products and outlined functions of a jaxpr."""
     products: list[tuple[Any, ...]] = []
     for eqn in jaxpr.eqns:
-        block = marks.read(name_stack(eqn)).block
+        block = marks.read_marks(name_stack(eqn)).block
         if block is not None:
-            products.append((block, marks.read(name_stack(eqn)).backward))
+            products.append((block, marks.read_marks(name_stack(eqn)).backward))
         if eqn.primitive.name in PLANNED:
-            mark = marks.read(name_stack(eqn))
+            mark = marks.read_marks(name_stack(eqn))
             products.append((mark.partials_type, mark.backward, mark.multi_conv))
-        for inner in sub_jaxprs(eqn):
-            products.extend(marks_of(inner))
+        for body in sub_jaxprs(eqn):
+            products.extend(planner_marks_of(body))
     return tuple(products)
 
 
 def list_operations(
     closed: ClosedJaxpr,
     options: PlanOptions,
-    around: JaxprEqn | None = None,
-    turns: Mapping[int, Turns] = MappingProxyType({}),
+    caller: JaxprEqn | None = None,
+    branches: Mapping[int, BranchPerIteration] = MappingProxyType({}),
     directions: Directions = None,
 ) -> Listing:
-    """The operations of a jaxpr in order, calls opened up.
+    """Lists the operations of a jaxpr in order, with calls inlined.
 
     Args:
       closed: the jaxpr.
-      options: what the planner is told.
-      around: the equation whose body it is; its line is that of equations which have none of the
-        user's, since a library has made them.
-      turns: the branches that iterations of loops take, by the identity of the equation.
-      directions: of the equations.
+      options: the options of the planner.
+      caller: the equation whose body it is; equations made by a library have no line of the
+        user's and take its line.
+      branches: the branches that iterations of loops take, by the identity of the equation.
+      directions: the directions of the equations.
     """
-    lister = _Lister(options, turns)
-    known: dict[Any, int | None] = {}
-    lister.constants(known, closed.jaxpr.constvars)
-    operands = tuple(lister.number(known, var) for var in closed.jaxpr.invars)
-    results = tuple(lister.equations(closed, known, around, directions))
+    lister = _Lister(options, branches)
+    number_of_var: dict[Any, int | None] = {}
+    lister.list_constants(number_of_var, closed.jaxpr.constvars)
+    operands = tuple(lister.number_value(number_of_var, var) for var in closed.jaxpr.invars)
+    results = tuple(lister.list_equations(closed, number_of_var, caller, directions))
     return Listing(tuple(lister.shapes), operands, results, tuple(lister.items))
 
 
 class _Lister:
-    def __init__(self, options: PlanOptions, turns: Mapping[int, Turns]) -> None:
+    def __init__(self, options: PlanOptions, turns: Mapping[int, BranchPerIteration]) -> None:
         self._options, self._turns = options, turns
         self.shapes: list[Shape] = []
         self.items: list[Entry] = []
         self._literals: dict[Any, float | None] = {}
         self._calls = 0
 
-    def number(self, known: dict[Any, int | None], var: Any) -> int:
-        """A value that has none yet gets one."""
-        self.shapes.append(shape(var.aval))
-        known[var] = number = len(self.shapes) - 1
+    def number_value(self, number_of_var: dict[Any, int | None], var: Any) -> int:
+        """Gives a number to a variable that has none yet."""
+        self.shapes.append(shape_of_aval(var.aval))
+        number_of_var[var] = number = len(self.shapes) - 1
         return number
 
-    def constants(self, known: dict[Any, int | None], constvars: Sequence[Any]) -> None:
-        """Arrays that a call closes over: made by nothing, and there from where they are named."""
+    def list_constants(
+        self, number_of_var: dict[Any, int | None], constvars: Sequence[Any]
+    ) -> None:
+        """Lists the arrays that a call closes over as constants."""
         for var in constvars:
-            number = self.number(known, var)
+            number = self.number_value(number_of_var, var)
             operation = Operation(CONSTANT, (), (self.shapes[number],))
             self.items.append(Item((operation,), (), (number,), None))
 
-    def equations(
+    def list_equations(
         self,
         closed: ClosedJaxpr,
-        known: dict[Any, int | None],
-        around: JaxprEqn | None,
+        number_of_var: dict[Any, int | None],
+        caller: JaxprEqn | None,
         directions: Directions,
-        within: bool = False,
+        in_backward: bool = False,
         scope: str = "",
         functions: tuple[str, ...] = (),
         block: Block | None = None,
     ) -> list[int | None]:
-        """Lists the equations of a jaxpr whose operands are known; gives its results.
+        """Lists the equations of a jaxpr with numbered operands; returns its results.
 
-        Those of a call `within` a backward pass belong to it, too; those without a line of the
-        user's have that of what is `around` them, and its scope. `functions` are those around them,
-        `block` is the outlined one, and which of its calls.
+        Equations of a call `in_backward` belong to the backward pass, too; those without a line of
+        the user's have that of the `caller`, and its scope. `functions` are the names of the
+        functions around them, `block` is the outlined one, and which of its calls.
         """
-        for place, inner in enumerate(closed.jaxpr.eqns):
-            each = of_equation(directions, place)
-            eqn = called_from(inner, around, closed.jaxpr)
+        for position, original in enumerate(closed.jaxpr.eqns):
+            direction = direction_of_equation(directions, position)
+            eqn = add_caller_frames(original, caller, closed.jaxpr)
             stack = name_stack(eqn)
-            backward = within or marks.read(stack).backward
-            named = marks.within(scope, "" if _is_librarys(eqn, around) else marks.scopes(stack))
-            body, operands = _called(eqn)
-            own_block = block or self._block(stack, is_call=body is not None)
+            backward = in_backward or marks.read_marks(stack).backward
+            full_scope = marks.join_user_scopes(
+                scope, "" if _is_made_by_library(eqn, caller) else marks.user_scopes(stack)
+            )
+            body, operands = _body_to_inline(eqn)
+            own_block = block or self._call_of_outlined(stack, is_call=body is not None)
             if body is not None and len(body.jaxpr.invars) == len(operands):
                 names = body.jaxpr.invars
-                self._literals.update(zip(names, map(self._literal, operands), strict=True))
-                reads = [_look_up(known, atom) for atom in operands]
-                inside = dict(zip(names, reads, strict=True))
-                self.constants(inside, body.jaxpr.constvars)
+                self._literals.update(
+                    zip(names, map(self._constant_value_of, operands), strict=True)
+                )
+                reads = [_look_up_number(number_of_var, atom) for atom in operands]
+                body_numbers = dict(zip(names, reads, strict=True))
+                self.list_constants(body_numbers, body.jaxpr.constvars)
                 inner_functions = (*functions, str(eqn.params.get("name", "")))
-                results = self.equations(
+                results = self.list_equations(
                     body,
-                    inside,
+                    body_numbers,
                     eqn,
-                    of_body(each, 0),
+                    directions_of_body(direction, 0),
                     backward,
-                    named,
+                    full_scope,
                     inner_functions,
                     own_block,
                 )
-                known.update(zip(eqn.outvars, results, strict=True))
+                number_of_var.update(zip(eqn.outvars, results, strict=True))
                 continue
-            reads = tuple(_look_up(known, atom) for atom in eqn.invars)
-            writes = tuple(self.number(known, var) for var in eqn.outvars)
+            reads = tuple(_look_up_number(number_of_var, atom) for atom in eqn.invars)
+            writes = tuple(self.number_value(number_of_var, var) for var in eqn.outvars)
             if is_control_flow(eqn):
-                turns = self._turns.get(id(inner))
-                entry = self._control_flow(eqn, reads, writes, turns, each)
+                turns = self._turns.get(id(original))
+                entry = self._list_control_flow(eqn, reads, writes, turns, direction)
             else:
                 entry = Item(
-                    operations=(self._operation(eqn),),
+                    operations=(self._describe_operation(eqn),),
                     reads=reads,
                     writes=writes,
                     eqn=eqn,
-                    direction=own(each),
+                    direction=main_direction(direction),
                     functions=functions,
                 )
-            self.items.append(belonging(entry, backward, named, own_block))
-        return [_look_up(known, atom) for atom in closed.jaxpr.outvars]
+            self.items.append(assign_scope(entry, backward, full_scope, own_block))
+        return [_look_up_number(number_of_var, atom) for atom in closed.jaxpr.outvars]
 
-    def _block(self, stack: str, is_call: bool) -> Block | None:
-        """The call of an outlined function that an equation is, or is a part of."""
-        name = marks.read(stack).block
+    def _call_of_outlined(self, stack: str, is_call: bool) -> Block | None:
+        """Returns the call of an outlined function that an equation is, or is part of."""
+        name = marks.read_marks(stack).block
         if name is None:
             return None
         self._calls += is_call
         return name, self._calls if is_call else 0
 
-    def _control_flow(
+    def _list_control_flow(
         self,
         eqn: JaxprEqn,
         reads: tuple[int | None, ...],
         writes: tuple[int, ...],
-        turns: Turns | None,
-        each: Each,
+        branches: BranchPerIteration | None,
+        directions: EquationDirections,
     ) -> Loop | Choice:
-        flow = ControlFlow.of(eqn)
+        flow = ControlFlow.view_of_equation(eqn)
         bodies = tuple(
-            list_operations(body, self._options, eqn, self._turns, of_body(each, number))
+            list_operations(
+                body, self._options, eqn, self._turns, directions_of_body(directions, number)
+            )
             for number, body in enumerate(flow.bodies)
         )
         first = flow.constants[0].start
         if not flow.is_loop:
-            return Choice(bodies, reads[first:], writes, eqn, turns)
+            return Choice(bodies, reads[first:], writes, eqn, branches)
         numbers = range(-first, len(reads) - first)
-        inner = (flow.arguments(number, numbers) for number in range(len(bodies)))
+        operands_of_body = (
+            flow.select_body_operands(number, numbers) for number in range(len(bodies))
+        )
         carried = ((operand, i) for i, operand in enumerate(numbers[flow.carried]))
         return Loop(
             bodies,
             flow.trips,
             reads[first:],
-            tuple(map(tuple, inner)),
+            tuple(map(tuple, operands_of_body)),
             tuple(carried),
             writes,
             eqn,
-            own(each),
+            main_direction(directions),
         )
 
-    def _literal(self, atom: Atom) -> float | None:
-        """The number that a value is everywhere, if the jaxpr says so."""
+    def _constant_value_of(self, atom: Atom) -> float | None:
+        """Returns the number that every element of a value is, if the jaxpr says so."""
         if not isinstance(atom, Literal):
             return self._literals.get(atom)
         dtype = dtype_name(atom.aval)
-        is_number = dtype != "float0" and dtype.startswith(_NUMBERS) and not shape_of(atom.aval)
+        is_number = (
+            dtype != "float0" and dtype.startswith(_NUMBER_DTYPES) and not shape_of(atom.aval)
+        )
         return float(atom.val) if is_number else None
 
-    def _operation(self, eqn: JaxprEqn) -> Operation:
+    def _describe_operation(self, eqn: JaxprEqn) -> Operation:
         name = eqn.primitive.name
-        literals = tuple(map(self._literal, eqn.invars))
-        if name in _SAME_NUMBER:
+        literals = tuple(map(self._constant_value_of, eqn.invars))
+        if name in _KEEP_THE_NUMBER:
             self._literals[eqn.outvars[0]] = literals[0]
-        proportion, partials = self._options.of(name)
+        proportion, partials = self._options.plan_options_of(name)
         if name in PLANNED:
-            partials = marks.read(name_stack(eqn)).partials_type or partials
+            partials = marks.read_marks(name_stack(eqn)).partials_type or partials
         return Operation(
             name=name,
-            operands=tuple(shape(atom.aval) for atom in eqn.invars),
-            results=tuple(shape(var.aval) for var in eqn.outvars),
+            operands=tuple(shape_of_aval(atom.aval) for atom in eqn.invars),
+            results=tuple(shape_of_aval(var.aval) for var in eqn.outvars),
             params=(
                 *((k, v) for k, v in eqn.params.items() if _is_plain(v)),
-                *self._options.block_of(name),
-                *_side_by_side(eqn),
+                *self._options.block_parameter_of(name),
+                *_multi_conv_params(eqn),
             ),
             partials=partials,
             memory_proportion=proportion,
@@ -272,38 +290,38 @@ class _Lister:
         )
 
 
-def _side_by_side(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
-    """The options of the multi-convolution that a convolution belongs to, if it is parallel."""
-    options = marks.read(name_stack(eqn)).multi_conv
+def _multi_conv_params(eqn: JaxprEqn) -> tuple[tuple[str, Any], ...]:
+    """Returns the options of the parallel multi-convolution that a convolution belongs to."""
+    options = marks.read_marks(name_stack(eqn)).multi_conv
     if eqn.primitive.name != "conv_general_dilated" or options is None:
         return ()
     return () if ("planType", "serial") in options else ((MULTI_CONV, options),)
 
 
-def _is_librarys(eqn: JaxprEqn, around: JaxprEqn | None) -> bool:
-    """Whether an equation has no frames but those of what is around it."""
-    return around is not None and eqn.source_info.traceback is around.source_info.traceback
+def _is_made_by_library(eqn: JaxprEqn, caller: JaxprEqn | None) -> bool:
+    """Returns whether an equation has only the stack frames of the equation that calls it."""
+    return caller is not None and eqn.source_info.traceback is caller.source_info.traceback
 
 
-def _called(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
-    """The body that an equation runs once, if it does so, and what that reads."""
+def _body_to_inline(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
+    """Returns the body that an equation runs just once, if it has one, and its operands."""
     reads = eqn.invars
     if eqn.primitive.name == "custom_linear_solve":  # the other bodies are for derivatives
         lengths = eqn.params["const_lengths"]
         first = lengths.matvec + lengths.vecmat
         operands = [*reads[first : first + lengths.solve], *reads[sum(lengths) :]]
         return eqn.params["jaxprs"].solve, operands
-    if eqn.primitive.name in _OTHER_CALLS:
-        return eqn.params[_OTHER_CALLS[eqn.primitive.name]], reads
+    if eqn.primitive.name in _BODY_OF_CALL:
+        return eqn.params[_BODY_OF_CALL[eqn.primitive.name]], reads
     return call_body(eqn), reads
 
 
-def _look_up(known: dict[Any, int | None], atom: Atom) -> int | None:
-    return None if isinstance(atom, Literal) else known[atom]
+def _look_up_number(number_of_var: dict[Any, int | None], atom: Atom) -> int | None:
+    return None if isinstance(atom, Literal) else number_of_var[atom]
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether a parameter can be part of a key: hashable, and no jaxpr."""
+    """Returns whether a parameter can be part of a key: hashable, and no jaxpr."""
     if is_jaxpr(value) or callable(value):
         return False
     try:

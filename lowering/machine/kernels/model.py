@@ -1,4 +1,4 @@
-"""What one kernel costs on one IPU: how its tensors lie, its supersteps, and what is alive when."""
+"""The cost of one kernel on one IPU: its layouts, its supersteps, and its liveness."""
 
 from __future__ import annotations
 
@@ -7,394 +7,471 @@ import math
 from collections.abc import Callable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.kernels.alive import Live
-from lowering.machine.kernels.branches import handed_on
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe, line_of, values
-from lowering.machine.kernels.iterations import iterations
-from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.ledger import Ledger, Share, moved_by
-from lowering.machine.kernels.life import Event, Inside, Life
+from lowering.machine.kernels.alive import LiveTensor
+from lowering.machine.kernels.branches import find_returned_operands
+from lowering.machine.kernels.items import (
+    Choice,
+    Item,
+    Listing,
+    Loop,
+    describe_shape,
+    user_line_of_entry,
+    without_literals,
+)
+from lowering.machine.kernels.iterations import classify_iterations
+from lowering.machine.kernels.layouts import Layouts, TensorLayout
+from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
+from lowering.machine.kernels.life import KernelMemory, MemoryEvent, NestedBody
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
-from lowering.machine.kernels.totals import KernelCost, Numbers
-from lowering.machine.kernels.views import shown_of
-from lowering.machine.mapping import VECTOR_BYTES, linear
+from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
+from lowering.machine.kernels.views import operand_shown_by
+from lowering.machine.mapping import VECTOR_BYTES, map_linearly
 from lowering.machine.planner.side_by_side import MULTI_CONV
-from lowering.machine.primitives import ELEMENTWISE, VIEWS, cost, fuse_elementwise
+from lowering.machine.primitives import (
+    ELEMENTWISE,
+    VIEWS,
+    cost_of_operation,
+    elementwise_chain_cost,
+)
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
-from lowering.machine.transfers.exchanges import Host
+from lowering.machine.transfers.exchanges import HostLink
 
-_CATEGORIES = {CONSTANT: "constants"}  # of what all others make: "activations"
-_LAID_AS_OPERAND = VIEWS | {"convert_element_type", "ipu_load", "copy"}
+_CATEGORIES = {CONSTANT: "constants"}  # the others: "activations"
+_TAKES_OPERAND_LAYOUT = VIEWS | {"convert_element_type", "ipu_load", "copy"}
 
 
 @functools.lru_cache(maxsize=1 << 15)
-def cost_of(operations: tuple[Operation, ...], target: Target) -> Cost:
-    """The cost of an item: of one operation, or of a fused chain."""
-    alone = len(operations) == 1
-    return cost(operations[0], target) if alone else fuse_elementwise(operations, target)
+def cost_of_item(operations: tuple[Operation, ...], target: Target) -> Cost:
+    """Returns the cost of an item: of one operation, or of a fused chain."""
+    is_single = len(operations) == 1
+    return (
+        cost_of_operation(operations[0], target)
+        if is_single
+        else elementwise_chain_cost(operations, target)
+    )
 
 
 def model_kernel(
     listing: Listing,
-    given: Sequence[Laid | None],
+    operand_layouts: Sequence[TensorLayout | None],
     target: Target,
     collectives: Collectives,
     *,
-    host: Host | None = None,
-    turn: int | None = None,
+    host: HostLink | None = None,
+    iteration: int | None = None,
     numbers: Callable[[object], int] | None = None,
 ) -> KernelCost:
     """Models one kernel.
 
     Args:
       listing: its operations, elementwise chains fused.
-      given: how its operands lie; None for those that it may lay out.
+      operand_layouts: the layouts of its operands; None for those that it may lay out.
       target: the chip.
-      collectives: what operations between replicas cost.
-      host: what going there costs.
-      turn: the iteration of the loop whose body it is; None if that does not matter.
+      collectives: the costs of operations between replicas.
+      host: the cost of transfers to and from the host.
+      iteration: the iteration of the loop whose body it is; None if that does not matter.
       numbers: gives each signature of an operation a number; of this kernel alone by default.
     """
-    host, numbers = host or Host(target=target), numbers or Numbers()
-    return _Kernel(listing, given, target, collectives, host, turn, numbers).run()
+    host, numbers = host or HostLink(target=target), numbers or SignatureNumbers()
+    return _Kernel(
+        listing, operand_layouts, target, collectives, host, iteration, numbers
+    ).model_items()
 
 
 class _Kernel:
     def __init__(
         self,
         listing: Listing,
-        given: Sequence[Laid | None],
+        operand_layouts: Sequence[TensorLayout | None],
         target: Target,
         collectives: Collectives,
-        host: Host,
-        turn: int | None,
+        host: HostLink,
+        iteration: int | None,
         numbers: Callable[[object], int],
     ) -> None:
-        self.listing, self.target, self._turn = listing, target, turn
+        self.listing, self.target, self._turn = listing, target, iteration
         self.ledger = Ledger(target, collectives, host, numbers)
         self._model = functools.partial(
             model_kernel, target=target, collectives=collectives, host=host, numbers=numbers
         )
         self.shapes = list(listing.shapes)
-        self.layouts = Layouts(self.shapes, listing.operands, given, target.tiles_per_ipu)
-        self.events, self.results = list[Event](), list[int]()
-        self.views: dict[int | None, Item] = {}  # what makes them
-        self._allocate(given)
+        self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)
+        self.events, self.results = list[MemoryEvent](), list[int]()
+        self.views: dict[int | None, Item] = {}  # the item that makes each
+        self._allocate_operands(operand_layouts)
 
-    def run(self) -> KernelCost:
+    def model_items(self) -> KernelCost:
         for item in self.listing.items:
             match item:
                 case Item():
-                    self._item(item)
+                    self._model_item(item)
                 case Loop():
-                    self._loop(item)
+                    self._model_loop(item)
                 case Choice():
-                    self._choice(item)
-        operands, owners = self.listing.operands, self._results()
+                    self._model_choice(item)
+        operands, owners = self.listing.operands, self._finish_results()
         return KernelCost(
-            trace=self.ledger.steps.trace(),
+            trace=self.ledger.steps.build_trace(),
             nodes=tuple(self.ledger.steps.nodes),
             cycles=self.ledger.steps.clock,
-            operands=tuple(map(self.layouts.laid, operands)),
-            results=tuple(map(self.layouts.laid, self.results)),
-            views=frozenset(i for i, value in enumerate(self.results) if self._is_seen(value)),
-            life=Life(self.events, operands, owners, self.target.tiles_per_ipu),
+            operands=tuple(map(self.layouts.layout_of, operands)),
+            results=tuple(map(self.layouts.layout_of, self.results)),
+            views=frozenset(
+                i for i, value in enumerate(self.results) if self._is_view_of_other(value)
+            ),
+            life=KernelMemory(self.events, operands, owners, self.target.tiles_per_ipu),
             code=self.ledger.code,
             totals=self.ledger.totals,
             assumptions=tuple(self.ledger.assumptions),
         )
 
-    def _allocate(self, given: Sequence[Laid | None]) -> None:
-        """Lays out operands that nobody has laid out as the first plan behind them wants them."""
+    def _allocate_operands(self, operand_layouts: Sequence[TensorLayout | None]) -> None:
+        """Lays out operands without a layout as the first plan that reads them wants them."""
         operands = self.listing.operands
-        behind = Layouts(self.shapes, operands, given, self.target.tiles_per_ipu)
-        known = set(operands)
+        planned_layouts = Layouts(self.shapes, operands, operand_layouts, self.target.tiles_per_ipu)
+        traced = set(operands)
         for item in self.listing.items:
             if not isinstance(item, Item):
                 continue
             operation = item.operations[-1]
-            alone = len(item.operations) == 1 and operation.name in _LAID_AS_OPERAND
-            shown = shown_of(operation) if alone else None
-            first = item.reads[shown] if shown is not None else None
-            if first is not None and first in known:
+            keeps_layout = len(item.operations) == 1 and operation.name in _TAKES_OPERAND_LAYOUT
+            source_index = operand_shown_by(operation) if keeps_layout else None
+            first = item.reads[source_index] if source_index is not None else None
+            if first is not None and first in traced:
                 for part, result in enumerate(item.writes):
-                    behind.see(result, first, operation, part)
-                known.update(item.writes)
+                    planned_layouts.add_view(result, first, operation, part)
+                traced.update(item.writes)
             if operation.name in (*PLANNED, MULTI_CONV):
-                wanted = cost_of(item.operations, self.target).operands
-                for value, want in zip(item.reads, wanted, strict=False):
-                    if want is not None and value is not None and value in known:
-                        behind.ask(value, want)
+                wanted_layouts = cost_of_item(item.operations, self.target).operands
+                for value, wanted_layout in zip(item.reads, wanted_layouts, strict=False):
+                    if wanted_layout is not None and value is not None and value in traced:
+                        planned_layouts.request_layout(value, wanted_layout)
         for value in operands:
-            if self.layouts.is_free(value) and not behind.is_free(value):
-                self.layouts.settle(value, behind.laid(value))
+            if self.layouts.has_no_layout(value) and not planned_layouts.has_no_layout(value):
+                self.layouts.set_layout_if_free(value, planned_layouts.layout_of(value))
 
-    def _item(self, item: Item) -> None:
-        costs = cost_of(item.operations, self.target)
+    def _model_item(self, item: Item) -> None:
+        costs = cost_of_item(item.operations, self.target)
         operation = item.operations[-1]
         if costs.moves_nothing and operation.name in VIEWS:
-            if self._is_view(item):
+            if self._make_view(item):
                 return
-            costs = self._gathered(item)
-        received, reference = self._bring(item, costs)
-        births: dict[int, Live] = {}
-        origin, category = line_of(item), _CATEGORIES.get(operation.name, "activations")
-        wishes = costs.results or (None,) * len(item.writes)
-        for value, want in zip(item.writes, wishes, strict=True):
+            costs = self._cost_of_gathering(item)
+        received, largest_layout = self._rearrange_operands(item, costs)
+        births: dict[int, LiveTensor] = {}
+        origin, category = user_line_of_entry(item), _CATEGORIES.get(operation.name, "activations")
+        wanted_layouts = costs.results or (None,) * len(item.writes)
+        for value, wanted_layout in zip(item.writes, wanted_layouts, strict=True):
             shape = self.shapes[value]
-            if want is not None:
-                laid = self.layouts.wanted(shape, want)
-            elif reference is not None and reference.suits(shape):
-                laid = reference.holding(shape)
+            if wanted_layout is not None:
+                layout = self.layouts.layout_for_plan(shape, wanted_layout)
+            elif largest_layout is not None and largest_layout.suits_shape(shape):
+                layout = largest_layout.for_element_type(shape)
             else:
-                laid = self.layouts.linear(shape)
-            self.layouts.put(value, laid)
-            births[value] = Live(describe(shape), operation.name, origin, laid, category)
+                layout = self.layouts.lay_out_linearly(shape)
+            self.layouts.set_layout(value, layout)
+            births[value] = LiveTensor(
+                describe_shape(shape), operation.name, origin, layout, category
+            )
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
-        at_work = max(tiles, self._reading(item, costs))
-        number = self.ledger.run(item, costs, received, self._bytes(item), at_work)
-        reads, space = self._owners(item.reads), costs.temporary_bytes + received
-        in_place = {v: self._may_take(item, v) for v in births} if costs.in_place else {}
-        called = item.title, origin, number
-        self.events.append(Event(reads, births, space, max(tiles, 1), (), in_place, False, *called))
+        working_tiles = max(tiles, self._count_reading_tiles(item, costs))
+        number = self.ledger.charge_item(
+            item, costs, received, self._count_item_bytes(item), working_tiles
+        )
+        reads, space = self._memory_owners(item.reads), costs.temporary_bytes + received
+        in_place = (
+            {v: self._find_reusable_operands(item, v) for v in births} if costs.in_place else {}
+        )
+        report_names = item.exact_title, origin, number
+        self.events.append(
+            MemoryEvent(reads, births, space, max(tiles, 1), (), in_place, False, *report_names)
+        )
 
-    def _reading(self, item: Item, costs: Cost) -> int:
-        """Tiles that have some of an operand: a sum's first phase runs where the numbers are."""
-        wanted = [want.used for want in costs.operands if want is not None]
-        if wanted:
-            return max(wanted)
-        laids = map(self.layouts.laid, values(item.reads))
-        return max((laid.mapping.used for laid in laids), default=0)
+    def _count_reading_tiles(self, item: Item, costs: Cost) -> int:
+        """Returns how many tiles hold some of an operand; the first phase of a sum runs there."""
+        wanted_tiles = [
+            wanted_layout.used for wanted_layout in costs.operands if wanted_layout is not None
+        ]
+        if wanted_tiles:
+            return max(wanted_tiles)
+        layouts = map(self.layouts.layout_of, without_literals(item.reads))
+        return max((layout.mapping.used for layout in layouts), default=0)
 
-    def _bytes(self, item: Item) -> int:
-        """Read and written: a value that is read twice counts once."""
-        return sum(self.shapes[value].bytes for value in {*values(item.reads), *item.writes})
+    def _count_item_bytes(self, item: Item) -> int:
+        """Returns the bytes that an item reads and writes; a value read twice counts once."""
+        return sum(
+            self.shapes[value].bytes for value in {*without_literals(item.reads), *item.writes}
+        )
 
-    def _is_view(self, item: Item) -> bool:
-        """Makes the results views of the one value that they show, if there is just one."""
+    def _make_view(self, item: Item) -> bool:
+        """Makes the results views of the one operand that they show, if there is only one."""
         operation = item.operations[0]
-        shown = shown_of(operation)
-        if shown is None:
+        source_index = operand_shown_by(operation)
+        if source_index is None:
             return False
-        source = item.reads[shown]
+        source = item.reads[source_index]
         self.views.update(dict.fromkeys(item.writes, item))
         for part, result in enumerate(item.writes):
             if source is not None:
-                self.layouts.see(result, source, operation, part)
+                self.layouts.add_view(result, source, operation, part)
             else:  # a literal, however often it is repeated
-                self.layouts.put(result, self.layouts.linear(Shape((), self.shapes[result].dtype)))
+                self.layouts.set_layout(
+                    result, self.layouts.lay_out_linearly(Shape((), self.shapes[result].dtype))
+                )
         return True
 
-    def _gathered(self, item: Item) -> Cost:
-        """What would be a view of several owners is a tensor of its own here, which is copied."""
+    def _cost_of_gathering(self, item: Item) -> Cost:
+        """Returns the cost of copying several owners into one tensor, which cannot be a view."""
         shape = self.shapes[item.writes[0]]
-        most = linear(shape.elements, shape.element_bytes, self.target.tiles_per_ipu).most_bytes
-        return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, most),) if most else ())
+        most_bytes = map_linearly(
+            shape.elements, shape.element_bytes, self.target.tiles_per_ipu
+        ).most_bytes
+        return Cost(
+            phases=(Phase("OnTileCopy", most_bytes / VECTOR_BYTES, most_bytes),)
+            if most_bytes
+            else ()
+        )
 
-    def _bring(self, item: Item, costs: Cost) -> tuple[float, Laid | None]:
-        """Bytes that the busiest tile receives so that all operands lie as they must.
+    def _rearrange_operands(self, item: Item, costs: Cost) -> tuple[float, TensorLayout | None]:
+        """Finds the bytes that the busiest tile receives to bring all operands into place.
 
         Returns:
-          The bytes, and how the largest operand lies, which results without a plan follow.
+          The bytes, and the layout of the largest operand, which results without a plan take.
         """
         received = 0.0
-        for value, want in zip(item.reads, costs.operands, strict=False):
-            if value is None or want is None:
+        for value, wanted_layout in zip(item.reads, costs.operands, strict=False):
+            if value is None or wanted_layout is None:
                 continue
-            self.layouts.ask(value, want)
-            laid = self.layouts.laid(value)
-            if laid.order != (want.layout, ()):
-                received += math.ceil(self.shapes[value].bytes / max(1, want.used))
-        read = list(dict.fromkeys(values(item.reads)))
+            self.layouts.request_layout(value, wanted_layout)
+            layout = self.layouts.layout_of(value)
+            if layout.order_key != (wanted_layout.layout, ()):
+                received += math.ceil(self.shapes[value].bytes / max(1, wanted_layout.used))
+        read = list(dict.fromkeys(without_literals(item.reads)))
         if any(costs.operands) or not read:
             return received, None
-        together = item.operations[-1].name in ELEMENTWISE
-        if together:
+        is_elementwise = item.operations[-1].name in ELEMENTWISE
+        if is_elementwise:
             self._lay_alike(read)
-        laids = {value: self.layouts.laid(value) for value in read}
-        largest = max(read, key=lambda v: (self.shapes[v].elements, laids[v].mapping.elements))
-        reference = laids[largest]
-        for laid in laids.values() if together else ():
-            if laid.order != reference.order:
-                needed = min(laid.mapping.elements, reference.mapping.most_elements)
-                received += needed * laid.mapping.element_bytes
-        return received, reference
+        layouts = {value: self.layouts.layout_of(value) for value in read}
+        largest = max(read, key=lambda v: (self.shapes[v].elements, layouts[v].mapping.elements))
+        largest_layout = layouts[largest]
+        for layout in layouts.values() if is_elementwise else ():
+            if layout.order_key != largest_layout.order_key:
+                moved_elements = min(layout.mapping.elements, largest_layout.mapping.most_elements)
+                received += moved_elements * layout.mapping.element_bytes
+        return received, largest_layout
 
     def _lay_alike(self, read: Sequence[int]) -> None:
-        """Lays out what nobody has laid out yet as the others lie that it is worked on with.
+        """Lays out operands without a layout as the other operands of their operation lie.
 
-        So optimizers' state lies as the gradients that it meets (docs/hardware.md, Passes: forward
+        So an optimizer's state lies as the gradients do (docs/hardware.md, Passes: forward
         allocation).
         """
-        laids = [laid for laid in map(self.layouts.known, read) if laid is not None]
-        for value in filter(self.layouts.is_free, read):
+        layouts = [
+            layout for layout in map(self.layouts.existing_layout, read) if layout is not None
+        ]
+        for value in filter(self.layouts.has_no_layout, read):
             shape = self.shapes[value]
-            alike = next((laid for laid in laids if laid.suits(shape)), None)
-            if alike is not None:
-                self.layouts.settle(value, alike.holding(shape))
+            matching_layout = next((laid for laid in layouts if laid.suits_shape(shape)), None)
+            if matching_layout is not None:
+                self.layouts.set_layout_if_free(value, matching_layout.for_element_type(shape))
 
-    def _may_take(self, item: Item, result: int) -> tuple[int, ...]:
-        """Owners whose memory a result can take: as large, and lying the same way."""
-        owners = [value for value in values(item.reads) if self.layouts.owner(value) == value]
-        room = self.layouts.laid(result).room
-        return tuple(value for value in owners if self.layouts.laid(value).room == room)
+    def _find_reusable_operands(self, item: Item, result: int) -> tuple[int, ...]:
+        """Returns the operands whose memory a result can take: of its size and its layout."""
+        owners = [
+            value
+            for value in without_literals(item.reads)
+            if self.layouts.memory_owner(value) == value
+        ]
+        room = self.layouts.layout_of(result).memory_key
+        return tuple(value for value in owners if self.layouts.layout_of(value).memory_key == room)
 
-    def _owners(self, reads: Sequence[int | None]) -> tuple[int, ...]:
-        return tuple(map(self.layouts.owner, values(reads)))
+    def _memory_owners(self, reads: Sequence[int | None]) -> tuple[int, ...]:
+        return tuple(map(self.layouts.memory_owner, without_literals(reads)))
 
-    def _loop(self, loop: Loop) -> None:
+    def _model_loop(self, loop: Loop) -> None:
         choices = [entry for entry in loop.bodies[-1].items if isinstance(entry, Choice)]
-        known = [choice.turns for choice in choices if choice.turns is not None]
-        kinds = iterations(known, loop.turns)
-        ways = [
+        branch_choices = [
+            choice.branch_of_iteration
+            for choice in choices
+            if choice.branch_of_iteration is not None
+        ]
+        kinds = classify_iterations(branch_choices, loop.trip_count_or_one)
+        costs_by_kind = [
             [
-                self._inside(body, loop.reads, operands, turn)
+                self._model_body(body, loop.reads, operands, iteration)
                 for body, operands in zip(loop.bodies, loop.inner, strict=True)
             ]
-            for turn, _ in kinds.kinds
+            for iteration, _ in kinds.kinds
         ]
-        costs = ways[0]
-        last = costs[-1]
-        entering = {result: loop.reads[operand] for operand, result in loop.carried}
-        births, moved, sliced = self._slices(loop, last)
-        changing = {*sliced, *(operand for operand, _ in loop.carried)}
-        constant = self._owners([v for i, v in enumerate(loop.reads) if i not in changing])
-        in_place: dict[int, tuple[int, ...]] = {}
-        name, origin = loop.eqn.primitive.name, line_of(loop)
-        for i, value in enumerate(loop.writes):
-            shape, source = self.shapes[value], entering.get(i)
-            if i not in entering:  # stacked: an iteration writes one slice
-                laid = self.layouts.linear(shape)
-                moved.append((last.results[i].mapping, 1.0))
-            elif source is None or not self.layouts.is_whole(source):
-                laid = last.results[i]
-            else:
-                laid = self.layouts.laid(source).holding(shape)
-                if self.layouts.owner(source) not in constant:
-                    in_place[value] = (self.layouts.owner(source),)
-                if laid.order != last.results[i].order:
-                    moved.append((laid.mapping, 1.0))
-            self.layouts.put(value, laid)
-            births[value] = Live(describe(shape), name, origin, laid)
-        self.ledger.repeat(loop, kinds, ways, moved)
-        away = frozenset(i for i, operand in enumerate(loop.inner[-1]) if operand in changing)
-        variables = {operand: result for operand, result in loop.carried}
-        successors = frozenset(
-            (i, variables[operand])
-            for i, operand in enumerate(loop.inner[-1])
-            if operand in variables
+        costs = costs_by_kind[0]
+        last_cost = costs[-1]
+        initial_value = {result: loop.reads[operand] for operand, result in loop.carried}
+        births, moved_parts, sliced_operands = self._allocate_slices(loop, last_cost)
+        changing_operands = {*sliced_operands, *(operand for operand, _ in loop.carried)}
+        constant_owners = self._memory_owners(
+            [v for i, v in enumerate(loop.reads) if i not in changing_operands]
         )
-        inner = [Inside(inside.life) for inside in costs[:-1]]
-        inner.append(Inside(last.life, own=away, successors=successors))
-        reads = self._owners(loop.reads)
-        self.events.append(Event(reads, births, 0.0, 0, inner, in_place, False, name, origin))
+        in_place: dict[int, tuple[int, ...]] = {}
+        name, origin = loop.eqn.primitive.name, user_line_of_entry(loop)
+        for i, value in enumerate(loop.writes):
+            shape, source = self.shapes[value], initial_value.get(i)
+            if i not in initial_value:  # stacked: an iteration writes one slice
+                layout = self.layouts.lay_out_linearly(shape)
+                moved_parts.append((last_cost.results[i].mapping, 1.0))
+            elif source is None or not self.layouts.has_all_elements(source):
+                layout = last_cost.results[i]
+            else:
+                layout = self.layouts.layout_of(source).for_element_type(shape)
+                if self.layouts.memory_owner(source) not in constant_owners:
+                    in_place[value] = (self.layouts.memory_owner(source),)
+                if layout.order_key != last_cost.results[i].order_key:
+                    moved_parts.append((layout.mapping, 1.0))
+            self.layouts.set_layout(value, layout)
+            births[value] = LiveTensor(describe_shape(shape), name, origin, layout)
+        self.ledger.charge_loop(loop, kinds, costs_by_kind, moved_parts)
+        overwritable = frozenset(
+            i for i, operand in enumerate(loop.inner[-1]) if operand in changing_operands
+        )
+        result_of_carried = {operand: result for operand, result in loop.carried}
+        successors = frozenset(
+            (i, result_of_carried[operand])
+            for i, operand in enumerate(loop.inner[-1])
+            if operand in result_of_carried
+        )
+        nested_bodies = [NestedBody(body_cost.life) for body_cost in costs[:-1]]
+        nested_bodies.append(NestedBody(last_cost.life, own=overwritable, successors=successors))
+        reads = self._memory_owners(loop.reads)
+        self.events.append(
+            MemoryEvent(reads, births, 0.0, 0, nested_bodies, in_place, False, name, origin)
+        )
 
-    def _slices(
-        self, loop: Loop, last: KernelCost
-    ) -> tuple[dict[int, Live], list[Share], set[int]]:
-        """Memory of the slices that an iteration reads, what it moves of what, their operands."""
-        body, births, sliced = loop.bodies[-1], dict[int, Live](), set[int]()
-        moved: list[Share] = []
-        for operand, inner, laid in zip(loop.inner[-1], body.operands, last.operands, strict=True):
-            value, shape = loop.reads[operand], body.shapes[inner]
+    def _allocate_slices(
+        self, loop: Loop, body_cost: KernelCost
+    ) -> tuple[dict[int, LiveTensor], list[MovedPart], set[int]]:
+        """Returns the slices that an iteration reads, the moved parts, and the operands."""
+        body, births, sliced_operands = loop.bodies[-1], dict[int, LiveTensor](), set[int]()
+        moved_parts: list[MovedPart] = []
+        for operand, body_value, layout in zip(
+            loop.inner[-1], body.operands, body_cost.operands, strict=True
+        ):
+            value, shape = loop.reads[operand], body.shapes[body_value]
             if value is not None and shape.elements != self.shapes[value].elements:
-                sliced.add(operand)
-                moved.append((self.layouts.laid(value).mapping, 1 / max(loop.turns, 1)))
-                new = self._another(shape, laid)
-                births[new] = Live(describe(shape), "slice", line_of(loop), laid)
-        return births, moved, sliced
+                sliced_operands.add(operand)
+                moved_parts.append(
+                    (self.layouts.layout_of(value).mapping, 1 / max(loop.trip_count_or_one, 1))
+                )
+                slice_value = self._add_value(shape, layout)
+                births[slice_value] = LiveTensor(
+                    describe_shape(shape), "slice", user_line_of_entry(loop), layout
+                )
+        return births, moved_parts, sliced_operands
 
-    def _inside(
+    def _model_body(
         self,
         body: Listing,
         reads: Sequence[int | None],
         operands: Sequence[int],
-        turn: int | None = None,
+        iteration: int | None = None,
     ) -> KernelCost:
-        """Models a body, whose i-th operand is the `operands[i]`-th that is read here."""
-        outside: list[int | None] = []  # None for literals, and for those of which it gets slices
-        laids: list[Laid | None] = []
-        for operand, inner in zip(operands, body.operands, strict=True):
-            value, elements = reads[operand], body.shapes[inner].elements
+        """Models a body whose i-th operand is the `operands[i]`-th value of `reads`."""
+        outside: list[int | None] = []  # None for literals and sliced operands
+        layouts: list[TensorLayout | None] = []
+        for operand, body_value in zip(operands, body.operands, strict=True):
+            value, elements = reads[operand], body.shapes[body_value].elements
             value = None if value is None or self.shapes[value].elements != elements else value
             outside.append(value)
-            whole = value is not None and self.layouts.is_whole(value)
-            laids.append(self.layouts.known(value) if whole else None)
-        inside = self._model(body, laids, turn=turn)
-        for value, laid in zip(outside, inside.operands, strict=True):
+            has_layout = value is not None and self.layouts.has_all_elements(value)
+            layouts.append(self.layouts.existing_layout(value) if has_layout else None)
+        body_cost = self._model(body, layouts, turn=iteration)
+        for value, layout in zip(outside, body_cost.operands, strict=True):
             if value is not None:
-                self.layouts.settle(value, laid)
-        return inside
+                self.layouts.set_layout_if_free(value, layout)
+        return body_cost
 
-    def _choice(self, choice: Choice) -> None:
-        costs = self._branches(choice)
-        slowest = max(costs, key=lambda inside: inside.cycles)
-        births: dict[int, Live] = {}
-        origin, old = line_of(choice), handed_on(choice, self.layouts)
+    def _model_choice(self, choice: Choice) -> None:
+        costs = self._model_branches(choice)
+        slowest = max(costs, key=lambda branch_cost: branch_cost.cycles)
+        births: dict[int, LiveTensor] = {}
+        origin, returned_operands = (
+            user_line_of_entry(choice),
+            find_returned_operands(choice, self.layouts),
+        )
         in_place: dict[int, tuple[int, ...]] = {}
-        for i, (value, laid) in enumerate(zip(choice.writes, slowest.results, strict=True)):
-            source = choice.reads[old[i]] if i in old else None
-            if source is not None and self.layouts.laid(source).room == laid.room:
-                in_place[value] = (self.layouts.owner(source),)
-            self.layouts.put(value, laid)
-            births[value] = Live(describe(self.shapes[value]), "cond", origin, laid)
-        taken = choice.taken(self._turn)
-        self.ledger.choose(choice, costs, slowest if taken is None else costs[taken])
-        owners = [None if value is None else self.layouts.owner(value) for value in choice.reads]
-        successors = frozenset((operand, i) for i, operand in old.items())
-        inner = [Inside(inside.life, owners, successors=successors) for inside in costs]
-        reads = self._owners(choice.reads)
-        # What a branch holds has its result among it, which then goes on.
-        self.events.append(Event(reads, births, 0.0, 0, inner, in_place, True, "cond", origin))
+        for i, (value, layout) in enumerate(zip(choice.writes, slowest.results, strict=True)):
+            source = choice.reads[returned_operands[i]] if i in returned_operands else None
+            if (
+                source is not None
+                and self.layouts.layout_of(source).memory_key == layout.memory_key
+            ):
+                in_place[value] = (self.layouts.memory_owner(source),)
+            self.layouts.set_layout(value, layout)
+            births[value] = LiveTensor(describe_shape(self.shapes[value]), "cond", origin, layout)
+        branch_taken = choice.branch_taken(self._turn)
+        self.ledger.charge_choice(
+            choice, costs, slowest if branch_taken is None else costs[branch_taken]
+        )
+        owners = [
+            None if value is None else self.layouts.memory_owner(value) for value in choice.reads
+        ]
+        successors = frozenset((operand, i) for i, operand in returned_operands.items())
+        nested_bodies = [NestedBody(inside.life, owners, successors=successors) for inside in costs]
+        reads = self._memory_owners(choice.reads)
+        # A branch's memory includes its result, which lives on.
+        self.events.append(
+            MemoryEvent(reads, births, 0.0, 0, nested_bodies, in_place, True, "cond", origin)
+        )
 
-    def _branches(self, choice: Choice) -> list[KernelCost]:
-        """The branch that does most says how operands lie that nobody has laid out yet."""
+    def _model_branches(self, choice: Choice) -> list[KernelCost]:
+        """Models all branches; the longest one decides the layouts of operands without one."""
         operands, branches = range(len(choice.reads)), choice.branches
         order = sorted(range(len(branches)), key=lambda i: -len(branches[i].items))
-        costs = {i: self._inside(branches[i], choice.reads, operands) for i in order}
+        costs = {i: self._model_body(branches[i], choice.reads, operands) for i in order}
         return [costs[i] for i in range(len(branches))]
 
-    def _results(self) -> list[int]:
-        """The owners that live on after the kernel, one of its own for each result."""
+    def _finish_results(self) -> list[int]:
+        """Returns the owners that live on after the kernel, a separate one for each result."""
         owners: list[int] = []
         for value in self.listing.results:
-            taken = value is None or self.layouts.owner(value) in owners
-            if value is None or taken or not self.layouts.is_whole(value):
-                value = self._copied(value)
+            is_shared = value is None or self.layouts.memory_owner(value) in owners
+            if value is None or is_shared or not self.layouts.has_all_elements(value):
+                value = self._copy_result(value)
             self.results.append(value)
-            owners.append(self.layouts.owner(value))
+            owners.append(self.layouts.memory_owner(value))
         return owners
 
-    def _is_seen(self, value: int) -> bool:
-        """Whether a result is another tensor seen otherwise, an operand or in another order."""
-        owner = self.layouts.owner(value)
-        turned = self.layouts.is_moved(value) and bool(self.layouts.laid(value).view)
-        return turned or (value != owner and owner in self.listing.operands)
+    def _is_view_of_other(self, value: int) -> bool:
+        """Returns whether a result is a view of an operand, or a tensor in another order."""
+        owner = self.layouts.memory_owner(value)
+        is_reordered_view = self.layouts.is_reordered(value) and bool(
+            self.layouts.layout_of(value).view
+        )
+        return is_reordered_view or (value != owner and owner in self.listing.operands)
 
-    def _copied(self, value: int | None) -> int:
-        """A result that needs memory of its own: of a literal, a view, or given away twice."""
+    def _copy_result(self, value: int | None) -> int:
+        """Copies a result that needs memory of its own: a literal, a view, or returned twice."""
         shape = self.shapes[value] if value is not None else Shape((), "float32")
-        owner = None if value is None else self.layouts.owner(value)
-        stays = value is not None and not self.layouts.is_moved(value)
-        if value is not None and stays and self.layouts.is_whole(value):
-            laid = self.layouts.laid(value)
+        owner = None if value is None else self.layouts.memory_owner(value)
+        keeps_order = value is not None and not self.layouts.is_reordered(value)
+        if value is not None and keeps_order and self.layouts.has_all_elements(value):
+            layout = self.layouts.layout_of(value)
         else:
-            laid = self.layouts.linear(shape)
-        most = laid.mapping.most_bytes
-        received = 0.0 if stays or owner in (None, value) else most
-        phase = Phase("OnTileCopy", most / VECTOR_BYTES, received)
-        copy, item = self._another(shape, laid), self.views.get(value)
-        total = moved_by(item, "copy OnTileCopy", 2 * laid.mapping.total_bytes)
-        number = self.ledger.move(total, "copy", phase, self.ledger.steps)
-        births = {copy: Live(describe(shape), "copy", total.origin, laid)}
+            layout = self.layouts.lay_out_linearly(shape)
+        most_bytes = layout.mapping.most_bytes
+        received = 0.0 if keeps_order or owner in (None, value) else most_bytes
+        phase = Phase("OnTileCopy", most_bytes / VECTOR_BYTES, received)
+        copy, item = self._add_value(shape, layout), self.views.get(value)
+        total = total_of_move(item, "copy OnTileCopy", 2 * layout.mapping.total_bytes)
+        number = self.ledger.charge_move(total, "copy", phase, self.ledger.steps)
+        births = {copy: LiveTensor(describe_shape(shape), "copy", total.origin, layout)}
         reads = () if owner is None else (owner,)
-        called = total.title, total.origin, number
-        self.events.append(Event(reads, births, 0.0, 0, (), {}, False, *called))
+        report_names = total.title, total.origin, number
+        self.events.append(MemoryEvent(reads, births, 0.0, 0, (), {}, False, *report_names))
         return copy
 
-    def _another(self, shape: Shape, laid: Laid) -> int:
-        """A value that the listing does not have."""
+    def _add_value(self, shape: Shape, layout: TensorLayout) -> int:
+        """Adds a value that the listing does not have, and returns its number."""
         self.shapes.append(shape)
-        self.layouts.put(len(self.shapes) - 1, laid)
+        self.layouts.set_layout(len(self.shapes) - 1, layout)
         return len(self.shapes) - 1

@@ -16,7 +16,7 @@ from lowering.machine.transfers.links import exchange_cycles
 
 
 class Supersteps:
-    """A clock, and what has been done up to it.
+    """A clock, and the trace and nodes of everything that has run up to it.
 
     Args:
       target: the chip.
@@ -33,49 +33,51 @@ class Supersteps:
         self.compute = 0.0
         self.exchange = 0.0
 
-    def run(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
-        """Supersteps: a sync, an exchange if there is data to receive, and compute."""
+    def run_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
+        """Runs phases: for each a sync, an exchange if there is data to receive, and compute."""
         if repeats > 1:
-            self._repeat(name, origin, phases, repeats)
+            self._repeat_phases(name, origin, phases, repeats)
             return
         for phase in phases:
             if phase.times > 1:
-                self._repeat(name, origin, [dc.replace(phase, times=1)], phase.times)
+                self._repeat_phases(name, origin, [dc.replace(phase, times=1)], phase.times)
                 continue
             title = f"{name}/{phase.name}"
-            self.step("sync", title, origin, self._target.sync_cycles)
+            self.append_step("sync", title, origin, self._target.sync_cycles)
             if phase.exchange_bytes:
                 cycles = exchange_cycles(self._target, phase.exchange_bytes)
                 self.exchange += cycles
-                self.step("exchange", title, origin, cycles)
+                self.append_step("exchange", title, origin, cycles)
             if phase.compute:
                 cycles = math.ceil(phase.compute)
                 self.compute += cycles
-                self.step("compute", title, origin, cycles)
+                self.append_step("compute", title, origin, cycles)
 
-    def _repeat(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
+    def _repeat_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int) -> None:
         body = Supersteps(self._target)
         body._operation = self._operation
-        body.run(name, origin, phases)
-        self.append(tr.loop(body.trace(), repeats, body.clock), body.clock * repeats)
+        body.run_phases(name, origin, phases)
+        self.append_part(
+            tr.repeat_trace(body.build_trace(), repeats, body.clock), body.clock * repeats
+        )
         self.compute += body.compute * repeats
         self.exchange += body.exchange * repeats
 
     @contextlib.contextmanager
-    def timed(self, total: Total, number: int) -> Generator[None]:
-        """Whatever runs inside counts for a total, and is one operation of the program tree.
+    def count_for_total(self, total: Total, number: int) -> Generator[None]:
+        """Counts the cycles of everything that runs inside for a total, as one operation.
 
         Args:
-          total: what is added to.
-          number: of the operation.
+          total: the total to add to.
+          number: the number of the operation.
         """
-        before, self._operation = (self.clock, self.compute, self.exchange), number
+        start, self._operation = (self.clock, self.compute, self.exchange), number
         yield
         self._operation = tr.NONE
-        total.cycles += self.clock - before[0]
-        total.compute_cycles += self.compute - before[1]
-        total.exchange_cycles += self.exchange - before[2]
-        if cycles := self.clock - before[0]:
+        total.cycles += self.clock - start[0]
+        total.compute_cycles += self.compute - start[1]
+        total.exchange_cycles += self.exchange - start[2]
+        if cycles := self.clock - start[0]:
             node = ProgramNode(
                 kind="operation",
                 name=total.title,
@@ -85,27 +87,27 @@ class Supersteps:
             )
             self.nodes.append(node)
 
-    def append(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
-        """Something that has been modelled before, and what it is in the program tree."""
+    def append_part(self, part: tr.Trace, cycles: int, nodes: Iterable[ProgramNode] = ()) -> None:
+        """Appends a part that has been modelled before, with its nodes of the program tree."""
         self.nodes.extend(nodes)
-        self._close()
+        self._close_block()
         self._parts.append((self.clock, part))
         self.clock += cycles
         self._begin = self.clock
 
-    def trace(self) -> tr.Trace:
-        """All of them."""
-        self._close()
-        return self._parts[0][1] if len(self._parts) == 1 else tr.group(self._parts)
+    def build_trace(self) -> tr.Trace:
+        """Returns the trace of all steps."""
+        self._close_block()
+        return self._parts[0][1] if len(self._parts) == 1 else tr.group_traces(self._parts)
 
-    def step(self, kind: str, name: str, origin: str, cycles: int) -> None:
-        """One of `trace.KINDS`."""
+    def append_step(self, kind: str, name: str, origin: str, cycles: int) -> None:
+        """Appends one step of one of `trace.KINDS`."""
         start = self.clock - self._begin
         self._rows.append((0, kind, name, origin, start, cycles, self._operation))
         self.clock += cycles
 
-    def _close(self) -> None:
+    def _close_block(self) -> None:
         if self._rows:
-            self._parts.append((self._begin, tr.block(self._rows)))
+            self._parts.append((self._begin, tr.build_block(self._rows)))
             self._rows = []
         self._begin = self.clock

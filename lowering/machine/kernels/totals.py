@@ -1,4 +1,4 @@
-"""What a kernel's cost consists of."""
+"""The results of costing a kernel."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from lowering.call_paths import CallPath
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.directions import Direction
-from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.life import Life
+from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.life import KernelMemory
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 
-_NOTHING: dict[str, Any] = dict(
+_ZERO_COUNTS: dict[str, Any] = dict(
     runs=0.0,
     cycles=0.0,
     compute_cycles=0.0,
@@ -31,12 +31,12 @@ class Total:
     """All runs of operations of one signature and line; see `profile.OperationTotal`.
 
     Attributes:
-      label: what people call them; "" for what moves data, whose title says it.
+      label: their name for people; "" for moves of data, whose title says it.
       scope: the named scopes around them, as `blocks/attention`, or "".
       call_path: the user's frames behind them.
-      direction: of the pass that they belong to.
-      dtype: of the numbers that they work on; "" for what moves data.
-      bubble_cycles: of transfers after ticks, what the IPU waits in these for want of a task.
+      direction: the direction of the pass that they belong to.
+      dtype: the type of the numbers that they work on; "" for moves of data.
+      bubble_cycles: for transfers after ticks, cycles that the IPU waits in ticks without a task.
     """
 
     title: str
@@ -56,57 +56,57 @@ class Total:
     bytes: float = 0.0
     tiles: int = 0
 
-    def none_yet(self) -> Total:
-        """A total of nothing, for more of the same operations."""
-        return dc.replace(self, **_NOTHING)
+    def without_runs(self) -> Total:
+        """Returns a total of the same operations without any runs."""
+        return dc.replace(self, **_ZERO_COUNTS)
 
-    def add(self, other: Total, times: float = 1.0) -> None:
-        """Adds another's runs, `times` over."""
-        self.runs += other.runs * times
-        self.cycles += other.cycles * times
-        self.compute_cycles += other.compute_cycles * times
-        self.exchange_cycles += other.exchange_cycles * times
-        self.bubble_cycles += other.bubble_cycles * times
-        self.flops += other.flops * times
-        self.bytes += other.bytes * times
-        self.tiles = max(self.tiles, other.tiles)
+    def add_runs(self, further_total: Total, times: float = 1.0) -> None:
+        """Adds the runs of another total, `times` over."""
+        self.runs += further_total.runs * times
+        self.cycles += further_total.cycles * times
+        self.compute_cycles += further_total.compute_cycles * times
+        self.exchange_cycles += further_total.exchange_cycles * times
+        self.bubble_cycles += further_total.bubble_cycles * times
+        self.flops += further_total.flops * times
+        self.bytes += further_total.bytes * times
+        self.tiles = max(self.tiles, further_total.tiles)
 
 
-class Numbers:
-    """Numbers signatures of operations as they come."""
+class SignatureNumbers:
+    """A counter that gives a number to each signature of an operation."""
 
     def __init__(self) -> None:
         self._known: dict[object, int] = {}
 
     def __call__(self, signature: object) -> int:
-        """The same for the same signature."""
+        """Returns the number of a signature; the same signature gets the same number."""
         return self._known.setdefault(signature, len(self._known))
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KernelCost:
-    """What one run of a kernel costs.
+    """The cost of one run of a kernel.
 
     Attributes:
       trace: its supersteps, as on IPU 0.
       nodes: its operations in the program tree.
-      cycles: from start to end.
-      operands: how its operands lie; where nobody has laid them before, as the kernel wants them.
-      results: how its results lie.
-      views: positions of the results that are other tensors seen otherwise.
+      cycles: cycles from start to end.
+      operands: the layouts of its operands; those that had none lie as the kernel wants them.
+      results: the layouts of its results.
+      views: positions of the results that are views of other tensors.
       life: memory beside the operands, results included.
-      code: what must be on the tiles, by signature of the operation.
-      totals: where the cycles go, by the number of the operation.
-      assumptions: what had to be assumed.
+      code: the code that must be on the tiles, by signature of the operation.
+      totals: the totals of operations, by their numbers.
+      assumptions: the assumptions of the model, as sentences.
     """
 
     trace: Trace
     nodes: tuple[ProgramNode, ...]
     cycles: int
-    operands: tuple[Laid, ...]
-    results: tuple[Laid, ...]
+    operands: tuple[TensorLayout, ...]
+    results: tuple[TensorLayout, ...]
     views: frozenset[int]
-    life: Life
+    life: KernelMemory
     code: Mapping[object, CodeUse]
     totals: Mapping[int, Total]
     assumptions: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Who reads the values of a kernel."""
+"""The readers of a kernel's values."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from lowering.machine.cost import Shape
-from lowering.machine.kernels.items import Listing, values
+from lowering.machine.kernels.items import Listing, without_literals
 
 
-def uses_of(listing: Listing) -> Counter[int]:
-    """How often each value is read, by items and as a result."""
+def count_reads(listing: Listing) -> Counter[int]:
+    """Counts how often each value is read, by items and as a result."""
     everything = (*(entry.reads for entry in listing.items), listing.results)
-    return Counter(value for reads in everything for value in values(reads))
+    return Counter(value for reads in everything for value in without_literals(reads))
 
 
-def ended_bytes(
+def bytes_read_last(
     reads: Iterable[int | None], uses: Mapping[int, int], shapes: Sequence[Shape]
 ) -> int:
-    """Bytes of the values that nobody else reads."""
-    ended = {value for value in values(reads) if uses[value] == 1}
-    return sum(shapes[value].bytes for value in ended)
+    """Returns the bytes of the values that nothing else reads."""
+    last_reads = {value for value in without_literals(reads) if uses[value] == 1}
+    return sum(shapes[value].bytes for value in last_reads)

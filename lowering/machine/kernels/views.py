@@ -1,9 +1,9 @@
-"""Tensors that are other tensors seen in another order: slices, transpositions, repetitions.
+"""Views: tensors that are other tensors in another order, by slices, transpositions, repetitions.
 
-A tensor that is a view moves nothing; what matters is which element of its owner each of its
-elements is. A `Walk` says so for one, as nested loops over the owner, and knows nothing of extents:
-a reshape changes none of it. Where loops cannot say it (the axes of a reshape that cut across those
-of a transposition, and are transposed in turn), there is a walk over a walk.
+A view moves no data; it is described by the element of its owner that each of its elements is. A
+`Walk` describes this with nested loops over the owner, without extents, so a reshape changes
+nothing. Where loops cannot describe it (the axes of a reshape that cut across those of a
+transposition, and are transposed in turn), there is a walk over a walk.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Axes: TypeAlias = list[tuple[Strided, ...]]
 
 @dc.dataclass(frozen=True, slots=True)
 class Walk:
-    """Which elements of a tensor the elements of a view are, in the view's row-major order.
+    """The elements of a tensor that a view takes, in the view's row-major order.
 
     Attributes:
       over: how many elements the tensor has.
-      start: the first.
-      loops: how it goes on, outer loops first; none turns once only, and no two are one, so that
-        walks are equal if they take the same elements in the same order.
+      start: the first element that is taken.
+      loops: the loops over the others, outer loops first; none turns once only, and none can be
+        merged, so that walks are equal if they take the same elements in the same order.
     """
 
     over: int
@@ -39,24 +39,24 @@ class Walk:
 
     @property
     def moves_nothing(self) -> bool:
-        """Whether it takes every element where it is."""
-        return self == whole(self.over)
+        """True if the view takes every element where it is."""
+        return self == identity_walk(self.over)
 
 
 View: TypeAlias = tuple[Walk, ...]
 """Walks over walks, the innermost last; `()` for a tensor as it lies."""
 
 
-def whole(elements: int) -> Walk:
-    """All elements in order."""
+def identity_walk(elements: int) -> Walk:
+    """Returns the walk over all elements of a tensor in order."""
     return Walk(elements, 0, ((elements, 1),) if elements > 1 else ())
 
 
-def seen(view: View, operation: Operation, part: int = 0) -> View:
-    """A view as an operation that moves nothing shows it.
+def apply_to_view(view: View, operation: Operation, part: int = 0) -> View:
+    """Returns the view of an operation's result, given the view of its operand.
 
     Args:
-      view: of the operand.
+      view: the view of the operand.
       operation: one of `MOVES`; any other keeps the order of the elements.
       part: which of its results is meant.
     """
@@ -64,74 +64,76 @@ def seen(view: View, operation: Operation, part: int = 0) -> View:
     if operation.name not in MOVES or not elements or not operation.results[part].elements:
         return view
     below = view[:-1]
-    walk = _moved(view[-1] if view else whole(elements), operation, part)
+    walk = _apply_to_walk(view[-1] if view else identity_walk(elements), operation, part)
     if walk is None:  # in an order that is as it is
-        below, walk = view, _moved(whole(elements), operation, part)
+        below, walk = view, _apply_to_walk(identity_walk(elements), operation, part)
     return below if walk is None or walk.moves_nothing else (*below, walk)
 
 
-def shown_of(operation: Operation) -> int | None:
-    """Which operand the results of an operation of `VIEWS` show; None if they need several."""
+def operand_shown_by(operation: Operation) -> int | None:
+    """Returns the operand that the results of a view operation show; None if they need several."""
     if operation.name == "pad" and any(map(any, operation.param("padding_config", ()))):
         return None
     if operation.name in ("complex", "concatenate", "stack"):
-        wanted = [i for i, shape in enumerate(operation.operands) if shape.elements]
-        return wanted[0] if len(wanted) == 1 else None
+        operands_with_elements = [i for i, shape in enumerate(operation.operands) if shape.elements]
+        return operands_with_elements[0] if len(operands_with_elements) == 1 else None
     return 0
 
 
-def inverse(view: View) -> View | None:
-    """The view that undoes another; None if that is no permutation of all elements."""
+def invert_view(view: View) -> View | None:
+    """Returns the view that undoes another; None if that is no permutation of all elements."""
     walks: list[Walk] = []
     for walk in reversed(view):
-        back = _inverse(walk)
-        if back is None:
+        inverse_walk = _invert_walk(walk)
+        if inverse_walk is None:
             return None
-        walks.append(back)
+        walks.append(inverse_walk)
     return tuple(walks)
 
 
-def _moved(walk: Walk, operation: Operation, part: int) -> Walk | None:
-    """The walk behind an operation; None if loops cannot say it."""
-    axes = _by_axes(walk.loops, operation.operands[0].dims)
+def _apply_to_walk(walk: Walk, operation: Operation, part: int) -> Walk | None:
+    """Returns the walk of an operation's result; None if loops cannot describe it."""
+    axes = _split_loops_by_axis(walk.loops, operation.operands[0].dims)
     change = MOVES[operation.name](axes, operation, part) if axes is not None else None
     if change is None:
         return None
-    start, moved = change
-    return Walk(walk.over, walk.start + start, _joined(loop for axis in moved for loop in axis))
+    start, result_axes = change
+    return Walk(
+        walk.over, walk.start + start, _merge_loops(loop for axis in result_axes for loop in axis)
+    )
 
 
-def _by_axes(loops: tuple[Strided, ...], dims: Sequence[int]) -> Axes | None:
-    """The loops cut where the axes of a tensor begin; None if they have no cut there."""
-    left, axes = list(loops), Axes()
+def _split_loops_by_axis(loops: tuple[Strided, ...], dims: Sequence[int]) -> Axes | None:
+    """Splits loops where the axes of a tensor begin; returns None if they have no such split."""
+    remaining_loops, axes = list(loops), Axes()
     for extent in reversed(dims):
         axis: list[Strided] = []
         while extent > 1:
-            turns, stride = left.pop()
-            inner = math.gcd(turns, extent)
-            if inner not in (turns, extent):
+            turns, stride = remaining_loops.pop()
+            common = math.gcd(turns, extent)
+            if common not in (turns, extent):
                 return None
-            axis.append((inner, stride))
-            if inner < turns:
-                left.append((turns // inner, stride * inner))
-            extent //= inner
+            axis.append((common, stride))
+            if common < turns:
+                remaining_loops.append((turns // common, stride * common))
+            extent //= common
         axes.append(tuple(reversed(axis)))
     return axes[::-1]
 
 
-def _joined(loops: Iterable[Strided]) -> tuple[Strided, ...]:
-    """The loops with those as one that go on where another ends."""
-    joined: list[Strided] = []
+def _merge_loops(loops: Iterable[Strided]) -> tuple[Strided, ...]:
+    """Merges loops that continue where another ends."""
+    merged: list[Strided] = []
     for turns, stride in loops:
-        if joined and joined[-1][1] == turns * stride:
-            joined[-1] = (joined[-1][0] * turns, stride)
+        if merged and merged[-1][1] == turns * stride:
+            merged[-1] = (merged[-1][0] * turns, stride)
         elif turns > 1:
-            joined.append((turns, stride))
-    return tuple(joined)
+            merged.append((turns, stride))
+    return tuple(merged)
 
 
-def _inverse(walk: Walk) -> Walk | None:
-    """The walk back, loops by their strides; None if not every element is taken just once."""
+def _invert_walk(walk: Walk) -> Walk | None:
+    """Returns the walk back; None if not every element is taken just once."""
     step, loops = 1, list[tuple[int, int, int]]()
     for turns, stride in reversed(walk.loops):
         loops.append((stride, turns, step))
@@ -149,19 +151,19 @@ def _inverse(walk: Walk) -> Walk | None:
         back.append((turns, step if stride > 0 else -step))
     if reach != walk.over or first != walk.start:
         return None
-    return Walk(walk.over, start, _joined(reversed(back)))
+    return Walk(walk.over, start, _merge_loops(reversed(back)))
 
 
-# What operations do to the axes of their operand: where the first element is now, and the loops.
+# The axes of a result in terms of its operand: the offset of the first element, and the loops.
 
-_Moved: TypeAlias = tuple[int, Axes] | None
+_ChangedAxes: TypeAlias = tuple[int, Axes] | None
 
 
-def _transposed(axes: Axes, operation: Operation, part: int) -> _Moved:
+def _transpose_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     return 0, [axes[axis] for axis in operation.param("permutation")]
 
 
-def _reversed(axes: Axes, operation: Operation, part: int) -> _Moved:
+def _reverse_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     start = 0
     for axis in operation.param("dimensions"):
         start += sum((turns - 1) * stride for turns, stride in axes[axis])
@@ -169,26 +171,28 @@ def _reversed(axes: Axes, operation: Operation, part: int) -> _Moved:
     return start, axes
 
 
-def _sliced(axes: Axes, operation: Operation, part: int) -> _Moved:
+def _slice_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     steps = operation.param("strides") or (1,) * len(axes)
-    taken = zip(operation.param("start_indices"), operation.result.dims, steps, strict=True)
-    return _cut(axes, operation, dict(enumerate(taken)))
+    ranges = zip(operation.param("start_indices"), operation.first_result.dims, steps, strict=True)
+    return _take_ranges(axes, operation, dict(enumerate(ranges)))
 
 
-def _split(axes: Axes, operation: Operation, part: int) -> _Moved:
+def _take_part_of_axis(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     sizes = operation.param("sizes")
-    taken = (sum(sizes[:part]), sizes[part], 1)
-    return _cut(axes, operation, {operation.param("axis"): taken})
+    range_of_part = (sum(sizes[:part]), sizes[part], 1)
+    return _take_ranges(axes, operation, {operation.param("axis"): range_of_part})
 
 
-def _unstacked(axes: Axes, operation: Operation, part: int) -> _Moved:
-    return _cut(axes, operation, {operation.param("axis"): (part, 1, 1)})
+def _unstack_axis(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
+    return _take_ranges(axes, operation, {operation.param("axis"): (part, 1, 1)})
 
 
-def _cut(axes: Axes, operation: Operation, taken: Mapping[int, tuple[int, int, int]]) -> _Moved:
-    """Of some axes, so many elements from one on, with steps."""
+def _take_ranges(
+    axes: Axes, operation: Operation, ranges: Mapping[int, tuple[int, int, int]]
+) -> _ChangedAxes:
+    """Takes ranges of some axes: the first element, the number of elements, and the step."""
     start = 0
-    for axis, (first, count, step) in taken.items():
+    for axis, (first, count, step) in ranges.items():
         if count == operation.operands[0].dims[axis] and step == 1:
             continue
         if len(axes[axis]) > 1:
@@ -199,36 +203,39 @@ def _cut(axes: Axes, operation: Operation, taken: Mapping[int, tuple[int, int, i
     return start, axes
 
 
-def _repeated(axes: Axes, operation: Operation, part: int) -> _Moved:
-    """Along new axes, and along those of one element."""
+def _broadcast_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
+    """Repeats elements along new axes, and along those of one element."""
     dims, axis_of = operation.operands[0].dims, operation.param("broadcast_dimensions")
-    results: Axes = [((extent, 0),) for extent in operation.result.dims]
+    results: Axes = [((extent, 0),) for extent in operation.first_result.dims]
     for axis, result in enumerate(axis_of):
-        if dims[axis] == operation.result.dims[result]:
+        if dims[axis] == operation.first_result.dims[result]:
             results[result] = axes[axis]
     return 0, results
 
 
-def _tiled(axes: Axes, operation: Operation, part: int) -> _Moved:
+def _tile_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     return 0, [((n, 0), *axis) for n, axis in zip(operation.param("reps"), axes, strict=True)]
 
 
-def _recast(axes: Axes, operation: Operation, part: int) -> _Moved:
-    """Elements of fewer bytes lie where the one lies that they are of; of more, where the first."""
-    before, after = operation.operands[0].elements, operation.result.elements
-    if before > after:
+def _bitcast_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
+    """Places narrower elements at the one that they are part of; wider ones at their first."""
+    operand_elements, result_elements = (
+        operation.operands[0].elements,
+        operation.first_result.elements,
+    )
+    if operand_elements > result_elements:
         return 0, axes[:-1]
-    return 0, [*axes, ((after // before, 0),)]
+    return 0, [*axes, ((result_elements // operand_elements, 0),)]
 
 
-MOVES: Mapping[str, Callable[[Axes, Operation, int], _Moved]] = {
-    "bitcast_convert_type": _recast,
-    "broadcast_in_dim": _repeated,
-    "rev": _reversed,
-    "slice": _sliced,
-    "split": _split,
-    "tile": _tiled,
-    "transpose": _transposed,
-    "unstack": _unstacked,
+MOVES: Mapping[str, Callable[[Axes, Operation, int], _ChangedAxes]] = {
+    "bitcast_convert_type": _bitcast_axes,
+    "broadcast_in_dim": _broadcast_axes,
+    "rev": _reverse_axes,
+    "slice": _slice_axes,
+    "split": _take_part_of_axis,
+    "tile": _tile_axes,
+    "transpose": _transpose_axes,
+    "unstack": _unstack_axis,
 }
-"""By primitive; the others of `VIEWS` keep the order, if they have one operand with elements."""
+"""The change of axes by primitive; all others of `VIEWS` keep the order of their operand."""

@@ -1,12 +1,12 @@
-"""The planner of matrix products and convolutions: how tiles share them, and what it costs."""
+"""The planner of matrix products and convolutions: the cut over tiles, and its cost."""
 
 from __future__ import annotations
 
 from lowering.machine.planner.amp import amp_cycles as amp_cycles
-from lowering.machine.planner.operation import from_operation as from_operation
+from lowering.machine.planner.operation import product_of_operation as product_of_operation
 from lowering.machine.planner.product import Product as Product
-from lowering.machine.planner.product import matmul as matmul
+from lowering.machine.planner.product import matmul_product as matmul_product
 from lowering.machine.planner.rule import product_cost as product_cost
 from lowering.machine.planner.search import Plan as Plan
-from lowering.machine.planner.search import plan as plan
+from lowering.machine.planner.search import plan_product as plan_product
 from lowering.machine.planner.side_by_side import multi_conv_cost as multi_conv_cost

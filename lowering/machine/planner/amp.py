@@ -1,7 +1,7 @@
 """Cycles of the vertices that use the convolution units (AMP).
 
 Source: poplibs: poplin/PerformanceEstimation.hpp (docs/hardware.md, AMP vertex), but for the row
-overhead in single precision, see `constants`. In half precision workers keep 7 worker cycles of
+overhead in single precision, see `planner_constants`. In half precision workers keep 7 cycles of
 state from one call to the next; with them the formula is within 4 cycles of the hardware for 128
 rows and more (tessellate-ipu: IPU Peak Flops: 841 for 845, 8521 for 8525).
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, bytes_of
-from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
+from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, bytes_per_number
+from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Number, Target
 
 _RETAINED = (7, 3)  # poplibs: conv1x1WorkerRetentionSavings
@@ -27,8 +27,8 @@ class Units:
     """The convolution units of a tile.
 
     Attributes:
-      dtype: of the operands.
-      partials: of the sums.
+      dtype: the type of the operands.
+      partials: the type of the sums.
       target: the chip.
     """
 
@@ -37,124 +37,134 @@ class Units:
     target: Target
 
     @property
-    def number(self) -> int:
-        """Output channels that they work on side by side."""
+    def units_per_tile(self) -> int:
+        """The number of output channels that the units work on side by side."""
         return dict(self.target.amp_units)[self.dtype, self.partials]
 
     @property
     def row_cycles(self) -> float:
-        """Cycles in which they multiply a row of inputs by their weights, once these are there."""
-        products = self.number * weights_per_unit(self.dtype)
+        """Cycles in which the units multiply a row of inputs by weights that are loaded."""
+        products = self.units_per_tile * weights_per_unit(self.dtype)
         return products / dict(self.target.macs_per_cycle)[self.dtype, self.partials]
 
     @property
     def load_cycles(self) -> int:
-        """Cycles to load their coefficients."""
-        bytes_ = self.number * weights_per_unit(self.dtype) * bytes_of(self.dtype)
+        """Cycles to load the coefficients of all units."""
+        bytes_ = self.units_per_tile * weights_per_unit(self.dtype) * bytes_per_number(self.dtype)
         return bytes_ // self.target.conv_load_bytes
 
     @property
-    def take_common_path(self) -> bool:
-        """Whether the vertex has the code that is fastest."""
-        return self.dtype == "float16" and (self.number >= 16 or self.partials == "float32")
+    def has_common_path(self) -> bool:
+        """True if the vertex has the fastest code."""
+        return self.dtype == "float16" and (self.units_per_tile >= 16 or self.partials == "float32")
 
 
 def weights_per_unit(dtype: Number) -> int:
-    """Input channels that a unit multiplies at once (poplibs: getWeightsPerConvUnit)."""
+    """Returns the input channels that a unit multiplies at once (getWeightsPerConvUnit)."""
     return 8 if dtype == "float32" else 16
 
 
 def amp_cycles(
     rows: Any, in_channels: Any, out_channels: Any, dtype: Number, partials: Number, target: Target
 ) -> Any:
-    """Tile cycles of one ConvPartial1x1 vertex: [rows, in_channels] x [in_channels, out_channels].
+    """Returns the tile cycles of one ConvPartial1x1 vertex, a product of two matrices.
 
     Args:
-      rows: of the left operand; a number or an array, as the channels.
-      in_channels: summed over.
+      rows: rows of the left operand; a number or an array, as the channels.
+      in_channels: the contracted extent.
       out_channels: columns of the right operand.
-      dtype: of the operands.
-      partials: of the result.
+      dtype: the type of the operands.
+      partials: the type of the result.
       target: the chip.
     """
     units = Units(dtype, partials, target)
     in_grains = ceil_div(in_channels, weights_per_unit(dtype))
-    out_grains = ceil_div(out_channels, units.number)
-    cycles = _supervisor(units, rows, in_grains, out_grains, 1)
+    out_grains = ceil_div(out_channels, units.units_per_tile)
+    cycles = _supervisor_cycles_1x1(units, rows, in_grains, out_grains, 1)
     return cycles if isinstance(cycles, np.ndarray) and cycles.ndim else float(cycles)
 
 
-def amp_share(part: Share, grains: Grains, units: Units) -> Array:
-    """Tile cycles of a tile's part: by the 1x1 vertex where the kernel is one element.
+def amp_cycles_of_share(part: LargestPart, grains: Grains, units: Units) -> Array:
+    """Returns the tile cycles of a tile's part; a kernel of one element takes the 1x1 vertex.
 
     Args:
-      part: what the tile has.
-      grains: the vertex's; fewer input channels than a unit takes are filled up with kernel rows.
-      units: what computes.
+      part: the tile's part of the product.
+      grains: those of the vertex; kernel rows make up for missing input channels.
+      units: the units that compute.
     """
-    filled = weights_per_unit(units.dtype) // grains.in_channels
-    general = _nx1(part, filled, units)
-    if filled > 1:
+    kernel_rows = weights_per_unit(units.dtype) // grains.in_channels
+    general = _supervisor_cycles_nx1(part, kernel_rows, units)
+    if kernel_rows > 1:
         return general
-    direct = _supervisor(units, part.rows, part.in_grains, part.out_grains, part.group_grains)
+    direct = _supervisor_cycles_1x1(
+        units, part.output_rows, part.in_grains, part.out_grains, part.group_grains
+    )
     return np.where(part.taps == 1, direct, general)
 
 
-def _worker_1x1(rows: Any, zeroing: bool, units: Units) -> Any:
-    each = units.row_cycles
+def _worker_cycles_1x1(rows: Any, zeroing: bool, units: Units) -> Any:
+    row_cycles = units.row_cycles
     if units.dtype == "float32":
-        cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + each * rows))
-        zero = 2 + units.number // 2 * rows
+        cycles = np.where(rows == 0, 24, np.maximum(47, FLOAT_ROW_OVERHEAD + row_cycles * rows))
+        zero = 2 + units.units_per_tile // 2 * rows
         return cycles + np.where(rows > 0, zero, 0) * zeroing
     few = [rows == 0, rows == 1, rows == 2]
-    if units.take_common_path:
+    if units.has_common_path:
         first = 1 if zeroing else 2
-        long = (37 if zeroing else 38) + each * (rows - 3)
+        long = (37 if zeroing else 38) + row_cycles * (rows - 3)
         return np.select(few, [20 + first, 31 + first, 40 + first], long)
     zero = (2 + 2 * rows) * zeroing
-    return np.select(few, [24, 39 + zero, 40 + zero], 41 + zero + each * (rows - 3))
+    return np.select(few, [24, 39 + zero, 40 + zero], 41 + zero + row_cycles * (rows - 3))
 
 
-def _supervisor(units: Units, rows: Any, in_grains: Any, out_grains: Any, groups: Any) -> Any:
-    total, per_grain = _RETAINED if units.take_common_path else (0, 0)
+def _supervisor_cycles_1x1(
+    units: Units, rows: Any, in_grains: Any, out_grains: Any, groups: Any
+) -> Any:
+    total, per_grain = _RETAINED if units.has_common_path else (0, 0)
     workers = units.target.workers
-    most = ceil_div(rows, workers)
-    first = workers * (_worker_1x1(most, True, units) - total)
-    later = workers * (_worker_1x1(most, False, units) - total)
+    rows_per_worker = ceil_div(rows, workers)
+    first = workers * (_worker_cycles_1x1(rows_per_worker, True, units) - total)
+    later = workers * (_worker_cycles_1x1(rows_per_worker, False, units) - total)
     load = units.load_cycles
     # 13 and 18 hold for the common path; the other one's are within a cycle of them.
-    each = 13 + (in_grains - 1) * (15 + out_grains * (19 + 6 + load + later))
+    group_cycles = 13 + (in_grains - 1) * (15 + out_grains * (19 + 6 + load + later))
     last = 11 + out_grains * (18 + 7 + load + first)
-    once = 50 + workers * (total + per_grain * (in_grains * groups - 1))
-    return once + groups * (each + last)
+    fixed_cycles = 50 + workers * (total + per_grain * (in_grains * groups - 1))
+    return fixed_cycles + groups * (group_cycles + last)
 
 
-def _worker_rows(rows: Array, units: Units) -> Array:
-    """Worker cycles of one piece of a row of outputs, for one element of the kernel."""
-    each = units.row_cycles
+def _worker_cycles_of_row(rows: Array, units: Units) -> Array:
+    """Returns the worker cycles of one piece of a row of outputs, for one kernel element."""
+    row_cycles = units.row_cycles
     if units.dtype == "float32":
-        return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + each * rows)
-    return np.select([rows <= 1, rows <= 2], [29, 34], 34 + each * (rows - 3))
+        return np.where(rows <= 1, 33, FLOAT_ROW_OVERHEAD - 1 + row_cycles * rows)
+    return np.select([rows <= 1, rows <= 2], [29, 34], 34 + row_cycles * (rows - 3))
 
 
-def _nx1(part: Share, filled: int, units: Units) -> Array:
+def _supervisor_cycles_nx1(part: LargestPart, kernel_rows: int, units: Units) -> Array:
     workers, partials = units.target.workers, units.partials
-    most, pieces = part.rows_of_worker(workers)
+    rows_per_worker, pieces = part.rows_of_worker(workers)
     worker = (17 if partials == "float32" else 18) + pieces * (
-        3 + _worker_rows(most / pieces, units) - _RETAINED_NX1
+        3 + _worker_cycles_of_row(rows_per_worker / pieces, units) - _RETAINED_NX1
     )
-    outer = ceil_div(part.kernel[0], filled)
-    inner = part.taps // part.kernel[0]
-    load = units.load_cycles + _TAP_CYCLES.get(filled, 20 * filled) + 3
-    loops = outer * (14 + inner * (12 + load)) + outer * inner * workers * worker
+    outer_loops = ceil_div(part.kernel[0], kernel_rows)
+    inner_loops = part.taps // part.kernel[0]
+    load = units.load_cycles + _TAP_CYCLES.get(kernel_rows, 20 * kernel_rows) + 3
+    loops = (
+        outer_loops * (14 + inner_loops * (12 + load))
+        + outer_loops * inner_loops * workers * worker
+    )
     groups, ins, outs = part.group_grains, part.in_grains, part.out_grains
     zeroing = groups * (17 * outs + 6 * (outs - 1) + 1) + 6 * (groups - 1) + 1
-    zeroing = zeroing + zero_cycles(part.rows * units.number, partials, workers) * outs * groups
-    once = 109 + workers * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
-    return once + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
+    zeroing = (
+        zeroing
+        + zero_cycles(part.output_rows * units.units_per_tile, partials, workers) * outs * groups
+    )
+    fixed_cycles = 109 + workers * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
+    return fixed_cycles + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
 
 
 def zero_cycles(elements: Array, partials: Number, workers: int) -> Array:
-    """Tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertexCycleEstimate)."""
-    vector = DATA_PATH_BYTES // bytes_of(partials)
+    """Returns the tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertex...)."""
+    vector = DATA_PATH_BYTES // bytes_per_number(partials)
     return workers * (ceil_div(ceil_div(elements, workers), vector) + 5)

@@ -1,4 +1,4 @@
-"""Constants of the planner's formulas that are nobody's parameter, and the fitted ones.
+"""Constants of the planner's formulas that are no parameters, and the fitted ones.
 
 The fitted ones are the only numbers here without a source of their own. They were fitted once, over
 the 40 dense rows of the PopSparse benchmark (docs/hardware.md, Measured rows) together: half and
@@ -38,19 +38,19 @@ row takes its 8.
 """
 
 
-def bytes_of(number: Number) -> int:
-    """Of one operand or sum."""
+def bytes_per_number(number: Number) -> int:
+    """Returns the bytes of one operand or sum of a type."""
     return 4 if number == "float32" else 2
 
 
-def stages_of(depth: int) -> int:
-    """In how many stages that many partials are reduced."""
+def count_reduction_stages(depth: int) -> int:
+    """Returns in how many stages that many partials are reduced."""
     if depth <= 1:
         return 0
-    return 1 + sum(depth >= least for least in STAGE_DEPTHS)
+    return 1 + sum(depth >= first_depth for first_depth in STAGE_DEPTHS)
 
 
-def divisors(number: int) -> list[int]:
-    """All divisors, in order."""
+def find_divisors(number: int) -> list[int]:
+    """Returns all divisors of a number, in order."""
     small = [d for d in range(1, math.isqrt(number) + 1) if number % d == 0]
     return sorted({*small, *(number // d for d in small)})

@@ -1,4 +1,4 @@
-"""JAX's two products, `dot_general` and `conv_general_dilated`, as products of the planner."""
+"""JAX's two products, `dot_general` and `conv_general_dilated`, as planner products."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.machine.cost import Operation
-from lowering.machine.planner.product import Product, matmul
+from lowering.machine.planner.product import Product, matmul_product
 from lowering.machine.target import Number
 
 _HALF = ("float16", "bfloat16", "half", "float8_e4m3fn", "float8_e5m2")
 _FLOATING = (*_HALF, "float32", "complex64")
 
 
-def from_operation(op: Operation) -> Product:
-    """The product that an operation computes; some of its extents may be 0.
+def product_of_operation(op: Operation) -> Product:
+    """Returns the product that an operation computes; some of its extents may be 0.
 
     Args:
       op: a `dot_general` or a `conv_general_dilated`, with JAX's parameters. Element types that the
@@ -24,10 +24,10 @@ def from_operation(op: Operation) -> Product:
         Complex numbers are pairs of real ones: four real products, as the one of [x, iy] and
         [[u, iv], [-v, iu]], with twice the channels.
     """
-    product, element = extents(op), op.operands[0].dtype
-    dtype, parts = _number(element), 2 if element.startswith("complex") else 1
-    partials = "float32" if dtype == "float32" else _number(op.partials or "float32")
-    result = "float16" if partials == "float16" else _number(op.result.dtype)
+    product, element = product_extents(op), op.operands[0].dtype
+    dtype, parts = _planner_dtype(element), 2 if element.startswith("complex") else 1
+    partials = "float32" if dtype == "float32" else _planner_dtype(op.partials or "float32")
+    result = "float16" if partials == "float16" else _planner_dtype(op.first_result.dtype)
     return dc.replace(
         product,
         in_channels=product.in_channels * parts,
@@ -39,34 +39,34 @@ def from_operation(op: Operation) -> Product:
     )
 
 
-def extents(op: Operation) -> Product:
-    """The same in elements of whatever type: what numbers they are is not said."""
-    return _from_dot(op) if op.name == "dot_general" else _from_convolution(op)
+def product_extents(op: Operation) -> Product:
+    """Returns the product of an operation without its number types."""
+    return _product_of_dot(op) if op.name == "dot_general" else _product_of_convolution(op)
 
 
-def _number(dtype: str) -> Number:
+def _planner_dtype(dtype: str) -> Number:
     return "float16" if dtype in _HALF else "float32"
 
 
-def _extent(dims: Sequence[int], axes: Sequence[int]) -> int:
+def _extent_of_axes(dims: Sequence[int], axes: Sequence[int]) -> int:
     return math.prod(dims[axis] for axis in axes)
 
 
-def _from_dot(op: Operation) -> Product:
-    left, right = (shape.dims for shape in op.operands[:2])
+def _product_of_dot(op: Operation) -> Product:
+    left_dims, right_dims = (shape.dims for shape in op.operands[:2])
     (left_sum, right_sum), (left_batch, right_batch) = op.param("dimension_numbers")
-    rows = [axis for axis in range(len(left)) if axis not in (*left_sum, *left_batch)]
-    columns = [axis for axis in range(len(right)) if axis not in (*right_sum, *right_batch)]
-    return matmul(
-        _extent(left, left_batch),
-        _extent(left, rows),
-        _extent(left, left_sum),
-        _extent(right, columns),
+    rows = [axis for axis in range(len(left_dims)) if axis not in (*left_sum, *left_batch)]
+    columns = [axis for axis in range(len(right_dims)) if axis not in (*right_sum, *right_batch)]
+    return matmul_product(
+        _extent_of_axes(left_dims, left_batch),
+        _extent_of_axes(left_dims, rows),
+        _extent_of_axes(left_dims, left_sum),
+        _extent_of_axes(right_dims, columns),
     )
 
 
-def _from_convolution(op: Operation) -> Product:
-    """A convolution as it is, or as the original takes its gradients.
+def _product_of_convolution(op: Operation) -> Product:
+    """Returns a convolution as it is, or as the original computes its gradients.
 
     One of a dilated input computes zeros but for every dilation-th element. The original splits it
     into convolutions of the input as it is, one per phase of the output, each with its part of the
@@ -74,34 +74,42 @@ def _from_convolution(op: Operation) -> Product:
     here. One whose kernel is larger than its output is a gradient of weights.
     """
     left_spec, right_spec, out_spec = op.param("dimension_numbers")
-    left, right, out = op.operands[0].dims, op.operands[1].dims, op.result.dims
+    input_dims, kernel_dims, output_dims = (
+        op.operands[0].dims,
+        op.operands[1].dims,
+        op.first_result.dims,
+    )
     feature_groups = op.param("feature_group_count", 1)
     batch_groups = op.param("batch_group_count", 1)
     groups = max(1, feature_groups * batch_groups)
     rank = len(out_spec) - 2
-    kernel = [right[axis] for axis in right_spec[2:]]
-    field = [out[axis] for axis in out_spec[2:]]
-    dilated = _per_dimension(op.param("lhs_dilation"), rank)
-    phases = [min(d, k) if k else 1 for d, k in zip(dilated, kernel, strict=True)]
+    kernel = [kernel_dims[axis] for axis in right_spec[2:]]
+    field = [output_dims[axis] for axis in out_spec[2:]]
+    input_dilation = _expand_per_dimension(op.param("lhs_dilation"), rank)
+    phases = [min(d, k) if k else 1 for d, k in zip(input_dilation, kernel, strict=True)]
     kind = "weight_update" if math.prod(kernel) > math.prod(field) else "convolution"
     return Product(
         groups=groups,
-        batch=left[left_spec[0]] // batch_groups,
-        field=_or_one(-(-f // d) for f, d in zip(field, dilated, strict=True)),
-        kernel=_or_one(-(-k // d) for k, d in zip(kernel, dilated, strict=True)),
-        in_channels=right[right_spec[1]],
-        out_channels=right[right_spec[0]] // groups * math.prod(phases),
-        input_field=_or_one(left[axis] for axis in left_spec[2:]),
-        stride=_or_one(_per_dimension(op.param("window_strides"), rank)),
-        dilation=_or_one(_per_dimension(op.param("rhs_dilation"), rank)),
+        batch=input_dims[left_spec[0]] // batch_groups,
+        field=_at_least_one_dimension(
+            -(-f // d) for f, d in zip(field, input_dilation, strict=True)
+        ),
+        kernel=_at_least_one_dimension(
+            -(-k // d) for k, d in zip(kernel, input_dilation, strict=True)
+        ),
+        in_channels=kernel_dims[right_spec[1]],
+        out_channels=kernel_dims[right_spec[0]] // groups * math.prod(phases),
+        input_field=_at_least_one_dimension(input_dims[axis] for axis in left_spec[2:]),
+        stride=_at_least_one_dimension(_expand_per_dimension(op.param("window_strides"), rank)),
+        dilation=_at_least_one_dimension(_expand_per_dimension(op.param("rhs_dilation"), rank)),
         kind=kind,
     )
 
 
-def _per_dimension(values: Any, rank: int) -> tuple[int, ...]:
+def _expand_per_dimension(values: Any, rank: int) -> tuple[int, ...]:
     return tuple(values) if values is not None else (1,) * rank
 
 
-def _or_one(values: Any) -> tuple[int, ...]:
-    """A field of one dimension where there is none."""
+def _at_least_one_dimension(values: Any) -> tuple[int, ...]:
+    """Returns the extents, or one extent of 1 where there is none."""
     return tuple(values) or (1,)

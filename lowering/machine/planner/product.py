@@ -1,4 +1,4 @@
-"""What is planned: a grouped convolution; a matrix product is one with a kernel of one element."""
+"""The product that is planned: a grouped convolution; a matrix product has a kernel of one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses as dc
 import math
 from typing import Literal, TypeAlias
 
-from lowering.machine.planner.constants import bytes_of
+from lowering.machine.planner.constants import bytes_per_number
 from lowering.machine.target import Number
 
 Kind: TypeAlias = Literal["matmul", "convolution", "weight_update"]
@@ -21,15 +21,15 @@ class Product:
       batch: examples.
       field: extents of the output.
       kernel: extents of the kernel; as many as the field has.
-      in_channels: summed over, per group.
+      in_channels: input channels per group, which are contracted.
       out_channels: per group.
       input_field: extents of the input, without padding.
       stride: input elements between the windows of neighbouring outputs.
       dilation: input elements between neighbouring elements of the kernel.
-      dtype: of both operands.
-      partials: what sums are kept in.
-      result: what the output is kept in.
-      kind: what it came from; sets which operands must be rearranged before.
+      dtype: the type of both operands.
+      partials: the type of sums.
+      result: the type of the output.
+      kind: the operation that it came from; sets which operands must be rearranged before.
       scalar: whether the element type has no vertices of the convolution units (integers).
     """
 
@@ -57,47 +57,47 @@ class Product:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those of padding included."""
+        """The number of multiply-accumulates, those of padding included."""
         positions = math.prod(self.field) * math.prod(self.kernel)
         return self.groups * self.batch * positions * self.in_channels * self.out_channels
 
     @property
     def element_bytes(self) -> int:
-        """Bytes of an operand's element."""
-        return bytes_of(self.dtype)
+        """The bytes of an operand's element."""
+        return bytes_per_number(self.dtype)
 
     @property
-    def inputs(self) -> int:
-        """Elements of the input."""
+    def input_elements(self) -> int:
+        """The number of elements of the input."""
         return self.groups * self.batch * math.prod(self.input_field) * self.in_channels
 
     @property
-    def weights(self) -> int:
-        """Elements of the kernels."""
+    def weight_elements(self) -> int:
+        """The number of elements of the kernels."""
         return self.groups * math.prod(self.kernel) * self.in_channels * self.out_channels
 
     @property
-    def outputs(self) -> int:
-        """Elements of the output."""
+    def output_elements(self) -> int:
+        """The number of elements of the output."""
         return self.groups * self.batch * math.prod(self.field) * self.out_channels
 
 
-def matmul(
+def matmul_product(
     groups: int, m: int, k: int, n: int, dtype: Number = "float32", partials: Number | None = None
 ) -> Product:
-    """The product of matrices [m, k] and [k, n], `groups` times.
+    """Builds the product of matrices [m, k] and [k, n], `groups` times.
 
-    Rows of the left operand are the field, what is summed over the input channels, and columns of
-    the right operand the output channels: the right operand is what a layer keeps as its weights
+    Rows of the left operand are the field, the contracted axis the input channels, and columns of
+    the right operand the output channels: the right operand is the weights of a layer
     (docs/hardware.md, Products).
 
     Args:
       groups: products side by side.
       m: rows of the left operand.
-      k: what is summed over.
+      k: the contracted extent.
       n: columns of the right operand.
-      dtype: of the operands and the result.
-      partials: what sums are kept in; float32 by default (poplibs: partialsType).
+      dtype: the type of the operands and the result.
+      partials: the type of sums; float32 by default (poplibs: partialsType).
     """
     return Product(
         groups=groups,

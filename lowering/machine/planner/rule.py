@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from lowering.machine.cost import Cost, Operation, Phase, Vertices, Wanted
+from lowering.machine.cost import Cost, Operation, Phase, Vertices, WantedLayout
 from lowering.machine.planner.amp import weights_per_unit
 from lowering.machine.planner.constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
-from lowering.machine.planner.operation import from_operation
+from lowering.machine.planner.operation import product_of_operation
 from lowering.machine.planner.product import Product
-from lowering.machine.planner.reduction import stage_factors
-from lowering.machine.planner.search import Plan, plan
+from lowering.machine.planner.reduction import find_stage_factors
+from lowering.machine.planner.search import Plan, plan_product
 from lowering.machine.planner.tiles import ceil_div
 from lowering.machine.target import Target
 
@@ -16,75 +16,78 @@ _C = {"float16": "half", "float32": "float"}
 
 
 def product_cost(op: Operation, target: Target) -> Cost:
-    """What a `dot_general` or `conv_general_dilated` costs on one IPU.
+    """Returns the cost of a `dot_general` or `conv_general_dilated` on one IPU.
 
     Args:
       op: the operation; `partials` and `memory_proportion` are its own or the defaults.
       target: the chip.
     """
-    product = from_operation(op)
-    if not op.result.elements:
+    product = product_of_operation(op)
+    if not op.first_result.elements:
         return Cost()
     if product.macs == 0:
-        return _zeros(op, target)
+        return _cost_of_zero_fill(op, target)
     proportion = op.memory_proportion
-    chosen = plan(product, target, DEFAULT_PROPORTION if proportion is None else proportion)
+    chosen = plan_product(product, target, DEFAULT_PROPORTION if proportion is None else proportion)
     return Cost(
-        phases=phases_of(chosen, target),
-        repeats=chosen.repeats,
+        phases=phases_of_plan(chosen, target),
+        repeats=chosen.serial_parts,
         temporary_bytes=chosen.temporary_bytes,
-        vertices=_vertices(product, chosen, target),
+        vertices=_vertices_of_plan(product, chosen, target),
         flops=2.0 * product.macs,
-        operands=(_wanted(product, chosen, "input"), _wanted(product, chosen, "weights")),
-        results=(_wanted(product, chosen, "output"),),
+        operands=(
+            _layout_for_role(product, chosen, "input"),
+            _layout_for_role(product, chosen, "weights"),
+        ),
+        results=(_layout_for_role(product, chosen, "output"),),
     )
 
 
-def _zeros(op: Operation, target: Target) -> Cost:
-    """A sum over nothing is 0, which is filled in (docs/hardware.md, Planner)."""
-    held = ceil_div(op.result.bytes, target.tiles_per_ipu)
-    cycles = target.workers * (23 + ceil_div(ceil_div(held, target.workers), 8))
-    kind = f"popops::Fill<{_C.get(op.result.dtype, op.result.dtype)}>"
-    tiles = min(target.tiles_per_ipu, ceil_div(op.result.bytes, 128))
+def _cost_of_zero_fill(op: Operation, target: Target) -> Cost:
+    """Returns the cost of filling in zeros: a sum over nothing is 0 (docs/hardware.md, Planner)."""
+    bytes_per_tile = ceil_div(op.first_result.bytes, target.tiles_per_ipu)
+    cycles = target.workers * (23 + ceil_div(ceil_div(bytes_per_tile, target.workers), 8))
+    kind = f"popops::Fill<{_C.get(op.first_result.dtype, op.first_result.dtype)}>"
+    tiles = min(target.tiles_per_ipu, ceil_div(op.first_result.bytes, 128))
     return Cost(phases=(Phase("Fill", cycles),), vertices=(Vertices(kind, 1, tiles),))
 
 
-def phases_of(chosen: Plan, target: Target) -> tuple[Phase, ...]:
-    """The supersteps of one serial part.
+def phases_of_plan(chosen: Plan, target: Target) -> tuple[Phase, ...]:
+    """Returns the supersteps of one serial part of a plan.
 
-    What is done once, before or after the loop over serial parts, is spread over them. An exchange
+    Work before or after the loop over serial parts is divided among them. An exchange
     of data that pairs of tiles receive together counts with the bytes of its cycles.
 
     Args:
       chosen: the plan.
       target: the chip.
     """
-    terms = {name: cycles / chosen.repeats for name, cycles in chosen.cycles_by_term}
+    terms = {name: cycles / chosen.serial_parts for name, cycles in chosen.cycles_by_term}
 
-    def step(name: str, compute: str, *exchanged: str) -> list[Phase]:
-        """The superstep of a term, if it takes time; what receives data waits for it."""
+    def phase_of_term(name: str, compute: str, *exchanged: str) -> list[Phase]:
+        """Returns the superstep of a term, if it takes time."""
         received = sum(terms[term] for term in exchanged) * target.exchange_bytes
         fixed = SUPERSTEP_CYCLES if exchanged else 0
         return [Phase(name, terms[compute] + fixed, received)] if terms[compute] else []
 
     return (
-        *step("PreArrange", "arrange", "arrange_exchange"),
-        *step("DynamicSlice", "slice"),
-        *step("Convolve", "compute", "inputs_exchange", "weights_exchange", "padding"),
-        *_reductions(chosen, terms, target.exchange_bytes),
-        *step("Cast", "cast"),
-        *step("AddInPlace", "add_in_place"),
-        *step("DynamicUpdate", "update"),
-        *step("PostArrange", "restore", "restore_exchange"),
+        *phase_of_term("PreArrange", "arrange", "arrange_exchange"),
+        *phase_of_term("DynamicSlice", "slice"),
+        *phase_of_term("Convolve", "compute", "inputs_exchange", "weights_exchange", "padding"),
+        *_phases_of_reduction(chosen, terms, target.exchange_bytes),
+        *phase_of_term("Cast", "cast"),
+        *phase_of_term("AddInPlace", "add_in_place"),
+        *phase_of_term("DynamicUpdate", "update"),
+        *phase_of_term("PostArrange", "restore", "restore_exchange"),
     )
 
 
-def _reductions(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
-    """A superstep per stage; the first ones have most to do and take most of the time."""
-    left, weights = 1.0, list[float]()
-    for factor in stage_factors(chosen.depth):
-        weights.append(left)
-        left /= factor
+def _phases_of_reduction(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
+    """Returns a superstep per reduction stage; the first ones take most of the time."""
+    weight_of_stage, weights = 1.0, list[float]()
+    for factor in find_stage_factors(chosen.depth):
+        weights.append(weight_of_stage)
+        weight_of_stage /= factor
     total = sum(weights)
     return [
         Phase(
@@ -98,11 +101,11 @@ def _reductions(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[P
 
 def _vertex_name(product: Product, chosen: Plan) -> str:
     types = f"{_C[product.dtype]},{_C[product.partials]}"
-    kind, grains = chosen.kind, chosen.vertex.grains
+    kind, grains = chosen.vertex_kind, chosen.vertex.grains
     if kind == "amp":
-        whole = grains.in_channels == weights_per_unit(product.dtype)
+        takes_whole_units = grains.in_channels == weights_per_unit(product.dtype)
         one_tap = chosen.variant.product.kernel == chosen.partition.kernel
-        name = "ConvPartial1x1Out" if whole and one_tap else "ConvPartialnx1"
+        name = "ConvPartial1x1Out" if takes_whole_units and one_tap else "ConvPartialnx1"
         return f"poplin::{name}<{types},true,false,{grains.out_channels},4>"
     if kind == "slic":
         return f"poplin::ConvPartial1x4SLIC<{types},{product.stride[-1]},false,4,{grains.groups}>"
@@ -113,14 +116,14 @@ def _vertex_name(product: Product, chosen: Plan) -> str:
     return f"poplin::ConvPartialHorizontalMac<{types},true>"
 
 
-def _vertices(product: Product, chosen: Plan, target: Target) -> tuple[Vertices, ...]:
-    """The kinds of vertices, one of each per worker or supervisor and tile."""
+def _vertices_of_plan(product: Product, chosen: Plan, target: Target) -> tuple[Vertices, ...]:
+    """Returns the kinds of vertices of a plan, one of each per worker or supervisor and tile."""
     terms = dict(chosen.cycles_by_term)
-    per_tile = target.workers if chosen.kind == "outer_product" else 1
+    per_tile = target.workers if chosen.vertex_kind == "outer_product" else 1
     dtype, partials, result = _C[product.dtype], _C[product.partials], _C[product.result]
     kinds = {_vertex_name(product, chosen): per_tile}
     if terms["reduce"]:
-        stages = len(stage_factors(chosen.depth))
+        stages = len(find_stage_factors(chosen.depth))
         kinds[f"poplin::ReduceAdd<{result},{partials},true,false>"] = stages
     if terms["cast"]:
         kinds[f"popops::Cast1D<{partials},{result}>"] = 1
@@ -130,11 +133,11 @@ def _vertices(product: Product, chosen: Plan, target: Target) -> tuple[Vertices,
         kinds[f"popops::DynamicSlice1d<{dtype}>"] = 1
     if terms["add_in_place"]:
         kinds[f"popops::BinaryOp1DInPlaceSupervisor<ADD,{partials}>"] = 1
-    return tuple(Vertices(kind, number, chosen.tiles) for kind, number in kinds.items())
+    return tuple(Vertices(kind, number, chosen.tiles_taking_part) for kind, number in kinds.items())
 
 
-def _wanted(product: Product, chosen: Plan, role: str) -> Wanted:
-    """Evenly over the plan's tiles, in an order that only the same plan shares.
+def _layout_for_role(product: Product, chosen: Plan, role: str) -> WantedLayout:
+    """Returns the layout of an operand or result: over the plan's tiles, in the plan's order.
 
     The order names the product's extents, its cuts and its grains. The forward pass's weights
     therefore differ from those that the gradient of its input wants, transposed or not.
@@ -150,4 +153,6 @@ def _wanted(product: Product, chosen: Plan, role: str) -> Wanted:
             (grains.groups, grains.in_channels, grains.out_channels),
         )
     )
-    return Wanted(chosen.tiles, f"{product.kind}-{chosen.variant.name}:{role}:{order}")
+    return WantedLayout(
+        chosen.tiles_taking_part, f"{product.kind}-{chosen.variant.name}:{role}:{order}"
+    )

@@ -1,4 +1,4 @@
-"""The plan of a product: the fastest partition whose temporary memory is within bounds.
+"""The search for a product's plan: the fastest partition whose temporary memory is in bounds.
 
 The original bounds a tree of partitions with a constraint solver (poplibs: popsolver). Here a
 coarse grid of candidates is priced at once, then the neighbours of the best ones, until nothing
@@ -17,12 +17,12 @@ import numpy as np
 
 from lowering.errors import InternalError
 from lowering.machine.planner.constants import DEFAULT_PROPORTION
-from lowering.machine.planner.cut import Axes, around, axes_of, coarse
-from lowering.machine.planner.estimate import TERMS, estimate
+from lowering.machine.planner.cut import CutAxes, build_coarse_grid, build_neighbours, find_cut_axes
+from lowering.machine.planner.estimate import TERMS, estimate_candidates
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array
-from lowering.machine.planner.variants import Variant, variants_of
-from lowering.machine.planner.vertices import Vertex, vertices_for
+from lowering.machine.planner.variants import Variant, find_variants
+from lowering.machine.planner.vertices import Vertex, find_vertices
 from lowering.machine.target import Target
 
 _BUDGET = 4500
@@ -34,7 +34,7 @@ _GUIDES = (1e9, 0.6, 0.3, 0.1, 0.03, 0.0)
 
 @dc.dataclass(frozen=True, slots=True)
 class Partition:
-    """In how many parts each dimension is cut; parts are on different tiles."""
+    """The number of parts of each dimension; parts are on different tiles."""
 
     groups: int
     batch: int
@@ -46,12 +46,12 @@ class Partition:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a product is computed.
+    """A plan: the cuts, the vertex and the shape with which a product is computed.
 
     Attributes:
-      variant: the shape that is cut, and what is rearranged for it.
-      vertex: what computes.
-      partition: in how many parts, on different tiles.
+      variant: the shape that is cut, and the tensors that are rearranged for it.
+      vertex: the vertex that computes.
+      partition: the number of parts on different tiles.
       serial_in: parts of the input channels, one after the other.
       serial_out: parts of the output channels, one after the other.
       early: whether inputs are sent once, before the loop over serial parts.
@@ -69,39 +69,39 @@ class Plan:
     temporary_bytes: float
 
     @property
-    def kind(self) -> str:
-        """The vertex' kind."""
+    def vertex_kind(self) -> str:
+        """The kind of the vertex."""
         return self.vertex.kind
 
     @property
-    def tiles(self) -> int:
-        """Tiles that take part."""
+    def tiles_taking_part(self) -> int:
+        """The number of tiles that take part."""
         cut = self.partition
         return cut.groups * cut.batch * math.prod(cut.field) * cut.out_channels * self.depth
 
     @property
     def depth(self) -> int:
-        """Partials of each output element, on different tiles."""
+        """The number of partials of each output element, on different tiles."""
         return self.partition.in_channels * math.prod(self.partition.kernel)
 
     @property
-    def repeats(self) -> int:
-        """Serial parts."""
+    def serial_parts(self) -> int:
+        """The number of serial parts."""
         return self.serial_in * self.serial_out
 
     @property
-    def cycles(self) -> float:
+    def plan_cycles(self) -> float:
         """Tile cycles of compute and exchange, without syncs."""
         return sum(cycles for _, cycles in self.cycles_by_term)
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Way:
+class _SearchSpace:
     """A variant and a vertex: one space of partitions."""
 
     variant: Variant
     vertex: Vertex
-    axes: Axes
+    axes: CutAxes
 
 
 _Position: TypeAlias = tuple[int, ...]
@@ -109,28 +109,30 @@ _Position: TypeAlias = tuple[int, ...]
 
 
 @dc.dataclass(slots=True)
-class _Priced:
-    """Candidates of a way, and what they cost."""
+class _EstimatedCandidates:
+    """Candidates of one search space, with their costs."""
 
-    way: _Way
+    way: _SearchSpace
     index: Array
     cycles: Array
     memory: Array
 
-    def position(self, number: int) -> _Position:
-        """Of one of them."""
+    def position_of_candidate(self, number: int) -> _Position:
+        """Returns the position of one candidate."""
         return tuple(self.index[number].tolist())
 
 
 @functools.lru_cache(maxsize=65536)
-def plan(product: Product, target: Target, memory_proportion: float = DEFAULT_PROPORTION) -> Plan:
-    """The plan of a product on one IPU.
+def plan_product(
+    product: Product, target: Target, memory_proportion: float = DEFAULT_PROPORTION
+) -> Plan:
+    """Finds the plan of a product on one IPU.
 
     If nothing fits, the bound doubles until it reaches two tiles, and is then dropped; a proportion
     of 0 asks for the least memory (poplibs: ConvPlan.cpp).
 
     Args:
-      product: what is computed; none of its extents may be 0.
+      product: the product; none of its extents may be 0.
       target: the chip.
       memory_proportion: the share of a tile's memory that temporary data may fill.
 
@@ -139,62 +141,75 @@ def plan(product: Product, target: Target, memory_proportion: float = DEFAULT_PR
     """
     if not product.macs:
         raise InternalError("A product with an empty extent computes nothing and has no plan.")
-    front = _front(product, target)
+    front = _find_pareto_front(product, target)
     if memory_proportion <= 0:
-        return _plan(*front.candidates[0], target)
+        return _plan_at_position(*front.candidates[0], target)
     bound = memory_proportion * target.bytes_per_tile
     while bound < 2 * target.bytes_per_tile and front.memory[0] > bound:
         bound *= 2
-    fitting = int(np.searchsorted(front.memory, bound, side="right"))
+    num_fitting = int(np.searchsorted(front.memory, bound, side="right"))
     # The last one, the fastest of all, if nothing fits.
-    return _plan(*front.candidates[fitting - 1], target)
+    return _plan_at_position(*front.candidates[num_fitting - 1], target)
 
 
 @dc.dataclass(frozen=True, slots=True)
-class _Front:
+class _ParetoFront:
     """Candidates not beaten in both cycles and memory: smallest first, fastest last."""
 
-    candidates: tuple[tuple[_Way, _Position], ...]
+    candidates: tuple[tuple[_SearchSpace, _Position], ...]
     memory: Array
 
 
 @functools.lru_cache(maxsize=16384)
-def _front(product: Product, target: Target) -> _Front:
-    """All that is worth knowing about the partitions of a product."""
-    ways = [
-        _Way(variant, vertex, axes_of(variant.product, vertex.grains, target.tiles_per_ipu))
-        for variant in variants_of(product)
-        for vertex in vertices_for(variant.product, target, variant.name != "plain")
+def _find_pareto_front(product: Product, target: Target) -> _ParetoFront:
+    """Searches the partitions of a product for the ones not beaten in both cycles and memory."""
+    spaces = [
+        _SearchSpace(
+            variant, vertex, find_cut_axes(variant.product, vertex.grains, target.tiles_per_ipu)
+        )
+        for variant in find_variants(product)
+        for vertex in find_vertices(variant.product, target, variant.name != "plain")
     ]
     tiles = target.tiles_per_ipu
-    groups = [_price(way, coarse(way.axes, tiles, _budget(way)), target) for way in ways]
-    seen: set[_Position] = set()
+    groups = [
+        _estimate_positions(
+            space, build_coarse_grid(space.axes, tiles, _candidate_budget(space)), target
+        )
+        for space in spaces
+    ]
+    visited: set[_Position] = set()
     for _ in range(_ROUNDS):
-        seeds = _best(groups, target)
-        fresh = [(i, at) for i, at in seeds if (id(groups[i].way), *at) not in seen]
-        if not fresh:
+        seeds = _find_seeds(groups, target)
+        new_seeds = [
+            (i, position) for i, position in seeds if (id(groups[i].way), *position) not in visited
+        ]
+        if not new_seeds:
             break
-        seen.update((id(groups[i].way), *at) for i, at in fresh)
-        for i in {i for i, _ in fresh}:
-            starts = np.array([at for j, at in fresh if i == j])
+        visited.update((id(groups[i].way), *at) for i, at in new_seeds)
+        for i in {i for i, _ in new_seeds}:
+            starts = np.array([at for j, at in new_seeds if i == j])
             way = groups[i].way
-            groups.append(_price(way, around(way.axes, starts, tiles), target))
-    return _pareto(groups)
+            groups.append(
+                _estimate_positions(way, build_neighbours(way.axes, starts, tiles), target)
+            )
+    return _merge_into_front(groups)
 
 
-def _budget(way: _Way) -> int:
-    """Candidates of the coarse grid; fewer where the best are seldom found."""
-    seldom = way.vertex.kind == "hmac" or way.variant.name != "plain"
-    return _BUDGET // 3 if seldom and not way.variant.product.scalar else _BUDGET
+def _candidate_budget(space: _SearchSpace) -> int:
+    """Returns the size of the coarse grid; smaller where the best plans are seldom found."""
+    seldom = space.vertex.kind == "hmac" or space.variant.name != "plain"
+    return _BUDGET // 3 if seldom and not space.variant.product.scalar else _BUDGET
 
 
-def _price(way: _Way, index: Array, target: Target) -> _Priced:
-    costs = estimate(way.variant, way.vertex, way.axes.cuts(index), target)
-    return _Priced(way, index, costs.cycles, costs.temporary_bytes)
+def _estimate_positions(
+    space: _SearchSpace, positions: Array, target: Target
+) -> _EstimatedCandidates:
+    costs = estimate_candidates(space.variant, space.vertex, space.axes.cuts_at(positions), target)
+    return _EstimatedCandidates(space, positions, costs.total_term_cycles, costs.temporary_bytes)
 
 
-def _best(groups: list[_Priced], target: Target) -> list[tuple[int, _Position]]:
-    """The best candidate under each of the guides' bounds, and those of other ways close to it."""
+def _find_seeds(groups: list[_EstimatedCandidates], target: Target) -> list[tuple[int, _Position]]:
+    """Returns the best candidate under each guide's bound, and those of other ways close to it."""
     seeds: dict[tuple[int, int], None] = {}
     for guide in _GUIDES:
         best: dict[int, tuple[float, int, int]] = {}
@@ -204,40 +219,42 @@ def _best(groups: list[_Priced], target: Target) -> list[tuple[int, _Position]]:
                 score = np.where(fits, group.cycles, np.inf)
             else:
                 score = np.where(np.isfinite(group.cycles), group.memory, np.inf)
-            at = int(np.argmin(score))
-            way = id(group.way)
-            if score[at] < best.get(way, (np.inf,))[0]:
-                best[way] = float(score[at]), i, at
+            best_index = int(np.argmin(score))
+            space = id(group.way)
+            if score[best_index] < best.get(space, (np.inf,))[0]:
+                best[space] = float(score[best_index]), i, best_index
         close = _CLOSE * min((score for score, _, _ in best.values()), default=0.0)
-        for score, i, at in best.values():
+        for score, i, best_index in best.values():
             if score <= close:
-                seeds[i, at] = None
-    return [(i, groups[i].position(at)) for i, at in seeds]
+                seeds[i, best_index] = None
+    return [(i, groups[i].position_of_candidate(at)) for i, at in seeds]
 
 
-def _pareto(groups: list[_Priced]) -> _Front:
+def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
     cycles = np.concatenate([group.cycles for group in groups])
     memory = np.concatenate([group.memory for group in groups])
     starts = np.cumsum([0, *(len(group.cycles) for group in groups)])
     order = np.lexsort((cycles, memory))
     order = order[np.isfinite(cycles[order])]
     fastest = np.minimum.accumulate(cycles[order])
-    kept = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
-    which = np.searchsorted(starts, kept, side="right") - 1
-    rows = zip(which.tolist(), (kept - starts[which]).tolist(), strict=True)
-    candidates = tuple((groups[i].way, groups[i].position(at)) for i, at in rows)
-    return _Front(candidates, memory[kept])
+    undominated = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
+    group_of = np.searchsorted(starts, undominated, side="right") - 1
+    rows = zip(group_of.tolist(), (undominated - starts[group_of]).tolist(), strict=True)
+    candidates = tuple((groups[i].way, groups[i].position(row)) for i, row in rows)
+    return _ParetoFront(candidates, memory[undominated])
 
 
-def _plan(way: _Way, position: _Position, target: Target) -> Plan:
-    axes = way.axes
-    costs = estimate(way.variant, way.vertex, axes.cuts(np.array([position])), target)
+def _plan_at_position(space: _SearchSpace, position: _Position, target: Target) -> Plan:
+    axes = space.axes
+    costs = estimate_candidates(
+        space.variant, space.vertex, axes.cuts_at(np.array([position])), target
+    )
     cuts = [choice[i] for choice, i in zip(axes.choices, position[:-1], strict=True)]
     serial_in, serial_out, early = axes.serial[position[-1]]
     return Plan(
-        variant=way.variant,
-        vertex=way.vertex,
-        partition=Partition(*axes.by_kind(cuts)),
+        variant=space.variant,
+        vertex=space.vertex,
+        partition=Partition(*axes.group_by_kind(cuts)),
         serial_in=serial_in,
         serial_out=serial_out,
         early=bool(early),

@@ -15,7 +15,7 @@ from lowering.machine.planner.rule import product_cost
 from lowering.machine.target import Target
 
 MULTI_CONV = "multi_conv"
-"""The operation's name, and the parameter of its parts that holds the options."""
+"""The name of the operation, and of the parameter of its parts that holds the options."""
 
 RESERVED_TILES = 50
 CYCLE_BACK_OFF = 0.1
@@ -23,57 +23,61 @@ _SHARES = (0.75, 0.5, 0.375, 0.25, 0.1875, 0.125, 0.0625)
 
 
 def multi_conv_cost(op: Operation, target: Target) -> Cost:
-    """What convolutions cost on one IPU that are as long as the slowest of them.
+    """Returns the cost of convolutions side by side, as long as the slowest of them.
 
     Args:
       op: has the convolutions as its parameter `parts`, and the options.
       target: the chip.
     """
     parts: Sequence[Operation] = op.param("parts")
-    reserved = int(op.param("perConvReservedTiles", RESERVED_TILES))
+    reserved_tiles = int(op.param("perConvReservedTiles", RESERVED_TILES))
     back_off = float(op.param("cycleBackOff", CYCLE_BACK_OFF))
-    costs = _planned(parts, reserved, back_off, target)
-    slowest = max(costs, key=lambda cost: _cycles(cost, target))
+    costs = _plan_side_by_side(parts, reserved_tiles, back_off, target)
+    slowest = max(costs, key=lambda cost: _cycles_of_cost(cost, target))
     return Cost(
         phases=slowest.phases,
         repeats=slowest.repeats,
         temporary_bytes=max(cost.temporary_bytes for cost in costs),
         vertices=tuple(vertices for cost in costs for vertices in cost.vertices),
         flops=sum(cost.flops for cost in costs),
-        operands=tuple(wanted for cost in costs for wanted in cost.operands or (None, None)),
+        operands=tuple(
+            wanted_layout for cost in costs for wanted_layout in cost.operands or (None, None)
+        ),
         results=tuple(wanted for cost in costs for wanted in cost.results or (None,)),
     )
 
 
-def _planned(
-    parts: Sequence[Operation], reserved: int, back_off: float, target: Target
+def _plan_side_by_side(
+    parts: Sequence[Operation], reserved_tiles: int, back_off: float, target: Target
 ) -> list[Cost]:
-    """The cost of each part on its tiles, in the order of the parts."""
-    whole = [product_cost(part, target) for part in parts]
-    order = sorted(range(len(parts)), key=lambda i: -whole[i].flops)
-    left, slowest = target.tiles_per_ipu, 0.0
-    found: dict[int, Cost] = {}
-    for place, i in enumerate(order):
-        others = len(order) - 1 - place
-        kept = min(reserved, left // (others + 1))
-        most = max(1, left - kept * others)
-        cost = _on(parts[i], most, target)
-        bound = max(slowest, _cycles(cost, target) * (1 + back_off * others))
-        used = most
-        for share in _SHARES if others else ():
-            fewer = _on(parts[i], max(1, int(most * share)), target)
-            if _cycles(fewer, target) > bound:
+    """Returns the cost of each part on its own tiles, in the order of the parts."""
+    costs_on_all_tiles = [product_cost(part, target) for part in parts]
+    order = sorted(range(len(parts)), key=lambda i: -costs_on_all_tiles[i].flops)
+    free_tiles, slowest = target.tiles_per_ipu, 0.0
+    cost_of_part: dict[int, Cost] = {}
+    for position, i in enumerate(order):
+        waiting = len(order) - 1 - position
+        reserved_per_part = min(reserved_tiles, free_tiles // (waiting + 1))
+        allowed_tiles = max(1, free_tiles - reserved_per_part * waiting)
+        cost = _cost_on_tiles(parts[i], allowed_tiles, target)
+        bound = max(slowest, _cycles_of_cost(cost, target) * (1 + back_off * waiting))
+        used_tiles = allowed_tiles
+        for fraction in _SHARES if waiting else ():
+            fewer = _cost_on_tiles(parts[i], max(1, int(allowed_tiles * fraction)), target)
+            if _cycles_of_cost(fewer, target) > bound:
                 break
-            cost, used = fewer, max(1, int(most * share))
-        found[i] = cost
-        slowest = max(slowest, _cycles(cost, target))
-        left = max(1, left - used)
-    return [found[i] for i in range(len(parts))]
+            cost, used_tiles = fewer, max(1, int(allowed_tiles * fraction))
+        cost_of_part[i] = cost
+        slowest = max(slowest, _cycles_of_cost(cost, target))
+        free_tiles = max(1, free_tiles - used_tiles)
+    return [cost_of_part[i] for i in range(len(parts))]
 
 
-def _on(part: Operation, tiles: int, target: Target) -> Cost:
+def _cost_on_tiles(part: Operation, tiles: int, target: Target) -> Cost:
     return product_cost(part, dc.replace(target, tiles_per_ipu=tiles))
 
 
-def _cycles(cost: Cost, target: Target) -> float:
-    return cost.cycles(target.exchange_bytes, target.exchange_cycles, target.sync_cycles)
+def _cycles_of_cost(cost: Cost, target: Target) -> float:
+    return cost.cycles_with_exchange(
+        target.exchange_bytes, target.exchange_cycles, target.sync_cycles
+    )

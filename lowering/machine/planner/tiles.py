@@ -1,4 +1,4 @@
-"""Ways to cut a product over tiles, many at once, and what each leaves the largest tile with."""
+"""Candidate cuts of a product over tiles, and the largest tile's part under each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Grains:
-    """What stays together when a product is cut: a vertex handles whole grains.
+    """The grains of a product, which are never cut: a vertex handles whole grains.
 
     Attributes:
       groups: groups that a vertex works on side by side.
@@ -30,8 +30,8 @@ class Grains:
     in_channels: int = 1
     out_channels: int = 1
 
-    def of(self, product: Product) -> tuple[int, int, int]:
-        """How many grains of groups, of input and of output channels a product has."""
+    def count_grains(self, product: Product) -> tuple[int, int, int]:
+        """Returns how many grains of groups, input and output channels a product has."""
         groups = ceil_div(product.groups, self.groups)
         ins = ceil_div(product.in_channels, self.in_channels)
         return groups, ins, ceil_div(product.out_channels, self.out_channels)
@@ -64,29 +64,29 @@ class Cuts:
     early: Array
 
     @property
-    def tiles(self) -> Array:
-        """Tiles that take part."""
+    def tiles_used(self) -> Array:
+        """The number of tiles that take part."""
         channels = self.in_channels * self.out_channels
-        return self.groups * self.sharing * multiplied(self.kernel) * channels
+        return self.groups * self.tiles_sharing_weights * multiply_arrays(self.kernel) * channels
 
     @property
-    def repeats(self) -> Array:
-        """Serial parts."""
+    def serial_repeats(self) -> Array:
+        """The number of serial parts."""
         return self.serial_in * self.serial_out
 
     @property
     def depth(self) -> Array:
-        """Partials of each output element, on different tiles."""
-        return self.in_channels * multiplied(self.kernel)
+        """The number of partials of each output element, on different tiles."""
+        return self.in_channels * multiply_arrays(self.kernel)
 
     @property
-    def sharing(self) -> Array:
-        """Tiles that use the same weights; each holds a part of them."""
-        return self.batch * multiplied(self.field)
+    def tiles_sharing_weights(self) -> Array:
+        """The number of tiles that use the same weights; each holds a part of them."""
+        return self.batch * multiply_arrays(self.field)
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class LargestPart:
     """The largest tile's part of one serial part, for every candidate.
 
     Attributes:
@@ -114,34 +114,34 @@ class Share:
     partials: Array
 
     @property
-    def rows(self) -> Array:
-        """Positions of the output, all examples together."""
-        return self.batch * multiplied(self.field)
+    def output_rows(self) -> Array:
+        """The number of output positions, all examples together."""
+        return self.batch * multiply_arrays(self.field)
 
     def rows_of_worker(self, workers: int) -> tuple[Array, Array]:
-        """Rows of the busiest of the workers, and how many pieces of a row of outputs they are."""
-        rows = ceil_div(self.rows, workers)
+        """Returns the rows of the busiest worker, and how many pieces of output rows they are."""
+        rows = ceil_div(self.output_rows, workers)
         return rows, ceil_div(rows, self.field[-1])
 
     @property
     def taps(self) -> Array:
-        """Elements of its part of the kernel."""
-        return multiplied(self.kernel)
+        """The number of kernel elements in its part."""
+        return multiply_arrays(self.kernel)
 
 
 def ceil_div(a: Any, b: Any) -> Any:
-    """Division that rounds up, of numbers or arrays."""
+    """Divides numbers or arrays and rounds up."""
     return -(-a // b)
 
 
-def multiplied(arrays: Sequence[Array]) -> Array:
-    """All of them together; at least one."""
+def multiply_arrays(arrays: Sequence[Array]) -> Array:
+    """Returns the product of one or more arrays."""
     return functools.reduce(operator.mul, arrays)
 
 
-def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
-    """What the largest tile gets (poplibs: ConvModel.cpp, constructModel: always rounded up)."""
-    all_groups, ins, outs = grains.of(product)
+def find_largest_part(product: Product, grains: Grains, cuts: Cuts) -> LargestPart:
+    """Returns the part of the largest tile (poplibs: ConvModel.cpp, constructModel: rounded up)."""
+    all_groups, ins, outs = grains.count_grains(product)
     groups = ceil_div(all_groups, cuts.groups)
     batch = ceil_div(product.batch, cuts.batch)
     field = tuple(ceil_div(n, cut) for n, cut in zip(product.field, cuts.field, strict=True))
@@ -149,15 +149,15 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
     in_grains = ceil_div(ins, cuts.in_channels * cuts.serial_in)
     out_grains = ceil_div(outs, cuts.out_channels * cuts.serial_out)
     read = tuple(
-        np.minimum(whole, (out - 1) * stride + (taps - 1) * dilation + 1)
-        for whole, out, taps, stride, dilation in zip(
+        np.minimum(extent, (out - 1) * stride + (taps - 1) * dilation + 1)
+        for extent, out, taps, stride, dilation in zip(
             product.input_field, field, kernel, product.stride, product.dilation, strict=True
         )
     )
     in_channels = in_grains * grains.in_channels
     out_channels = out_grains * grains.out_channels
     side_by_side = groups * grains.groups
-    return Share(
+    return LargestPart(
         group_grains=groups,
         batch=batch,
         field=field,
@@ -165,7 +165,7 @@ def share(product: Product, grains: Grains, cuts: Cuts) -> Share:
         in_grains=in_grains,
         out_grains=out_grains,
         read=read,
-        inputs=side_by_side * batch * multiplied(read) * in_channels,
-        weights=side_by_side * multiplied(kernel) * in_channels * out_channels,
-        partials=side_by_side * batch * multiplied(field) * out_channels,
+        inputs=side_by_side * batch * multiply_arrays(read) * in_channels,
+        weights=side_by_side * multiply_arrays(kernel) * in_channels * out_channels,
+        partials=side_by_side * batch * multiply_arrays(field) * out_channels,
     )

@@ -1,4 +1,4 @@
-"""Products that compute the same in another shape, and what must be rearranged to use them.
+"""Products that compute the same in another shape, and the rearrangements that these need.
 
 Source: poplibs: ConvPlan.cpp (swapOperands, expandDims, combineConvGroups) and ConvModel.cpp
 addTransformCycleEstimate.
@@ -28,37 +28,41 @@ class Variant:
     product: Product
     moves: tuple[bool, bool, bool] = (True, True, True)
 
-    def rearranged(self, grains: Grains) -> list[bool]:
-        """Whether inputs, weights and outputs are rearranged, padding of channels included."""
+    def find_rearranged_tensors(self, grains: Grains) -> list[bool]:
+        """Returns whether inputs, weights and outputs are rearranged, channel padding included."""
         pads_in = self.product.in_channels % grains.in_channels != 0
         pads_out = self.product.out_channels % grains.out_channels != 0
-        pads = (pads_in, pads_in or pads_out, pads_out)
-        return [moved or padded for moved, padded in zip(self.moves, pads, strict=True)]
+        needs_padding = (pads_in, pads_in or pads_out, pads_out)
+        return [
+            moves or is_padded for moves, is_padded in zip(self.moves, needs_padding, strict=True)
+        ]
 
 
-def variants_of(product: Product) -> tuple[Variant, ...]:
-    """The shapes worth trying, the product's own first."""
-    moves = product.kind == "weight_update"
-    plain = Variant(name="plain", product=product, moves=(moves, moves, False))
+def find_variants(product: Product) -> tuple[Variant, ...]:
+    """Returns the shapes of a product that are worth trying, its own first."""
+    must_move = product.kind == "weight_update"
+    plain = Variant(name="plain", product=product, moves=(must_move, must_move, False))
     if product.scalar:
         return (plain,)
     variants = [plain]
     if product.kind == "matmul":
-        variants.append(_swapped(product))
+        variants.append(_swap_operands(product))
     taps = math.prod(product.kernel)
     if taps > 1:
-        variants.append(_expanded(product, len(product.kernel)))
+        variants.append(_expand_kernel(product, len(product.kernel)))
         if 1 < product.kernel[0] < taps:
-            variants.append(_expanded(product, 1))
+            variants.append(_expand_kernel(product, 1))
     # Of several groups, as many as the units take input channels; a power of two.
-    most = min(product.groups, max(1, weights_per_unit(product.dtype) // product.in_channels))
-    if most > 1:
-        variants.append(_combined(product, 1 << (most.bit_length() - 1)))
+    groups_per_unit = min(
+        product.groups, max(1, weights_per_unit(product.dtype) // product.in_channels)
+    )
+    if groups_per_unit > 1:
+        variants.append(_combine_groups(product, 1 << (groups_per_unit.bit_length() - 1)))
     return tuple(variants)
 
 
-def _swapped(product: Product) -> Variant:
-    """The left operand's rows as output channels."""
+def _swap_operands(product: Product) -> Variant:
+    """Takes the left operand's rows as output channels."""
     shape = dc.replace(
         product,
         batch=1,
@@ -72,8 +76,8 @@ def _swapped(product: Product) -> Variant:
     return Variant(name="swapped", product=shape)
 
 
-def _expanded(product: Product, dims: int) -> Variant:
-    """Kernel elements as input channels: those of the first dimensions."""
+def _expand_kernel(product: Product, dims: int) -> Variant:
+    """Takes the kernel elements of the first dimensions as input channels."""
     ones = (1,) * dims
     shape = dc.replace(
         product,
@@ -86,8 +90,8 @@ def _expanded(product: Product, dims: int) -> Variant:
     return Variant(name="expanded", product=shape, moves=(True, True, False))
 
 
-def _combined(product: Product, factor: int) -> Variant:
-    """Several groups as one whose kernels are zero across groups."""
+def _combine_groups(product: Product, factor: int) -> Variant:
+    """Takes several groups as one whose kernels are zero across groups."""
     shape = dc.replace(
         product,
         groups=-(-product.groups // factor),

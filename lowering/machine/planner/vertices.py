@@ -1,4 +1,4 @@
-"""Which vertices can work on a product, and what a tile's part takes each."""
+"""The vertices that can compute a product, and the cycles of a tile's part with each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from lowering.machine.planner.amp import Units, amp_share, weights_per_unit
+from lowering.machine.planner.amp import Units, amp_cycles_of_share, weights_per_unit
 from lowering.machine.planner.constants import WINDOW
 from lowering.machine.planner.mac import hmac_cycles, outer_product_cycles, slic_cycles, vmac_cycles
 from lowering.machine.planner.product import Product
-from lowering.machine.planner.tiles import Array, Grains, Share, ceil_div
+from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Target
 
 Kind: TypeAlias = Literal["amp", "slic", "hmac", "vmac", "outer_product"]
@@ -20,27 +20,27 @@ Kind: TypeAlias = Literal["amp", "slic", "hmac", "vmac", "outer_product"]
 
 @dc.dataclass(frozen=True, slots=True)
 class Vertex:
-    """One way to compute.
+    """A vertex that can compute a product.
 
     Attributes:
-      kind: which vertex.
-      grains: what it handles at a time.
+      kind: the kind of vertex.
+      grains: the grains that it handles at a time.
     """
 
     kind: Kind
     grains: Grains
 
-    def allows(self, part: Share) -> Array:
-        """Bool [candidates]: whether the vertex can do the tile's part."""
+    def can_compute(self, part: LargestPart) -> Array:
+        """Returns bool [candidates]: whether the vertex can compute the tile's part."""
         if self.kind == "slic":  # one grain of input and of output channels
             return (part.in_grains == 1) & (part.out_grains == 1)
         return part.in_grains > 0
 
-    def cycles(self, product: Product, part: Share, target: Target) -> Array:
-        """Tile cycles of the largest tile's part, for every candidate."""
+    def cycles_of_part(self, product: Product, part: LargestPart, target: Target) -> Array:
+        """Returns the tile cycles of the largest tile's part, for every candidate."""
         dtype, partials = product.dtype, product.partials
         if self.kind == "amp":
-            return amp_share(part, self.grains, Units(dtype, partials, target))
+            return amp_cycles_of_share(part, self.grains, Units(dtype, partials, target))
         if self.kind == "slic":
             return slic_cycles(part, self.grains, partials, product.stride[-1], target)
         if self.kind == "vmac":
@@ -49,46 +49,52 @@ class Vertex:
             return outer_product_cycles(part, self.grains, dtype, target.workers)
         return hmac_cycles(part, self.grains, dtype, partials, target.workers)
 
-    def zeros(self, product: Product, part: Share) -> Array:
-        """Elements that the largest tile fills up, as the vertex takes whole windows only.
+    def count_padding_elements(self, product: Product, part: LargestPart) -> Array:
+        """Returns the elements that the largest tile pads, as a vertex takes whole windows only.
 
-        Those are the kernel's width for SLIC, its rows for AMP with few input channels, and what
-        such a kernel reads of the input. SLIC also takes the padding of the input itself (poplibs:
+        Those are the kernel's width for SLIC, its rows for AMP with few input channels, and the
+        input that such a kernel reads. SLIC also takes the padding of the input itself (poplibs:
         ConvModel.cpp addTileLevelTransformEstimates).
         """
-        dim, multiple = 0, 1  # what is filled up of the kernel, and to a multiple of what
+        padded_dimension, multiple = 0, 1  # the padded dimension of the kernel, and its multiple
         if self.kind == "slic":
-            dim, multiple = len(product.kernel) - 1, WINDOW
+            padded_dimension, multiple = len(product.kernel) - 1, WINDOW
         elif self.kind == "amp":
             multiple = weights_per_unit(product.dtype) // self.grains.in_channels
         if multiple == 1:
             return np.zeros(len(part.inputs))
-        taps = part.kernel[dim]
-        more = -taps % multiple
-        inputs = part.inputs / part.read[dim] * more * product.dilation[dim]
+        taps = part.kernel[padded_dimension]
+        padding = -taps % multiple
+        inputs = (
+            part.inputs / part.read[padded_dimension] * padding * product.dilation[padded_dimension]
+        )
         if self.kind == "slic":
-            for d, held in enumerate(part.read):
+            for d, extent_on_tile in enumerate(part.read):
                 window = (part.kernel[d] - 1) * product.dilation[d] + 1
                 needed = (part.field[d] - 1) * product.stride[d] + window
-                inputs = inputs + part.inputs / held * np.maximum(needed - held, 0)
-        return inputs + part.weights / taps * more
+                inputs = inputs + part.inputs / extent_on_tile * np.maximum(
+                    needed - extent_on_tile, 0
+                )
+        return inputs + part.weights / taps * padding
 
 
-def vertices_for(product: Product, target: Target, changed: bool = False) -> tuple[Vertex, ...]:
-    """The vertices worth trying (poplibs: ConvVertexType.cpp).
+def find_vertices(
+    product: Product, target: Target, is_reshaped: bool = False
+) -> tuple[Vertex, ...]:
+    """Returns the vertices worth trying (poplibs: ConvVertexType.cpp).
 
     Args:
-      product: what they work on.
+      product: the product that they compute.
       target: the chip.
-      changed: whether the product has been given its shape for the sake of AMP.
+      is_reshaped: whether the product has its shape for the sake of AMP.
     """
-    hmac = _hmac(product)
+    hmac = _hmac_vertex(product)
     if product.scalar:
         return (hmac,)
-    vertices = _amp(product, target)
-    if changed:
+    vertices = _amp_vertices(product, target)
+    if is_reshaped:
         return tuple(vertices)
-    vertices += [*_slic(product), *_vmac(product)]
+    vertices += [*_slic_vertices(product), *_vmac_vertices(product)]
     is_outer = product.in_channels == 1 and math.prod(product.kernel) == 1 and product.batch == 1
     if is_outer and set(product.stride) == {1}:
         grain = 2 if product.dtype == "float32" else 4
@@ -97,20 +103,20 @@ def vertices_for(product: Product, target: Target, changed: bool = False) -> tup
     return (*vertices, hmac)
 
 
-def _amp(product: Product, target: Target) -> list[Vertex]:
-    """AMP with whole units, or with kernel rows in place of missing input channels."""
-    units = Units(product.dtype, product.partials, target).number
-    most = weights_per_unit(product.dtype)
-    choices = {most}
+def _amp_vertices(product: Product, target: Target) -> list[Vertex]:
+    """Returns AMP vertices with whole units, or with kernel rows for missing input channels."""
+    units = Units(product.dtype, product.partials, target).units_per_tile
+    channels_per_unit = weights_per_unit(product.dtype)
+    choices = {channels_per_unit}
     if product.kernel[0] > 1:
-        choices.add(max(4, min(most, 1 << (product.in_channels - 1).bit_length())))
+        choices.add(max(4, min(channels_per_unit, 1 << (product.in_channels - 1).bit_length())))
     return [
         Vertex("amp", Grains(in_channels=channels, out_channels=units))
         for channels in sorted(choices, reverse=True)
     ]
 
 
-def _slic(product: Product) -> list[Vertex]:
+def _slic_vertices(product: Product) -> list[Vertex]:
     channels = max(product.in_channels, product.out_channels)
     fits = product.dtype == "float16" and product.stride[-1] <= 2 and channels <= 4
     if not fits or len(product.field) < 2 or set(product.dilation) != {1}:
@@ -122,14 +128,14 @@ def _slic(product: Product) -> list[Vertex]:
     return [Vertex("slic", grains)]
 
 
-def _vmac(product: Product) -> list[Vertex]:
+def _vmac_vertices(product: Product) -> list[Vertex]:
     if product.dtype == "float32" or product.out_channels > 1 or product.groups < 4:
         return []
     sizes = (4, 8, 16) if product.partials == "float16" else (4,)
     return [Vertex("vmac", Grains(groups=size)) for size in sizes if size <= product.groups]
 
 
-def _hmac(product: Product) -> Vertex:
+def _hmac_vertex(product: Product) -> Vertex:
     grain = 1 if product.dtype == "float32" else 2
     channels = ceil_div(product.in_channels, grain) * grain
     outs = 2 if product.partials == "float16" else 1

@@ -1,8 +1,8 @@
 """Primitives that mark, name, place or move data, and the local part of collectives.
 
-What crosses links between IPUs or to the host is charged by whoever knows the routes; here is only
-what the tiles compute. Control flow is walked by the model and comes here, if at all, by mistake;
-it is then free.
+Transfers between IPUs and to the host are charged by `lowering.machine.transfers`; here is only the
+work of the tiles. Control flow is walked by the model and comes here, if at all, by mistake; it is
+then free.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses as dc
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.composite import assembled
-from lowering.machine.primitives.elementwise import elementwise
-from lowering.machine.primitives.layout import copy
-from lowering.machine.primitives.vertices import FREE, Rule, alike, free
+from lowering.machine.primitives.composite import sum_costs
+from lowering.machine.primitives.elementwise import elementwise_cost
+from lowering.machine.primitives.layout import copy_cost
+from lowering.machine.primitives.vertices import FREE, Rule, free_rule, rules_for_names
 from lowering.machine.target import Target
 
 _IDENTITIES = """
@@ -48,32 +48,32 @@ unreduced_reduce_scatter
 """
 
 
-def summed(op: Operation, target: Target) -> Cost:
-    """Each replica adds up its share of the elements from all others: one addition per element."""
-    cost = assembled((1, _addition(shape, target)) for shape in op.operands)
+def cost_of_replica_sum(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a sum over replicas: one addition for each element of a replica."""
+    cost = sum_costs((1, _cost_of_addition(shape, target)) for shape in op.operands)
     phases = tuple(dc.replace(phase, name="CrossReplicaSum") for phase in cost.phases)
     return dc.replace(cost, phases=phases, in_place=True)
 
 
-def added_in_place(op: Operation, target: Target) -> Cost:
-    """A reference's array plus another."""
-    return _addition(op.operands[-1], target)
+def cost_of_in_place_addition(op: Operation, target: Target) -> Cost:
+    """Returns the cost of adding an array to that of a reference."""
+    return _cost_of_addition(op.operands[-1], target)
 
 
-def _addition(shape: Shape, target: Target) -> Cost:
-    return elementwise(Operation("add", (shape, shape), (shape,)), target)
+def _cost_of_addition(shape: Shape, target: Target) -> Cost:
+    return elementwise_cost(Operation("add", (shape, shape), (shape,)), target)
 
 
-def read_or_written(op: Operation, target: Target) -> Cost:
-    """Copies what a reference gives."""
-    return copy(op, target) if op.results else FREE
+def cost_of_reference_access(op: Operation, target: Target) -> Cost:
+    """Returns the cost of copying what a reference gives."""
+    return copy_cost(op, target) if op.results else FREE
 
 
 RULES: dict[str, Rule] = {
-    **alike(free, _IDENTITIES + _OUTSIDE + _CONTROL),
-    **{name + end: free for name in _MOVES.split() for end in ("", "_start", "_done")},
-    **{name + end: summed for name in _SUMS.split() for end in ("", "_start")},
-    **{name + "_done": free for name in _SUMS.split()},
-    **alike(added_in_place, "accum_grad_in_ref addupdate"),
-    **alike(read_or_written, "get swap"),
+    **rules_for_names(free_rule, _IDENTITIES + _OUTSIDE + _CONTROL),
+    **{name + end: free_rule for name in _MOVES.split() for end in ("", "_start", "_done")},
+    **{name + end: cost_of_replica_sum for name in _SUMS.split() for end in ("", "_start")},
+    **{name + "_done": free_rule for name in _SUMS.split()},
+    **rules_for_names(cost_of_in_place_addition, "accum_grad_in_ref addupdate"),
+    **rules_for_names(cost_of_reference_access, "get swap"),
 }

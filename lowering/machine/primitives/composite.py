@@ -1,4 +1,4 @@
-"""Algorithms that consist of operations which have rules of their own."""
+"""The cost of algorithms that consist of operations with rules of their own."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import TypeAlias
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
 from lowering.machine.planner import product_cost
-from lowering.machine.primitives.elementwise import elementwise
-from lowering.machine.primitives.fusion import fuse_elementwise
+from lowering.machine.primitives.elementwise import elementwise_cost
+from lowering.machine.primitives.fusion import elementwise_chain_cost
 from lowering.machine.primitives.vertices import FREE
 from lowering.machine.target import Target
 
 Part: TypeAlias = tuple[int, Cost]
-"""How often something runs, and what it costs: of shapes that are means, where they differ."""
+"""How often an operation runs, and its cost; where shapes differ, that of their mean."""
 
 
-def assembled(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
-    """All parts one after the other; nothing overlaps.
+def sum_costs(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
+    """Returns the cost of parts that run one after the other; nothing overlaps.
 
     The supersteps of a part stand together, even where they take turns with those of others.
 
     Args:
-      parts: what runs.
+      parts: the parts, with how often each runs.
       unrolled: whether every time that a part runs has code of its own.
     """
     phases, vertices = list[Phase](), list[Vertices]()
@@ -49,18 +49,20 @@ def assembled(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
     )
 
 
-def chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
-    """Elementwise operations on arrays of one shape, one on the result of the other."""
+def cost_of_chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
+    """Returns the cost of elementwise operations of one shape, each on the last result."""
     arrays = {"select_n": (Shape(shape.dims, "bool"), shape, shape)}
     operations = [Operation(name, arrays.get(name, (shape, shape)), (shape,)) for name in names]
     if len(operations) == 1:
-        return elementwise(operations[0], target)
-    return fuse_elementwise(operations, target)
+        return elementwise_cost(operations[0], target)
+    return elementwise_chain_cost(operations, target)
 
 
-def product(batch: int, rows: int, inner: int, columns: int, dtype: str, target: Target) -> Cost:
-    """Matrix products of [rows, inner] and [inner, columns], planned."""
-    operands = (Shape((batch, rows, inner), dtype), Shape((batch, inner, columns), dtype))
+def cost_of_matmul(
+    batch: int, rows: int, contracted: int, columns: int, dtype: str, target: Target
+) -> Cost:
+    """Returns the cost of matrix products of [rows, inner] and [inner, columns], planned."""
+    operands = (Shape((batch, rows, contracted), dtype), Shape((batch, contracted, columns), dtype))
     numbers = (((2,), (1,)), ((0,), (0,)))
     result = Shape((batch, rows, columns), dtype)
     params = (("dimension_numbers", numbers),)

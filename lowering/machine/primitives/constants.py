@@ -1,6 +1,6 @@
 """Arithmetic with constants, as XLA's algebraic simplifier leaves it.
 
-The original compiled what XLA had simplified (tensorflow: compiler/xla/service/
+The original compiled programs that XLA had simplified (tensorflow: compiler/xla/service/
 algebraic_simplifier.cc): a division by a constant is a product with its inverse, a power with a
 common exponent its own operation, and an unsigned division by a power of two a shift. That powers
 of any whole number are products is ours.
@@ -18,15 +18,15 @@ _POWERS = {-1.0: "inverse", -0.5: "rsqrt", 0.5: "sqrt", 2.0: "square"}
 _UNSIGNED = {"div": "shift_right_logical", "rem": "and"}
 
 
-def simplified(op: Operation) -> Operation:
-    """The operation that is left of one whose second operand is a constant; else the same."""
+def simplify_constant_operand(op: Operation) -> Operation:
+    """Simplifies an operation whose second operand is a constant; returns others as they are."""
     constant = op.literals[1] if len(op.literals) == 2 else None
     if constant is None or not math.isfinite(constant):
         return op
     first, dtype = op.operands[0], op.operands[0].dtype
     scalar = dc.replace(op, operands=(first, Shape((), op.operands[1].dtype)), literals=())
     if op.name == "pow":
-        return _power(op, first, constant) or scalar
+        return _simplify_power(op, first, constant) or scalar
     if op.name == "div" and is_float(dtype):
         return dc.replace(scalar, name="mul")
     if op.name in _UNSIGNED and dtype.startswith("uint") and _is_power_of_two(constant):
@@ -34,7 +34,7 @@ def simplified(op: Operation) -> Operation:
     return scalar
 
 
-def _power(op: Operation, base: Shape, exponent: float) -> Operation | None:
+def _simplify_power(op: Operation, base: Shape, exponent: float) -> Operation | None:
     if exponent in _POWERS:
         return Operation(_POWERS[exponent], (base,), op.results)
     if exponent.is_integer():

@@ -1,7 +1,7 @@
 """Elementwise operations: every tile works on the elements that it holds.
 
 The formulas are those of docs/hardware.md, Elementwise vertices; the inner loops are in `rates`.
-Nothing is exchanged: operands that lie elsewhere are brought by whoever places tensors.
+Nothing is exchanged: the kernel model charges the rearrangement of operands that lie elsewhere.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.complexes import COMPLEX
-from lowering.machine.primitives.constants import simplified
+from lowering.machine.primitives.constants import simplify_constant_operand
 from lowering.machine.primitives.rates import (
     BINARY,
     BROADCAST,
     UNARY,
-    cast_rate,
-    is_known,
-    kind_of,
-    rate,
+    has_own_rates,
+    rate_for_dtype,
+    rate_of_cast,
+    table_name_of,
 )
-from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, Counts, total
+from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, Counts, add_counts
 from lowering.machine.primitives.vertices import (
     FREE,
     LAUNCH,
-    Rate,
+    LoopRate,
     Rule,
-    by_workers,
     is_float,
-    largest,
-    share_of,
-    width,
+    largest_shape,
+    vector_width,
+    worker_set_cost,
+    worker_share,
 )
 from lowering.machine.target import Target
 
@@ -44,79 +44,84 @@ BROADCAST_START = 20
 CAST_START = 37
 CAST_LAUNCH = 12
 SELECT_START = 6
-SELECT_EACH = Rate(5, 1)
-DEFAULT_EACH = Rate(10, 1)
+SELECT_EACH = LoopRate(5, 1)
+DEFAULT_EACH = LoopRate(10, 1)
 """Cycles per element of an operation that no table knows; chosen, not measured."""
 
 
 @dc.dataclass(frozen=True, slots=True)
-class Loops:
-    """What a worker runs for one elementwise operation.
+class WorkerLoops:
+    """The loops that a worker runs for one elementwise operation.
 
     Attributes:
       start: cycles before its loops.
-      rates: of its loops, each with how often it runs: one per function of a chain.
-      dtype: of the numbers that they work on.
+      rates: the rates of its loops, each with how often it runs: one per function of a chain.
+      dtype: the type of the numbers that they work on.
       launch: tile cycles for starting the workers.
-      known: whether all of it is from the tables.
+      known: whether all rates are from the tables.
       reads: arrays that it reads, scalars not counted.
     """
 
     start: float
-    rates: tuple[tuple[int, Rate], ...]
+    rates: tuple[tuple[int, LoopRate], ...]
     dtype: str
     launch: int = LAUNCH
     known: bool = True
     reads: int = 1
 
-    def cycles(self, elements: int) -> float:
-        """Of a worker, for so many elements."""
-        loops = sum(times * each.loop(elements, self.dtype) for times, each in self.rates)
+    def cycles_for_elements(self, elements: int) -> float:
+        """Returns the cycles of a worker for so many elements."""
+        loops = sum(
+            times * loop_rate.cycles_of_loop(elements, self.dtype)
+            for times, loop_rate in self.rates
+        )
         return self.start + loops
 
     @property
-    def functions(self) -> int:
-        """How many operations an element takes."""
+    def operations_per_element(self) -> int:
+        """The number of operations that an element takes."""
         return sum(times for times, _ in self.rates)
 
 
-def loops_of(op: Operation) -> Loops:
-    """The loops of any operation of one result; of an unknown one, the default's."""
-    name, dtype = op.name, worked_on(op)
+def loops_of_operation(op: Operation) -> WorkerLoops:
+    """Returns the loops of an operation of one result; of an unknown one, the default's."""
+    name, dtype = op.name, computing_dtype(op)
     reads = sum(1 for shape in op.operands if shape.dims) or 1
     if name == "convert_element_type":
-        start, loop = CAST_START, cast_rate(dtype, op.result.dtype)
-        return Loops(start, ((1, loop),), dtype, CAST_LAUNCH, is_known(dtype))
-    counts, of = _counted(op, dtype)
+        start, loop = CAST_START, rate_of_cast(dtype, op.first_result.dtype)
+        return WorkerLoops(start, ((1, loop),), dtype, CAST_LAUNCH, has_own_rates(dtype))
+    counts, counted_dtype = _decompose_operation(op, dtype)
     if counts is not None:
-        return _chain(counts, of, reads)
+        return _loops_of_chain(counts, counted_dtype, reads)
     if name == "select_n":
-        return Loops(SELECT_START, ((1, SELECT_EACH),), dtype, reads=reads)
+        return WorkerLoops(SELECT_START, ((1, SELECT_EACH),), dtype, reads=reads)
     if name in UNARY:
         start = EXP_START if name == "exp" else UNARY_START
-        loops = ((1, rate(UNARY[name], dtype)),)
-        return Loops(start, loops, dtype, UNARY_LAUNCH, is_known(dtype))
+        loops = ((1, rate_for_dtype(UNARY[name], dtype)),)
+        return WorkerLoops(start, loops, dtype, UNARY_LAUNCH, has_own_rates(dtype))
     if name in BINARY:
-        return _binary(op, dtype, reads)
-    return Loops(BINARY_START_OTHERS, ((1, DEFAULT_EACH),), dtype, known=False, reads=reads)
+        return _loops_of_binary(op, dtype, reads)
+    return WorkerLoops(BINARY_START_OTHERS, ((1, DEFAULT_EACH),), dtype, known=False, reads=reads)
 
 
-def worked_on(op: Operation) -> str:
-    """The element type that an operation computes with; selectors come first, values last."""
+def computing_dtype(op: Operation) -> str:
+    """Returns the element type that an operation computes with."""
     shapes = op.operands or op.results
     return shapes[0 if op.name == "pow" else -1].dtype  # an exponent may be a whole number
 
 
-def _counted(op: Operation, dtype: str) -> tuple[Counts | None, str]:
-    """What an operation is a chain of, on numbers of which type; None if it is in the tables."""
+def _decompose_operation(op: Operation, dtype: str) -> tuple[Counts | None, str]:
+    """Returns the counts and type of the chain that an operation is, or None if tables have it."""
     name = op.name
     if name == "integer_pow":
-        counts = _power(int(op.param("y", 2)))
+        counts = _counts_of_power(int(op.param("y", 2)))
         if not dtype.startswith("complex"):
             return counts, dtype
-        return total(*(total(COMPLEX[part], times=n) for part, n in counts.items())), _part(dtype)
+        return add_counts(
+            *(add_counts(COMPLEX[part], times=n) for part, n in counts.items())
+        ), _float_part_of(dtype)
     if dtype.startswith("complex") and name in COMPLEX:
-        return COMPLEX[name], _part(dtype)
+        return COMPLEX[name], _float_part_of(dtype)
     if name in SPECIAL:
         return SPECIAL[name], "float64" if dtype == "float64" else "float32"
     if name in INTEGER:
@@ -124,33 +129,33 @@ def _counted(op: Operation, dtype: str) -> tuple[Counts | None, str]:
     return COMPOSED.get(name), dtype
 
 
-def _part(dtype: str) -> str:
+def _float_part_of(dtype: str) -> str:
     return "float64" if dtype == "complex128" else "float32"
 
 
-def _binary(op: Operation, dtype: str, reads: int) -> Loops:
-    with_scalar = reads == 1 and bool(op.result.dims)
-    loop = rate((BROADCAST if with_scalar else BINARY)[op.name], dtype)
-    start = BROADCAST_START if with_scalar else _start(dtype)
-    return Loops(start, ((1, loop),), dtype, known=is_known(dtype), reads=reads)
+def _loops_of_binary(op: Operation, dtype: str, reads: int) -> WorkerLoops:
+    with_scalar = reads == 1 and bool(op.first_result.dims)
+    loop = rate_for_dtype((BROADCAST if with_scalar else BINARY)[op.name], dtype)
+    start = BROADCAST_START if with_scalar else _start_cycles(dtype)
+    return WorkerLoops(start, ((1, loop),), dtype, known=has_own_rates(dtype), reads=reads)
 
 
-def _chain(counts: Counts, dtype: str, reads: int) -> Loops:
-    loops = tuple((times, _loop(name, dtype)) for name, times in counts.items())
-    return Loops(_start(dtype), loops, dtype, known=is_known(dtype), reads=reads)
+def _loops_of_chain(counts: Counts, dtype: str, reads: int) -> WorkerLoops:
+    loops = tuple((times, _rate_of_name(name, dtype)) for name, times in counts.items())
+    return WorkerLoops(_start_cycles(dtype), loops, dtype, known=has_own_rates(dtype), reads=reads)
 
 
-def _start(dtype: str) -> int:
-    return BINARY_START.get(kind_of(dtype), BINARY_START_OTHERS)
+def _start_cycles(dtype: str) -> int:
+    return BINARY_START.get(table_name_of(dtype), BINARY_START_OTHERS)
 
 
-def _loop(name: str, dtype: str) -> Rate:
+def _rate_of_name(name: str, dtype: str) -> LoopRate:
     if name == "select_n":
         return SELECT_EACH
-    return rate(UNARY.get(name) or BINARY[name], dtype)
+    return rate_for_dtype(UNARY.get(name) or BINARY[name], dtype)
 
 
-def _power(exponent: int) -> Counts:
+def _counts_of_power(exponent: int) -> Counts:
     size = abs(exponent)
     products = max(0, size.bit_length() - 1) + max(0, size.bit_count() - 1)
     chain = {"square": 1} if size == 2 else {"mul": products} if products else {}
@@ -159,32 +164,36 @@ def _power(exponent: int) -> Counts:
     return chain or {"mul": 1}
 
 
-def elementwise(op: Operation, target: Target) -> Cost:
-    """One vertex per tile over what the tile holds; may write over its operand."""
-    op = simplified(op)
-    shape = largest((*op.results, *op.operands))
-    same = op.name == "convert_element_type" and op.operands[0].dtype == op.result.dtype
-    if same or not all(result.elements for result in op.results):
+def elementwise_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of an elementwise operation: one vertex per tile over its elements."""
+    op = simplify_constant_operand(op)
+    shape = largest_shape((*op.results, *op.operands))
+    is_noop = op.name == "convert_element_type" and op.operands[0].dtype == op.first_result.dtype
+    if is_noop or not all(result.elements for result in op.results):
         return FREE
-    loops = loops_of(op)
-    worker = loops.cycles(share_of(shape, target))
+    loops = loops_of_operation(op)
+    cycles_of_worker = loops.cycles_for_elements(worker_share(shape, target))
     return dc.replace(
-        by_workers(op, target, shape, worker, launch=loops.launch),
-        flops=float(shape.elements * loops.functions) if is_float(loops.dtype) else 0.0,
-        in_place=op.result in op.operands,
+        worker_set_cost(op, target, shape, cycles_of_worker, launch=loops.launch),
+        flops=float(shape.elements * loops.operations_per_element)
+        if is_float(loops.dtype)
+        else 0.0,
+        in_place=op.first_result in op.operands,
         source="formula" if loops.known else "default",
     )
 
 
-def cycles_of(counts: Mapping[str, float], dtype: str) -> float:
-    """Worker cycles per element of operations on two arrays, their starts not counted."""
+def cycles_per_element(counts: Mapping[str, float], dtype: str) -> float:
+    """Returns the worker cycles per element of operations on two arrays, without their starts."""
     pair = Shape((2,), dtype)
     cycles = 0.0
     for name, times in counts.items():
-        loops = loops_of(Operation(name, (pair, pair), (pair,)))
-        lanes = width(loops.dtype)
-        each = (count * loop.cycles / (loop.elements or lanes) for count, loop in loops.rates)
-        cycles += times * sum(each)
+        loops = loops_of_operation(Operation(name, (pair, pair), (pair,)))
+        lanes = vector_width(loops.dtype)
+        loop_cycles = (
+            count * loop.cycles / (loop.elements or lanes) for count, loop in loops.rates
+        )
+        cycles += times * sum(loop_cycles)
     return cycles
 
 
@@ -196,4 +205,4 @@ ELEMENTWISE: frozenset[str] = frozenset(
 ) - {"inverse", "relu"}
 """The primitives whose every result element depends on one element of each operand."""
 
-RULES: dict[str, Rule] = dict.fromkeys(ELEMENTWISE, elementwise)
+RULES: dict[str, Rule] = dict.fromkeys(ELEMENTWISE, elementwise_cost)

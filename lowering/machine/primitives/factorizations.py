@@ -1,4 +1,4 @@
-"""QR and its relatives: a Householder vector for every column, and an update with it.
+"""The cost of QR and its relatives: a Householder vector for every column, and an update with it.
 
 poplin's QR (poplibs: lib/poplin/QRFactorization.cpp) takes one step per column: it makes a
 Householder vector, sends it to every tile and updates the rows of A and Q there. So n columns of m
@@ -26,8 +26,14 @@ from collections.abc import Iterable, Mapping
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.primitives.composite import Part
-from lowering.machine.primitives.matrices import Matrices, by_parts
-from lowering.machine.primitives.vertices import FREE, Rule, camel, ceil_div, vertex
+from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
+from lowering.machine.primitives.vertices import (
+    FREE,
+    Rule,
+    camel_case,
+    ceil_div,
+    one_vertex_per_tile,
+)
 from lowering.machine.target import Target
 
 FIXED = 83_530.0
@@ -47,46 +53,49 @@ WORKS: Mapping[str, tuple[str, float]] = {
 passes over these rows, measured in those of QR, which are two."""
 
 
-def factorization(op: Operation, target: Target) -> Cost:
-    """One phase that makes a vector and one that updates with it, for every column."""
+def factorization_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a phase that makes a vector and one that updates, for every column."""
     if not op.operands[0].elements:
         return FREE
-    a = Matrices.of(op.operands[0], target).tall
+    a = Matrices.from_shape(op.operands[0], target).transpose_if_wide
     sides = ceil_div(op.operands[-1].elements, a.batch * a.rows)
     extents = {"m": a.rows, "n": a.columns, "k": sides}
     letters, passes = WORKS[op.name]
-    updated = a.batch * sum(extents[letter] for letter in letters)
-    return householder(a, camel(op.name), updated, passes) if updated else FREE
+    updated_rows = a.batch * sum(extents[letter] for letter in letters)
+    return householder_cost(a, camel_case(op.name), updated_rows, passes) if updated_rows else FREE
 
 
-def householder(a: Matrices, name: str, updated: int, passes: float = 1.0) -> Cost:
-    """Steps for the columns of tall matrices, which update so many rows of all of them."""
+def householder_cost(a: Matrices, name: str, updated_rows: int, passes: float = 1.0) -> Cost:
+    """Returns the cost of Householder steps for tall matrices, which update so many rows."""
     target, size = a.target, Shape((), a.dtype).element_bytes
-    rows, reach = ceil_div(updated, target.tiles_per_ipu), (a.rows + BLOCK) / 2
-    known = 2 * target.sync_cycles + target.exchange_cycles
-    step = max(0.0, FIXED / a.columns + STEP - known)
-    update = passes * a.products * rows * ELEMENT * reach
-    received = reach * size * ceil_div(a.batch, target.tiles_per_ipu)
-    used = min(target.tiles_per_ipu, updated)
+    rows, mean_length = ceil_div(updated_rows, target.tiles_per_ipu), (a.rows + BLOCK) / 2
+    fixed_cycles = 2 * target.sync_cycles + target.exchange_cycles
+    step = max(0.0, FIXED / a.columns + STEP - fixed_cycles)
+    update = passes * a.products_per_product * rows * ELEMENT * mean_length
+    received = mean_length * size * ceil_div(a.batch, target.tiles_per_ipu)
+    used = min(target.tiles_per_ipu, updated_rows)
     return Cost(
         phases=(Phase("Householder", step), Phase("Update", update, received)),
         repeats=a.columns,
-        temporary_bytes=reach * size * 2,
-        vertices=vertex(f"poplin::experimental::{name}", a.dtype, used),
-        flops=4.0 * passes * a.products * a.columns * reach * updated,
+        temporary_bytes=mean_length * size * 2,
+        vertices=one_vertex_per_tile(f"poplin::experimental::{name}", a.dtype, used),
+        flops=4.0 * passes * a.products_per_product * a.columns * mean_length * updated_rows,
     )
 
 
-def pivoted(matrices: Matrices) -> Iterable[Part]:
-    """QR without Q, which takes the longest column left at every step (LAPACK's geqp3)."""
-    a = matrices.tall
+def parts_of_pivoted_qr(matrices: Matrices) -> Iterable[Part]:
+    """Returns the parts of QR without Q that takes the longest column first (LAPACK's geqp3)."""
+    a = matrices.transpose_if_wide
     n, lengths = a.columns, dc.replace(a, dtype="float32")
     return [
-        (1, householder(a, "Geqp3", a.batch * n)),
-        (n, lengths.reduced("argmax", n)),
-        (n, a.moved(2, a.rows)),  # columns change places
-        (n, lengths.chain("div square sub mul sqrt", n)),
+        (1, householder_cost(a, "Geqp3", a.batch * n)),
+        (n, lengths.reduction_cost_of_axes("argmax", n)),
+        (n, a.move_cost(2, a.rows)),  # columns change places
+        (n, lengths.chain_cost("div square sub mul sqrt", n)),
     ]
 
 
-RULES: dict[str, Rule] = {**dict.fromkeys(WORKS, factorization), "geqp3": by_parts(pivoted)}
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(WORKS, factorization_cost),
+    "geqp3": rule_of_algorithm(parts_of_pivoted_qr),
+}

@@ -1,4 +1,4 @@
-"""Chains of elementwise operations in one vertex.
+"""The cost of chains of elementwise operations in one vertex.
 
 The original's map expressions (poplibs: popops/ElementWise, ExpressionGenerator) compute a whole
 expression element by element: every array from outside is loaded once, the result stored once, and
@@ -13,19 +13,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase
-from lowering.machine.primitives.constants import simplified
-from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, elementwise, loops_of
+from lowering.machine.primitives.constants import simplify_constant_operand
+from lowering.machine.primitives.elementwise import (
+    BINARY_START_OTHERS,
+    elementwise_cost,
+    loops_of_operation,
+)
 from lowering.machine.primitives.vertices import (
     FREE,
-    camel,
+    camel_case,
     ceil_div,
+    default_mapping,
     is_float,
-    largest,
-    share_of,
-    spread,
-    supervisor,
-    vertex,
-    width,
+    largest_shape,
+    one_vertex_per_tile,
+    supervisor_cycles,
+    vector_width,
+    worker_share,
 )
 from lowering.machine.target import Target
 
@@ -33,8 +37,8 @@ MOST_FUSED = 8
 """Operations that one vertex takes at most."""
 
 
-def fuse_elementwise(chain: Sequence[Operation], target: Target) -> Cost:
-    """What a chain of elementwise operations costs, each of which reads the result before.
+def elementwise_chain_cost(chain: Sequence[Operation], target: Target) -> Cost:
+    """Returns the cost of a chain of elementwise operations, each on the result before.
 
     Args:
       chain: elementwise operations on arrays of one shape, in order; more than `MOST_FUSED` make
@@ -45,7 +49,7 @@ def fuse_elementwise(chain: Sequence[Operation], target: Target) -> Cost:
       One cost for all of them, in which each vertex is a phase.
     """
     groups = [chain[i : i + MOST_FUSED] for i in range(0, len(chain), MOST_FUSED)]
-    costs = [_vertex(group, target) for group in groups]
+    costs = [_cost_of_fused_vertex(group, target) for group in groups]
     phases = tuple(phase for cost in costs for phase in cost.phases)
     if not phases:
         return FREE
@@ -54,52 +58,56 @@ def fuse_elementwise(chain: Sequence[Operation], target: Target) -> Cost:
         vertices=tuple(kind for cost in costs for kind in cost.vertices),
         flops=sum(cost.flops for cost in costs),
         in_place=costs[0].in_place,
-        source=_source(costs),
+        source=_source_of_costs(costs),
     )
 
 
-def _vertex(group: Sequence[Operation], target: Target) -> Cost:
-    """One vertex; never dearer than its operations one by one."""
-    group = [simplified(op) for op in group]
-    costs = [elementwise(op, target) for op in group]
+def _cost_of_fused_vertex(group: Sequence[Operation], target: Target) -> Cost:
+    """Returns the cost of one vertex, at most that of its operations one by one."""
+    group = [simplify_constant_operand(op) for op in group]
+    costs = [elementwise_cost(op, target) for op in group]
     running = [(op, cost) for op, cost in zip(group, costs, strict=True) if not cost.moves_nothing]
     if len(running) <= 1:
         return running[0][1] if running else FREE
-    shape = largest(shape for op, _ in running for shape in (*op.results, *op.operands))
-    lanes = min(width(shape.dtype) for op, _ in running for shape in (*op.operands, *op.results))
-    per_vector = _loads(running) + 1 + sum(_arithmetic(op, lanes) for op, _ in running)
-    vectors = ceil_div(share_of(shape, target), lanes)
-    fused = supervisor(BINARY_START_OTHERS + vectors * per_vector, target)
-    apart = sum(phase.compute for _, cost in running for phase in cost.phases)
-    dtype = running[0][0].result.dtype
-    name = "popops::MapExpression_" + "_".join(camel(op.name) for op, _ in running)
+    shape = largest_shape(shape for op, _ in running for shape in (*op.results, *op.operands))
+    lanes = min(
+        vector_width(shape.dtype) for op, _ in running for shape in (*op.operands, *op.results)
+    )
+    per_vector = (
+        _count_loaded_arrays(running) + 1 + sum(_arithmetic_cycles(op, lanes) for op, _ in running)
+    )
+    vectors = ceil_div(worker_share(shape, target), lanes)
+    fused_cycles = supervisor_cycles(BINARY_START_OTHERS + vectors * per_vector, target)
+    separate_cycles = sum(phase.compute for _, cost in running for phase in cost.phases)
+    dtype = running[0][0].first_result.dtype
+    name = "popops::MapExpression_" + "_".join(camel_case(op.name) for op, _ in running)
     return Cost(
-        phases=(Phase("MapExpression", min(fused, apart)),),
-        vertices=vertex(name, dtype, spread(shape, target).used),
+        phases=(Phase("MapExpression", min(fused_cycles, separate_cycles)),),
+        vertices=one_vertex_per_tile(name, dtype, default_mapping(shape, target).used),
         flops=sum(cost.flops for _, cost in running) if is_float(dtype) else 0.0,
         in_place=running[0][1].in_place,
-        source=_source(costs),
+        source=_source_of_costs(costs),
     )
 
 
-def _source(costs: Iterable[Cost]) -> str:
+def _source_of_costs(costs: Iterable[Cost]) -> str:
     return "formula" if all(cost.source == "formula" for cost in costs) else "default"
 
 
-def _loads(running: Sequence[tuple[Operation, Cost]]) -> int:
-    """Arrays from outside: all that are read but one per operation after the first."""
-    return max(1, sum(loops_of(op).reads for op, _ in running) - (len(running) - 1))
+def _count_loaded_arrays(running: Sequence[tuple[Operation, Cost]]) -> int:
+    """Returns the number of arrays that a chain loads from outside."""
+    return max(1, sum(loops_of_operation(op).reads for op, _ in running) - (len(running) - 1))
 
 
-def _arithmetic(op: Operation, lanes: int) -> float:
-    """Cycles of the operation alone, without its loads and its store, for `lanes` elements.
+def _arithmetic_cycles(op: Operation, lanes: int) -> float:
+    """Returns the cycles of an operation for `lanes` elements, without its loads and its store.
 
-    A loop's loads and store share instructions with arithmetic where they can; what is left of it
-    without them is at least one cycle.
+    A loop's loads and store share instructions with arithmetic where they can; the rest of it
+    is at least one cycle.
     """
-    loops = loops_of(op)
+    loops = loops_of_operation(op)
     cycles = 0.0
     for times, rate in loops.rates:
-        per_pass = rate.elements or width(loops.dtype)
+        per_pass = rate.elements or vector_width(loops.dtype)
         cycles += times * max(1.0, rate.cycles - loops.reads) * lanes / per_pass
     return cycles

@@ -1,8 +1,8 @@
-"""Operations that only name elements anew, and the few that write what nobody computes.
+"""The cost of operations that only rename elements, and of those that write constants.
 
 In the original, a tensor is a list of intervals of variables: reshaping, permuting, slicing,
-concatenating, repeating and padding make another list and move nothing. What a consumer wants
-elsewhere is charged where its wish is known.
+concatenating, repeating and padding make another list and move nothing. A consumer that wants
+another layout is charged for the rearrangement.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
-    alike,
-    by_workers,
     ceil_div,
-    free,
-    share_of,
-    spread,
-    vertex,
-    width,
+    default_mapping,
+    free_rule,
+    one_vertex_per_tile,
+    rules_for_names,
+    vector_width,
+    worker_set_cost,
+    worker_share,
 )
 from lowering.machine.target import Target
 
@@ -35,33 +35,33 @@ VIEWS = frozenset(_VIEWS.split())
 """The primitives that move nothing."""
 
 
-def copy(op: Operation, target: Target) -> Cost:
-    """Every tile copies what it holds."""
-    held = spread(op.result, target)
-    if not held.elements:
+def copy_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a copy: every tile copies what it holds."""
+    mapping = default_mapping(op.first_result, target)
+    if not mapping.elements:
         return FREE
-    cycles = COPY_CALL + held.most_bytes / COPY_BYTES_PER_CYCLE
+    cycles = COPY_CALL + mapping.most_bytes / COPY_BYTES_PER_CYCLE
     return Cost(
         phases=(Phase("OnTileCopy", cycles),),
-        vertices=vertex("poplar_rt::Memcpy", op.result.dtype, held.used),
+        vertices=one_vertex_per_tile("poplar_rt::Memcpy", op.first_result.dtype, mapping.used),
     )
 
 
-def fill(op: Operation, target: Target) -> Cost:
-    """Every tile writes its elements.
+def fill_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a fill: every tile writes its elements.
 
     A worker takes 16 + n / width + 7 cycles for n elements, for halves 26 + n / 4
     (docs/hardware.md, Other vertices).
     """
-    if not op.result.elements:
+    if not op.first_result.elements:
         return FREE
-    vectors = ceil_div(share_of(op.result, target), width(op.result.dtype))
-    worker = 26 + vectors if op.result.dtype == "float16" else 16 + vectors + 7
-    return by_workers(op, target, op.result, worker)
+    vectors = ceil_div(worker_share(op.first_result, target), vector_width(op.first_result.dtype))
+    worker = 26 + vectors if op.first_result.dtype == "float16" else 16 + vectors + 7
+    return worker_set_cost(op, target, op.first_result, worker)
 
 
 RULES: dict[str, Rule] = {
-    **alike(free, _VIEWS + "empty empty2"),
-    **alike(copy, "copy copy_p"),
-    **alike(fill, "iota zeros_like"),
+    **rules_for_names(free_rule, _VIEWS + "empty empty2"),
+    **rules_for_names(copy_cost, "copy copy_p"),
+    **rules_for_names(fill_cost, "iota zeros_like"),
 }

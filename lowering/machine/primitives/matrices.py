@@ -1,4 +1,4 @@
-"""Batches of matrices, and what the steps of algorithms on them cost."""
+"""Batches of matrices, and the cost of the steps of algorithms on them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TypeAlias
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.mapping import VECTOR_BYTES
-from lowering.machine.primitives.composite import Part, assembled, chain, product
-from lowering.machine.primitives.reductions import reduction
-from lowering.machine.primitives.vertices import FREE, Rule, spread
+from lowering.machine.primitives.composite import Part, cost_of_chain, cost_of_matmul, sum_costs
+from lowering.machine.primitives.reductions import reduction_cost
+from lowering.machine.primitives.vertices import FREE, Rule, default_mapping
 from lowering.machine.target import Target
 
-COMPLEX_PRODUCTS = 4  # real ones in a complex one
+COMPLEX_PRODUCTS = 4  # real products in a complex one
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Matrices:
-    """Matrices of one size; the methods say what is done to an array for each of them.
+    """Matrices of one size; the methods give the cost of a step on an array for each of them.
 
     Attributes:
       batch: how many there are.
-      rows: of each.
-      columns: of each.
-      dtype: of their elements.
+      rows: rows of each.
+      columns: columns of each.
+      dtype: the type of their elements.
       target: the chip.
     """
 
@@ -36,58 +36,64 @@ class Matrices:
     target: Target
 
     @classmethod
-    def of(cls, shape: Shape, target: Target) -> Matrices:
-        """Those that a tensor holds; a vector is one column."""
+    def from_shape(cls, shape: Shape, target: Target) -> Matrices:
+        """Returns the matrices that a tensor holds; a vector is one column."""
         if len(shape.dims) < 2:
             return cls(1, max(1, shape.elements), 1, shape.dtype, target)
         *batch, rows, columns = shape.dims
         return cls(math.prod(batch), rows, columns, shape.dtype, target)
 
     @property
-    def tall(self) -> Matrices:
-        """The same, turned if they are lower than they are wide."""
+    def transpose_if_wide(self) -> Matrices:
+        """Matrices of the same elements, transposed if they have fewer rows than columns."""
         if self.rows >= self.columns:
             return self
         return dc.replace(self, rows=self.columns, columns=self.rows)
 
     @property
-    def products(self) -> int:
-        """Real products in one of elements."""
+    def products_per_product(self) -> int:
+        """The number of real products in one product of elements."""
         return COMPLEX_PRODUCTS if self.dtype.startswith("complex") else 1
 
-    def array(self, *dims: int) -> Shape:
-        """An array for each matrix."""
+    def array_shape(self, *dims: int) -> Shape:
+        """Returns the shape of an array for each matrix."""
         return Shape((self.batch, *dims), self.dtype)
 
-    def chain(self, names: str, *dims: int) -> Cost:
-        """Elementwise operations, one on the result of the other."""
-        return chain(names.split(), self.array(*dims), self.target)
+    def chain_cost(self, names: str, *dims: int) -> Cost:
+        """Returns the cost of elementwise operations, each on the last result."""
+        return cost_of_chain(names.split(), self.array_shape(*dims), self.target)
 
-    def moved(self, *dims: int) -> Cost:
-        """Arrays are sent, and written where they arrive."""
-        most = spread(self.array(*dims), self.target).most_bytes
-        return Cost(phases=(Phase("OnTileCopy", most / VECTOR_BYTES, float(most)),) if most else ())
+    def move_cost(self, *dims: int) -> Cost:
+        """Returns the cost of sending arrays and writing them where they arrive."""
+        most_bytes = default_mapping(self.array_shape(*dims), self.target).most_bytes
+        return Cost(
+            phases=(Phase("OnTileCopy", most_bytes / VECTOR_BYTES, float(most_bytes)),)
+            if most_bytes
+            else ()
+        )
 
-    def product(self, rows: int, inner: int, columns: int) -> Cost:
-        """Products of [rows, inner] and [inner, columns]."""
-        return product(self.batch, rows, inner, columns, self.dtype, self.target)
+    def matmul_cost(self, rows: int, contracted: int, columns: int) -> Cost:
+        """Returns the cost of products of [rows, inner] and [inner, columns]."""
+        return cost_of_matmul(self.batch, rows, contracted, columns, self.dtype, self.target)
 
-    def reduced(self, name: str, *dims: int, kept: int = 0) -> Cost:
-        """Arrays reduced over all but their last `kept` axes."""
-        array = self.array(*dims)
-        axes = tuple(range(1, len(array.dims) - kept))
-        result = self.array(*dims[len(dims) - kept :])
-        return reduction(Operation(name, (array,), (result,), (("axes", axes),)), self.target)
+    def reduction_cost_of_axes(self, name: str, *dims: int, kept_axes: int = 0) -> Cost:
+        """Returns the cost of a reduction over all but the last `kept_axes` axes."""
+        array = self.array_shape(*dims)
+        axes = tuple(range(1, len(array.dims) - kept_axes))
+        result = self.array_shape(*dims[len(dims) - kept_axes :])
+        return reduction_cost(Operation(name, (array,), (result,), (("axes", axes),)), self.target)
 
 
 Algorithm: TypeAlias = Callable[[Matrices], Iterable[Part]]
 
 
-def by_parts(algorithm: Algorithm) -> Rule:
-    """The rule of an algorithm on the matrices of the first operand."""
+def rule_of_algorithm(algorithm: Algorithm) -> Rule:
+    """Builds the rule of an algorithm on the matrices of the first operand."""
 
-    def rule(op: Operation, target: Target) -> Cost:
+    def sum_parts(op: Operation, target: Target) -> Cost:
         matrix = op.operands[0]
-        return assembled(algorithm(Matrices.of(matrix, target))) if matrix.elements else FREE
+        return (
+            sum_costs(algorithm(Matrices.from_shape(matrix, target))) if matrix.elements else FREE
+        )
 
-    return rule
+    return sum_parts

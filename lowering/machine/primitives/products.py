@@ -1,4 +1,4 @@
-"""Products of matrices and convolutions: planned elsewhere.
+"""Products of matrices and convolutions, most of which the planner costs.
 
 `dot_general` and `conv_general_dilated` go to the planner. Products of ragged groups are the dense
 one that JAX makes of them, over rows masked for each group (jax.lax.ragged_dot); products of
@@ -12,24 +12,24 @@ import math
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.planner import multi_conv_cost, product_cost
-from lowering.machine.primitives.composite import assembled, chain, product
+from lowering.machine.primitives.composite import cost_of_chain, cost_of_matmul, sum_costs
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
-    alike,
-    camel,
+    camel_case,
     ceil_div,
-    largest,
-    spread,
-    superstep,
+    default_mapping,
+    largest_shape,
+    rules_for_names,
+    superstep_cost,
 )
 from lowering.machine.target import Target
 
 EFFICIENCY = 0.5
 
 
-def other_product(op: Operation, target: Target) -> Cost:
-    """All tiles at half their peak: each result element takes the last extent of an operand."""
+def attention_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost at half the peak: a result element takes the last extent of an operand."""
     arrays = [shape for shape in op.operands if shape.dims]
     results = sum(result.elements for result in op.results)
     depth = max((shape.dims[-1] for shape in arrays), default=1)
@@ -40,44 +40,63 @@ def other_product(op: Operation, target: Target) -> Cost:
     rate = rates["float16", "float32"] if halves else rates["float32", "float32"]
     macs = results * depth
     cycles = macs / (rate * target.tiles_per_ipu * EFFICIENCY)
-    moved = sum(spread(shape, target).most_bytes for shape in arrays) * math.sqrt(len(arrays))
-    kind, on = f"poplin::{camel(op.name)}", (largest(arrays).dtype, target.tiles_per_ipu)
-    return superstep(kind, on, cycles, float(moved), flops=2.0 * macs, source="default")
+    moved_bytes = sum(default_mapping(shape, target).most_bytes for shape in arrays) * math.sqrt(
+        len(arrays)
+    )
+    kind, dtype_and_tiles = (
+        f"poplin::{camel_case(op.name)}",
+        (largest_shape(arrays).dtype, target.tiles_per_ipu),
+    )
+    return superstep_cost(
+        kind, dtype_and_tiles, cycles, float(moved_bytes), flops=2.0 * macs, source="default"
+    )
 
 
-def ragged(op: Operation, target: Target) -> Cost:
-    """Rows of each group are kept, all others zero; then one product over groups and channels."""
-    if len(op.operands) < 3 or not op.result.elements or not op.operands[0].elements:
+def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a ragged product: masked rows, then one product over all groups."""
+    if len(op.operands) < 3 or not op.first_result.elements or not op.operands[0].elements:
         return FREE
     rows, table, sizes = op.operands[:3]
     groups, dtype = max(1, sizes.dims[-1] if sizes.dims else 1), rows.dtype
-    masked = chain(("select_n",), Shape((groups, rows.elements), dtype), target)
-    if len(op.result.dims) > len(rows.dims):  # [m, k] x [k, n], one result for each group of k
-        inner = _root(rows.elements * table.elements * groups, op.result.elements)
-        extents = groups * ceil_div(rows.elements, inner), inner, ceil_div(table.elements, inner)
+    masked = cost_of_chain(("select_n",), Shape((groups, rows.elements), dtype), target)
+    if len(op.first_result.dims) > len(
+        rows.dims
+    ):  # [m, k] x [k, n], one result for each group of k
+        contracted = _root_of_quotient(
+            rows.elements * table.elements * groups, op.first_result.elements
+        )
+        extents = (
+            groups * ceil_div(rows.elements, contracted),
+            contracted,
+            ceil_div(table.elements, contracted),
+        )
     else:  # [m, k] x [groups, k, n], rows in groups
-        inner = _root(rows.elements * table.elements, groups * op.result.elements)
-        height = ceil_div(rows.elements, inner)
-        extents = height, groups * inner, ceil_div(op.result.elements, height)
-    return assembled([(1, masked), (1, product(1, *extents, dtype, target))])
+        contracted = _root_of_quotient(
+            rows.elements * table.elements, groups * op.first_result.elements
+        )
+        height = ceil_div(rows.elements, contracted)
+        extents = height, groups * contracted, ceil_div(op.first_result.elements, height)
+    return sum_costs([(1, masked), (1, cost_of_matmul(1, *extents, dtype, target))])
 
 
-def _root(square: int, by: int) -> int:
+def _root_of_quotient(square: int, by: int) -> int:
     return max(1, round(math.sqrt(square / max(1, by))))
 
 
-def scaled(op: Operation, target: Target) -> Cost:
-    """Operands as halves, each block multiplied by its scale, then their product."""
-    left, right = op.operands[:2]
-    if not op.result.elements or not left.elements or not right.elements:
+def cost_of_scaled_matmul(op: Operation, target: Target) -> Cost:
+    """Returns the cost of operands as halves, each block scaled, and of their product."""
+    left_operand, right_operand = op.operands[:2]
+    if not op.first_result.elements or not left_operand.elements or not right_operand.elements:
         return FREE
-    inner = left.dims[-1] if left.dims else 1
-    batch = left.dims[0] if len(left.dims) > 2 else 1
-    height = ceil_div(left.elements, batch * inner)
-    width = ceil_div(op.result.elements, batch * height)
-    halves = [Shape(shape.dims, "bfloat16") for shape in (left, right)]
-    scales = [(1, chain(("mul",), shape, target)) for shape in halves]
-    return assembled([*scales, (1, product(batch, height, inner, width, "bfloat16", target))])
+    contracted = left_operand.dims[-1] if left_operand.dims else 1
+    batch = left_operand.dims[0] if len(left_operand.dims) > 2 else 1
+    height = ceil_div(left_operand.elements, batch * contracted)
+    width = ceil_div(op.first_result.elements, batch * height)
+    halves = [Shape(shape.dims, "bfloat16") for shape in (left_operand, right_operand)]
+    scales = [(1, cost_of_chain(("mul",), shape, target)) for shape in halves]
+    return sum_costs(
+        [*scales, (1, cost_of_matmul(batch, height, contracted, width, "bfloat16", target))]
+    )
 
 
 _ATTENTION = """
@@ -87,9 +106,9 @@ dot_product_attention_fp8_fwd_wrapper dot_product_attention_fwd dot_product_atte
 """
 
 RULES: dict[str, Rule] = {
-    **alike(product_cost, "conv_general_dilated dot_general"),
-    **alike(other_product, "cudnn_fusion" + _ATTENTION),
-    **alike(scaled, "scaled_dot scaled_matmul scaled_matmul_wrapper"),
+    **rules_for_names(product_cost, "conv_general_dilated dot_general"),
+    **rules_for_names(attention_cost, "cudnn_fusion" + _ATTENTION),
+    **rules_for_names(cost_of_scaled_matmul, "scaled_dot scaled_matmul scaled_matmul_wrapper"),
     "multi_conv": multi_conv_cost,
-    "ragged_dot_general": ragged,
+    "ragged_dot_general": cost_of_ragged_dot,
 }

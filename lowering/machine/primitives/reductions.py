@@ -1,4 +1,4 @@
-"""Reductions: each tile folds what it holds, the partial results are sent and folded again.
+"""The cost of reductions: each tile folds its elements; partial results are sent and folded again.
 
 poplibs: popops/reduction plans tensors as they lie; with a linear mapping, a reduction over inner
 dimensions folds nearly everything where it is, one over outer dimensions next to nothing. How many
@@ -14,17 +14,17 @@ from collections.abc import Mapping
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.primitives.vertices import (
     FREE,
-    Rate,
+    LoopRate,
     Rule,
-    camel,
+    camel_case,
     ceil_div,
-    fastest,
+    default_mapping,
+    elements_per_worker,
+    fastest_cost,
     is_float,
-    on_worker,
-    spread,
-    supervisor,
-    vertex,
-    width,
+    one_vertex_per_tile,
+    supervisor_cycles,
+    vector_width,
 )
 from lowering.machine.target import Target
 
@@ -33,14 +33,14 @@ STRIDED = (16, 11)
 for float sums (poplibs: popops/reduction/CycleEstimationFunctions.cpp)."""
 
 SIDE_BY_SIDE = (17, 12)
-"""The same where what is folded lies side by side: 17 + outputs x (12 + c x vectors)."""
+"""The same where the folded elements lie side by side: 17 + outputs x (12 + c x vectors)."""
 
 MOST_STAGES = 3
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Fold:
-    """How a reduction combines two values.
+    """The operation with which a reduction combines two values.
 
     Attributes:
       rate: the inner loop.
@@ -49,40 +49,40 @@ class Fold:
       known: whether the rate is the original's.
     """
 
-    rate: Rate
+    rate: LoopRate
     carried: int = 0
     widens: bool = False
     known: bool = True
 
 
-_ONE_CYCLE = Fold(Rate(1))  # poplibs: every operation in assembly, a 64-bit vector at a time
-_LOGICAL = Fold(Rate(25, 1))  # poplibs: compiled code, 24 + 1 cycles per element
-_COMPLEX_PRODUCT = Fold(Rate(9, 1))  # six operations on floats, at 3 cycles for two
-_WITH_INDEX = Fold(Rate(3, 1), carried=8)  # poplibs: popnn ReduceMaxClassGather
+_ONE_CYCLE = Fold(LoopRate(1))  # poplibs: every operation in assembly, a 64-bit vector at a time
+_LOGICAL = Fold(LoopRate(25, 1))  # poplibs: compiled code, 24 + 1 cycles per element
+_COMPLEX_PRODUCT = Fold(LoopRate(9, 1))  # six operations on floats, at 3 cycles for two
+_WITH_INDEX = Fold(LoopRate(3, 1), carried=8)  # poplibs: popnn ReduceMaxClassGather
 
 FOLDS: Mapping[str, Fold] = {
     "argmax": _WITH_INDEX,
     "argmin": _WITH_INDEX,
-    "reduce": Fold(Rate(10, 1), known=False),
+    "reduce": Fold(LoopRate(10, 1), known=False),
     "reduce_and": _LOGICAL,
     "reduce_max": _ONE_CYCLE,
     "reduce_min": _ONE_CYCLE,
     "reduce_or": _LOGICAL,
     "reduce_prod": _ONE_CYCLE,
-    "reduce_sum": Fold(Rate(1), widens=True),
+    "reduce_sum": Fold(LoopRate(1), widens=True),
     "reduce_xor": _LOGICAL,  # that popops lacks, as compiled code like the other two
 }
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Geometry:
-    """What a linearly mapped operand means for a reduction.
+    """The elements and results of a reduction on a tile, where its operand is mapped linearly.
 
     Attributes:
       held: elements on the busiest tile.
       outputs: how many results that tile has a part of.
       partials: how many tiles have a part of one result.
-      contiguous: whether what is folded lies side by side.
+      contiguous: whether the folded elements lie side by side.
     """
 
     held: int
@@ -91,25 +91,27 @@ class Geometry:
     contiguous: bool
 
 
-def geometry(shape: Shape, axes: tuple[int, ...], target: Target) -> Geometry:
-    """How the elements of a reduction over some axes are spread.
+def find_reduction_geometry(shape: Shape, axes: tuple[int, ...], target: Target) -> Geometry:
+    """Returns the elements and results per tile of a reduction over some axes.
 
     A row that the border between two tiles cuts is counted as whole on one of them.
     """
-    lying = spread(shape, target)
+    mapping = default_mapping(shape, target)
     folded = [axis for axis in sorted(axes) if shape.dims[axis] > 1]
     if not folded:
-        return Geometry(lying.most_elements, lying.most_elements, 1, False)
+        return Geometry(mapping.most_elements, mapping.most_elements, 1, False)
     period = math.prod(shape.dims[folded[0] :])
     reduction = math.prod(shape.dims[axis] for axis in folded)
-    kept = max((axis for axis in range(len(shape.dims)) if axis not in folded), default=-1)
-    side_by_side = math.prod(shape.dims[kept + 1 :])
-    held, results = lying.most_elements, shape.elements // reduction
-    if held >= period:
-        return Geometry(held, ceil_div(held, reduction), 1, side_by_side > 1)
-    outputs = min(period // reduction, ceil_div(held, side_by_side))
-    partials = min(ceil_div(lying.used * outputs, results), reduction)
-    return Geometry(held, outputs, max(partials, 1), side_by_side > 1)
+    last_kept_axis = max(
+        (axis for axis in range(len(shape.dims)) if axis not in folded), default=-1
+    )
+    side_by_side = math.prod(shape.dims[last_kept_axis + 1 :])
+    held_elements, results = mapping.most_elements, shape.elements // reduction
+    if held_elements >= period:
+        return Geometry(held_elements, ceil_div(held_elements, reduction), 1, side_by_side > 1)
+    outputs = min(period // reduction, ceil_div(held_elements, side_by_side))
+    partials = min(ceil_div(mapping.used * outputs, results), reduction)
+    return Geometry(held_elements, outputs, max(partials, 1), side_by_side > 1)
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -118,91 +120,101 @@ class Folding:
 
     Attributes:
       rate: the inner loop.
-      dtype: of what is folded first.
-      partial: what partial results are kept in.
-      partial_bytes: of each.
-      results: how many there are.
+      dtype: the type of the elements that are folded first.
+      partial: the type of partial results.
+      partial_bytes: bytes of each partial result.
+      results: how many results there are.
       target: the chip.
     """
 
-    rate: Rate
+    rate: LoopRate
     dtype: str
     partial: str
     partial_bytes: int
     results: int
     target: Target
 
-    def supersteps(self, lies: Geometry, pieces: int) -> tuple[Phase, ...]:
-        """What runs if every output of a tile is folded in pieces, by several workers."""
-        if lies.held <= lies.outputs:
-            return self.combined(lies.partials)
-        outputs = lies.outputs * pieces
-        phases = (self._here(lies, lies.held, outputs),)
-        if lies.partials > 1:
-            return phases + self.combined(lies.partials * pieces)
-        return phases + ((self._here(lies, outputs, lies.outputs),) if pieces > 1 else ())
+    def fold_in_pieces(self, geometry: Geometry, pieces: int) -> tuple[Phase, ...]:
+        """Returns the phases if every output of a tile is folded in pieces, by several workers."""
+        if geometry.held <= geometry.outputs:
+            return self.combine_partials(geometry.partials)
+        outputs = geometry.outputs * pieces
+        phases = (self._fold_on_tile(geometry, geometry.held, outputs),)
+        if geometry.partials > 1:
+            return phases + self.combine_partials(geometry.partials * pieces)
+        return phases + (
+            (self._fold_on_tile(geometry, outputs, geometry.outputs),) if pieces > 1 else ()
+        )
 
-    def combined(self, partials: int) -> tuple[Phase, ...]:
-        """The cheapest way to bring partial results together, in one to three stages."""
+    def combine_partials(self, partials: int) -> tuple[Phase, ...]:
+        """Returns the cheapest phases that combine partial results, in one to three stages."""
         if partials <= 1:
             return ()
         plans: list[Cost] = []
         for count in range(1, MOST_STAGES + 1):
-            fan = math.ceil(partials ** (1 / count) - 1e-9)
-            left, phases = partials, list[Phase]()
-            while left > 1:
-                step = min(fan, left)
-                left = ceil_div(left, step)
-                phases.append(self._stage(self.results * left, step))
+            fan_in = math.ceil(partials ** (1 / count) - 1e-9)
+            remaining, phases = partials, list[Phase]()
+            while remaining > 1:
+                step = min(fan_in, remaining)
+                remaining = ceil_div(remaining, step)
+                phases.append(self._combine_in_stage(self.results * remaining, step))
             plans.append(Cost(phases=tuple(phases)))
-        return fastest(plans, self.target).phases
+        return fastest_cost(plans, self.target).phases
 
-    def _here(self, lies: Geometry, elements: int, outputs: int) -> Phase:
-        return Phase("Reduce", self._cycles(elements, outputs, lies.contiguous, self.dtype))
+    def _fold_on_tile(self, geometry: Geometry, elements: int, outputs: int) -> Phase:
+        return Phase(
+            "Reduce", self._cycles_of_fold(elements, outputs, geometry.contiguous, self.dtype)
+        )
 
-    def _stage(self, results: int, fan: int) -> Phase:
-        """Tiles receive `fan` partials of each of their results and fold them."""
-        lanes = width(self.partial)
+    def _combine_in_stage(self, results: int, fan_in: int) -> Phase:
+        """Returns a phase in which tiles receive `fan_in` partials of each result and fold them."""
+        lanes = vector_width(self.partial)
         outputs = ceil_div(results, self.target.tiles_per_ipu)
         outputs = min(results, ceil_div(outputs, lanes) * lanes)
-        cycles = self._cycles(outputs * fan, outputs, False, self.partial)
-        return Phase("Reduce", cycles, float(outputs * fan * self.partial_bytes))
+        cycles = self._cycles_of_fold(outputs * fan_in, outputs, False, self.partial)
+        return Phase("Reduce", cycles, float(outputs * fan_in * self.partial_bytes))
 
-    def _cycles(self, elements: int, outputs: int, contiguous: bool, dtype: str) -> float:
-        """To fold elements into outputs, each (or each vector of them) by one worker."""
-        units = outputs if contiguous else ceil_div(outputs, width(dtype))
-        mine = on_worker(units, self.target)
-        passes = ceil_div(ceil_div(elements, self.rate.elements or width(dtype)), units)
-        start, each = SIDE_BY_SIDE if contiguous else STRIDED
+    def _cycles_of_fold(self, elements: int, outputs: int, contiguous: bool, dtype: str) -> float:
+        """Returns the cycles to fold elements into outputs, each by one worker."""
+        units = outputs if contiguous else ceil_div(outputs, vector_width(dtype))
+        units_per_worker = elements_per_worker(units, self.target)
+        passes = ceil_div(ceil_div(elements, self.rate.elements or vector_width(dtype)), units)
+        start, cycles_per_output = SIDE_BY_SIDE if contiguous else STRIDED
         folds = passes if contiguous else max(0, passes - 1)  # strided ones begin with the first
-        return supervisor(start + mine * (each + self.rate.cycles * folds), self.target)
+        return supervisor_cycles(
+            start + units_per_worker * (cycles_per_output + self.rate.cycles * folds), self.target
+        )
 
 
-def reduction(op: Operation, target: Target) -> Cost:
-    """Folds where the data lies, then in stages over the exchange."""
+def reduction_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of folds where the data lies, then in stages over the exchange."""
     shape, dtype, fold = op.operands[0], op.operands[0].dtype, FOLDS[op.name]
     if not shape.elements:
         return FREE
     if op.name == "reduce_prod" and dtype.startswith("complex"):
         fold = _COMPLEX_PRODUCT
     axes = op.param("axes", op.param("dimensions", tuple(range(len(shape.dims)))))
-    lies = geometry(shape, tuple(axes), target)
+    tile_geometry = find_reduction_geometry(shape, tuple(axes), target)
     # partials_type speaks of products only
     partial = "float32" if fold.widens and dtype in ("float16", "bfloat16") else dtype
     size = fold.carried or Shape((), partial).element_bytes
-    results = op.result.elements if op.results else 0
+    results = op.first_result.elements if op.results else 0
     folding = Folding(fold.rate, dtype, partial, size, results, target)
-    ways = [folding.supersteps(lies, pieces) for pieces in (1, target.workers)]
-    phases = fastest([Cost(phases=way) for way in ways], target).phases
+    options = [folding.fold_in_pieces(tile_geometry, pieces) for pieces in (1, target.workers)]
+    phases = fastest_cost([Cost(phases=option) for option in options], target).phases
     if not phases:
         return FREE
     return Cost(
         phases=phases,
-        temporary_bytes=max(lies.outputs * size, *(phase.exchange_bytes for phase in phases)),
-        vertices=vertex(f"popops::{camel(op.name)}", dtype, spread(shape, target).used),
+        temporary_bytes=max(
+            tile_geometry.outputs * size, *(phase.exchange_bytes for phase in phases)
+        ),
+        vertices=one_vertex_per_tile(
+            f"popops::{camel_case(op.name)}", dtype, default_mapping(shape, target).used
+        ),
         flops=float(shape.elements) if is_float(dtype) else 0.0,
         source="formula" if fold.known else "default",
     )
 
 
-RULES: dict[str, Rule] = dict.fromkeys(FOLDS, reduction)
+RULES: dict[str, Rule] = dict.fromkeys(FOLDS, reduction_cost)

@@ -1,4 +1,4 @@
-"""Every primitive's rule, and what is done for one that has none."""
+"""The cost rules of all primitives, and the default for one that has none."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from lowering.machine.primitives import (
     transforms,
     windows,
 )
-from lowering.machine.primitives.vertices import Rule, merged
+from lowering.machine.primitives.vertices import Rule, merge_rule_tables
 from lowering.machine.target import Target
 
-RULES: dict[str, Rule] = merged(
+RULES: dict[str, Rule] = merge_rule_tables(
     bookkeeping.RULES,
     eigen.RULES,
     elementwise.RULES,
@@ -44,8 +44,8 @@ RULES: dict[str, Rule] = merged(
 
 
 @functools.lru_cache(maxsize=65536)
-def cost(op: Operation, target: Target) -> Cost:
-    """What an operation costs on one IPU.
+def cost_of_operation(op: Operation, target: Target) -> Cost:
+    """Returns the cost of an operation on one IPU.
 
     A primitive without a rule is taken for an elementwise one of ten cycles per element over the
     largest array that it reads or writes; its source is "default".
@@ -55,6 +55,6 @@ def cost(op: Operation, target: Target) -> Cost:
       target: the chip.
 
     Returns:
-      Its cost; `operands` and `results` are empty where nothing is wanted otherwise than it lies.
+      Its cost; `operands` and `results` are empty where any layout is right.
     """
-    return RULES.get(op.name, elementwise.elementwise)(op, target)
+    return RULES.get(op.name, elementwise.elementwise_cost)(op, target)

@@ -1,4 +1,4 @@
-"""Cholesky, LU and triangular systems, in blocks: vertices on the diagonal, products beside it.
+"""The cost of Cholesky, LU and triangular systems, in blocks: vertices on the diagonal, products.
 
 The original's blocks are 128 wide, as XLA's (tensorflow: `triangular_solve_expander_block_size` and
 `cholesky_block_size` of 0), each on one tile. With N rows there is code for the N / size blocks of
@@ -22,153 +22,166 @@ import dataclasses as dc
 import math
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.composite import Part, assembled
-from lowering.machine.primitives.indexing import dynamic_slice
-from lowering.machine.primitives.matrices import Matrices, by_parts
+from lowering.machine.primitives.composite import Part, sum_costs
+from lowering.machine.primitives.indexing import dynamic_slice_cost
+from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
 from lowering.machine.primitives.rates import LOOP_OVERHEAD
 from lowering.machine.primitives.vertices import (
     FREE,
     Rule,
-    by_workers,
     ceil_div,
-    largest,
-    on_worker,
-    superstep,
+    elements_per_worker,
+    largest_shape,
+    superstep_cost,
+    worker_set_cost,
 )
 from lowering.machine.target import Target
 
 BLOCK = 128
-"""Where the configuration does not say another one."""
+"""The width of a block, unless the configuration gives another one."""
 
 
-def _means(extent: int, block: int) -> tuple[int, int, int]:
-    """Blocks that have something behind them, and the mean and mean square root of what that is."""
-    left = [extent - start for start in range(block, extent, block)]
-    if not left:
+def _mean_remainders(extent: int, block: int) -> tuple[int, int, int]:
+    """Returns how many blocks have rows behind them, and the mean and root mean square of these."""
+    rows_behind = [extent - start for start in range(block, extent, block)]
+    if not rows_behind:
         return 0, 0, 0
-    square = math.sqrt(sum(rows * rows for rows in left) / len(left))
-    return len(left), math.ceil(sum(left) / len(left)), math.ceil(square)
+    square = math.sqrt(sum(rows * rows for rows in rows_behind) / len(rows_behind))
+    return len(rows_behind), math.ceil(sum(rows_behind) / len(rows_behind)), math.ceil(square)
 
 
-def _on_a_tile(a: Matrices, name: str, cycles: float, block: int) -> Cost:
-    """A block of each matrix on a tile of its own."""
+def _cost_of_block(a: Matrices, name: str, cycles: float, block: int) -> Cost:
+    """Returns the cost of a block of each matrix on a tile of its own."""
     tiles = a.target.tiles_per_ipu
     turns = ceil_div(a.batch, tiles)
     received = float(turns * block * block * Shape((), a.dtype).element_bytes)
     used, flops = min(a.batch, tiles), float(a.batch * block**3) / 3
-    compute = turns * a.products * cycles
-    cost = superstep(f"poplin::{name}", (a.dtype, used), compute, received, flops)
+    compute = turns * a.products_per_product * cycles
+    cost = superstep_cost(f"poplin::{name}", (a.dtype, used), compute, received, flops)
     return dc.replace(cost, phases=tuple(dc.replace(p, receivers=used) for p in cost.phases))
 
 
-def cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:
-    """Blocks along the diagonal, and products for what is below and behind them."""
+def parts_of_cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:
+    """Returns the parts of Cholesky: blocks on the diagonal, products below and behind them."""
     n, d = a.rows, min(a.rows, block)
     diagonal = d**3 + 102 * d**2 + 101 * d + 102
-    parts = [(ceil_div(n, d), _on_a_tile(a, "Cholesky", diagonal, d))]
-    behind, panel, square = _means(n, d)
+    parts = [(ceil_div(n, d), _cost_of_block(a, "Cholesky", diagonal, d))]
+    behind, panel, square = _mean_remainders(n, d)
     if behind:
         inverse = 6 * (6 * d * d / 2) + 264 * d  # 6 d^3 + 264 d^2 of d columns, six at a time
         parts += [
-            (behind, _on_a_tile(a, "TriangularInverse", inverse, d)),
-            (behind, a.product(panel, d, d)),
-            (behind, a.product(square, d, square)),
-            (behind, a.chain("sub", square, square)),
+            (behind, _cost_of_block(a, "TriangularInverse", inverse, d)),
+            (behind, a.matmul_cost(panel, d, d)),
+            (behind, a.matmul_cost(square, d, square)),
+            (behind, a.chain_cost("sub", square, square)),
         ]
-    return [*parts, (1, a.chain("select_n", n, n))]
+    return [*parts, (1, a.chain_cost("select_n", n, n))]
 
 
-def factorized(op: Operation, target: Target) -> Cost:
-    """Cholesky's factors, in blocks as wide as the operation says; each has code of its own."""
+def cholesky_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of Cholesky's factors in blocks, each with code of its own."""
     matrix, block = op.operands[0], op.param("block", BLOCK)
     if not matrix.elements:
         return FREE
-    return assembled(cholesky(Matrices.of(matrix, target), block), unrolled=True)
+    return sum_costs(parts_of_cholesky(Matrices.from_shape(matrix, target), block), unrolled=True)
 
 
-def triangular_solve(op: Operation, target: Target) -> Cost:
-    """Blocks one after the other, and a product for every square between two halves."""
+def triangular_solve_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of blocks one after the other, and a product between two halves."""
     matrix, sides = op.operands[0], op.operands[-1]
     if not matrix.elements or not sides.elements:
         return FREE
-    a = Matrices.of(matrix, target)
+    a = Matrices.from_shape(matrix, target)
     k = ceil_div(sides.elements, a.batch * a.rows)
     unit, block = bool(op.param("unit_diagonal", False)), op.param("block", BLOCK)
-    return assembled(triangular(a, k, unit, block))
+    return sum_costs(parts_of_triangular_solve(a, k, unit, block))
 
 
-def triangular(a: Matrices, k: int, unit: bool = False, block: int = BLOCK) -> list[Part]:
-    """The solution of triangular systems with k sides each."""
+def parts_of_triangular_solve(
+    a: Matrices, k: int, unit: bool = False, block: int = BLOCK
+) -> list[Part]:
+    """Returns the parts of the solution of triangular systems with k sides each."""
     n, d = a.rows, min(a.rows, block)
-    parts = [] if unit else [(1, a.chain("div", n, columns)) for columns in (n, k)]
-    parts.append((ceil_div(n, d), _substituted(a, d, k)))
+    parts = [] if unit else [(1, a.chain_cost("div", n, columns)) for columns in (n, k)]
+    parts.append((ceil_div(n, d), _cost_of_substitution(a, d, k)))
     half = d
     while half < n:
         squares = ceil_div(n, 2 * half)
-        parts += [(squares, a.product(half, half, k)), (squares, a.chain("sub", half, k))]
+        parts += [(squares, a.matmul_cost(half, half, k)), (squares, a.chain_cost("sub", half, k))]
         half *= 2
     return parts
 
 
-def _substituted(a: Matrices, d: int, k: int) -> Cost:
-    """A block with its sides; every worker takes one at a time."""
-    tiles, systems = a.target.tiles_per_ipu, a.batch * k
+def _cost_of_substitution(a: Matrices, block: int, sides_per_system: int) -> Cost:
+    """Returns the cost of a block with its sides; every worker takes one at a time."""
+    tiles, systems = a.target.tiles_per_ipu, a.batch * sides_per_system
     sides = ceil_div(systems, tiles)
-    cycles = on_worker(sides, a.target) * a.products * (1.5 * d * d + 180 * d - 126)
-    received = float((d * d + sides * d) * Shape((), a.dtype).element_bytes)
-    on, flops = (a.dtype, min(systems, tiles)), float(systems * d * d)
-    return superstep("poplin::TriangularSolve", on, max(0.0, cycles), received, flops)
+    cycles = (
+        elements_per_worker(sides, a.target)
+        * a.products_per_product
+        * (1.5 * block * block + 180 * block - 126)
+    )
+    received = float((block * block + sides * block) * Shape((), a.dtype).element_bytes)
+    dtype_and_tiles, flops = (a.dtype, min(systems, tiles)), float(systems * block * block)
+    return superstep_cost(
+        "poplin::TriangularSolve", dtype_and_tiles, max(0.0, cycles), received, flops
+    )
 
 
-def lu(a: Matrices) -> list[Part]:
-    """Panels of columns, and a triangular system and a product for what is behind them."""
+def parts_of_lu(a: Matrices) -> list[Part]:
+    """Returns the parts of LU: panels of columns, then a triangular system and a product."""
     m, n = a.rows, a.columns
     steps = min(m, n)
     d, rows = min(steps, BLOCK), max(1, m - steps // 2)
     parts = [
-        (steps, a.chain("abs select_n", rows)),
-        (steps, a.reduced("argmax", rows)),
-        (steps, a.moved(2, d)),  # rows change places
-        (steps, a.chain("div select_n", rows)),
-        (steps, a.chain("mul select_n sub", rows, d)),
+        (steps, a.chain_cost("abs select_n", rows)),
+        (steps, a.reduction_cost_of_axes("argmax", rows)),
+        (steps, a.move_cost(2, d)),  # rows change places
+        (steps, a.chain_cost("div select_n", rows)),
+        (steps, a.chain_cost("mul select_n sub", rows, d)),
     ]
-    left = [n - end for end in range(d, steps + d, d) if end < n]
-    if left:
-        panels, behind = len(left), math.ceil(sum(left) / len(left))
+    columns_behind = [n - end for end in range(d, steps + d, d) if end < n]
+    if columns_behind:
+        panels, behind = len(columns_behind), math.ceil(sum(columns_behind) / len(columns_behind))
         parts += [
-            (panels, a.moved(rows, behind)),
-            (panels, assembled(triangular(dc.replace(a, rows=d), behind, unit=True))),
-            (panels, a.product(rows, d, behind)),
-            (panels, a.chain("sub", rows, behind)),
+            (panels, a.move_cost(rows, behind)),
+            (
+                panels,
+                sum_costs(parts_of_triangular_solve(dc.replace(a, rows=d), behind, unit=True)),
+            ),
+            (panels, a.matmul_cost(rows, d, behind)),
+            (panels, a.chain_cost("sub", rows, behind)),
         ]
     return parts
 
 
-def permutation(op: Operation, target: Target) -> Cost:
-    """One swap after the other: two elements are read, and two written."""
-    swaps, result = op.operands[0], largest(op.results)
+def pivot_permutation_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of swaps one by one: two elements are read, and two written."""
+    swaps, result = op.operands[0], largest_shape(op.results)
     if not result.elements or not result.dims or not swaps.elements:
         return FREE
     batch = math.prod(swaps.dims[:-1])
-    whole, one = Shape((batch, result.dims[-1]), "int32"), Shape((batch, 1), "int32")
-    read = dynamic_slice(Operation("dynamic_slice", (whole,), (one,)), target)
-    write = dynamic_slice(Operation("dynamic_update_slice", (whole, one), (whole,)), target)
+    array, element = Shape((batch, result.dims[-1]), "int32"), Shape((batch, 1), "int32")
+    read = dynamic_slice_cost(Operation("dynamic_slice", (array,), (element,)), target)
+    write = dynamic_slice_cost(
+        Operation("dynamic_update_slice", (array, element), (array,)), target
+    )
     times = swaps.dims[-1] if swaps.dims else 1
-    return assembled([(3 * times, read), (2 * times, write)])
+    return sum_costs([(3 * times, read), (2 * times, write)])
 
 
-def rotated(a: Matrices) -> list[Part]:
-    """Cholesky's factor after an update: a rotation of every column with what is added."""
+def parts_of_cholesky_update(a: Matrices) -> list[Part]:
+    """Returns the parts of a Cholesky update: a rotation of every column with the added one."""
     return [
-        (a.rows, a.chain("abs square square add sqrt div div", 1)),
-        (a.rows, a.chain("mul mul add mul mul sub select_n", a.rows)),
+        (a.rows, a.chain_cost("abs square square add sqrt div div", 1)),
+        (a.rows, a.chain_cost("mul mul add mul mul sub select_n", a.rows)),
     ]
 
 
-def symmetric_product(a: Matrices) -> list[Part]:
-    """Alpha A A^T + beta C, as a product and two operations on its result."""
+def parts_of_symmetric_product(a: Matrices) -> list[Part]:
+    """Returns the parts of alpha A A^T + beta C: a product and two operations on its result."""
     n = a.rows
-    return [(1, a.product(n, a.columns, n)), (1, a.chain("mul mul add", n, n))]
+    return [(1, a.matmul_cost(n, a.columns, n)), (1, a.chain_cost("mul mul add", n, n))]
 
 
 # Thomas' algorithm without vectors, forward and back: cycles of single floats (`rates`).
@@ -177,24 +190,30 @@ FORWARD = 2 * _DIVISION + 4 * _PRODUCT + LOOP_OVERHEAD
 BACK = 2 * _PRODUCT + LOOP_OVERHEAD
 
 
-def tridiagonal_solve(op: Operation, target: Target) -> Cost:
-    """Forward and back along the diagonal, the systems side by side on the workers."""
-    diagonal, sides = op.operands[0], largest(op.operands)
+def tridiagonal_solve_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of Thomas' algorithm, the systems side by side on the workers."""
+    diagonal, sides = op.operands[0], largest_shape(op.operands)
     if not sides.elements or not diagonal.dims:
         return FREE
     length = diagonal.dims[-1]
     systems = ceil_div(sides.elements, length)
-    mine = on_worker(ceil_div(systems, target.tiles_per_ipu), target)
-    worker = 29 + length * mine * (FORWARD + BACK) * Matrices.of(sides, target).products
-    return by_workers(op, target, sides, worker, library="poplin")
+    systems_per_worker = elements_per_worker(ceil_div(systems, target.tiles_per_ipu), target)
+    worker = (
+        29
+        + length
+        * systems_per_worker
+        * (FORWARD + BACK)
+        * Matrices.from_shape(sides, target).products_per_product
+    )
+    return worker_set_cost(op, target, sides, worker, library="poplin")
 
 
 RULES: dict[str, Rule] = {
-    "cholesky": factorized,
-    "cholesky_update": by_parts(rotated),
-    "lu": by_parts(lu),
-    "lu_pivots_to_permutation": permutation,
-    "symmetric_product": by_parts(symmetric_product),
-    "triangular_solve": triangular_solve,
-    "tridiagonal_solve": tridiagonal_solve,
+    "cholesky": cholesky_cost,
+    "cholesky_update": rule_of_algorithm(parts_of_cholesky_update),
+    "lu": rule_of_algorithm(parts_of_lu),
+    "lu_pivots_to_permutation": pivot_permutation_cost,
+    "symmetric_product": rule_of_algorithm(parts_of_symmetric_product),
+    "triangular_solve": triangular_solve_cost,
+    "tridiagonal_solve": tridiagonal_solve_cost,
 }

@@ -2,9 +2,9 @@
 
 Counts per element, of the operations of `rates`. Polynomials and series of fixed length are counted
 in the expansions: those of XLA (chlo's, once tensorflow: compiler/xla/client/lib/math.cc) and, for
-incomplete gamma and beta functions and `bessel_i0e`, JAX's own (jax/_src/lax/special.py). What
-iterates until all elements stand still is taken to take as many turns as the slowest of 100,000
-pairs from 0.1 to 10, spread evenly by their logarithms, takes in float32.
+incomplete gamma and beta functions and `bessel_i0e`, JAX's own (jax/_src/lax/special.py). Loops
+that run until all elements stand still are taken to need as many turns as the slowest of 100,000
+pairs from 0.1 to 10, spread evenly by their logarithms, needs in float32.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LENTZ_TURNS = 27
 continued fraction of the incomplete beta function; without the test whether all are done."""
 
 
-def total(*parts: Counts, times: int = 1) -> Counts:
-    """The counts of parts together, so many times over."""
+def add_counts(*parts: Counts, times: int = 1) -> Counts:
+    """Adds the counts of parts, so many times over."""
     counts: dict[str, int] = {}
     for part in parts:
         for name, count in part.items():
@@ -32,24 +32,24 @@ def total(*parts: Counts, times: int = 1) -> Counts:
 
 # Lanczos' approximation with eight terms, in logarithms, reflected below a half.
 _LANCZOS_TERMS = 8
-_LGAMMA = total(
-    total({"add": 2, "div": 1}, times=_LANCZOS_TERMS),
+_LGAMMA = add_counts(
+    add_counts({"add": 2, "div": 1}, times=_LANCZOS_TERMS),
     {"neg": 1, "sub": 1, "lt": 1, "select_n": 1},  # the argument
     {"add": 4, "div": 2, "log1p": 1, "sub": 1, "mul": 1, "log": 1},
     {"abs": 2, "floor": 1, "sub": 4, "gt": 1, "mul": 1, "sin": 1, "log": 1},  # the reflection
     {"is_finite": 1, "neg": 1, "eq": 1, "select_n": 4},
 )
-_DIGAMMA = total(
-    total({"add": 2, "mul": 1, "div": 2, "sub": 1}, times=_LANCZOS_TERMS),
+_DIGAMMA = add_counts(
+    add_counts({"add": 2, "mul": 1, "div": 2, "sub": 1}, times=_LANCZOS_TERMS),
     {"neg": 1, "sub": 1, "lt": 1, "select_n": 1},
     {"add": 3, "div": 3, "log1p": 1, "sub": 1},
     {"add": 2, "floor": 2, "abs": 1, "mul": 2, "cos": 1, "sin": 1, "div": 1, "sub": 1},
     {"le": 1, "eq": 1, "and": 1, "select_n": 2},
 )
 # Euler and Maclaurin: eleven powers, and twelve terms of the correction.
-_ZETA = total(
+_ZETA = add_counts(
     {"pow": 11, "add": 20, "neg": 1, "div": 3, "mul": 5, "sub": 1, "inverse": 1},
-    total({"add": 3, "mul": 3}, times=12),
+    add_counts({"add": 3, "mul": 3}, times=12),
     {"le": 3, "eq": 2, "lt": 3, "floor": 2, "ne": 1, "and": 2, "select_n": 6},
 )
 # Chebyshev series of Cephes: 18 and 7 terms (17 and 7), both computed.
@@ -58,31 +58,33 @@ _I1E = dict(sub=28, mul=28, add=24, div=2, abs=1, sqrt=1, le=1, lt=1, neg=1, sel
 # Giles' two polynomials of nine coefficients, chosen one by one.
 _ERF_INV = dict(neg=2, mul=11, log1p=1, lt=1, sub=2, sqrt=1, add=8, abs=1, eq=1, select_n=11)
 
-_IGAMMA_ONCE = total(
+_IGAMMA_ONCE = add_counts(
     _LGAMMA,
     {"log": 1, "exp": 1, "mul": 4, "sub": 4, "add": 3, "div": 2},
     {"eq": 4, "lt": 3, "ge": 1, "gt": 1, "ne": 2, "or": 7, "and": 3, "not": 2, "select_n": 5},
 )
 _SERIES: Counts = {"add": 2, "div": 2, "mul": 1, "gt": 1, "and": 1, "select_n": 4}
-_FRACTION = total(dict(add=2, mul=9, sub=3, div=2, abs=2, ne=1, gt=2, select_n=14), {"and": 1})
-_IGAMMA = total(
-    _IGAMMA_ONCE, total(_SERIES, times=SERIES_TURNS), total(_FRACTION, times=FRACTION_TURNS)
+_FRACTION = add_counts(dict(add=2, mul=9, sub=3, div=2, abs=2, ne=1, gt=2, select_n=14), {"and": 1})
+_IGAMMA = add_counts(
+    _IGAMMA_ONCE,
+    add_counts(_SERIES, times=SERIES_TURNS),
+    add_counts(_FRACTION, times=FRACTION_TURNS),
 )
-# What the derivative by the first argument adds, to each term and once.
+# The additions for the derivative by the first argument, to each term and once.
 _SERIES_BY_A: Counts = {"mul": 3, "div": 2, "sub": 1, "add": 1, "abs": 1, "select_n": 2}
 _FRACTION_BY_A: Counts = {"mul": 11, "sub": 6, "add": 2, "div": 1, "abs": 1, "select_n": 11}
-_IGAMMA_GRAD_A = total(
+_IGAMMA_GRAD_A = add_counts(
     _IGAMMA,
-    total(_SERIES_BY_A, times=SERIES_TURNS),
-    total(_FRACTION_BY_A, times=FRACTION_TURNS),
-    total(_DIGAMMA, {"log": 1, "sub": 1, "mul": 2, "add": 1}, times=2),
+    add_counts(_SERIES_BY_A, times=SERIES_TURNS),
+    add_counts(_FRACTION_BY_A, times=FRACTION_TURNS),
+    add_counts(_DIGAMMA, {"log": 1, "sub": 1, "mul": 2, "add": 1}, times=2),
 )
 _LENTZ = dict(add=9, mul=10, sub=3, neg=1, div=3, inverse=1, abs=3, lt=2, ge=1, select_n=5)
-_BETAINC = total(
-    total(_LGAMMA, times=3),
+_BETAINC = add_counts(
+    add_counts(_LGAMMA, times=3),
     {"log": 1, "log1p": 2, "exp": 2, "mul": 6, "sub": 8, "add": 4, "div": 3},
     {"eq": 8, "ne": 3, "lt": 6, "gt": 1, "or": 12, "and": 4, "not": 2, "select_n": 12},
-    total(_LENTZ, times=LENTZ_TURNS),
+    add_counts(_LENTZ, times=LENTZ_TURNS),
 )
 
 COMPOSED: Mapping[str, Counts] = {
@@ -103,14 +105,14 @@ COMPOSED: Mapping[str, Counts] = {
     },
     "sinh": {"exp": 1, "inverse": 1, "sub": 1, "mul": 1},
 }
-"""Short ones, computed in the type that they are given."""
+"""Short functions, computed in the type of their operands."""
 
 _TOTAL_ORDER: Counts = {"lt": 2, "sub": 2, "select_n": 2}  # of the words of floats, as integers
 
 INTEGER: Mapping[str, Counts] = {
-    "eq_to": total(_TOTAL_ORDER, {"eq": 1}),
-    "le_to": total(_TOTAL_ORDER, {"le": 1}),
-    "lt_to": total(_TOTAL_ORDER, {"lt": 1}),
+    "eq_to": add_counts(_TOTAL_ORDER, {"eq": 1}),
+    "le_to": add_counts(_TOTAL_ORDER, {"le": 1}),
+    "lt_to": add_counts(_TOTAL_ORDER, {"lt": 1}),
     "mulhi": {"mul": 4, "shift_right_logical": 6, "and": 4, "add": 5},
 }
 """On the words of numbers: comparisons in total order, and products of halves of words."""
@@ -124,10 +126,10 @@ SPECIAL: Mapping[str, Counts] = {
     "igamma_grad_a": _IGAMMA_GRAD_A,
     "igammac": _IGAMMA,
     "lgamma": _LGAMMA,
-    "polygamma": total(
+    "polygamma": add_counts(
         _LGAMMA, _ZETA, _DIGAMMA, {"exp": 1, "mul": 2, "add": 2, "eq": 3, "rem": 1, "select_n": 4}
     ),
     "regularized_incomplete_beta": _BETAINC,
     "zeta": _ZETA,
 }
-"""Long ones, which halves are widened to floats for."""
+"""Long functions, computed in float32 if their operands are halves."""

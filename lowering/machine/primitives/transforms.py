@@ -1,4 +1,4 @@
-"""Fourier transforms; the original has none.
+"""The cost of Fourier transforms, which the original does not have.
 
 The algorithm is Cooley and Tukey's, a pass over every transformed axis for each prime factor of its
 length; a length with a factor above `MOST_RADIX` is Bluestein's convolution of the next power of
@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_of
-from lowering.machine.primitives.stages import Pass, passes
-from lowering.machine.primitives.vertices import FREE, Rule, largest
+from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_per_element
+from lowering.machine.primitives.stages import Pass, cost_of_passes
+from lowering.machine.primitives.vertices import FREE, Rule, largest_shape
 from lowering.machine.target import Target
 
 MOST_RADIX = 13
@@ -25,9 +25,9 @@ _NUMBER = "complex64"
 FLOPS = {"mul": 6, "add": 2}
 
 
-def fft(op: Operation, target: Target) -> Cost:
-    """Passes over the last axes, the innermost first."""
-    array = largest((*op.operands, *op.results))
+def fft_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of a Fourier transform: passes over the last axes, the innermost first."""
+    array = largest_shape((*op.operands, *op.results))
     lengths: Any = op.param("fft_lengths", array.dims[-1:])
     if not array.elements:
         return FREE
@@ -35,33 +35,33 @@ def fft(op: Operation, target: Target) -> Cost:
     flops = 0.0
     for i in range(min(len(lengths), len(array.dims))):
         row, stride = array.dims[-1 - i], math.prod(array.dims[len(array.dims) - i :])
-        long, times = _length(row)
+        long, times = _transform_length(row)
         shape = Shape((array.elements // row * long,), _NUMBER)
-        for step, radix in _steps(long):
-            counts = _counts(radix)
-            each = Pass("Butterfly", BINARY_START_OTHERS, cycles_of(counts, _NUMBER))
-            costs += [passes(shape, long, stride, (step,), each, target)] * times
+        for step, radix in _distances_and_radices(long):
+            counts = _butterfly_counts(radix)
+            butterfly = Pass("Butterfly", BINARY_START_OTHERS, cycles_per_element(counts, _NUMBER))
+            costs += [cost_of_passes(shape, long, stride, (step,), butterfly, target)] * times
             flops += shape.elements * times * sum(FLOPS[name] * n for name, n in counts.items())
     phases = tuple(phase for cost in costs for phase in cost.phases)
     return dc.replace(costs[0], phases=phases, flops=flops) if phases else FREE
 
 
-def _length(row: int) -> tuple[int, int]:
-    """Length of the transforms that one of a row takes, and how many there are."""
-    if max(_factors(row), default=1) <= MOST_RADIX:
+def _transform_length(row: int) -> tuple[int, int]:
+    """Returns the length of the transforms that a row takes, and how many there are."""
+    if max(_prime_factors(row), default=1) <= MOST_RADIX:
         return row, 1
     return 1 << (2 * row - 2).bit_length(), 3
 
 
-def _steps(length: int) -> Iterator[tuple[int, int]]:
-    """Distance and radix of each pass."""
+def _distances_and_radices(length: int) -> Iterator[tuple[int, int]]:
+    """Yields the distance and the radix of each pass."""
     step = 1
-    for radix in _factors(length):
+    for radix in _prime_factors(length):
         yield step, radix
         step *= radix
 
 
-def _factors(number: int) -> Iterator[int]:
+def _prime_factors(number: int) -> Iterator[int]:
     factor = 2
     while number > 1:
         while number % factor:
@@ -70,10 +70,10 @@ def _factors(number: int) -> Iterator[int]:
         number //= factor
 
 
-def _counts(radix: int) -> dict[str, float]:
-    """Complex operations for an element in a pass."""
+def _butterfly_counts(radix: int) -> dict[str, float]:
+    """Returns the complex operations for an element in a pass."""
     sums = radix - 1
     return {"add": sums, "mul": sums / radix + (sums if radix > 2 else 0)}
 
 
-RULES: dict[str, Rule] = {"fft": fft}
+RULES: dict[str, Rule] = {"fft": fft_cost}

@@ -1,4 +1,4 @@
-"""Windows: pooling and its gradients, as poplibs' popnn has them.
+"""The cost of windows: pooling and its gradients, as poplibs' popnn has them.
 
 Every result folds the elements of its window, which are brought first. Loops are those of the
 original's planner (poplibs: lib/popnn/PoolingDefUtil.hpp and PoolPlan.cpp): 3 cycles for a vector
@@ -17,13 +17,13 @@ from lowering.machine.primitives.vertices import (
     FREE,
     LAUNCH,
     Rule,
-    alike,
-    camel,
+    camel_case,
     ceil_div,
+    default_mapping,
     is_float,
-    spread,
-    superstep,
-    width,
+    rules_for_names,
+    superstep_cost,
+    vector_width,
 )
 from lowering.machine.target import Target
 
@@ -35,37 +35,37 @@ _OWN_FUNCTION = ("reduce_window", "select_and_scatter")
 _MAXIMA_BACKWARD = ("select_and_gather_add", "select_and_scatter", "select_and_scatter_add")
 
 
-def _product(extents: Any) -> int:
+def _product_of_extents(extents: Any) -> int:
     return math.prod(int(extent) for extent in extents)
 
 
-def window(op: Operation, target: Target) -> Cost:
-    """Folds a window for every result; gradients look for the maximum of each window again."""
+def window_cost(op: Operation, target: Target) -> Cost:
+    """Returns the cost of folding a window for every result; gradients find each maximum again."""
     array, dtype = op.operands[0], op.operands[0].dtype
-    over = array if "scatter" in op.name else op.result
-    window_size = _product(op.param("window_dimensions", (1,)))
-    strides = _product(op.param("window_strides", (1,)))
-    lying = spread(over, target)
-    if not lying.elements:
+    folded_shape = array if "scatter" in op.name else op.first_result
+    window_size = _product_of_extents(op.param("window_dimensions", (1,)))
+    strides = _product_of_extents(op.param("window_strides", (1,)))
+    mapping = default_mapping(folded_shape, target)
+    if not mapping.elements:
         return FREE
-    vectors = ceil_div(lying.most_elements, width(dtype))
-    rows = ceil_div(lying.most_elements, max(1, math.prod(over.dims[-2:])))
-    each = MAXIMUM_BACKWARD if op.name in _MAXIMA_BACKWARD else VECTOR
+    vectors = ceil_div(mapping.most_elements, vector_width(dtype))
+    rows = ceil_div(mapping.most_elements, max(1, math.prod(folded_shape.dims[-2:])))
+    cycles_per_vector = MAXIMUM_BACKWARD if op.name in _MAXIMA_BACKWARD else VECTOR
     # The planner's cycles are those of a tile, whose workers share the work.
-    compute = LAUNCH + rows * ROW + vectors * window_size * each
-    received = lying.most_elements * min(window_size, strides) * array.element_bytes
-    return superstep(
-        f"popnn::{camel(op.name)}",
-        (dtype, lying.used),
+    compute = LAUNCH + rows * ROW + vectors * window_size * cycles_per_vector
+    received = mapping.most_elements * min(window_size, strides) * array.element_bytes
+    return superstep_cost(
+        f"popnn::{camel_case(op.name)}",
+        (dtype, mapping.used),
         float(compute),
         float(received),
-        flops=float(over.elements * window_size) if is_float(dtype) else 0.0,
+        flops=float(folded_shape.elements * window_size) if is_float(dtype) else 0.0,
         source="default" if op.name in _OWN_FUNCTION else "formula",
     )
 
 
-RULES: dict[str, Rule] = alike(
-    window,
+RULES: dict[str, Rule] = rules_for_names(
+    window_cost,
     "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
     " select_and_gather_add select_and_scatter select_and_scatter_add",
 )

@@ -1,1 +1,1 @@
-"""What a whole program costs: when each IPU does what, and what memory holds meanwhile."""
+"""The cost of a whole program: the steps of each IPU over time, and its memory meanwhile."""

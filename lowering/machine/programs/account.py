@@ -1,48 +1,48 @@
-"""Where the cycles of a program go, by IPU and number of the operation."""
+"""Totals of the cycles of a program, by IPU and number of the operation."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
 
-from lowering.machine.kernels.totals import Numbers, Total
+from lowering.machine.kernels.totals import SignatureNumbers, Total
 
 Totals = dict[tuple[int, int], Total]
 
 
-class Account:
-    """Adds up totals, each as often as what it is in runs.
+class CycleAccount:
+    """Totals of operations, each counted as often as the loops around it run.
 
     Attributes:
-      totals: what has been found so far.
+      totals: the totals of all operations so far.
       numbers: gives signatures of operations their numbers.
     """
 
     def __init__(self) -> None:
         self.totals: Totals = {}
-        self.numbers = Numbers()
+        self.numbers = SignatureNumbers()
         self._times = 1.0
 
-    def add(self, ipu: int, number: int, total: Total) -> None:
-        """Something runs once each time that what is around it does."""
-        known = self.totals.setdefault((ipu, number), total.none_yet())
-        known.add(total, self._times)
+    def add_operation(self, ipu: int, number: int, total: Total) -> None:
+        """Adds an operation that runs once in each iteration of the loops around it."""
+        sum_of_runs = self.totals.setdefault((ipu, number), total.without_runs())
+        sum_of_runs.add_runs(total, self._times)
 
-    def include(self, totals: Totals) -> None:
-        """What was counted `apart` counts after all."""
+    def include_totals(self, totals: Totals) -> None:
+        """Adds totals that were counted separately."""
         for key, total in totals.items():
-            self.totals.setdefault(key, total.none_yet()).add(total)
+            self.totals.setdefault(key, total.without_runs()).add_runs(total)
 
     @contextlib.contextmanager
-    def repeated(self, times: int) -> Generator[None]:
-        """Whatever is added inside runs so often each time that what is around it does."""
-        before, self._times = self._times, self._times * times
+    def count_repeated(self, times: int) -> Generator[None]:
+        """Counts all that is added inside `times` over, for a loop."""
+        outer_times, self._times = self._times, self._times * times
         yield
-        self._times = before
+        self._times = outer_times
 
     @contextlib.contextmanager
-    def apart(self) -> Generator[Totals]:
-        """Whatever is added inside goes to totals of its own."""
-        before, self.totals = self.totals, {}
+    def count_separately(self) -> Generator[Totals]:
+        """Counts all that is added inside in separate totals."""
+        outer_totals, self.totals = self.totals, {}
         yield self.totals
-        self.totals = before
+        self.totals = outer_totals

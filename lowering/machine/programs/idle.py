@@ -1,4 +1,4 @@
-"""What the IPUs of a pipeline wait in its ticks: for want of a task, or for others' longer ones."""
+"""The idle cycles of a pipeline's IPUs: ticks without a task, or with a shorter one than others."""
 
 from __future__ import annotations
 
@@ -9,60 +9,63 @@ from typing import NamedTuple, TypeAlias
 from lowering.schedules import Schedule, runs_of
 
 TaskOf: TypeAlias = tuple[int, str]
-"""A stage and the word of what a task does for it."""
+"""A stage and the word for the phase of a task."""
 
 _Tick: TypeAlias = tuple[TaskOf, ...]
 
 
-class Idle(NamedTuple):
-    """Cycles of one run, by IPU of the pipeline; syncs and transfers after ticks are not counted.
+class IdleCycles(NamedTuple):
+    """Idle cycles of one run, by IPU; syncs and transfers after ticks are not counted.
 
     Attributes:
-      missing: it has no task, or fewer than in other ticks.
-      differing: its tasks are shorter than those of the slowest IPU.
+      missing: those in ticks without a task, or with fewer than in others.
+      differing: those in which the slowest IPU still works on its longer tasks.
     """
 
     missing: Mapping[int, int]
     differing: Mapping[int, int]
 
 
-def idle(schedule: Schedule, cycles: Mapping[TaskOf, int]) -> Idle:
-    """What each IPU waits while others have tasks.
+def count_idle_cycles(schedule: Schedule, cycles: Mapping[TaskOf, int]) -> IdleCycles:
+    """Counts the cycles that each IPU waits while others have tasks.
 
-    One without a task in a tick waits for all of it. One that has fewer than it has elsewhere, as
-    in the first and last ticks of the grouped schedule, lacks as much as its longest tick has
-    more. A tick whose tasks take no time is no waiting at all.
+    An IPU without a task in a tick waits for all of it. One with fewer tasks than in other ticks,
+    as in the first and last ticks of the grouped schedule, lacks the time by which its longest
+    tick is longer. A tick whose tasks take no time has no waiting.
 
     Args:
-      schedule: of the pipeline.
+      schedule: the schedule of the pipeline.
       cycles: how long a task of each stage takes.
     """
-    every = [(*tick_work(schedule, tasks, cycles), runs) for tasks, runs in _ticks(schedule)]
-    ipus = ipus_of(schedule)
-    most = {ipu: max(work[ipu] for work, _, _ in every) for ipu in ipus}
-    slots = {ipu: max(counts[ipu] for _, counts, _ in every) for ipu in ipus}
+    tick_kinds = [
+        (*work_of_tick(schedule, tasks, cycles), runs)
+        for tasks, runs in _count_distinct_ticks(schedule)
+    ]
+    ipus = pipeline_ipus(schedule)
+    longest_work = {ipu: max(work[ipu] for work, _, _ in tick_kinds) for ipu in ipus}
+    most_tasks = {ipu: max(counts[ipu] for _, counts, _ in tick_kinds) for ipu in ipus}
     missing, differing = dict.fromkeys(ipus, 0), dict.fromkeys(ipus, 0)
-    for work, counts, runs in every:
+    for work, counts, runs in tick_kinds:
         length = max(work.values(), default=0)
         for ipu in ipus:
-            waits = length - work[ipu]
-            lacks = waits if not counts[ipu] else 0
-            if 0 < counts[ipu] < slots[ipu]:
-                lacks = min(waits, most[ipu] - work[ipu])
-            missing[ipu] += lacks * runs
-            differing[ipu] += (waits - lacks) * runs
-    return Idle(missing, differing)
+            waiting_cycles = length - work[ipu]
+            missing_cycles = waiting_cycles if not counts[ipu] else 0
+            if 0 < counts[ipu] < most_tasks[ipu]:
+                missing_cycles = min(waiting_cycles, longest_work[ipu] - work[ipu])
+            missing[ipu] += missing_cycles * runs
+            differing[ipu] += (waiting_cycles - missing_cycles) * runs
+    return IdleCycles(missing, differing)
 
 
-def ipus_of(schedule: Schedule) -> list[int]:
-    """Those that have stages, in ascending order."""
+def pipeline_ipus(schedule: Schedule) -> list[int]:
+    """Returns the IPUs that have stages, in ascending order."""
     return sorted({ipu for group in schedule.ipus for ipu in group})
 
 
-def tick_work(
+def work_of_tick(
     schedule: Schedule, tasks: _Tick, cycles: Mapping[TaskOf, int]
 ) -> tuple[collections.Counter[int], collections.Counter[int]]:
-    """Cycles and tasks of each IPU in one tick."""
+    """Returns the cycles and the number of tasks of each IPU in one tick."""
     work, counts = collections.Counter[int](), collections.Counter[int]()
     for stage, phase in tasks:
         for ipu in schedule.ipus[stage]:
@@ -71,8 +74,8 @@ def tick_work(
     return work, counts
 
 
-def _ticks(schedule: Schedule) -> list[tuple[_Tick, int]]:
-    """The ticks that differ in more than their micro-batches, and how often each is there."""
+def _count_distinct_ticks(schedule: Schedule) -> list[tuple[_Tick, int]]:
+    """Returns the ticks that differ in more than their micro-batches, each with its count."""
     counts: collections.Counter[_Tick] = collections.Counter()
     for run in runs_of(schedule.ticks):
         for tick in run.ticks:

@@ -1,4 +1,4 @@
-"""Which of the user's lines are behind the values and kernels of a program."""
+"""The user's lines that values and kernels of a program come from."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ from lowering.machine.programs.directions import ProgramDirections
 from lowering.units import ValueId
 
 
-def lines_of(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:
-    """Of every equation, with path and scope, inner ones after the one that they belong to."""
+def lines_of_equations(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:
+    """Returns line, call path and scope of every equation, inner ones after their owner."""
     lines: list[tuple[str, CallPath, str]] = []
     for eqn in jaxpr.eqns:
-        lines.append((user_line(eqn), call_path(eqn), marks.scopes(name_stack(eqn))))
-        for inner in sub_jaxprs(eqn):
-            lines.extend(lines_of(inner))
+        lines.append((user_line(eqn), call_path(eqn), marks.user_scopes(name_stack(eqn))))
+        for body in sub_jaxprs(eqn):
+            lines.extend(lines_of_equations(body))
     return tuple(lines)
 
 
-def makers_of(kernel: ir.Kernel) -> list[JaxprEqn | None]:
-    """The equation that makes each result of a kernel; None for what it passes on."""
+def makers_of_results(kernel: ir.Kernel) -> list[JaxprEqn | None]:
+    """Returns the equation that makes each result of a kernel; None if it is an operand."""
     jaxpr = kernel.jaxpr.jaxpr
     makers = {var: eqn for eqn in jaxpr.eqns for var in eqn.outvars}
     return [None if isinstance(atom, Literal) else makers.get(atom) for atom in jaxpr.outvars]
 
 
-class Behind(NamedTuple):
-    """What is behind data that moves.
+class MoveOrigin(NamedTuple):
+    """The user's line, call path and direction that a move of data is attributed to.
 
     Attributes:
       origin: the user's `file:line`, or "".
       call_path: the user's frames, outermost first.
-      direction: of the pass that it moves for.
+      direction: the direction of the pass that it moves for.
     """
 
     origin: str = ""
     call_path: CallPath = ()
     direction: Direction | None = None
 
-    def total(self, title: str, bytes_: float, cycles: float = 0.0) -> Total:
-        """One run of an operation that it is behind."""
+    def build_total(self, title: str, bytes_: float, cycles: float = 0.0) -> Total:
+        """Builds the total of one run of a move with this origin."""
         origin, path, direction = self
         total = Total(title, origin=origin, call_path=path, direction=direction)
         total.runs, total.bytes, total.cycles = 1, bytes_, cycles
         return total
 
 
-class Makers:
-    """What is behind values; what a kernel passes on or a loop carries has no line.
+class ValueMakers:
+    """The equations that make the values of a program; others have no line.
 
     Args:
       program: whose values they are.
@@ -63,9 +63,9 @@ class Makers:
     def __init__(self, program: ir.Program) -> None:
         self._program = program
         self._makers: dict[ValueId, JaxprEqn] = {}
-        for node in ir.walk(program.body):
+        for node in ir.walk_nodes(program.body):
             if isinstance(node, ir.Execute):
-                for eqn, value in zip(makers_of(node.kernel), node.writes, strict=True):
+                for eqn, value in zip(makers_of_results(node.kernel), node.writes, strict=True):
                     if eqn is not None:
                         self._makers[value] = eqn
             elif isinstance(node, ir.Store) and node.value in self._makers:
@@ -73,28 +73,30 @@ class Makers:
 
     @functools.cached_property
     def directions(self) -> ProgramDirections:
-        """Which way all parts of the program go."""
+        """The directions of all parts of the program."""
         return ProgramDirections(self._program)
 
-    def line(self, values: Iterable[ValueId]) -> str:
-        """Of the first of these values that has one, or ""."""
-        eqn = self._maker(values)
+    def line_of_first(self, values: Iterable[ValueId]) -> str:
+        """Returns the line of the first of these values that has one, or ""."""
+        eqn = self._first_maker(values)
         return user_line(eqn) if eqn is not None else ""
 
-    def behind(
+    def find_move_origin(
         self, values: Sequence[ValueId], node: ir.Node | None = None, origin: str | None = None
-    ) -> Behind:
-        """What is behind the first of these values that something makes.
+    ) -> MoveOrigin:
+        """Returns the origin of the first of these values that has a maker.
 
         Args:
-          values: they move together.
-          node: what moves them, if that is a node.
-          origin: the user's line, if it is not that of what makes them.
+          values: the values that move together.
+          node: the node that moves them, if there is one.
+          origin: the user's line, if it is not that of the maker.
         """
-        direction = self.directions.values(values, node)
+        direction = self.directions.direction_of_values(values, node)
         if origin is not None:
-            return Behind(origin, (origin,) if origin else (), direction)
-        return Behind(self.line(values), call_path(self._maker(values)), direction)
+            return MoveOrigin(origin, (origin,) if origin else (), direction)
+        return MoveOrigin(
+            self.line_of_first(values), call_path(self._first_maker(values)), direction
+        )
 
-    def _maker(self, values: Iterable[ValueId]) -> JaxprEqn | None:
+    def _first_maker(self, values: Iterable[ValueId]) -> JaxprEqn | None:
         return next((self._makers[value] for value in values if value in self._makers), None)

@@ -1,4 +1,4 @@
-"""What moves between IPUs, the host and streaming memory, and from tile to tile between kernels."""
+"""Moves of data between IPUs, the host and streaming memory, and between tiles of an IPU."""
 
 from __future__ import annotations
 
@@ -10,200 +10,239 @@ from typing import TypeAlias
 from lowering import ir
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
-from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.listing import shape
+from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.options import ModelOptions
 from lowering.machine.program_tree import NodeKind
-from lowering.machine.programs.account import Account
-from lowering.machine.programs.lines import Behind, Makers
-from lowering.machine.programs.part import Part, joined
+from lowering.machine.programs.account import CycleAccount
+from lowering.machine.programs.lines import MoveOrigin, ValueMakers
+from lowering.machine.programs.part import TimedPart, join_parts
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
-from lowering.machine.transfers.exchanges import together
+from lowering.machine.transfers.exchanges import merge_exchanges
 from lowering.units import HOST, IpuId, ValueId
 
-Clock: TypeAlias = list[int]
-"""For each IPU, the cycle at which it is free; if there are I/O tiles, for each IPU's the same."""
+IpuClock: TypeAlias = list[int]
+"""The cycle at which each IPU is free, and then, if there are I/O tiles, that of each IPU's."""
 
 _Step: TypeAlias = tuple[str, str, int, int]
-"""What one IPU does: kind, name, cycles, and bytes that it moves."""
+"""One step of an IPU: its kind, name, cycles, and the bytes that it moves."""
 
 
-class Moves:
-    """Times moves on a clock, which they set forward.
+class MoveTimer:
+    """A timer of moves; each advances the clock of its IPUs.
 
     Args:
       program: the program.
       options: the chip, and whether I/O tiles work beside the others.
-      account: what they are added to.
-      makers: what is behind the values that move.
+      account: the account that they are added to.
+      makers: the makers of the values that move.
     """
 
     def __init__(
-        self, program: ir.Program, options: ModelOptions, account: Account, makers: Makers
+        self, program: ir.Program, options: ModelOptions, account: CycleAccount, makers: ValueMakers
     ) -> None:
         self._program, self._options, self._account = program, options, account
         self._target = options.compute_target
         self._sync = links.external_sync_cycles(self._target, program.ipus)
         self._makers = makers
         calls = [node for node in program.body.steps if isinstance(node, ir.HostCall)]
-        called = {value for node in calls for value in (*node.reads, *node.writes)}
+        values_of_calls = {value for node in calls for value in (*node.reads, *node.writes)}
         constants = (value for value, _ in program.constants)
-        self._resident = {*(set(program.outputs) - called), *program.inputs, *constants}
+        self._resident = {*(set(program.outputs) - values_of_calls), *program.inputs, *constants}
         self._element_bytes = [0] * program.ipus
-        for node in ir.walk(program.body):
+        for node in ir.walk_nodes(program.body):
             if isinstance(node, (ir.StreamIn, ir.StreamOut)):
-                self._element_bytes[node.ipu] += sum(self._passing(node))
-        self._on_host: dict[ValueId, int] = {}  # since when, for what calls read or make
+                self._element_bytes[node.ipu] += sum(self._queue_array_bytes(node))
+        self._on_host: dict[ValueId, int] = {}  # since when, for operands and results of calls
 
     @property
-    def overfull(self) -> Mapping[int, int]:
-        """The IPUs whose queues pass more at once than I/O tiles may hold, and how many bytes."""
+    def overfull_io_ipus(self) -> Mapping[int, int]:
+        """The IPUs whose queues pass more at once than I/O tiles can hold, and their bytes."""
         limit = self._options.io_bytes if self._options.overlaps_io else math.inf
-        return {ipu: held for ipu, held in enumerate(self._element_bytes) if held > limit}
+        return {
+            ipu: queue_bytes
+            for ipu, queue_bytes in enumerate(self._element_bytes)
+            if queue_bytes > limit
+        }
 
-    def _passing(self, node: ir.StreamIn | ir.StreamOut) -> list[int]:
-        """Bytes of each array that goes through a queue at once; none where it is made up."""
-        feeds = isinstance(node, ir.StreamIn)
-        if ("infeed" if feeds else "outfeed") in self._options.synthetic:
+    def _queue_array_bytes(self, node: ir.StreamIn | ir.StreamOut) -> list[int]:
+        """Returns the bytes of each array that goes through a queue at once; none if synthetic."""
+        is_infeed = isinstance(node, ir.StreamIn)
+        if ("infeed" if is_infeed else "outfeed") in self._options.synthetic:
             return []
-        sizes = self._sizes(node.writes if feeds else node.reads)
+        sizes = self._bytes_of_each(node.writes if is_infeed else node.reads)
         return [size * (node.count or 1) for size in sizes]
 
-    def bytes_of(self, values: Iterable[ValueId]) -> int:
-        """Of values of the program together."""
-        return sum(self._sizes(values))
+    def total_bytes_of(self, values: Iterable[ValueId]) -> int:
+        """Returns the bytes of values of the program together."""
+        return sum(self._bytes_of_each(values))
 
-    def _sizes(self, values: Iterable[ValueId]) -> list[int]:
-        return [shape(self._program.avals[value]).bytes for value in values]
+    def _bytes_of_each(self, values: Iterable[ValueId]) -> list[int]:
+        return [shape_of_aval(self._program.avals[value]).bytes for value in values]
 
-    def on_ipu(
-        self, ipu: IpuId, name: str, value: ValueId, origin: str, laid: Laid, clock: Clock
-    ) -> Part:
-        """A tensor moves from tile to tile, to lie like this, for what is at a line."""
-        phase = Phase("copy", 0.0, laid.mapping.most_bytes)
-        behind = self._makers.behind([value], origin=origin)
-        return self._superstep(ipu, name, behind, phase, laid, clock)
+    def move_between_tiles(
+        self,
+        ipu: IpuId,
+        name: str,
+        value: ValueId,
+        origin: str,
+        layout: TensorLayout,
+        clock: IpuClock,
+    ) -> TimedPart:
+        """Moves a tensor from tile to tile, so that it has this layout."""
+        phase = Phase("copy", 0.0, layout.mapping.most_bytes)
+        move_origin = self._makers.find_move_origin([value], origin=origin)
+        return self._time_superstep(ipu, name, move_origin, phase, layout, clock)
 
-    def output(self, ipu: IpuId, value: ValueId, laid: Laid, moves: bool, clock: Clock) -> Part:
-        """A view of another tensor becomes a variable of its own, which lies like this."""
-        most = laid.mapping.most_bytes
-        phase = Phase("OnTileCopy", most / VECTOR_BYTES, most if moves else 0.0)
-        return self._superstep(ipu, "output", self._makers.behind([value]), phase, laid, clock)
+    def copy_view_to_output(
+        self, ipu: IpuId, value: ValueId, layout: TensorLayout, moves: bool, clock: IpuClock
+    ) -> TimedPart:
+        """Copies a view of another tensor to a variable with this layout."""
+        most_bytes = layout.mapping.most_bytes
+        phase = Phase("OnTileCopy", most_bytes / VECTOR_BYTES, most_bytes if moves else 0.0)
+        return self._time_superstep(
+            ipu, "output", self._makers.find_move_origin([value]), phase, layout, clock
+        )
 
-    def _superstep(
-        self, ipu: IpuId, name: str, behind: Behind, phase: Phase, laid: Laid, clock: Clock
-    ) -> Part:
-        """One superstep of one IPU, in which a tensor is read and written."""
+    def _time_superstep(
+        self,
+        ipu: IpuId,
+        name: str,
+        move_origin: MoveOrigin,
+        phase: Phase,
+        layout: TensorLayout,
+        clock: IpuClock,
+    ) -> TimedPart:
+        """Times one superstep of one IPU, in which a tensor is read and written."""
         steps = Supersteps(self._target)
-        total = behind.total(name, 2 * laid.mapping.total_bytes)
-        number = self._account.numbers((name, *behind))
-        with steps.timed(total, number):
-            steps.run(name, behind.origin, (phase,))
-        self._account.add(ipu, number, total)
+        total = move_origin.build_total(name, 2 * layout.mapping.total_bytes)
+        number = self._account.numbers((name, *move_origin))
+        with steps.count_for_total(total, number):
+            steps.run_phases(name, move_origin.origin, (phase,))
+        self._account.add_operation(ipu, number, total)
         start, clock[ipu] = clock[ipu], clock[ipu] + steps.clock
         nodes = tuple(dc.replace(node, ipu=ipu) for node in steps.nodes)
-        return Part(((start, tr.on(steps.trace(), ipu)),), nodes)
+        return TimedPart(((start, tr.assign_to_ipu(steps.build_trace(), ipu)),), nodes)
 
-    def stream(self, node: ir.StreamIn | ir.StreamOut, clock: Clock) -> Part:
-        """A queue: I/O tiles take elements early and send them late, beside the others' compute.
+    def time_queue(self, node: ir.StreamIn | ir.StreamOut, clock: IpuClock) -> TimedPart:
+        """Times a queue; I/O tiles read and write elements beside the others' compute.
 
         Where they cannot hold the elements of all queues of an IPU, they do neither.
         Synthetic elements go nowhere.
         """
-        feeds = isinstance(node, ir.StreamIn)
-        kind: NodeKind = "stream_in" if feeds else "stream_out"
+        is_infeed = isinstance(node, ir.StreamIn)
+        kind: NodeKind = "stream_in" if is_infeed else "stream_out"
         name = f"{kind.replace('_', '-')} {node.queue.name}"
-        sizes = self._passing(node)
+        sizes = self._queue_array_bytes(node)
         bytes_ = sum(sizes)
-        merged = bytes_ if feeds and self._options.merges_infeeds else 0
-        steps: list[_Step] = [("host", name, self._options.host.cycles(sizes, merged), bytes_)]
-        behind = self._makers.behind(node.writes if feeds else node.reads, node, node.origin)
-        if not self._options.overlaps_io or node.ipu in self.overfull:
-            return self._part(kind, name, behind, node.ipu, steps, clock)
+        merged = bytes_ if is_infeed and self._options.merges_infeeds else 0
+        steps: list[_Step] = [
+            ("host", name, self._options.host.host_transfer_cycles(sizes, merged), bytes_)
+        ]
+        move_origin = self._makers.find_move_origin(
+            node.writes if is_infeed else node.reads, node, node.origin
+        )
+        if not self._options.overlaps_io or node.ipu in self.overfull_io_ipus:
+            return self._time_steps(kind, name, move_origin, node.ipu, steps, clock)
         io_clock = clock[self._program.ipus :]
-        part = self._part(kind, name, behind, node.ipu, steps, io_clock)
+        part = self._time_steps(kind, name, move_origin, node.ipu, steps, io_clock)
         clock[self._program.ipus :] = io_clock
         return part
 
-    def copy(self, node: ir.Copy, clock: Clock) -> Part:
-        """Between two IPUs, which wait for each other, or from or to the host."""
+    def time_copy(self, node: ir.Copy, clock: IpuClock) -> TimedPart:
+        """Times a copy between two IPUs, which wait for each other, or from or to the host."""
         if HOST in (node.source, node.target):
-            return self._host_copy(node, clock)
+            return self._time_host_copy(node, clock)
         pair = (node.source, node.target)
         clock[node.source] = clock[node.target] = max(clock[ipu] for ipu in pair)
         name = f"copy {node.source} -> {node.target}"
         steps: list[_Step] = []
-        for bytes_ in together(self._sizes(node.values), self._options.merged_copy_bytes):
-            cycles = self._options.between([(*pair, bytes_)])
+        for bytes_ in merge_exchanges(
+            self._bytes_of_each(node.values), self._options.merged_copy_bytes
+        ):
+            cycles = self._options.cycles_between_ipus([(*pair, bytes_)])
             steps.append(("sync", f"{name}/sync", self._sync, 0))
             steps.append(("inter_ipu", name, cycles, bytes_))
-        behind = self._makers.behind(node.values, node)
-        both = joined(self._part("copy", name, behind, ipu, steps, clock) for ipu in pair)
-        return Part(both.traces, tuple(dc.replace(node, ipu=None) for node in both.nodes[:1]))
+        move_origin = self._makers.find_move_origin(node.values, node)
+        part_of_pair = join_parts(
+            self._time_steps("copy", name, move_origin, ipu, steps, clock) for ipu in pair
+        )
+        return TimedPart(
+            part_of_pair.traces,
+            tuple(dc.replace(node, ipu=None) for node in part_of_pair.nodes[:1]),
+        )
 
-    def _host_copy(self, node: ir.Copy, clock: Clock) -> Part:
-        moved = [value for value in node.values if value not in self._resident]
+    def _time_host_copy(self, node: ir.Copy, clock: IpuClock) -> TimedPart:
+        moved_values = [value for value in node.values if value not in self._resident]
         ipu = node.target if node.source == HOST else node.source
         if node.source == HOST:
-            clock[ipu] = max(clock[ipu], *(self._on_host.get(value, 0) for value in moved), 0)
-        cycles = self._options.host.cycles(self._sizes(moved))
-        steps: list[_Step] = [("host", "host copy", cycles, self.bytes_of(moved))]
-        behind = self._makers.behind(moved, node)
-        part = self._part("copy", "host copy", behind, ipu, steps, clock)
+            clock[ipu] = max(
+                clock[ipu], *(self._on_host.get(value, 0) for value in moved_values), 0
+            )
+        cycles = self._options.host.host_transfer_cycles(self._bytes_of_each(moved_values))
+        steps: list[_Step] = [("host", "host copy", cycles, self.total_bytes_of(moved_values))]
+        move_origin = self._makers.find_move_origin(moved_values, node)
+        part = self._time_steps("copy", "host copy", move_origin, ipu, steps, clock)
         if node.target == HOST:
-            self._on_host.update(dict.fromkeys(moved, clock[ipu]))
+            self._on_host.update(dict.fromkeys(moved_values, clock[ipu]))
         return part
 
-    def call(self, node: ir.HostCall) -> Part:
-        """The host works: the copies around it take the time that the IPUs see."""
+    def time_host_call(self, node: ir.HostCall) -> TimedPart:
+        """Times a call of the host, whose copies take all the time that the IPUs see."""
         ready = max((self._on_host.get(value, 0) for value in node.reads), default=0)
         self._on_host.update(dict.fromkeys(node.writes, ready))
-        return Part().under("host_call", node.name, node.kernel.origin, 0)
+        return TimedPart().wrap_in_node("host_call", node.name, node.kernel.origin, 0)
 
-    def storage(self, node: ir.Load | ir.Store, clock: Clock) -> Part:
-        """To or from streaming memory, or the replicas that share a value between them.
+    def time_storage_move(self, node: ir.Load | ir.Store, clock: IpuClock) -> TimedPart:
+        """Times a move to or from streaming memory, or between replicas that share a value.
 
         A stored argument, or a result, only passes between the host and its store.
         """
         if node.value in self._resident:
-            return Part()
-        bytes_, replicas = self.bytes_of([node.value]), self._program.local_replicas
-        slice_ = -(-bytes_ // replicas) if node.storage.sharded else bytes_
+            return TimedPart()
+        bytes_, replicas = self.total_bytes_of([node.value]), self._program.local_replicas
+        slice_bytes = -(-bytes_ // replicas) if node.storage.sharded else bytes_
         kind: NodeKind = "load" if isinstance(node, ir.Load) else "store"
         steps: list[_Step] = []
         if node.storage.remote:
-            cycles = links.remote_cycles(self._target, slice_)
-            steps.append(("remote", f"remote {kind}", cycles, slice_))
+            cycles = links.remote_cycles(self._target, slice_bytes)
+            steps.append(("remote", f"remote {kind}", cycles, slice_bytes))
         if node.storage.sharded and isinstance(node, ir.Load):
             method, ipus = self._options.ring_method, self._program.ipus
             cycles = all_gather_cycles(self._target, bytes_, replicas, ipus, method=method)
             steps.append(("inter_ipu", "all-gather", cycles, bytes_))
         name = steps[0][1] if steps else kind
-        behind = self._makers.behind((node.value, node.kept), node)
-        return self._part(kind, name, behind, node.ipu, steps, clock)
+        move_origin = self._makers.find_move_origin((node.value, node.kept), node)
+        return self._time_steps(kind, name, move_origin, node.ipu, steps, clock)
 
-    def _part(
+    def _time_steps(
         self,
         kind: NodeKind,
         name: str,
-        behind: Behind,
+        move_origin: MoveOrigin,
         ipu: IpuId,
         steps: Sequence[_Step],
-        clock: Clock,
-    ) -> Part:
-        """Steps of one IPU, one after the other; nothing, if they take no time."""
+        clock: IpuClock,
+    ) -> TimedPart:
+        """Times steps of one IPU, one after the other; returns nothing if they take no time."""
         rows: list[tr.Row] = []
-        spent = 0
-        for what, title, cycles, bytes_ in steps:
+        total_cycles = 0
+        for step_kind, title, cycles, bytes_ in steps:
             if cycles:
-                number = self._account.numbers((title, *behind))
-                rows.append((ipu, what, title, behind.origin, spent, cycles, number))
-                self._account.add(ipu, number, behind.total(title, bytes_, cycles))
-                spent += cycles
+                number = self._account.numbers((title, *move_origin))
+                rows.append(
+                    (ipu, step_kind, title, move_origin.origin, total_cycles, cycles, number)
+                )
+                self._account.add_operation(
+                    ipu, number, move_origin.build_total(title, bytes_, cycles)
+                )
+                total_cycles += cycles
         if not rows:
-            return Part()
-        start, clock[ipu] = clock[ipu], clock[ipu] + spent
-        return Part(((start, tr.block(rows)),)).under(kind, name, behind.origin, spent, ipu)
+            return TimedPart()
+        start, clock[ipu] = clock[ipu], clock[ipu] + total_cycles
+        return TimedPart(((start, tr.build_block(rows)),)).wrap_in_node(
+            kind, name, move_origin.origin, total_cycles, ipu
+        )

@@ -1,58 +1,61 @@
-"""Values that share a layout: the names of a loop variable, what is stored and loaded, updates."""
+"""Values that share a layout: names of a loop variable, stored and loaded values, updates."""
 
 from __future__ import annotations
 
 from lowering import ir
-from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.programs.updates import Updates
 from lowering.units import HOST
 
 
 class SharedLayouts:
-    """How the values of a program lie, by place; names that mean one tensor share an entry.
+    """The layouts of values on IPUs; names that mean one tensor share an entry.
 
     Args:
       program: whose values they are.
-      updates: which results go to the places of which arguments.
+      updates: the results that take the memory of arguments.
     """
 
     def __init__(self, program: ir.Program, updates: Updates) -> None:
         self._parent: dict[ir.Place, ir.Place] = {}
-        self._laid: dict[ir.Place, Laid] = {}
-        for node in ir.walk(program.body):
+        self._laid: dict[ir.Place, TensorLayout] = {}
+        for node in ir.walk_nodes(program.body):
             match node:
                 case ir.Repeat() | ir.Pipeline() | ir.While():
                     for carry in node.carry:
-                        self._join((carry.initial, carry.ipu), (carry.entering, carry.ipu))
-                        self._join((carry.final, carry.ipu), (carry.entering, carry.ipu))
+                        self._join_values((carry.initial, carry.ipu), (carry.entering, carry.ipu))
+                        self._join_values((carry.final, carry.ipu), (carry.entering, carry.ipu))
                 case ir.Load() | ir.Store():
-                    self._join((node.kept, node.ipu), (node.value, node.ipu))
+                    self._join_values((node.kept, node.ipu), (node.value, node.ipu))
                 case ir.Copy() if HOST not in (node.source, node.target):
                     # A clone keeps the tile of every element (docs/hardware.md, Tile mapping).
                     for value in node.values:
-                        self._join((value, node.target), (value, node.source))
+                        self._join_values((value, node.target), (value, node.source))
                 case _:
                     pass
         for old, new in updates.items():
-            self._join(old, new)
+            self._join_values(old, new)
 
-    def get(self, place: ir.Place) -> Laid | None:
-        """How a value lies; None if nobody has laid it out yet."""
-        return self._laid.get(self._root(place))
+    def layout_on_ipu(self, value_on_ipu: ir.Place) -> TensorLayout | None:
+        """Returns the layout of a value; None if it has none yet."""
+        return self._laid.get(self._representative_of(value_on_ipu))
 
-    def settle(self, place: ir.Place, laid: Laid) -> Laid:
-        """Lays out a value, unless that has been done; gives how it lies."""
-        return self._laid.setdefault(self._root(place), laid)
+    def set_default_layout(self, value_on_ipu: ir.Place, layout: TensorLayout) -> TensorLayout:
+        """Sets the layout of a value, unless it has one; returns its layout."""
+        return self._laid.setdefault(self._representative_of(value_on_ipu), layout)
 
-    def _root(self, place: ir.Place) -> ir.Place:
-        root = place
+    def _representative_of(self, value_on_ipu: ir.Place) -> ir.Place:
+        root = value_on_ipu
         while (parent := self._parent.get(root, root)) != root:
             root = parent
-        while place != root:
-            self._parent[place], place = root, self._parent.get(place, place)
+        while value_on_ipu != root:
+            self._parent[value_on_ipu], value_on_ipu = (
+                root,
+                self._parent.get(value_on_ipu, value_on_ipu),
+            )
         return root
 
-    def _join(self, one: ir.Place, other: ir.Place) -> None:
-        first, second = self._root(one), self._root(other)
+    def _join_values(self, first_value: ir.Place, second_value: ir.Place) -> None:
+        first, second = self._representative_of(first_value), self._representative_of(second_value)
         if first != second:
             self._parent[first] = second

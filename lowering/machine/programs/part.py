@@ -1,4 +1,4 @@
-"""What the walk over a program finds for a part of it: steps in time, nodes in the program tree."""
+"""The result of timing a part of a program: steps in time, nodes in the program tree."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from lowering.machine.program_tree import NodeKind, ProgramNode
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """A part of a program.
+class TimedPart:
+    """A part of a program that has been timed.
 
     Attributes:
-      traces: steps, and at which cycle of what is around them they start.
-      nodes: in the program tree, one after the other.
+      traces: steps, each with the cycle at which it starts in the part around it.
+      nodes: nodes of the program tree, one after the other.
     """
 
     traces: tuple[tuple[int, tr.Trace], ...] = ()
     nodes: tuple[ProgramNode, ...] = ()
 
-    def under(
+    def wrap_in_node(
         self, kind: NodeKind, name: str, origin: str, cycles: int, ipu: int | None = None
-    ) -> Part:
-        """The same steps, with all nodes under one."""
+    ) -> TimedPart:
+        """Returns the same steps, with all nodes under one new node."""
         node = ProgramNode(
             kind=kind, name=name, origin=origin, cycles=cycles, ipu=ipu, children=self.nodes
         )
-        return Part(self.traces, (node,))
+        return TimedPart(self.traces, (node,))
 
-    def times(self, count: int) -> Part:
-        """The same steps, of which each node runs so often."""
-        return Part(self.traces, tuple(dc.replace(node, count=count) for node in self.nodes))
+    def set_node_counts(self, count: int) -> TimedPart:
+        """Returns the same steps, with nodes that each run so often."""
+        return TimedPart(self.traces, tuple(dc.replace(node, count=count) for node in self.nodes))
 
 
-def joined(parts: Iterable[Part]) -> Part:
-    """Parts one after the other."""
+def join_parts(parts: Iterable[TimedPart]) -> TimedPart:
+    """Joins parts that run one after the other."""
     traces: list[tuple[int, tr.Trace]] = []
     nodes: list[ProgramNode] = []
     for part in parts:
         traces.extend(part.traces)
         nodes.extend(part.nodes)
-    return Part(tuple(traces), tuple(nodes))
+    return TimedPart(tuple(traces), tuple(nodes))

@@ -1,4 +1,4 @@
-"""One run of a pipeline: its tasks in ticks, and what passes between IPUs after each."""
+"""One run of a pipeline: its tasks in ticks, and the transfers between IPUs after each tick."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.idle import idle
-from lowering.machine.programs.part import Part
-from lowering.machine.programs.timeline import TaskKind, Timeline, pipeline_timeline, tick_patterns
+from lowering.machine.programs.idle import count_idle_cycles
+from lowering.machine.programs.part import TimedPart
+from lowering.machine.programs.timeline import (
+    TaskKind,
+    Timeline,
+    compute_timeline,
+    find_tick_patterns,
+)
 from lowering.machine.transfers.links import external_sync_cycles
 from lowering.schedules import Schedule
 
@@ -23,16 +28,16 @@ Flow: TypeAlias = tuple[int, int, float]
 """Bytes from one IPU to another."""
 
 TRANSFERS = "pipeline transfers"
-"""What reports call the syncs and copies between ticks."""
+"""The name of the syncs and copies between ticks in reports."""
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)
-class Body:
-    """What a task does.
+class TaskBody:
+    """The timed body of a task.
 
     Attributes:
       trace: its steps.
-      cycles: from its start to its end.
+      cycles: cycles from its start to its end.
       nodes: its parts in the program tree.
       origin: the user's line.
     """
@@ -45,12 +50,12 @@ class Body:
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PipelineRun:
-    """One run, its weight update not counted.
+    """One run of a pipeline, its weight update not counted.
 
     Attributes:
-      trace: what each IPU does when.
+      trace: the steps of each IPU.
       nodes: its parts in the program tree: tasks by phase and stage, then transfers.
-      profile: how it fills the IPUs.
+      profile: its use of the IPUs.
       transfers: syncs and copies between ticks, by IPU.
     """
 
@@ -62,29 +67,34 @@ class PipelineRun:
 
 def run_pipeline(
     schedule: Schedule,
-    bodies: Mapping[TaskKind, Body],
+    bodies: Mapping[TaskKind, TaskBody],
     flows: Mapping[TaskKind, Sequence[Flow]],
     options: ModelOptions,
     num_ipus: int,
     operation: int,
 ) -> PipelineRun:
-    """Runs a schedule; after each tick all IPUs sync and what its tasks have made is copied.
+    """Times a schedule; after each tick all IPUs sync and results of its tasks are copied.
 
     Args:
       schedule: the schedule.
-      bodies: of each task.
-      flows: what is copied to other IPUs after each task.
+      bodies: the body of each task.
+      flows: the copies to other IPUs after each task.
       options: the chip, and where its IPUs are.
       num_ipus: IPUs of one replica.
-      operation: the number of what passes after ticks.
+      operation: the number of the transfers after ticks.
     """
     sync = external_sync_cycles(options.target, num_ipus) if num_ipus > 1 else 0
-    patterns, pattern_of = tick_patterns(schedule)
-    sent = [[flow for task in tasks for flow in flows.get(task, ())] for tasks in patterns]
-    copies = np.array([options.between(some) for some in sent], dtype=np.int64)
+    patterns, pattern_of = find_tick_patterns(schedule)
+    flows_by_pattern = [
+        [flow for task in tasks for flow in flows.get(task, ())] for tasks in patterns
+    ]
+    copies = np.array(
+        [options.cycles_between_ipus(flows_of_pattern) for flows_of_pattern in flows_by_pattern],
+        dtype=np.int64,
+    )
     cycles = {task: body.cycles for task, body in bodies.items()}
-    timeline = pipeline_timeline(schedule, cycles, (copies + sync)[pattern_of])
-    tasks = tr.tasks(
+    timeline = compute_timeline(schedule, cycles, (copies + sync)[pattern_of])
+    tasks = tr.build_tasks(
         [bodies[task].trace for task in timeline.bodies],
         timeline.which,
         timeline.start,
@@ -96,39 +106,47 @@ def run_pipeline(
     ipus: list[int] = timeline.ipus.tolist()
     parts: list[tuple[int, tr.Trace]] = [(0, tasks)]
     ticks = len(pattern_of)
-    bubble = idle(schedule, {(s, phase.word): n for (s, phase), n in cycles.items()}).missing
-    spent = {
+    bubble = count_idle_cycles(
+        schedule, {(s, phase.word): n for (s, phase), n in cycles.items()}
+    ).missing
+    transfer_totals = {
         ipu: Total(TRANSFERS, runs=ticks, cycles=sync * ticks, bubble_cycles=bubble[ipu])
         for ipu in ipus
     }
-    for number, some in enumerate(sent):
-        copied, begins = int(copies[number]), ends[pattern_of == number]
-        between = _between(ipus, some, sync, copied, operation)
-        if between.num_steps:
-            parts.append((0, tr.at(between, begins)))
-        for ipu in _taking_part(some):
-            moved = sum(bytes_ for *pair, bytes_ in some if ipu in pair)
-            spent[ipu].add(Total("", cycles=copied, bytes=moved), len(begins))
+    for number, some in enumerate(flows_by_pattern):
+        copy_cycles, start_times = int(copies[number]), ends[pattern_of == number]
+        transfer_trace = _trace_of_transfers(ipus, some, sync, copy_cycles, operation)
+        if transfer_trace.num_steps:
+            parts.append((0, tr.repeat_at(transfer_trace, start_times)))
+        for ipu in _ipus_of_flows(some):
+            moved_bytes = sum(bytes_ for *pair, bytes_ in some if ipu in pair)
+            transfer_totals[ipu].add_runs(
+                Total("", cycles=copy_cycles, bytes=moved_bytes), len(start_times)
+            )
     return PipelineRun(
-        trace=tr.group(parts),
-        nodes=(*_tasks(schedule, bodies), *_transfers(copies[pattern_of] + sync)),
-        profile=_profile(schedule, timeline, cycles),
-        transfers={i: total for i, total in spent.items() if total.cycles or total.bubble_cycles},
+        trace=tr.group_traces(parts),
+        nodes=(*_nodes_of_tasks(schedule, bodies), *_nodes_of_transfers(copies[pattern_of] + sync)),
+        profile=_build_pipeline_profile(schedule, timeline, cycles),
+        transfers={
+            i: total for i, total in transfer_totals.items() if total.cycles or total.bubble_cycles
+        },
     )
 
 
-def _tasks(schedule: Schedule, bodies: Mapping[TaskKind, Body]) -> list[ProgramNode]:
+def _nodes_of_tasks(schedule: Schedule, bodies: Mapping[TaskKind, TaskBody]) -> list[ProgramNode]:
     tasks: list[ProgramNode] = []
     for (stage, phase), body in bodies.items():
-        ipu, *others = schedule.ipus[stage]
-        name, part = f"stage {stage} {phase.word}", Part(nodes=body.nodes)
-        task = part.under("task", name, body.origin, body.cycles, None if others else ipu)
-        tasks += task.times(schedule.micro_batches).nodes
+        ipu, *other_ipus = schedule.ipus[stage]
+        name, part = f"stage {stage} {phase.word}", TimedPart(nodes=body.nodes)
+        task = part.wrap_in_node(
+            "task", name, body.origin, body.cycles, None if other_ipus else ipu
+        )
+        tasks += task.set_node_counts(schedule.micro_batches).nodes
     return tasks
 
 
-def _transfers(ticks: np.ndarray) -> list[ProgramNode]:
-    """A node for all ticks after which syncs and copies take the same time."""
+def _nodes_of_transfers(ticks: np.ndarray) -> list[ProgramNode]:
+    """Returns a node for all ticks after which syncs and copies take the same time."""
     lengths, counts = np.unique(ticks[ticks > 0], return_counts=True)
     return [
         ProgramNode(kind="copy", name=TRANSFERS, cycles=cycles, count=count)
@@ -136,21 +154,21 @@ def _transfers(ticks: np.ndarray) -> list[ProgramNode]:
     ]
 
 
-def _between(
+def _trace_of_transfers(
     ipus: Sequence[int], flows: Sequence[Flow], sync: int, copies: int, operation: int
 ) -> tr.Trace:
-    """What happens after a tick."""
+    """Returns the steps of all IPUs after a tick: a sync, and copies on some."""
     rows = [(ipu, "sync", f"{TRANSFERS}/sync", "", 0, sync, operation) for ipu in ipus if sync]
-    takers = _taking_part(flows) if copies else []
-    rows += [(ipu, "inter_ipu", TRANSFERS, "", sync, copies, operation) for ipu in takers]
-    return tr.block(rows)
+    copying_ipus = _ipus_of_flows(flows) if copies else []
+    rows += [(ipu, "inter_ipu", TRANSFERS, "", sync, copies, operation) for ipu in copying_ipus]
+    return tr.build_block(rows)
 
 
-def _taking_part(flows: Sequence[Flow]) -> list[int]:
+def _ipus_of_flows(flows: Sequence[Flow]) -> list[int]:
     return sorted({ipu for source, target, _ in flows for ipu in (source, target)})
 
 
-def _profile(
+def _build_pipeline_profile(
     schedule: Schedule, timeline: Timeline, cycles: Mapping[TaskKind, int]
 ) -> PipelineProfile:
     return PipelineProfile(
@@ -164,10 +182,12 @@ def _profile(
         stage_cycles={(stage, phase.word): n for (stage, phase), n in cycles.items()},
         cycles=timeline.makespan,
         stage_ipus=schedule.ipus,
-        grid=_grid(timeline),
+        grid=_build_task_grid(timeline),
     )
 
 
-def _grid(timeline: Timeline) -> Grid:
+def _build_task_grid(timeline: Timeline) -> Grid:
     phases = np.array([TASK_PHASES.index(phase.word) for _, phase in timeline.bodies])
-    return Grid.of(timeline.stage, phases[timeline.which], timeline.micro_batch, timeline.tick)
+    return Grid.sort_tasks(
+        timeline.stage, phases[timeline.which], timeline.micro_batch, timeline.tick
+    )

@@ -1,4 +1,4 @@
-"""What of a program is kept in streaming memory, or only passes through an IPU on its way there."""
+"""Values of a program in streaming memory, and values that an IPU only passes on to it."""
 
 from __future__ import annotations
 
@@ -10,83 +10,97 @@ from lowering.ops.storage import Storage
 from lowering.units import HOST
 
 
-def kept_places(program: ir.Program) -> dict[ir.Place, Storage]:
-    """What is stored, under the names of loop variables and of branches' results too."""
-    kept: dict[ir.Place, Storage] = {}
-    _follow(program.body, kept)
-    return kept
+def find_stored_values(program: ir.Program) -> dict[ir.Place, Storage]:
+    """Finds stored values, under the names of loop variables and of branches' results too."""
+    storage_of_value: dict[ir.Place, Storage] = {}
+    _follow_stored_values(program.body, storage_of_value)
+    return storage_of_value
 
 
-def _follow(sequence: ir.Sequence, kept: dict[ir.Place, Storage]) -> None:
+def _follow_stored_values(sequence: ir.Sequence, storage_of_value: dict[ir.Place, Storage]) -> None:
     for node in sequence.steps:
         match node:
             case ir.Store():
-                kept[node.kept, node.ipu] = node.storage
+                storage_of_value[node.kept, node.ipu] = node.storage
             case ir.Repeat() | ir.Pipeline() | ir.While():
                 for carry in node.carry:
-                    storage = kept.get((carry.initial, carry.ipu))
+                    storage = storage_of_value.get((carry.initial, carry.ipu))
                     if storage is not None:
-                        kept[carry.entering, carry.ipu] = kept[carry.final, carry.ipu] = storage
+                        storage_of_value[carry.entering, carry.ipu] = storage_of_value[
+                            carry.final, carry.ipu
+                        ] = storage
             case _:
                 pass
-        for body in ir.bodies(node):
-            _follow(body.sequence, kept)
+        for body in ir.bodies_of_node(node):
+            _follow_stored_values(body.sequence, storage_of_value)
         if isinstance(node, ir.Switch):
-            ends = (body.results for body in ir.bodies(node))
-            for place, *ways in zip(ir.births(node), *ends, strict=True):
-                storages = [kept[way] for way in ways if way in kept]
-                if storages and len(storages) == len(ways):
-                    kept[place] = storages[0]
+            ends = (body.results for body in ir.bodies_of_node(node))
+            for result, *branch_results in zip(ir.places_of_writes(node), *ends, strict=True):
+                storages = [
+                    storage_of_value[branch_result]
+                    for branch_result in branch_results
+                    if branch_result in storage_of_value
+                ]
+                if storages and len(storages) == len(branch_results):
+                    storage_of_value[result] = storages[0]
 
 
-def overwriting(program: ir.Program) -> set[ir.Place]:
-    """Stored values that take the place of others: those of an older iteration, or other branch."""
-    found: set[ir.Place] = set()
-    for node in ir.walk(program.body):  # parents first: branches inside of loops
+def find_overwriting_values(program: ir.Program) -> set[ir.Place]:
+    """Finds stored values that overwrite others, of an older iteration or another branch."""
+    overwriting_values: set[ir.Place] = set()
+    for node in ir.walk_nodes(program.body):  # parents first: branches inside of loops
         match node:
             case ir.Repeat() | ir.Pipeline() | ir.While():
-                found.update((carry.leaving, carry.ipu) for carry in node.carry)
+                overwriting_values.update((carry.leaving, carry.ipu) for carry in node.carry)
             case ir.Switch():
-                branches = ir.bodies(node)
-                for place, *ways in zip(
-                    ir.births(node), *(branch.results for branch in branches), strict=True
+                branches = ir.bodies_of_node(node)
+                for result, *branch_results in zip(
+                    ir.places_of_writes(node), *(branch.results for branch in branches), strict=True
                 ):
-                    pairs = zip(ways, branches, strict=True)
-                    made = [way for way, branch in pairs if way in born_in(branch)]
-                    is_update = place in found or len(made) < len(ways)
-                    found.update(made if is_update else made[1:])
+                    pairs = zip(branch_results, branches, strict=True)
+                    made_in_branch = [
+                        branch_result
+                        for branch_result, branch in pairs
+                        if branch_result in values_born_in(branch)
+                    ]
+                    is_update = result in overwriting_values or len(made_in_branch) < len(
+                        branch_results
+                    )
+                    overwriting_values.update(made_in_branch if is_update else made_in_branch[1:])
             case _:
                 pass
-    return found
+    return overwriting_values
 
 
-def born_in(body: ir.Body) -> set[ir.Place]:
-    """The places at which the steps of a body leave values."""
-    return {place for node in body.sequence.steps for place in ir.births(node)}
+def values_born_in(body: ir.Body) -> set[ir.Place]:
+    """Returns the values that the steps of a body leave, with their IPUs."""
+    return {
+        value_on_ipu for node in body.sequence.steps for value_on_ipu in ir.places_of_writes(node)
+    }
 
 
-def kept_bytes(whole: Shape, storage: Storage, replicas: int) -> int:
-    """What one replica keeps of a stored tensor."""
-    return -(-whole.bytes // replicas) if storage.sharded else whole.bytes
+def bytes_stored_per_replica(shape: Shape, storage: Storage, replicas: int) -> int:
+    """Returns the bytes that one replica holds of a stored tensor."""
+    return -(-shape.bytes // replicas) if storage.sharded else shape.bytes
 
 
-def only_passing(program: ir.Program) -> set[ir.Place]:
-    """Places of arguments that go straight to streaming memory, and of results from there."""
+def find_passing_values(program: ir.Program) -> set[ir.Place]:
+    """Finds arguments that go straight to streaming memory, and results that come from there."""
     readers: dict[ir.Place, list[ir.Node]] = collections.defaultdict(list)
     loads: set[ir.Place] = set()
-    for node in ir.walk(program.body):
+    for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Load):
             loads.add((node.value, node.ipu))
-        for place in ir.needs(node, lambda _: frozenset()):
-            readers[place].append(node)
-    stored = {
+        for value_on_ipu in ir.places_of_reads(node, lambda _: frozenset()):
+            readers[value_on_ipu].append(node)
+    stored_arguments = {
         place
         for place, nodes in readers.items()
         if place[0] in program.inputs and all(isinstance(n, ir.Store) for n in nodes)
     }
-    leaving = {
+    loaded_results = {
         place
         for place in loads
         if all(isinstance(n, ir.Copy) and n.target == HOST for n in readers[place])
     }
-    return stored | leaving
+    return stored_arguments | loaded_results

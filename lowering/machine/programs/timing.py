@@ -1,4 +1,4 @@
-"""When each IPU does what: one walk over a program, which also finds how its values lie."""
+"""The steps of each IPU over time: one walk over a program, which also finds all layouts."""
 
 from __future__ import annotations
 
@@ -7,52 +7,56 @@ import dataclasses as dc
 from collections.abc import Generator, Mapping, Sequence
 
 from lowering import ir
-from lowering.equations import walk
+from lowering.equations import walk_equations
 from lowering.errors import InternalError
 from lowering.machine import trace as tr
-from lowering.machine.kernels.fusing import fused
-from lowering.machine.kernels.iterations import Ran, iterations, looped
-from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.listing import list_operations, marks_of, shape
+from lowering.machine.kernels.fusing import fuse_elementwise_chains
+from lowering.machine.kernels.iterations import (
+    IterationCost,
+    classify_iterations,
+    repeat_iterations,
+)
+from lowering.machine.kernels.layouts import Layouts, TensorLayout
+from lowering.machine.kernels.listing import list_operations, planner_marks_of, shape_of_aval
 from lowering.machine.kernels.model import model_kernel
-from lowering.machine.kernels.scheduling import scheduled
-from lowering.machine.kernels.side_by_side import side_by_side
+from lowering.machine.kernels.scheduling import schedule_items
+from lowering.machine.kernels.side_by_side import group_convolutions
 from lowering.machine.kernels.totals import KernelCost
-from lowering.machine.options import ModelOptions, stage_options
+from lowering.machine.options import ModelOptions, plan_options_of_stage
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.account import Account, Totals
-from lowering.machine.programs.counters import counted
-from lowering.machine.programs.lines import Makers, lines_of
-from lowering.machine.programs.moves import Clock, Moves
+from lowering.machine.programs.account import CycleAccount, Totals
+from lowering.machine.programs.counters import find_counted_branches
+from lowering.machine.programs.lines import ValueMakers, lines_of_equations
+from lowering.machine.programs.moves import IpuClock, MoveTimer
 from lowering.machine.programs.names import SharedLayouts
-from lowering.machine.programs.part import Part, joined
-from lowering.machine.programs.pipelines import TRANSFERS, Body, Flow, run_pipeline
-from lowering.machine.programs.storing import kept_places
-from lowering.machine.programs.timeline import TaskKind, bodies_of
+from lowering.machine.programs.part import TimedPart, join_parts
+from lowering.machine.programs.pipelines import TRANSFERS, Flow, TaskBody, run_pipeline
+from lowering.machine.programs.storing import find_stored_values
+from lowering.machine.programs.timeline import TaskKind, task_kinds_of
 from lowering.machine.programs.updates import Updates
-from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
-from lowering.ops.tasks import Kind
+from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
+from lowering.ops.tasks import TaskRole
 from lowering.schedules import Phase as TaskPhase
 from lowering.structure import structure_key
 from lowering.units import HOST, IpuId, ValueId
 
-_PHASES = {Kind.FORWARD: "fwd", Kind.UPDATE: "update"}  # any other: "bwd"
+_PHASES = {TaskRole.FORWARD: "fwd", TaskRole.UPDATE: "update"}  # any other: "bwd"
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timing:
-    """What the walk finds.
+    """The result of the walk over a program.
 
     Attributes:
-      trace: what each IPU does when.
+      trace: the steps of each IPU.
       tree: the program as a tree.
       cycles: from start to end.
       kernels: the cost of each `Execute`, by its identity.
-      totals: where cycles go, by IPU and number of the operation.
-      pipeline: of the first pipeline.
-      assumptions: what had to be assumed.
+      totals: the cycles of operations, by IPU and number of the operation.
+      pipeline: the profile of the first pipeline.
+      assumptions: the assumptions of the model.
     """
 
     trace: tr.Trace
@@ -64,52 +68,52 @@ class Timing:
     assumptions: tuple[str, ...]
 
 
-def time_program(timer: Timer) -> Timing:
-    """Walks a program from its first step to its last.
+def time_program(timer: ProgramTimer) -> Timing:
+    """Times a program from its first step to its last.
 
     Arguments are on their IPUs when a call begins and results stay there, as the original's
-    variables did: their copies from and to the host take no time. What comes by queues does.
+    variables did: their copies from and to the host take no time. Queues do take time.
     """
     clock = timer.new_clock()
-    whole = timer.sequence(timer.program.body, clock)
-    (tree,) = whole.under("sequence", timer.program.name, "", max(clock)).nodes
+    program_part = timer.time_sequence(timer.program.body, clock)
+    (tree,) = program_part.wrap_in_node("sequence", timer.program.name, "", max(clock)).nodes
     return Timing(
-        trace=tr.group(whole.traces),
+        trace=tr.group_traces(program_part.traces),
         tree=tree,
         cycles=max(clock),
         kernels=timer.kernels,
         totals=timer.account.totals,
         pipeline=timer.pipeline,
-        assumptions=(*_of_io_tiles(timer), *timer.assumptions),
+        assumptions=(*_assume_io_tiles(timer), *timer.assumptions),
     )
 
 
-def _of_io_tiles(timer: Timer) -> list[str]:
-    """On which IPUs queues do without I/O tiles, which cannot hold so much."""
+def _assume_io_tiles(timer: ProgramTimer) -> list[str]:
+    """Returns the assumptions on IPUs whose queues do without I/O tiles, as these are too small."""
     options = timer.options
     return [
-        f"IPU {ipu}: its queues pass {held} bytes at once and go without its {options.io_tiles} "
+        f"IPU {ipu}: its queues pass {queue_bytes} bytes at once and go without its {options.io_tiles} "
         f"I/O tiles, which may hold {options.io_bytes:.0f} (io_tiles.available_memory_proportion)"
-        for ipu, held in timer.moves.overfull.items()
+        for ipu, queue_bytes in timer.moves.overfull_io_ipus.items()
     ]
 
 
-class Timer:
-    """One walk."""
+class ProgramTimer:
+    """The state of one walk over a program that times it."""
 
     def __init__(self, program: ir.Program, options: ModelOptions, updates: Updates) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
         self.layouts = SharedLayouts(program, updates)
         self.kernels: dict[int, KernelCost] = {}
-        self.account = Account()
+        self.account = CycleAccount()
         self.pipeline: PipelineProfile | None = None
         self.assumptions: dict[str, None] = {}
-        self._makers = Makers(program)
-        self.moves = Moves(program, options, self.account, self._makers)
+        self._makers = ValueMakers(program)
+        self.moves = MoveTimer(program, options, self.account, self._makers)
         self._known: dict[object, KernelCost] = {}
-        self._counted = counted(program)
+        self._counted = find_counted_branches(program)
         self._turn: int | None = None
-        self._kept = kept_places(program)
+        self._kept = find_stored_values(program)
         self._outputs = frozenset(program.outputs)
         self._plans = [options.plans]
         self._linear: dict[int, Layouts] = {}
@@ -119,261 +123,303 @@ class Timer:
                 replicas=program.replicas,
                 ipus_per_replica=program.ipus,
                 instances=program.instances,
-                merged_bytes=min(options.merged_bytes, _summed(program, ipu, "all-reduce")),
+                merged_bytes=min(options.merged_bytes, _bytes_of_sums(program, ipu, "all-reduce")),
                 merged_scatter_bytes=min(
-                    options.merged_scatter_bytes, _summed(program, ipu, "reduce-scatter")
+                    options.merged_scatter_bytes, _bytes_of_sums(program, ipu, "reduce-scatter")
                 ),
                 method=options.ring_method,
             )
             for ipu in range(program.ipus)
         ]
 
-    def new_clock(self) -> Clock:
-        """All IPUs, free at cycle 0."""
+    def new_clock(self) -> IpuClock:
+        """Returns a clock in which all IPUs are free at cycle 0."""
         return [0] * (self.program.ipus * (2 if self.options.overlaps_io else 1))
 
-    def sequence(self, body: ir.Sequence, clock: Clock) -> Part:
-        """Times steps, and sets the clock forward."""
-        return joined(self._node(node, clock) for node in body.steps)
+    def time_sequence(self, body: ir.Sequence, clock: IpuClock) -> TimedPart:
+        """Times the steps of a sequence and advances the clock."""
+        return join_parts(self._time_node(node, clock) for node in body.steps)
 
-    def _node(self, node: ir.Node, clock: Clock) -> Part:
+    def _time_node(self, node: ir.Node, clock: IpuClock) -> TimedPart:
         match node:
             case ir.Execute():
-                return self._execute(node, clock)
+                return self._time_execute(node, clock)
             case ir.Copy():
-                return self.moves.copy(node, clock)
+                return self.moves.time_copy(node, clock)
             case ir.Load() | ir.Store():
-                return self.moves.storage(node, clock)
+                return self.moves.time_storage_move(node, clock)
             case ir.StreamIn() | ir.StreamOut():
-                return self.moves.stream(node, clock)
+                return self.moves.time_queue(node, clock)
             case ir.HostCall():
-                self._assume(node.kernel.origin, f"the host's `{node.name}` takes no time")
-                return self.moves.call(node)
+                self._add_assumption(node.kernel.origin, f"the host's `{node.name}` takes no time")
+                return self.moves.time_host_call(node)
             case ir.Task():
-                return self._task(node, clock)
+                return self._time_task(node, clock)
             case ir.Pipeline():
-                return self._pipeline(node, clock)
+                return self._time_pipeline(node, clock)
             case ir.Repeat():
-                return self._repeat(node, clock)
+                return self._time_repeat(node, clock)
             case ir.While():
-                return self._while(node, clock)
+                return self._time_while(node, clock)
             case ir.Switch():
-                return self._switch(node, clock)
+                return self._time_switch(node, clock)
             case ir.Sequence():
-                return self.sequence(node, clock)
+                return self.time_sequence(node, clock)
             case ir.Send() | ir.Receive():
                 raise InternalError("the model times whole programs, not the part of a process")
 
     # Kernels
 
-    def _execute(self, node: ir.Execute, clock: Clock) -> Part:
-        operands = tuple(self.layouts.get((value, node.ipu)) for value in node.reads)
+    def _time_execute(self, node: ir.Execute, clock: IpuClock) -> TimedPart:
+        operands = tuple(self.layouts.layout_on_ipu((value, node.ipu)) for value in node.reads)
         cost = self._kernel_cost(node, operands)
         self.kernels[id(node)] = cost
-        for value, laid in zip(node.reads, cost.operands, strict=True):
-            self.layouts.settle((value, node.ipu), laid)
+        for value, layout in zip(node.reads, cost.operands, strict=True):
+            self.layouts.set_default_layout((value, node.ipu), layout)
         start = clock[node.ipu]
         clock[node.ipu] += cost.cycles
         for number, total in cost.totals.items():
-            self.account.add(node.ipu, number, total)
+            self.account.add_operation(node.ipu, number, total)
         self.assumptions.update(dict.fromkeys(cost.assumptions))
         origin = node.kernel.origin
-        ran = Part(((start, tr.on(cost.trace, node.ipu)),), cost.nodes)
-        parts = [ran.under("execute", _title(cost.nodes), origin, cost.cycles, node.ipu)]
-        for i, (value, laid) in enumerate(zip(node.writes, cost.results, strict=True)):
+        kernel_part = TimedPart(((start, tr.assign_to_ipu(cost.trace, node.ipu)),), cost.nodes)
+        parts = [
+            kernel_part.wrap_in_node(
+                "execute", _title_of_kernel(cost.nodes), origin, cost.cycles, node.ipu
+            )
+        ]
+        for i, (value, layout) in enumerate(zip(node.writes, cost.results, strict=True)):
             is_output = i in cost.views and value in self._outputs
-            if is_output and laid.view:
-                kept = self.laid(value, node.ipu)
+            if is_output and layout.view:
+                final_layout = self.layout_on(value, node.ipu)
             else:
-                kept = self.layouts.settle((value, node.ipu), laid)
-            moves = kept.order != laid.order
+                final_layout = self.layouts.set_default_layout((value, node.ipu), layout)
+            must_move = final_layout.order_key != layout.order_key
             if is_output:
-                parts.append(self.moves.output(node.ipu, value, kept, moves, clock))
-            elif moves:
-                parts.append(self.moves.on_ipu(node.ipu, "rearrange", value, origin, kept, clock))
-        return joined(parts)
+                parts.append(
+                    self.moves.copy_view_to_output(node.ipu, value, final_layout, must_move, clock)
+                )
+            elif must_move:
+                parts.append(
+                    self.moves.move_between_tiles(
+                        node.ipu, "rearrange", value, origin, final_layout, clock
+                    )
+                )
+        return join_parts(parts)
 
-    def _kernel_cost(self, node: ir.Execute, operands: tuple[Laid | None, ...]) -> KernelCost:
-        """Kernels that are alike, lines included, are modelled once."""
+    def _kernel_cost(
+        self, node: ir.Execute, operands: tuple[TensorLayout | None, ...]
+    ) -> KernelCost:
+        """Returns the cost of a kernel; equal kernels, lines included, are modelled once."""
         plans = self._plans[-1]
         closed = node.kernel.jaxpr
         replicas = self._collectives[node.ipu]
-        directions = self._makers.directions.kernel(node)
-        alike = (structure_key(closed), marks_of(closed.jaxpr), lines_of(closed.jaxpr))
-        turns = self._counted.turns
-        deciding = tuple(turns[id(e)].tobytes() for e in walk(closed) if id(e) in turns)
-        turn = self._turn if deciding else None
-        key = (*alike, directions, operands, plans, replicas, deciding, turn)
+        directions = self._makers.directions.directions_of_kernel(node)
+        identity = (
+            structure_key(closed),
+            planner_marks_of(closed.jaxpr),
+            lines_of_equations(closed.jaxpr),
+        )
+        branches = self._counted.branch_at_iteration
+        branch_bytes = tuple(
+            branches[id(e)].tobytes() for e in walk_equations(closed) if id(e) in branches
+        )
+        iteration = self._turn if branch_bytes else None
+        key = (*identity, directions, operands, plans, replicas, branch_bytes, iteration)
         if key not in self._known:
-            listing = list_operations(closed, plans, turns=turns, directions=directions)
-            listing = side_by_side(fused(listing, ELEMENTWISE.__contains__))
+            listing = list_operations(closed, plans, branches=branches, directions=directions)
+            listing = group_convolutions(fuse_elementwise_chains(listing, ELEMENTWISE.__contains__))
             if self.options.reorders:
-                listing = scheduled(listing, VIEWS.__contains__)
+                listing = schedule_items(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(
                 listing,
                 operands,
                 self.target,
                 replicas,
                 host=self.options.host,
-                turn=turn,
+                iteration=iteration,
                 numbers=self.account.numbers,
             )
         return self._known[key]
 
-    def laid(self, value: ValueId, ipu: IpuId) -> Laid:
-        """How a value lies; one that no kernel has asked for is linear."""
-        known = self.layouts.get((value, ipu))
-        if known is not None:
-            return known
+    def layout_on(self, value: ValueId, ipu: IpuId) -> TensorLayout:
+        """Returns the layout of a value; one that no kernel has asked for is mapped linearly."""
+        existing = self.layouts.layout_on_ipu((value, ipu))
+        if existing is not None:
+            return existing
         tiles = self.target.tiles_per_ipu
         linear = self._linear.setdefault(ipu, Layouts((), (), (), tiles))
-        return self.layouts.settle((value, ipu), linear.linear(shape(self.program.avals[value])))
+        return self.layouts.set_default_layout(
+            (value, ipu), linear.lay_out_linearly(shape_of_aval(self.program.avals[value]))
+        )
 
     # Control
 
-    def _assume(self, origin: str, what: str) -> None:
-        self.assumptions[f"{origin or 'a loop'}: {what}"] = None
+    def _add_assumption(self, origin: str, assumption: str) -> None:
+        self.assumptions[f"{origin or 'a loop'}: {assumption}"] = None
 
-    def _repeat(self, node: ir.Repeat, clock: Clock) -> Part:
+    def _time_repeat(self, node: ir.Repeat, clock: IpuClock) -> TimedPart:
         count = node.count
         if count is None:
-            self._assume(node.origin, "only values tell how often it runs; taken as once")
+            self._add_assumption(node.origin, "only values tell how often it runs; taken as once")
             count = 1
-        kinds = iterations(self._counted.loops.get(id(node), ()), count)
-        ran: list[Ran] = []
-        for turn, times in kinds.kinds:
-            inside = self.new_clock()
-            with self.account.repeated(times), self._in_turn(turn):
-                body = self._iteration(node, inside)
-            ran.append(Ran(tr.group(body.traces), max(inside), body.nodes))
-        sign = ProgramNode(kind="repeat", name="repeat", origin=node.origin, cycles=0)
-        whole = looped(kinds, ran, sign)
-        start = _together(clock, whole.cycles)
-        return Part(((start, whole.trace),), whole.nodes)
+        kinds = classify_iterations(self._counted.branches_in_loop.get(id(node), ()), count)
+        iteration_costs: list[IterationCost] = []
+        for iteration, times in kinds.kinds:
+            body_clock = self.new_clock()
+            with self.account.count_repeated(times), self._within_iteration(iteration):
+                body = self._time_iteration(node, body_clock)
+            iteration_costs.append(
+                IterationCost(tr.group_traces(body.traces), max(body_clock), body.nodes)
+            )
+        node_of_loop = ProgramNode(kind="repeat", name="repeat", origin=node.origin, cycles=0)
+        loop_cost = repeat_iterations(kinds, iteration_costs, node_of_loop)
+        start = _advance_together(clock, loop_cost.cycles)
+        return TimedPart(((start, loop_cost.trace),), loop_cost.nodes)
 
     @contextlib.contextmanager
-    def _in_turn(self, turn: int | None) -> Generator[None]:
-        """What is modelled inside is in this iteration of the innermost loop."""
-        before, self._turn = self._turn, turn
+    def _within_iteration(self, iteration: int | None) -> Generator[None]:
+        """Models all that is inside in this iteration of the innermost loop."""
+        outer_iteration, self._turn = self._turn, iteration
         yield
-        self._turn = before
+        self._turn = outer_iteration
 
-    def _iteration(self, node: ir.Repeat, clock: Clock) -> Part:
-        """The body of a loop, and what its slices, stacks and variables need beside it."""
-        body = self.sequence(node.body, clock)
-        moves = [("slice", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.slices]
-        moves += [("stack", s.ipu, s.element, self.laid(s.element, s.ipu)) for s in node.stacks]
+    def _time_iteration(self, node: ir.Repeat, clock: IpuClock) -> TimedPart:
+        """Times the body of a loop, and the moves of its slices, stacks and variables."""
+        body = self.time_sequence(node.body, clock)
+        moves = [("slice", s.ipu, s.element, self.layout_on(s.element, s.ipu)) for s in node.slices]
+        moves += [
+            ("stack", s.ipu, s.element, self.layout_on(s.element, s.ipu)) for s in node.stacks
+        ]
         for carry in node.carry:
             if (carry.entering, carry.ipu) in self._kept:
                 continue
-            entering = self.laid(carry.entering, carry.ipu)
-            if self.laid(carry.leaving, carry.ipu).order != entering.order:
+            entering = self.layout_on(carry.entering, carry.ipu)
+            if self.layout_on(carry.leaving, carry.ipu).order_key != entering.order_key:
                 moves.append(("rearrange loop variable", carry.ipu, carry.leaving, entering))
-        moved = (
-            self.moves.on_ipu(ipu, name, value, node.origin, laid, clock)
-            for name, ipu, value, laid in moves
+        move_parts = (
+            self.moves.move_between_tiles(ipu, name, value, node.origin, layout, clock)
+            for name, ipu, value, layout in moves
         )
-        return joined([body, *moved])
+        return join_parts([body, *move_parts])
 
-    def _while(self, node: ir.While, clock: Clock) -> Part:
-        self._assume(node.origin, "only values tell how often it runs; taken as once")
-        before = list(clock)
-        once = joined([self.sequence(node.condition, clock), self.sequence(node.body, clock)])
-        return once.under("while", "while", node.origin, _between(before, clock))
+    def _time_while(self, node: ir.While, clock: IpuClock) -> TimedPart:
+        self._add_assumption(node.origin, "only values tell how often it runs; taken as once")
+        start_clock = list(clock)
+        iteration_part = join_parts(
+            [self.time_sequence(node.condition, clock), self.time_sequence(node.body, clock)]
+        )
+        return iteration_part.wrap_in_node(
+            "while", "while", node.origin, _count_elapsed_cycles(start_clock, clock)
+        )
 
-    def _switch(self, node: ir.Switch, clock: Clock) -> Part:
-        """The branch that is due, or if only values tell the slowest one."""
-        before = list(clock)
-        ways: list[tuple[Clock, Part, Totals]] = []
+    def _time_switch(self, node: ir.Switch, clock: IpuClock) -> TimedPart:
+        """Times the branch that counters decide on, or the slowest one if only values tell."""
+        start_clock = list(clock)
+        timed_branches: list[tuple[IpuClock, TimedPart, Totals]] = []
         for branch in node.branches:
-            after = list(before)
-            with self.account.apart() as totals:
-                ways.append((after, self.sequence(branch.body, after), totals))
-        taken = max(range(len(ways)), key=lambda i: max(ways[i][0]))
-        turns = self._counted.turns.get(id(node))
-        if turns is not None and self._turn is not None:
-            taken = int(turns[self._turn])
-        clock[:], part, totals = ways[taken]
-        self.account.include(totals)
-        branches = joined(
-            way.under("sequence", f"branch {i}", "", _between(before, after)).times(int(i == taken))
-            for i, (after, way, _) in enumerate(ways)
+            branch_clock = list(start_clock)
+            with self.account.count_separately() as totals:
+                timed_branches.append(
+                    (branch_clock, self.time_sequence(branch.body, branch_clock), totals)
+                )
+        branch_taken = max(range(len(timed_branches)), key=lambda i: max(timed_branches[i][0]))
+        branch_of_iteration = self._counted.branch_at_iteration.get(id(node))
+        if branch_of_iteration is not None and self._turn is not None:
+            branch_taken = int(branch_of_iteration[self._turn])
+        clock[:], part, totals = timed_branches[branch_taken]
+        self.account.include_totals(totals)
+        branches = join_parts(
+            branch_part.wrap_in_node(
+                "sequence", f"branch {i}", "", _count_elapsed_cycles(start_clock, after)
+            ).set_node_counts(int(i == branch_taken))
+            for i, (after, branch_part, _) in enumerate(timed_branches)
         )
-        whole = Part(part.traces, branches.nodes)
-        return whole.under("switch", "switch", node.origin, _between(before, clock))
+        switch_part = TimedPart(part.traces, branches.nodes)
+        return switch_part.wrap_in_node(
+            "switch", "switch", node.origin, _count_elapsed_cycles(start_clock, clock)
+        )
 
     # Pipelines
 
-    def _task(self, node: ir.Task, clock: Clock) -> Part:
-        body = self._task_body(node)
-        start = _together(clock, body.cycles)
+    def _time_task(self, node: ir.Task, clock: IpuClock) -> TimedPart:
+        body = self._time_task_body(node)
+        start = _advance_together(clock, body.cycles)
         stage, phase = node.spec.stage, _PHASES.get(node.spec.kind, "bwd")
         name = phase if stage < 0 else f"stage {stage} {phase}"
-        trace = tr.tasks([body.trace], [0], [0], [max(stage, tr.NONE)], [tr.NONE], [phase])
-        return Part(((start, trace),), body.nodes).under("task", name, node.origin, body.cycles)
+        trace = tr.build_tasks([body.trace], [0], [0], [max(stage, tr.NONE)], [tr.NONE], [phase])
+        return TimedPart(((start, trace),), body.nodes).wrap_in_node(
+            "task", name, node.origin, body.cycles
+        )
 
-    def _task_body(self, node: ir.Task) -> Body:
-        self._plans.append(stage_options(node.spec, self._plans[-1]))
+    def _time_task_body(self, node: ir.Task) -> TaskBody:
+        self._plans.append(plan_options_of_stage(node.spec, self._plans[-1]))
         clock = self.new_clock()
-        part = self.sequence(node.body, clock)
+        part = self.time_sequence(node.body, clock)
         self._plans.pop()
-        return Body(tr.group(part.traces), max(clock), part.nodes, node.origin)
+        return TaskBody(tr.group_traces(part.traces), max(clock), part.nodes, node.origin)
 
-    def _pipeline(self, node: ir.Pipeline, clock: Clock) -> Part:
+    def _time_pipeline(self, node: ir.Pipeline, clock: IpuClock) -> TimedPart:
         schedule = node.schedule
-        bodies: dict[TaskKind, Body] = {}
+        bodies: dict[TaskKind, TaskBody] = {}
         flows: dict[TaskKind, list[Flow]] = {}
         key: TaskKind | None = None
-        parts: list[Part] = []
+        parts: list[TimedPart] = []
         for step in node.body.steps:
             match step:
                 case ir.Task():
                     key = (step.spec.stage, TaskPhase(step.spec.kind.value))
-                    with self.account.repeated(schedule.micro_batches):
-                        bodies[key] = self._task_body(step)
+                    with self.account.count_repeated(schedule.micro_batches):
+                        bodies[key] = self._time_task_body(step)
                 case ir.Copy() if key is not None and HOST not in (step.source, step.target):
-                    flow = (step.source, step.target, self.moves.bytes_of(step.values))
+                    flow = (step.source, step.target, self.moves.total_bytes_of(step.values))
                     flows.setdefault(key, []).append(flow)
                 case _:
-                    parts.append(self._node(step, clock))
-        for idle in bodies_of(schedule):  # a stage without gradients has no backward task
-            bodies.setdefault(idle, Body(tr.group(()), 0))
+                    parts.append(self._time_node(step, clock))
+        for missing_task in task_kinds_of(
+            schedule
+        ):  # a stage without gradients has no backward task
+            bodies.setdefault(missing_task, TaskBody(tr.group_traces(()), 0))
         number = self.account.numbers(TRANSFERS)
         run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus, number)
-        start = _together(clock, run.profile.cycles)
+        start = _advance_together(clock, run.profile.cycles)
         for ipu, total in run.transfers.items():
-            self.account.add(ipu, number, total)
+            self.account.add_operation(ipu, number, total)
         if self.pipeline is None:
             self.pipeline = run.profile
-        ran = Part(((start, run.trace),), run.nodes)
-        parts.append(ran.under("pipeline", node.name, node.origin, run.profile.cycles))
-        return joined(parts)
+        run_part = TimedPart(((start, run.trace),), run.nodes)
+        parts.append(run_part.wrap_in_node("pipeline", node.name, node.origin, run.profile.cycles))
+        return join_parts(parts)
 
 
-def _together(clock: Clock, cycles: int) -> int:
-    """All IPUs wait for each other, and for so long; gives when that began."""
+def _advance_together(clock: IpuClock, cycles: int) -> int:
+    """Advances all IPUs from the latest clock by some cycles; returns when that began."""
     start = max(clock)
     clock[:] = [start + cycles] * len(clock)
     return start
 
 
-def _title(nodes: Sequence[ProgramNode]) -> str:
-    """What to call a kernel: its most expensive operation, and how many others there are."""
+def _title_of_kernel(nodes: Sequence[ProgramNode]) -> str:
+    """Returns a title for a kernel: its most expensive operation, and the number of others."""
     if not nodes:
         return "kernel"
     name = max(nodes, key=lambda node: node.cycles * node.count).name
     return f"{name} and {len(nodes) - 1} more" if len(nodes) > 1 else name
 
 
-def _between(before: Clock, after: Clock) -> int:
-    """From when the first of the clocks that went forward started, to when the last stopped."""
-    moved = [pair for pair in zip(before, after, strict=True) if pair[0] != pair[1]]
-    return max((end for _, end in moved), default=0) - min((start for start, _ in moved), default=0)
+def _count_elapsed_cycles(start_clock: IpuClock, end_clock: IpuClock) -> int:
+    """Returns the cycles from the first IPU that started to the last one that stopped."""
+    advanced = [pair for pair in zip(start_clock, end_clock, strict=True) if pair[0] != pair[1]]
+    return max((end for _, end in advanced), default=0) - min(
+        (start for start, _ in advanced), default=0
+    )
 
 
-def _summed(program: ir.Program, ipu: int, kind: Sum) -> int:
-    """Bytes of all sums of a kind in the kernels of an IPU; 0 if there is only one replica."""
+def _bytes_of_sums(program: ir.Program, ipu: int, kind: Sum) -> int:
+    """Returns the bytes of all sums of a kind in an IPU's kernels; 0 for a single replica."""
     if program.replicas == 1:
         return 0
-    runs = (node for node in ir.walk(program.body) if isinstance(node, ir.Execute))
-    return sum(summed_bytes(run.kernel.jaxpr.jaxpr, kind) for run in runs if run.ipu == ipu)
+    runs = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute))
+    return sum(
+        bytes_of_replica_sums(run.kernel.jaxpr.jaxpr, kind) for run in runs if run.ipu == ipu
+    )

@@ -1,4 +1,4 @@
-"""Which results are new values of what a program was given, and go where the old ones were."""
+"""Updates: results of a program that take the memory of the old values they replace."""
 
 from __future__ import annotations
 
@@ -13,97 +13,111 @@ from lowering.machine.primitives import ELEMENTWISE
 from lowering.units import HOST, ValueId
 
 Updates: TypeAlias = dict[ir.Place, ir.Place]
-"""From where an old value is to where the new one is made, on the same IPU."""
+"""The new value that replaces each old value, each with its IPU, which is the same."""
 
 _Stems: TypeAlias = frozenset[ValueId]
-"""The arguments that a value is an update of: its elements come of theirs, one of one."""
+"""The arguments that a value is an update of: each element comes from one of theirs."""
 
 _NONE: _Stems = frozenset()
-_PARTLY = ("dynamic_update_slice", "scatter")  # what writes into its first operand
+_PARTLY = ("dynamic_update_slice", "scatter")  # these write into their first operand
 _AS_THEY_ARE = {"copy", "optimization_barrier"}
 
 
-def updates_of(program: ir.Program, donated: Collection[int] = ()) -> Updates:
-    """Results in the place of arguments, as the original's assignments to variables were.
+def find_updates(program: ir.Program, donated: Collection[int] = ()) -> Updates:
+    """Finds results that take the memory of arguments, as assignments to variables did.
 
-    A result takes the place of an argument of its shape and dtype that it has been made of element
-    by element, as weights by an optimizer; or else of one that the caller gives away, whatever it
-    has been made of. Those that could take few places choose before the others, all in order.
+    A result takes the memory of an argument of its shape and dtype from which it was computed
+    element by element, as an optimizer computes weights; or else of any donated argument. Results
+    with few choices choose first, all in order.
 
     Args:
       program: the whole program.
       donated: positions of the arguments that are given away.
     """
-    stems = _stems(program)
+    stems = _find_stems(program)
     results = [value for value in dict.fromkeys(program.outputs) if value not in program.inputs]
-    able = {value: _alike(program, value, stems.get(value, _NONE)) for value in results}
-    given = [value for i, value in enumerate(program.inputs) if i in donated]
+    candidates = {
+        value: _arguments_of_same_type(program, value, stems.get(value, _NONE)) for value in results
+    }
+    donated_values = [value for i, value in enumerate(program.inputs) if i in donated]
     old: dict[ValueId, ValueId] = {}
-    for value in sorted(results, key=lambda value: len(able[value])):
-        _choose(old, value, able[value])
+    for value in sorted(results, key=lambda value: len(candidates[value])):
+        _choose_argument(old, value, candidates[value])
     for value in results:
-        _choose(old, value, _alike(program, value, given))
+        _choose_argument(old, value, _arguments_of_same_type(program, value, donated_values))
     copies = [node for node in program.body.steps if isinstance(node, ir.Copy)]
-    held = {(v, copy.target) for copy in copies if copy.source == HOST for v in copy.values}
+    on_tiles = {(v, copy.target) for copy in copies if copy.source == HOST for v in copy.values}
     leaving = {(v, copy.source) for copy in copies if copy.target == HOST for v in copy.values}
     pairs = (((old[value], ipu), (value, ipu)) for value, ipu in leaving if value in old)
-    return {before: after for before, after in pairs if before in held}
+    return {old_value: new_value for old_value, new_value in pairs if old_value in on_tiles}
 
 
-def in_loops(program: ir.Program) -> Updates:
-    """What the iterations of loops leave in the place of what entered them."""
-    found: Updates = {}
-    for node in ir.walk(program.body):
+def find_loop_updates(program: ir.Program) -> Updates:
+    """Finds the values of an iteration that take the memory of those that entered it."""
+    updates: Updates = {}
+    for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Repeat | ir.Pipeline | ir.While):
-            born = {place for step in node.body.steps for place in ir.births(step)}
+            born = {
+                value_on_ipu
+                for step in node.body.steps
+                for value_on_ipu in ir.places_of_writes(step)
+            }
             for carry in node.carry:
                 leaving = (carry.leaving, carry.ipu)
                 if leaving in born:
-                    born.discard(leaving)  # one that two variables get has one place
-                    found[carry.entering, carry.ipu] = leaving
-    return found
+                    born.discard(leaving)  # a value of two variables replaces one
+                    updates[carry.entering, carry.ipu] = leaving
+    return updates
 
 
-def _choose(old: dict[ValueId, ValueId], value: ValueId, able: Iterable[ValueId]) -> None:
-    """Gives a result that has no place yet the first one that is free."""
-    taken = set(old.values())
-    free = next((argument for argument in able if argument not in taken), None)
+def _choose_argument(
+    old: dict[ValueId, ValueId], value: ValueId, candidates: Iterable[ValueId]
+) -> None:
+    """Gives a result that replaces no argument yet the first one that is free."""
+    replaced = set(old.values())
+    free = next((argument for argument in candidates if argument not in replaced), None)
     if value not in old and free is not None:
         old[value] = free
 
 
-def _alike(program: ir.Program, value: ValueId, arguments: Collection[ValueId]) -> list[ValueId]:
-    """Those of the arguments that have the value's shape and dtype, in order."""
-    avals, ours = program.avals, program.avals[value]
+def _arguments_of_same_type(
+    program: ir.Program, value: ValueId, arguments: Collection[ValueId]
+) -> list[ValueId]:
+    """Returns the arguments that have the value's shape and dtype, in order."""
+    avals, aval = program.avals, program.avals[value]
     return [
         argument
         for argument in program.inputs
         if argument in arguments
-        and (avals[argument].shape, avals[argument].dtype) == (ours.shape, ours.dtype)
+        and (avals[argument].shape, avals[argument].dtype) == (aval.shape, aval.dtype)
     ]
 
 
-def _stems(program: ir.Program) -> Mapping[ValueId, _Stems]:
+def _find_stems(program: ir.Program) -> Mapping[ValueId, _Stems]:
     stems: dict[ValueId, _Stems] = {value: frozenset({value}) for value in program.inputs}
-    _walk(program.body, stems)
+    _walk_stems(program.body, stems)
     return stems
 
 
-def _walk(body: ir.Sequence, stems: dict[ValueId, _Stems]) -> None:
+def _walk_stems(body: ir.Sequence, stems: dict[ValueId, _Stems]) -> None:
     for node in body.steps:
         if isinstance(node, ir.Repeat | ir.Pipeline | ir.While):
             stems.update((carry.entering, stems.get(carry.initial, _NONE)) for carry in node.carry)
-        for inside in ir.bodies(node):
-            _walk(inside.sequence, stems)
-        stems.update(_left_by(node, stems))
+        for body_of_node in ir.bodies_of_node(node):
+            _walk_stems(body_of_node.sequence, stems)
+        stems.update(_stems_of_writes(node, stems))
 
 
-def _left_by(node: ir.Node, stems: Mapping[ValueId, _Stems]) -> Iterator[tuple[ValueId, _Stems]]:
-    """What a node makes of what, once its bodies are known."""
+def _stems_of_writes(
+    node: ir.Node, stems: Mapping[ValueId, _Stems]
+) -> Iterator[tuple[ValueId, _Stems]]:
+    """Yields the stems of a node's results, once its bodies are known."""
     match node:
         case ir.Execute():
             reads = [stems.get(value, _NONE) for value in node.reads]
-            yield from zip(node.writes, _through(node.kernel.jaxpr.jaxpr, reads), strict=True)
+            yield from zip(
+                node.writes, _stems_of_results(node.kernel.jaxpr.jaxpr, reads), strict=True
+            )
         case ir.Store():
             yield node.kept, stems.get(node.value, _NONE)
         case ir.Load():
@@ -112,40 +126,42 @@ def _left_by(node: ir.Node, stems: Mapping[ValueId, _Stems]) -> Iterator[tuple[V
             yield from ((c.final, stems.get(c.initial, _NONE)) for c in node.carry)
         case ir.Switch():
             for i, value in enumerate(node.writes):
-                ways = (stems.get(branch.results[i], _NONE) for branch in node.branches)
-                yield value, _NONE.union(*ways)
+                stems_of_branches = (
+                    stems.get(branch.results[i], _NONE) for branch in node.branches
+                )
+                yield value, _NONE.union(*stems_of_branches)
         case _:
             return
 
 
-def _through(jaxpr: Jaxpr, reads: Sequence[_Stems]) -> list[_Stems]:
-    """The stems of a jaxpr's results."""
-    known: dict[Any, _Stems] = dict(zip(jaxpr.invars, reads, strict=True))
+def _stems_of_results(jaxpr: Jaxpr, reads: Sequence[_Stems]) -> list[_Stems]:
+    """Returns the stems of a jaxpr's results."""
+    stems_of_var: dict[Any, _Stems] = dict(zip(jaxpr.invars, reads, strict=True))
 
-    def of(atom: Any) -> _Stems:
-        return _NONE if isinstance(atom, Literal) else known.get(atom, _NONE)
+    def stems_of_atom(atom: Any) -> _Stems:
+        return _NONE if isinstance(atom, Literal) else stems_of_var.get(atom, _NONE)
 
     for eqn in jaxpr.eqns:
-        operands = [of(atom) for atom in eqn.invars]
+        operands = [stems_of_atom(atom) for atom in eqn.invars]
         if any(operands):
-            known.update(zip(eqn.outvars, _equation(eqn, operands), strict=False))
-    return [of(atom) for atom in jaxpr.outvars]
+            stems_of_var.update(zip(eqn.outvars, _stems_of_equation(eqn, operands), strict=False))
+    return [stems_of_atom(atom) for atom in jaxpr.outvars]
 
 
-def _equation(eqn: JaxprEqn, operands: Sequence[_Stems]) -> Sequence[_Stems]:
-    """The stems of its results; missing ones have none."""
+def _stems_of_equation(eqn: JaxprEqn, operands: Sequence[_Stems]) -> Sequence[_Stems]:
+    """Returns the stems of an equation's results; missing ones have none."""
     name, body = eqn.primitive.name, call_body(eqn)
     if is_control_flow(eqn):
-        flow = ControlFlow.of(eqn)
+        flow = ControlFlow.view_of_equation(eqn)
         if flow.is_loop:
             return operands[flow.carried]
-        ways = [
-            _through(branch.jaxpr, flow.arguments(i, operands))
+        stems_of_branches = [
+            _stems_of_results(branch.jaxpr, flow.select_body_operands(i, operands))
             for i, branch in enumerate(flow.bodies)
         ]
-        return [_NONE.union(*results) for results in zip(*ways, strict=True)]
+        return [_NONE.union(*results) for results in zip(*stems_of_branches, strict=True)]
     if body is not None and len(body.jaxpr.invars) == len(operands):
-        return _through(body.jaxpr, operands)
+        return _stems_of_results(body.jaxpr, operands)
     if name.startswith(_PARTLY):
         return operands[:1]
     if name in _AS_THEY_ARE:

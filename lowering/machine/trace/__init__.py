@@ -1,14 +1,14 @@
-"""What every IPU does when: a tree of arrays that reads like a list of steps.
+"""The steps of every IPU over time: a tree of arrays that reads like a list of steps.
 
 Bodies of loops and tasks of pipelines are stored once, however often they run, so a trace is as
-large as the program and not as its run. `block` makes the leaves, `group`, `on`, `loop`, `at`
-and `tasks` put traces together, `Steps` reads the result, `busy` adds it up, and `first_steps`
-cuts it.
+large as the program and not as its run. `build_block` makes the leaves, `group_traces`,
+`assign_to_ipu`, `repeat_trace`, `repeat_at` and `build_tasks` combine traces, `Steps` reads the
+result, `count_busy_cycles` adds it up, and `first_steps` cuts it.
 """
 
-from lowering.machine.trace.busy import busy as busy
-from lowering.machine.trace.early import early as early
+from lowering.machine.trace.busy import count_busy_cycles as count_busy_cycles
 from lowering.machine.trace.early import first_steps as first_steps
+from lowering.machine.trace.early import steps_before as steps_before
 from lowering.machine.trace.steps import Step as Step
 from lowering.machine.trace.steps import Steps as Steps
 from lowering.machine.trace.tree import KINDS as KINDS
@@ -21,10 +21,10 @@ from lowering.machine.trace.tree import On as On
 from lowering.machine.trace.tree import Row as Row
 from lowering.machine.trace.tree import Tasks as Tasks
 from lowering.machine.trace.tree import Trace as Trace
-from lowering.machine.trace.tree import at as at
-from lowering.machine.trace.tree import block as block
-from lowering.machine.trace.tree import group as group
-from lowering.machine.trace.tree import loop as loop
-from lowering.machine.trace.tree import on as on
-from lowering.machine.trace.tree import parts as parts
-from lowering.machine.trace.tree import tasks as tasks
+from lowering.machine.trace.tree import assign_to_ipu as assign_to_ipu
+from lowering.machine.trace.tree import build_block as build_block
+from lowering.machine.trace.tree import build_tasks as build_tasks
+from lowering.machine.trace.tree import distinct_children as distinct_children
+from lowering.machine.trace.tree import group_traces as group_traces
+from lowering.machine.trace.tree import repeat_at as repeat_at
+from lowering.machine.trace.tree import repeat_trace as repeat_trace

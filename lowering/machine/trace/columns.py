@@ -11,12 +11,12 @@ _Names = dict[tuple[str, str], int]
 """Codes of names and origins."""
 
 
-def columns(trace: Trace, limit: int | None = None) -> dict[str, np.ndarray]:
-    """The first `limit` steps of a trace as arrays; see `Steps.columns`."""
+def expand_columns(trace: Trace, limit: int | None = None) -> dict[str, np.ndarray]:
+    """Returns the first `limit` steps of a trace as arrays; see `Steps.columns`."""
     count = trace.num_steps if limit is None else max(0, min(limit, trace.num_steps))
     names: _Names = {}
-    out = _empty(count)
-    _fill(trace, out, slice(0, count), names)
+    out = _empty_columns(count)
+    _fill_columns(trace, out, slice(0, count), names)
     texts = {
         "names": np.array([name for name, _ in names], dtype=np.str_),
         "origins": np.array([origin for _, origin in names], dtype=np.str_),
@@ -24,8 +24,8 @@ def columns(trace: Trace, limit: int | None = None) -> dict[str, np.ndarray]:
     return {**out, **texts}
 
 
-def _empty(count: int) -> dict[str, np.ndarray]:
-    """Columns of steps without labels, to be filled."""
+def _empty_columns(count: int) -> dict[str, np.ndarray]:
+    """Returns columns for steps without labels, to be filled."""
     return {
         "ipu": np.empty(count, dtype=np.int32),
         "kind": np.empty(count, dtype=np.uint8),
@@ -39,64 +39,64 @@ def _empty(count: int) -> dict[str, np.ndarray]:
     }
 
 
-def _fill(trace: Trace, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
-    """Writes the first steps of a trace to columns, as many as fit between two places."""
-    count = where.stop - where.start
+def _fill_columns(trace: Trace, out: dict[str, np.ndarray], rows: slice, names: _Names) -> None:
+    """Writes the first steps of a trace to a range of the columns."""
+    count = rows.stop - rows.start
     if count > trace.num_steps:
         raise InternalError(f"{count} of {trace.num_steps} steps")
     if not count:
         return
     if isinstance(trace, Block):
-        called = zip(trace.names, trace.origins, strict=True)
-        codes = np.array([names.setdefault(pair, len(names)) for pair in called])
-        out["ipu"][where] = trace.ipu[:count]
-        out["kind"][where] = trace.kind[:count]
-        out["name"][where] = codes[trace.name[:count]]
-        out["operation"][where] = np.array(trace.operations)[trace.name[:count]]
-        out["start_cycle"][where] = trace.start[:count]
-        out["cycles"][where] = trace.cycles[:count]
+        names_and_origins = zip(trace.names, trace.origins, strict=True)
+        codes = np.array([names.setdefault(pair, len(names)) for pair in names_and_origins])
+        out["ipu"][rows] = trace.ipu[:count]
+        out["kind"][rows] = trace.kind[:count]
+        out["name"][rows] = codes[trace.name[:count]]
+        out["operation"][rows] = np.array(trace.operations)[trace.name[:count]]
+        out["start_cycle"][rows] = trace.start[:count]
+        out["cycles"][rows] = trace.cycles[:count]
     elif isinstance(trace, Group):
         for i, child in enumerate(trace.children):
-            low = where.start + int(trace.first[i])
-            if low >= where.stop:
+            low = rows.start + int(trace.first[i])
+            if low >= rows.stop:
                 break
-            part = slice(low, min(low + child.num_steps, where.stop))
-            _fill(child, out, part, names)
+            part = slice(low, min(low + child.num_steps, rows.stop))
+            _fill_columns(child, out, part, names)
             out["start_cycle"][part] += trace.offset[i]
     elif isinstance(trace, On):
-        _fill(trace.body, out, where, names)
-        out["ipu"][where] = trace.ipu
+        _fill_columns(trace.body, out, rows, names)
+        out["ipu"][rows] = trace.ipu
     elif isinstance(trace, Loop):
-        _fill_loop(trace, out, where, names)
+        _fill_loop(trace, out, rows, names)
     else:
-        _fill_tasks(trace, out, where, names)
+        _fill_tasks(trace, out, rows, names)
 
 
-def _fill_loop(trace: Loop, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
-    size, place = trace.body.num_steps, np.arange(where.stop - where.start)
-    once = slice(where.start, min(where.start + size, where.stop))
-    _fill(trace.body, out, once, names)
+def _fill_loop(trace: Loop, out: dict[str, np.ndarray], rows: slice, names: _Names) -> None:
+    steps_per_iteration, step_index = trace.body.num_steps, np.arange(rows.stop - rows.start)
+    first_iteration = slice(rows.start, min(rows.start + steps_per_iteration, rows.stop))
+    _fill_columns(trace.body, out, first_iteration, names)
     for column in out.values():
-        column[where] = column[once][place % size]
-    out["start_cycle"][where] += place // size * trace.period
+        column[rows] = column[first_iteration][step_index % steps_per_iteration]
+    out["start_cycle"][rows] += step_index // steps_per_iteration * trace.period
 
 
-def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], where: slice, names: _Names) -> None:
-    count = where.stop - where.start
-    begun = int(np.searchsorted(trace.first, count, side="left"))
-    for kind in np.unique(trace.which[:begun]).tolist():
+def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], rows: slice, names: _Names) -> None:
+    count = rows.stop - rows.start
+    tasks_begun = int(np.searchsorted(trace.first, count, side="left"))
+    for kind in np.unique(trace.which[:tasks_begun]).tolist():
         body = trace.bodies[kind]
-        once = _empty(body.num_steps)
-        _fill(body, once, slice(0, body.num_steps), names)
-        runs = np.flatnonzero(trace.which[:begun] == kind)
-        places = trace.first[runs][:, None] + np.arange(body.num_steps)
-        inside = places < count
-        target = (where.start + places)[inside]
-        inherits = once["phase"] == NONE  # tasks within tasks keep their own labels
+        body_columns = _empty_columns(body.num_steps)
+        _fill_columns(body, body_columns, slice(0, body.num_steps), names)
+        runs = np.flatnonzero(trace.which[:tasks_begun] == kind)
+        row_of_step = trace.first[runs][:, None] + np.arange(body.num_steps)
+        is_in_range = row_of_step < count
+        target = (rows.start + row_of_step)[is_in_range]
+        inherits = body_columns["phase"] == NONE  # tasks within tasks keep their own labels
         for key, column in out.items():
-            values = np.broadcast_to(once[key], places.shape)
+            values = np.broadcast_to(body_columns[key], row_of_step.shape)
             if key == "start_cycle":
                 values = values + trace.start[runs][:, None]
             elif key in ("stage", "micro_batch", "phase"):
                 values = np.where(inherits, getattr(trace, key)[runs][:, None], values)
-            column[target] = values[inside]
+            column[target] = values[is_in_range]

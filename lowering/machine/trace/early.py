@@ -1,4 +1,4 @@
-"""The first part of a trace, by time: for those who can show only so many steps."""
+"""The first part of a trace by time, for displays that show only so many steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lowering.machine.trace.tree import (
     On,
     Tasks,
     Trace,
-    group,
-    loop,
-    on,
-    tasks,
+    assign_to_ipu,
+    build_tasks,
+    group_traces,
+    repeat_trace,
 )
 
 
-def first_steps(trace: Trace, most: int) -> tuple[Trace, int]:
-    """The steps of a trace that start first, at least `most` of them if there are as many.
+def first_steps(trace: Trace, min_steps: int) -> tuple[Trace, int]:
+    """Returns the steps of a trace that start first, at least `min_steps` if there are as many.
 
     The tree is cut and not unrolled, so a long loop costs no more than a short one.
 
@@ -29,70 +29,70 @@ def first_steps(trace: Trace, most: int) -> tuple[Trace, int]:
       The trace of all steps that start before a cycle, and that cycle.
     """
     low, high = 0, trace.span + 1
-    if trace.num_steps <= most:
+    if trace.num_steps <= min_steps:
         return trace, high
     while high - low > 1:
         middle = (low + high) // 2
-        if early(trace, middle).num_steps < most:
+        if steps_before(trace, middle).num_steps < min_steps:
             low = middle
         else:
             high = middle
-    return early(trace, high), high
+    return steps_before(trace, high), high
 
 
-def early(trace: Trace, before: int) -> Trace:
-    """The steps of a trace that start before a cycle, each of its full length."""
-    if before > trace.span or not trace.num_steps:
+def steps_before(trace: Trace, cycle: int) -> Trace:
+    """Returns the steps of a trace that start before a cycle, each with its full length."""
+    if cycle > trace.span or not trace.num_steps:
         return trace
     match trace:
         case Block():
-            return _early_block(trace, before)
+            return _block_before(trace, cycle)
         case On():
-            return on(early(trace.body, before), trace.ipu)
+            return assign_to_ipu(steps_before(trace.body, cycle), trace.ipu)
         case Loop():
-            return _early_loop(trace, before)
+            return _loop_before(trace, cycle)
         case Group():
             pairs = zip(trace.offset.tolist(), trace.children, strict=True)
-            begun = ((at, part) for at, part in pairs if at < before)
-            return group([(at, early(part, before - at)) for at, part in begun])
+            begun = ((start, part) for start, part in pairs if start < cycle)
+            return group_traces([(at, steps_before(part, cycle - at)) for at, part in begun])
         case Tasks():
-            return _early_tasks(trace, before)
+            return _tasks_before(trace, cycle)
 
 
-def _early_block(block: Block, before: int) -> Block:
-    kept = block.start < before
-    start, cycles = block.start[kept], block.cycles[kept]
+def _block_before(block: Block, cycle: int) -> Block:
+    starts_before = block.start < cycle
+    start, cycles = block.start[starts_before], block.cycles[starts_before]
     return dc.replace(
         block,
-        ipu=block.ipu[kept],
-        kind=block.kind[kept],
-        name=block.name[kept],
+        ipu=block.ipu[starts_before],
+        kind=block.kind[starts_before],
+        name=block.name[starts_before],
         start=start,
         cycles=cycles,
-        num_steps=int(kept.sum()),
+        num_steps=int(starts_before.sum()),
         span=int((start + cycles).max(initial=0)),
     )
 
 
-def _early_loop(trace: Loop, before: int) -> Trace:
-    """Whole iterations as a loop; the others, of which few have begun, one by one."""
+def _loop_before(trace: Loop, cycle: int) -> Trace:
+    """Returns full iterations as a loop, and the few others that have begun one by one."""
     if not trace.period:
-        return loop(early(trace.body, before), trace.count, 0)
-    begun = min(trace.count, -(-before // trace.period))
-    whole = min(begun, max(0, (before - trace.body.span - 1) // trace.period + 1))
-    parts: list[tuple[int, Trace]] = [(0, loop(trace.body, whole, trace.period))]
-    for at in range(whole * trace.period, begun * trace.period, trace.period):
-        parts.append((at, early(trace.body, before - at)))
-    return group(parts)
+        return repeat_trace(steps_before(trace.body, cycle), trace.count, 0)
+    begun = min(trace.count, -(-cycle // trace.period))
+    full_iterations = min(begun, max(0, (cycle - trace.body.span - 1) // trace.period + 1))
+    parts: list[tuple[int, Trace]] = [(0, repeat_trace(trace.body, full_iterations, trace.period))]
+    for start in range(full_iterations * trace.period, begun * trace.period, trace.period):
+        parts.append((start, steps_before(trace.body, cycle - start)))
+    return group_traces(parts)
 
 
-def _early_tasks(trace: Tasks, before: int) -> Tasks:
-    """Those that have begun; the parts of those that have not ended are bodies of their own."""
+def _tasks_before(trace: Tasks, cycle: int) -> Tasks:
+    """Returns the tasks that have begun; those that have not ended get bodies of their own."""
     spans = np.array([body.span for body in trace.bodies], dtype=np.int64)
-    begun = np.flatnonzero(trace.start < before)
+    begun = np.flatnonzero(trace.start < cycle)
     which, bodies = trace.which[begun].copy(), list(trace.bodies)
-    for i in np.flatnonzero(trace.start[begun] + spans[which] >= before).tolist():
-        bodies.append(early(trace.bodies[which[i]], before - int(trace.start[begun[i]])))
+    for i in np.flatnonzero(trace.start[begun] + spans[which] >= cycle).tolist():
+        bodies.append(steps_before(trace.bodies[which[i]], cycle - int(trace.start[begun[i]])))
         which[i] = len(bodies) - 1
     labels = (trace.stage[begun], trace.micro_batch[begun], trace.phase[begun])
-    return tasks(bodies, which, trace.start[begun], *labels)
+    return build_tasks(bodies, which, trace.start[begun], *labels)

@@ -8,26 +8,26 @@ from typing import Protocol, TypeAlias, overload
 
 import numpy as np
 
-from lowering.machine.trace.columns import columns
+from lowering.machine.trace.columns import expand_columns
 from lowering.machine.trace.tree import KINDS, NONE, PHASES, Block, Group, Loop, On, Tasks, Trace
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Step:
-    """Something that one IPU does without a break.
+    """A piece of work that one IPU does without a break.
 
     Attributes:
       ipu: which IPU of a replica.
       kind: "compute", "exchange", "sync", "inter_ipu", "host" or "remote".
-      name: what it does.
-      start_cycle: when, counted from the start of the call.
-      cycles: for how long.
-      stage: of the pipeline stage that it belongs to, or None.
-      micro_batch: which of the pipeline's, or None.
+      name: the name of the work.
+      start_cycle: the cycle of its start, from the start of the call.
+      cycles: its length.
+      stage: the pipeline stage that it belongs to, or None.
+      micro_batch: the micro-batch of the pipeline, or None.
       phase: "fwd", "bwd" or "update", or None outside of pipelines.
       origin: the user's `file:line`, or "".
-      operation: the place of the operation that it belongs to among the report's, or None.
-      direction: of that operation: "forward", "backward", "update", or None.
+      operation: the index of its operation among the report's, or None.
+      direction: the direction of that operation: "forward", "backward", "update", or None.
     """
 
     ipu: int
@@ -44,26 +44,26 @@ class Step:
 
 
 class Operation(Protocol):
-    """What steps belong to; see `OperationTotal`."""
+    """The operation that steps belong to; see `OperationTotal`."""
 
     @property
     def ipu(self) -> int:
-        """Where it runs."""
+        """The IPU that runs it."""
         ...
 
     @property
     def number(self) -> int:
-        """What its steps carry."""
+        """The number of the operation, which its steps carry."""
         ...
 
     @property
     def direction(self) -> str | None:
-        """Of the pass that it belongs to."""
+        """The direction of the pass that it belongs to."""
         ...
 
 
-_Found: TypeAlias = Mapping[tuple[int, int], tuple[int | None, str | None]]
-"""By IPU and number of an operation its place in the report, and its direction."""
+_ReportEntries: TypeAlias = Mapping[tuple[int, int], tuple[int | None, str | None]]
+"""The index in the report and the direction of each operation, by IPU and number."""
 
 _Labels: TypeAlias = tuple[int | None, int | None, str | None]
 """The stage, micro-batch and phase of the task that a step is a part of."""
@@ -73,7 +73,7 @@ _UNKNOWN = (None, None)
 
 
 class Steps(Sequence[Step]):
-    """The steps of one call, lazily: built when they are looked at.
+    """The steps of one call, each built when it is read.
 
     They come in the order of the tree: children of a group and tasks as they were given, each
     with all its steps, iterations one after the other. Within one IPU and body that is the order
@@ -84,7 +84,7 @@ class Steps(Sequence[Step]):
 
     Args:
       trace: the tree.
-      operations: those of the report that steps belong to, if any are known.
+      operations: the operations of the report that steps belong to, if there are any.
     """
 
     __slots__ = ("_found", "trace")
@@ -110,21 +110,21 @@ class Steps(Sequence[Step]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1:
-                return list(_walk(self.trace, self._found, start, stop))
+                return list(_walk_steps(self.trace, self._found, start, stop))
             return [self[i] for i in range(start, stop, step)]
         i = index + len(self) if index < 0 else index
         if not 0 <= i < len(self):
             raise IndexError(f"step {index} of {len(self)}")
-        return next(_walk(self.trace, self._found, i, i + 1))
+        return next(_walk_steps(self.trace, self._found, i, i + 1))
 
     def __iter__(self) -> Iterator[Step]:
-        return _walk(self.trace, self._found, 0, len(self))
+        return _walk_steps(self.trace, self._found, 0, len(self))
 
     def __repr__(self) -> str:
         return f"<{len(self)} steps in {self.trace.span} cycles>"
 
     def columns(self, limit: int | None = None) -> dict[str, np.ndarray]:
-        """The first `limit` steps (None: all) as arrays, for those who draw or add them up.
+        """Returns the first `limit` steps (None: all) as arrays, to draw or to add up.
 
         Returns:
           `ipu` int32; `kind` uint8, index into `KINDS`; `name` int32, index into `names` and
@@ -133,61 +133,88 @@ class Steps(Sequence[Step]):
           where a step has none; and `names` and `origins`, arrays of strings, each pair of them
           once.
         """
-        out = columns(self.trace, limit)
-        out["operation"] = self._places(out["ipu"], out["operation"])
+        out = expand_columns(self.trace, limit)
+        out["operation"] = self._report_indices(out["ipu"], out["operation"])
         return out
 
-    def _places(self, ipus: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The places of the operations with these numbers on these IPUs."""
+    def _report_indices(self, ipus: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Returns the indices of the operations with these numbers on these IPUs."""
         # The last column is that of `NONE`.
         rows, width = (int(column.max(initial=NONE)) + 2 for column in (ipus, numbers))
-        places = np.full((rows, width), NONE, dtype=np.int32)
-        for (ipu, number), (place, _) in self._found.items():
+        index_table = np.full((rows, width), NONE, dtype=np.int32)
+        for (ipu, number), (index, _) in self._found.items():
             if ipu < rows and number < width - 1:
-                places[ipu, number] = place
-        return places[ipus, numbers]
+                index_table[ipu, number] = index
+        return index_table[ipus, numbers]
 
 
-def _walk(
+def _walk_steps(
     trace: Trace,
-    found: _Found,
+    report_entries: _ReportEntries,
     start: int,
     stop: int,
     cycle: int = 0,
     labels: _Labels = (None, None, None),
-    on: int | None = None,
+    fixed_ipu: int | None = None,
 ) -> Iterator[Step]:
-    """The steps from `start` to `stop` of a trace that begins in a cycle, on that IPU if given."""
+    """Yields the steps from `start` to `stop` of a trace that begins in a cycle."""
     if start >= stop:
         return
     if isinstance(trace, Block):
         part = slice(start, stop)
         columns = (trace.ipu, trace.kind, trace.name, trace.start, trace.cycles)
-        for ipu, kind, name, at, cycles in zip(*(c[part].tolist() for c in columns), strict=True):
-            place = ipu if on is None else on
+        for ipu, kind, name, child_start, cycles in zip(
+            *(c[part].tolist() for c in columns), strict=True
+        ):
+            step_ipu = ipu if fixed_ipu is None else fixed_ipu
             title, line = trace.names[name], trace.origins[name]
-            belongs = found.get((place, trace.operations[name]), _UNKNOWN)
-            yield Step(place, KINDS[kind], title, cycle + at, cycles, *labels, line, *belongs)
+            report_entry = report_entries.get((step_ipu, trace.operations[name]), _UNKNOWN)
+            yield Step(
+                step_ipu,
+                KINDS[kind],
+                title,
+                cycle + child_start,
+                cycles,
+                *labels,
+                line,
+                *report_entry,
+            )
     elif isinstance(trace, On):
-        yield from _walk(
-            trace.body, found, start, stop, cycle, labels, trace.ipu if on is None else on
+        yield from _walk_steps(
+            trace.body,
+            report_entries,
+            start,
+            stop,
+            cycle,
+            labels,
+            trace.ipu if fixed_ipu is None else fixed_ipu,
         )
     elif isinstance(trace, Loop):
         size = trace.body.num_steps
         for i in range(start // size, -(-stop // size)):
             low, high = max(start - i * size, 0), min(stop - i * size, size)
-            yield from _walk(trace.body, found, low, high, cycle + i * trace.period, labels, on)
+            yield from _walk_steps(
+                trace.body, report_entries, low, high, cycle + i * trace.period, labels, fixed_ipu
+            )
     else:
         i = int(np.searchsorted(trace.first, start, side="right")) - 1
-        while i < len(trace.first) - 1 and (before := int(trace.first[i])) < stop:
-            part, at, inner = _part(trace, i)
-            low, high = max(start - before, 0), min(stop - before, part.num_steps)
-            yield from _walk(part, found, low, high, cycle + at, inner or labels, on)
+        while i < len(trace.first) - 1 and (first_step := int(trace.first[i])) < stop:
+            part, child_start, child_labels = _child_at(trace, i)
+            low, high = max(start - first_step, 0), min(stop - first_step, part.num_steps)
+            yield from _walk_steps(
+                part,
+                report_entries,
+                low,
+                high,
+                cycle + child_start,
+                child_labels or labels,
+                fixed_ipu,
+            )
             i += 1
 
 
-def _part(trace: Group | Tasks, i: int) -> tuple[Trace, int, _Labels | None]:
-    """The i-th child or task: its trace, when it starts, and the labels that it gives."""
+def _child_at(trace: Group | Tasks, i: int) -> tuple[Trace, int, _Labels | None]:
+    """Returns the i-th child or task: its trace, its start, and the labels that it sets."""
     if isinstance(trace, Group):
         return trace.children[i], int(trace.offset[i]), None
     body, start = trace.bodies[trace.which[i]], int(trace.start[i])

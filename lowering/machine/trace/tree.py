@@ -1,4 +1,4 @@
-"""The tree: steps one by one at its leaves, and what puts traces together above them."""
+"""The trace tree: steps one by one in its leaves, and nodes that combine traces above them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from lowering.errors import InternalError
 
 KINDS = ("compute", "exchange", "sync", "inter_ipu", "host", "remote")
-"""What a step can be; arrays hold the index."""
+"""The kinds of steps; arrays hold the index."""
 
 PHASES = ("fwd", "bwd", "update")
-"""What a task of a pipeline can be; arrays hold the index."""
+"""The phases of pipeline tasks; arrays hold the index."""
 
 NONE = -1
-"""What arrays hold for a stage, micro-batch, phase or operation that a step does not have."""
+"""The entry of arrays for a stage, micro-batch, phase or operation that a step does not have."""
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Sized:
-    """What every trace knows of itself.
+class _TraceNode:
+    """The base of all traces, with their size.
 
     Attributes:
-      num_steps: how many there are, all iterations and tasks together.
+      num_steps: the number of steps, all iterations and tasks together.
       span: cycles from its start to the end of the last step to end.
     """
 
@@ -35,8 +35,8 @@ class _Sized:
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Block(_Sized):
-    """Steps one by one; arrays of the same length.
+class Block(_TraceNode):
+    """A leaf of the tree: steps one by one, in arrays of the same length.
 
     Attributes:
       ipu: int32, which IPU.
@@ -44,7 +44,7 @@ class Block(_Sized):
       name: int32, index into `names`, `origins` and `operations`.
       start: int64, cycles from the start of the block.
       cycles: int64, for how long.
-      names: what steps are called; one name may be there with several origins.
+      names: the names of steps; one name may be there with several origins.
       origins: the user's `file:line` of each of them, or "".
       operations: the number of the operation that each of them belongs to, or `NONE`.
     """
@@ -60,7 +60,7 @@ class Block(_Sized):
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group(_Sized):
+class Group(_TraceNode):
     """Traces beside or after each other, each starting at its own offset.
 
     Attributes:
@@ -75,12 +75,12 @@ class Group(_Sized):
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class On(_Sized):
-    """The steps of a body, all on one IPU: what several IPUs do alike is there once.
+class On(_TraceNode):
+    """The steps of a body, all on one IPU; several IPUs can share the body.
 
     Attributes:
-      body: the steps, on whatever IPU.
-      ipu: where they are instead.
+      body: the steps, whose own IPU does not count.
+      ipu: the IPU that runs them.
     """
 
     body: Trace
@@ -88,13 +88,13 @@ class On(_Sized):
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Loop(_Sized):
-    """A body again and again.
+class Loop(_TraceNode):
+    """A body that is repeated at equal distances.
 
     Attributes:
       body: the steps of one iteration.
       count: how many iterations there are.
-      period: cycles from the start of one to that of the next.
+      period: cycles from the start of one iteration to that of the next.
     """
 
     body: Trace
@@ -103,8 +103,8 @@ class Loop(_Sized):
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tasks(_Sized):
-    """The tasks of a pipeline: a few bodies, run many times, each time with labels of its own.
+class Tasks(_TraceNode):
+    """The tasks of a pipeline: a few bodies, run many times, each time with its own labels.
 
     One without a phase has no labels at all; its steps keep those that they have or inherit.
 
@@ -133,8 +133,8 @@ Row: TypeAlias = tuple[int, str, str, str, int, int] | tuple[int, str, str, str,
 """A step: IPU, kind, name, origin, start, cycles, and the number of its operation if it has one."""
 
 
-def block(rows: Iterable[Row]) -> Block:
-    """Steps in the order in which they are to be read.
+def build_block(rows: Iterable[Row]) -> Block:
+    """Builds a block of steps, in the order in which they are to be read.
 
     Raises:
       InternalError: an unknown kind, or times before the start of the block.
@@ -164,16 +164,16 @@ def block(rows: Iterable[Row]) -> Block:
     )
 
 
-def group(children: Iterable[tuple[int, Trace]]) -> Group:
-    """Traces, each with the cycles from the start of the group to its own.
+def group_traces(children: Iterable[tuple[int, Trace]]) -> Group:
+    """Combines traces, each with the cycles from the start of the group to its own.
 
     Raises:
       InternalError: a trace before the start of the group.
     """
     pairs = list(children)
     if any(offset < 0 for offset, _ in pairs):
-        raise InternalError("a part of a trace starts before the whole")
-    first = _first(np.array([trace.num_steps for _, trace in pairs], dtype=np.int64))
+        raise InternalError("a child of a group starts before the group")
+    first = _first_indices(np.array([trace.num_steps for _, trace in pairs], dtype=np.int64))
     return Group(
         children=tuple(trace for _, trace in pairs),
         offset=np.array([offset for offset, _ in pairs], dtype=np.int64),
@@ -183,8 +183,8 @@ def group(children: Iterable[tuple[int, Trace]]) -> Group:
     )
 
 
-def on(body: Trace, ipu: int) -> On:
-    """The same steps on one IPU.
+def assign_to_ipu(body: Trace, ipu: int) -> On:
+    """Returns the steps of a body, all on one IPU.
 
     Raises:
       InternalError: a negative IPU.
@@ -194,8 +194,8 @@ def on(body: Trace, ipu: int) -> On:
     return On(body=body, ipu=ipu, num_steps=body.num_steps, span=body.span)
 
 
-def loop(body: Trace, count: int, period: int) -> Loop:
-    """`count` iterations of a body; the i-th starts i * period cycles after the first.
+def repeat_trace(body: Trace, count: int, period: int) -> Loop:
+    """Repeats a body `count` times; the i-th iteration starts i * period cycles after the first.
 
     Raises:
       InternalError: a negative count or period.
@@ -211,7 +211,7 @@ def loop(body: Trace, count: int, period: int) -> Loop:
     )
 
 
-def tasks(
+def build_tasks(
     bodies: Sequence[Trace],
     which: np.ndarray | Sequence[int],
     start: np.ndarray | Sequence[int],
@@ -219,11 +219,11 @@ def tasks(
     micro_batch: np.ndarray | Sequence[int],
     phase: np.ndarray | Sequence[str],
 ) -> Tasks:
-    """Tasks of a pipeline; in the order in which they are to be read.
+    """Builds the tasks of a pipeline, in the order in which they are to be read.
 
     Args:
       bodies: the steps of each kind of task.
-      which: of which kind each task is.
+      which: the kind of each task, an index into `bodies`.
       start: cycles from the start of the pipeline to that of each task.
       stage: the stage of each, or `NONE`.
       micro_batch: the micro-batch of each, or `NONE`.
@@ -246,7 +246,7 @@ def tasks(
         or np.maximum(stage, micro_batch)[phase == NONE].max(initial=NONE) > NONE
     ):
         raise InternalError("a task without a body or a start, or with labels that do not exist")
-    first = _first(np.array([body.num_steps for body in bodies], dtype=np.int64)[which])
+    first = _first_indices(np.array([body.num_steps for body in bodies], dtype=np.int64)[which])
     spans = np.array([body.span for body in bodies], dtype=np.int64)
     return Tasks(
         bodies=tuple(bodies),
@@ -261,19 +261,19 @@ def tasks(
     )
 
 
-def at(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
-    """A body again and again without labels, where it does not come at equal distances as in loops.
+def repeat_at(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
+    """Repeats a body without labels at the given cycles, which need not be at equal distances.
 
     Args:
-      body: the steps of each time.
-      start: when each begins.
+      body: the steps of each repetition.
+      start: the first cycle of each.
     """
     none = np.full(len(start), NONE, dtype=np.int32)
-    return tasks([body], np.zeros(len(start), dtype=np.int32), start, none, none, none)
+    return build_tasks([body], np.zeros(len(start), dtype=np.int32), start, none, none, none)
 
 
-def parts(trace: Trace) -> list[tuple[Trace, int]]:
-    """What a trace consists of, each different part once, and how often it is there."""
+def distinct_children(trace: Trace) -> list[tuple[Trace, int]]:
+    """Returns the children of a trace, each different one once, with their counts."""
     match trace:
         case Block():
             return []
@@ -289,8 +289,8 @@ def parts(trace: Trace) -> list[tuple[Trace, int]]:
             return list(zip(trace.bodies, times, strict=True))
 
 
-def _first(counts: np.ndarray) -> np.ndarray:
-    """int64 [n + 1]: how many come before each, and in all."""
+def _first_indices(counts: np.ndarray) -> np.ndarray:
+    """Returns int64 [n + 1]: how many steps come before each entry, and in all."""
     first = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=first[1:])
     return first

@@ -1,1 +1,1 @@
-"""What it takes to move data: between tiles, IPUs and replicas, from the host and from memory."""
+"""The cost of moving data: between tiles, IPUs and replicas, from the host and from memory."""

@@ -1,4 +1,4 @@
-"""Which of a kernel's operations replicas take part in together, and what their links cost."""
+"""The operations of a kernel in which several replicas take part, and the cost of their links."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lowering.machine.transfers import collectives
 _Cycles = Callable[[Target, float, int, int, int, collectives.Method], int]
 
 
-def _gathered(
+def _all_gather_of_own_bytes(
     target: Target,
     own_bytes: float,
     replicas: int,
@@ -24,19 +24,21 @@ def _gathered(
     instances: int,
     method: collectives.Method,
 ) -> int:
-    whole = own_bytes * replicas
-    return collectives.all_gather_cycles(target, whole, replicas, ipus, instances, method)
+    gathered_bytes = own_bytes * replicas
+    return collectives.all_gather_cycles(target, gathered_bytes, replicas, ipus, instances, method)
 
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _CYCLES: dict[str, _Cycles] = {
     **dict.fromkeys(_ALL_REDUCES, collectives.all_reduce_cycles),
-    **dict.fromkeys(("all_gather", "all_gather_invariant", "all_gather_reduced"), _gathered),
+    **dict.fromkeys(
+        ("all_gather", "all_gather_invariant", "all_gather_reduced"), _all_gather_of_own_bytes
+    ),
     "reduce_scatter": collectives.reduce_scatter_cycles,
 }
 
 Sum: TypeAlias = Literal["all-reduce", "reduce-scatter"]
-"""Sums over replicas, which wait for others of their kind."""
+"""The kinds of sums over replicas, which can be merged with others of their kind."""
 
 _KINDS: dict[str, Sum] = {
     **dict.fromkeys(_ALL_REDUCES, "all-reduce"),
@@ -46,7 +48,7 @@ _KINDS: dict[str, Sum] = {
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Collectives:
-    """The replicas of a program, as their collectives see them.
+    """The number and placement of a program's replicas, for the cost of their collectives.
 
     Attributes:
       target: the chip.
@@ -54,7 +56,7 @@ class Collectives:
       ipus_per_replica: how many IPUs each has.
       instances: how many processes, on machines of their own, they are dealt to.
       merged_bytes: all-reduces wait for each other until they have so many bytes, and go as one.
-      merged_scatter_bytes: the same of reduce-scatters.
+      merged_scatter_bytes: the same for reduce-scatters.
       method: the way around rings.
     """
 
@@ -66,29 +68,29 @@ class Collectives:
     merged_scatter_bytes: int = 0
     method: collectives.Method = "auto"
 
-    def cycles(self, operation: Operation) -> int:
-        """Cycles on the links of an operation; 0 if it is none between replicas.
+    def collective_cycles(self, operation: Operation) -> int:
+        """Returns the cycles on the links of an operation; 0 if it needs one replica only.
 
-        A small sum has its share of one of as many bytes as are merged.
+        A small sum takes its share of a merged sum.
 
         Args:
           operation: any operation of a kernel, after collectives have become JAX's own.
         """
         rule = _CYCLES.get(operation.name)
         own_bytes = sum(shape.bytes for shape in operation.operands)
-        place = self.replicas, self.ipus_per_replica, self.instances
+        replica_counts = self.replicas, self.ipus_per_replica, self.instances
         if self.replicas == 1 or not own_bytes:
             return 0
         if operation.name == "all_to_all":  # around no ring
-            return collectives.all_to_all_cycles(self.target, own_bytes, *place)
+            return collectives.all_to_all_cycles(self.target, own_bytes, *replica_counts)
         if rule is None:
             return 0
-        together = max(own_bytes, self._waiting(operation.name))
-        whole = rule(self.target, together, *place, self.method)
-        return math.ceil(whole * own_bytes / together)
+        merged_bytes = max(own_bytes, self._merge_limit(operation.name))
+        cycles_of_merged = rule(self.target, merged_bytes, *replica_counts, self.method)
+        return math.ceil(cycles_of_merged * own_bytes / merged_bytes)
 
-    def _waiting(self, name: str) -> int:
-        """Up to how many bytes others like this one go with it."""
+    def _merge_limit(self, name: str) -> int:
+        """Returns up to how many bytes operations of this kind are merged."""
         match _KINDS.get(name):
             case "all-reduce":
                 return self.merged_bytes
@@ -98,12 +100,14 @@ class Collectives:
                 return 0
 
 
-def summed_bytes(jaxpr: Jaxpr, kind: Sum) -> int:
-    """Bytes of the sums of a kind in a jaxpr and its bodies, which may go as one."""
+def bytes_of_replica_sums(jaxpr: Jaxpr, kind: Sum) -> int:
+    """Returns the bytes of the sums of a kind in a jaxpr and its bodies, which may be merged."""
     outside = sum(
         size_in_bytes(atom.aval)
         for eqn in jaxpr.eqns
         if _KINDS.get(eqn.primitive.name) == kind
         for atom in eqn.invars
     )
-    return outside + sum(summed_bytes(body, kind) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn))
+    return outside + sum(
+        bytes_of_replica_sums(body, kind) for eqn in jaxpr.eqns for body in sub_jaxprs(eqn)
+    )

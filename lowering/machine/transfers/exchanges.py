@@ -1,4 +1,4 @@
-"""Exchanges with other IPUs and with the host: arrays that share one share what is fixed in it."""
+"""The cost of exchanges with other IPUs and the host, which arrays can share."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from lowering.machine.target import Target
 from lowering.machine.transfers.links import external_sync_cycles, host_cycles
 
 
-def together(sizes: Iterable[int], most: int) -> list[int]:
-    """The bytes of each exchange, if arrays go in order and no more than `most` bytes wait.
+def merge_exchanges(sizes: Iterable[int], max_bytes: int) -> list[int]:
+    """Returns the bytes of each exchange, if arrays go in order and wait up to `max_bytes` bytes.
 
     Args:
-      sizes: bytes of each array; one without any goes nowhere.
-      most: up to how many bytes arrays go together; 0: each goes by itself. A larger one goes by
-        itself, too.
+      sizes: bytes of each array; an empty one needs no exchange.
+      max_bytes: up to how many bytes arrays go together; 0: each goes by itself. A larger one
+        goes by itself, too.
     """
     exchanges: list[int] = []
     for size in filter(None, sizes):
-        if exchanges and exchanges[-1] + size <= most:
+        if exchanges and exchanges[-1] + size <= max_bytes:
             exchanges[-1] += size
         else:
             exchanges.append(size)
@@ -27,12 +27,12 @@ def together(sizes: Iterable[int], most: int) -> list[int]:
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class HostLink:
     """The host, as an IPU sees it.
 
     Attributes:
       target: the chip.
-      asks_tables: whether operations on its tables go there; else rows are made up.
+      asks_tables: whether operations on its tables go there; otherwise their rows are synthetic.
       tables_are_remote: whether its tables are in streaming memory, beside the chip.
       merged_bytes: up to how many bytes arrays for its calls and tables go together.
     """
@@ -42,16 +42,16 @@ class Host:
     tables_are_remote: bool = False
     merged_bytes: int = 0
 
-    def cycles(self, sizes: Iterable[int], most: int | None = None) -> int:
-        """Of arrays that go to the host, or come from there, one after the other.
+    def host_transfer_cycles(self, sizes: Iterable[int], max_bytes: int | None = None) -> int:
+        """Returns the cycles of arrays that go to or come from the host, one after the other.
 
-        Every exchange begins with a sync of the IPU's tiles; what the host takes to answer is not
+        Every exchange begins with a sync of the IPU's tiles; the time of the host's answer is not
         known.
 
         Args:
           sizes: bytes of each array.
-          most: up to how many bytes arrays go together; `merged_bytes` by default.
+          max_bytes: up to how many bytes arrays go together; `merged_bytes` by default.
         """
-        exchanges = together(sizes, self.merged_bytes if most is None else most)
+        exchanges = merge_exchanges(sizes, self.merged_bytes if max_bytes is None else max_bytes)
         fixed = external_sync_cycles(self.target, 1) * len(exchanges)
         return fixed + sum(host_cycles(self.target, bytes_) for bytes_ in exchanges)

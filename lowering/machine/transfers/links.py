@@ -1,4 +1,4 @@
-"""What it costs to move data: between tiles, between IPUs, to the host and to streaming memory.
+"""The cost of moving data between tiles, between IPUs, to the host and to streaming memory.
 
 All results are whole tile cycles of the target, rounded up.
 """
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from lowering.machine.target import Target
 
 INTER_IPU_CYCLES = 2_066
-"""What an exchange between IPUs takes beside its bytes, hops and syncs, if anything moves.
+"""The cycles of an exchange between IPUs beside its bytes, hops and syncs, if anything moves.
 
 [D] from lbm-graphcore, exchange-vs-compute.csv, GC2: with rows of 2200 cells between 16 IPUs, each
 to the next, 17,600 bytes per border take 3043 cycles, 35,200 take 4017 and 4048. The difference is
@@ -30,8 +30,8 @@ class Hop(NamedTuple):
     """A step of a route, from one IPU to the next.
 
     Attributes:
-      source: where it starts.
-      target: where it ends.
+      source: the IPU where it starts.
+      target: the IPU where it ends.
       kind: "neighbour" to the other IPU of the pair, where the route ends there; "across" to it
         on the way to another pair; "along" to the next pair.
     """
@@ -42,11 +42,11 @@ class Hop(NamedTuple):
 
 
 def exchange_cycles(target: Target, most_bytes: float) -> int:
-    """An exchange between the tiles of an IPU, its sync not counted; 0 if nothing moves.
+    """Returns the cycles of an exchange between tiles, without its sync; 0 if nothing moves.
 
     Args:
       target: the chip.
-      most_bytes: what the busiest tile receives, or sends.
+      most_bytes: bytes that the busiest tile receives, or sends.
     """
     if not most_bytes:
         return 0
@@ -54,7 +54,7 @@ def exchange_cycles(target: Target, most_bytes: float) -> int:
 
 
 def external_sync_cycles(target: Target, num_ipus: int) -> int:
-    """The syncs of an exchange between IPUs, or a sync of one IPU.
+    """Returns the cycles of the syncs of an exchange between IPUs, or of a sync of one IPU.
 
     The tiles of each IPU meet, then the signal goes to the far end and back once before the
     exchange and once after it, over a hop in the pair and one more for every two pairs (poplibs:
@@ -76,56 +76,57 @@ def external_sync_cycles(target: Target, num_ipus: int) -> int:
     return target.sync_cycles + 2 * there_and_back
 
 
-def route(source: int, target: int) -> tuple[Hop, ...]:
-    """The way from one IPU to another on the ladder (poplibs: addGlobalExchangeConstraints).
+def find_route(source: int, target: int) -> tuple[Hop, ...]:
+    """Returns the hops from one IPU to another on the ladder.
 
-    IPUs 2i and 2i + 1 are a pair, a rung of the ladder. Within it the way is direct; otherwise it
-    first crosses to the side of the target, then follows that side.
+    As poplibs' addGlobalExchangeConstraints. IPUs 2i and 2i + 1 are a pair, a rung of the ladder.
+    Within it the way is direct; otherwise it first crosses to the side of the target, then follows
+    that side.
     """
     if source == target:
         return ()
     if source // 2 == target // 2:
         return (Hop(source, target, "neighbour"),)
     hops: list[Hop] = []
-    at = source
-    if at % 2 != target % 2:
-        hops.append(Hop(at, at ^ 1, "across"))
-        at ^= 1
-    step = 2 if at < target else -2
-    while at != target:
-        hops.append(Hop(at, at + step, "along"))
-        at += step
+    position = source
+    if position % 2 != target % 2:
+        hops.append(Hop(position, position ^ 1, "across"))
+        position ^= 1
+    step = 2 if position < target else -2
+    while position != target:
+        hops.append(Hop(position, position + step, "along"))
+        position += step
     return tuple(hops)
 
 
-def link_loads(flows: Sequence[tuple[int, int, float]]) -> dict[Hop, float]:
-    """The bytes that each hop carries, of all flows (source, target, bytes)."""
+def bytes_by_hop(flows: Sequence[tuple[int, int, float]]) -> dict[Hop, float]:
+    """Returns the bytes that each hop carries, of all flows (source, target, bytes)."""
     loads: dict[Hop, float] = {}
     for source, target, count in flows:
-        for hop in route(source, target):
+        for hop in find_route(source, target):
             loads[hop] = loads.get(hop, 0) + count
     return loads
 
 
 def link_bytes_per_cycle(target: Target, kind: LinkKind) -> float:
-    """What all links of a hop carry together, in one direction."""
+    """Returns the bytes that all links of a hop carry together, in one direction."""
     links = target.links
     count = {"neighbour": links.to_neighbour, "across": links.across, "along": links.along}[kind]
     return count * links.bytes_per_second / target.clock_hz
 
 
 def busiest_link_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
-    """How long the busiest link works for flows (source, target, bytes) at the same time."""
-    loads = link_loads(flows).items()
+    """Returns the cycles of the busiest link for flows (source, target, bytes) at the same time."""
+    loads = bytes_by_hop(flows).items()
     return math.ceil(
         max((load / link_bytes_per_cycle(target, hop.kind) for hop, load in loads), default=0)
     )
 
 
 def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
-    """An exchange between IPUs, its syncs not counted.
+    """Returns the cycles of an exchange between IPUs, its syncs not counted.
 
-    Beside what is fixed and the busiest link, the longest way counts: each IPU that data passes
+    Beside the fixed cost and the busiest link, the longest route counts: each IPU that data passes
     delays it as a hop delays the signal of a sync [D].
 
     Args:
@@ -136,18 +137,18 @@ def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) ->
     moving = [flow for flow in flows if flow[2] and flow[0] != flow[1]]
     if not moving:
         return 0
-    passed = max(len(route(source, end)) for source, end, _ in moving) - 1
-    delay = passed * math.ceil(target.cycles(target.links.sync_seconds))
+    passed_ipus = max(len(find_route(source, end)) for source, end, _ in moving) - 1
+    delay = passed_ipus * math.ceil(target.cycles(target.links.sync_seconds))
     return INTER_IPU_CYCLES + busiest_link_cycles(target, moving) + delay
 
 
 def host_cycles(target: Target, bytes_: float) -> int:
-    """From the host to one IPU, or back; every IPU has a connection of its own."""
+    """Returns the cycles from the host to one IPU, or back; every IPU has its own connection."""
     return math.ceil(target.cycles(bytes_ / target.host_bytes_per_second))
 
 
 def remote_cycles(target: Target, bytes_: float) -> int:
-    """From streaming memory to one IPU, or back; a chip without any reaches the host's memory."""
+    """Returns the cycles from streaming memory to one IPU, or back, or else the host's."""
     if not target.remote_bytes_per_second:
         return host_cycles(target, bytes_)
     return math.ceil(target.cycles(bytes_ / target.remote_bytes_per_second))

@@ -38,7 +38,7 @@ def _samples(uses_orbax: bool) -> Mapping[str, Files]:
     with_orbax.is_installed = lambda: uses_orbax
     try:
         with tempfile.TemporaryDirectory() as folder:
-            store.save(folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7))
+            store.save_checkpoint(folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7))
             return {"tree": read_files(Path(folder))}
     finally:
         with_orbax.is_installed = installed
@@ -72,8 +72,8 @@ def _change_folder(files: Files, rng: random.Random) -> Files:
 
 
 def _read(folder: Path) -> str | None:
-    found = store.restore(folder)
-    like = store.restore(folder, _tree()).tree
+    found = store.restore_checkpoint(folder)
+    like = store.restore_checkpoint(folder, _tree()).tree
     if (folder / _MARK).exists():
         return None  # other names are no damage
     same = jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), like, _tree()))

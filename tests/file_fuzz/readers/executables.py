@@ -82,7 +82,7 @@ def _change(files: Files, rng: random.Random) -> Files:
     whole = files[_NAME]
     if rng.random() < 0.1:
         return {_NAME: change_bytes(whole, rng)}
-    content = container.unpack(whole, _NAME)
+    content = container.decode_file(whole, _NAME)
     index, blobs = content.index, list(content.blobs)
     del index["blobs"]
     if blobs and rng.random() < 0.3:
@@ -99,7 +99,7 @@ def _change(files: Files, rng: random.Random) -> Files:
     if not isinstance(index, dict):
         index = {"ipujax": index}
     with tempfile.TemporaryDirectory() as folder:
-        container.write(Content(index, blobs), Path(folder, _NAME))
+        container.write_container(Content(index, blobs), Path(folder, _NAME))
         return read_files(Path(folder))
 
 
@@ -107,7 +107,7 @@ def _read(folder: Path) -> str | None:
     path = folder / _NAME
     loaded = ipu.load_executable(path)
     loaded.as_text()
-    index = container.unpack(path.read_bytes(), _NAME).index
+    index = container.decode_file(path.read_bytes(), _NAME).index
     for name in _PROGRAMS:
         if f"_{name}" == loaded.program.name and not _runs_long(index["program"]):
             loaded(*_arguments(name))

@@ -45,10 +45,10 @@ def _change_report(files: Files, rng: random.Random) -> Files:
 
 
 def _read_report(folder: Path) -> str | None:
-    entries = Library([folder]).entries()  # of a broken one it tells why
+    entries = Library([folder]).list_entries()  # of a broken one it tells why
     found = report.load(next(folder.iterdir()))
     str(found)
-    html.page([found.to_dict()])
+    html.render_html_page([found.to_dict()])
     return None if entries else "the library passes a file over that is surely a report"
 
 
@@ -79,9 +79,9 @@ def _read_schedule(folder: Path) -> str | None:
 def _processes() -> Mapping[str, Files]:
     with tempfile.TemporaryDirectory() as folder:
         _use(Path(folder))
-        attachments.publish([attachments.Attachment("/device:IPU:0", 3, (1, 2))])
+        attachments.publish_attachments([attachments.Attachment("/device:IPU:0", 3, (1, 2))])
         found = read_files(Path(folder))
-        attachments.withdraw()
+        attachments.withdraw_attachments()
     return {"process": found}
 
 
@@ -99,7 +99,7 @@ def _change_process(files: Files, rng: random.Random) -> Files:
 
 def _read_processes(folder: Path) -> str | None:
     _use(folder)
-    attachments.attached_processes()
+    attachments.list_attached_processes()
     return None
 
 

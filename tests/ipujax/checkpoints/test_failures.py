@@ -16,7 +16,7 @@ import pytest
 
 from ipujax import checkpoint
 from ipujax.checkpoints import with_orbax
-from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
+from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointError, CheckpointImportError, CheckpointTypeError
 from ipujax.host import files
@@ -170,7 +170,7 @@ def test_files_of_others_are_refused(npz: None, tmp_path: Path) -> None:
 )
 def test_texts_of_others_are_refused(text: bytes, what: str) -> None:
     with pytest.raises(ForeignError, match=what):
-        from_text(text)
+        decode_contents(text)
 
 
 def test_without_orbax_its_checkpoints_say_what_to_install(
@@ -181,12 +181,12 @@ def test_without_orbax_its_checkpoints_say_what_to_install(
     path = tmp_path / "ckpt-3"
     path.mkdir()
     leaf = Leaf("w", "float32", (3,), "float32", (3,))
-    (path / "ipujax.json").write_text(to_text(Contents((leaf,))))
+    (path / "ipujax.json").write_text(encode_contents(Contents((leaf,))))
 
     def missing() -> None:
         raise ImportError("No module named 'orbax'")
 
-    monkeypatch.setattr(with_orbax, "_orbax", missing)
+    monkeypatch.setattr(with_orbax, "_import_orbax", missing)
     assert checkpoint.latest_step(tmp_path) == 3
     with pytest.raises(CheckpointImportError, match="ipujax\\[checkpoint\\]") as caught:
         checkpoint.restore(tmp_path)
@@ -259,7 +259,7 @@ def test_an_old_checkpoint_that_stays_is_told(
     def refuse(path: str) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
 
-    monkeypatch.setattr(files, "remove", refuse)
+    monkeypatch.setattr(files, "remove_at_once", refuse)
     with pytest.raises(CheckpointError, match=r"step 1 is saved, but the older ckpt-0.npz in"):
         checkpoint.save(tmp_path, 1, TREE, keep=1)
     trees.same(checkpoint.restore(tmp_path, step=1), TREE)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ipujax.checkpoints import store
-from ipujax.checkpoints.position import Position, Tracked, resumed
+from ipujax.checkpoints.position import Position, TrackedIterator, resume_iterator
 from ipujax.errors import CheckpointError
 
 
@@ -34,8 +34,8 @@ class Counter(Iterator[int]):
 
 def written(position: Position, folder: Path) -> Position:
     """The position after it was in a checkpoint."""
-    store.save(folder, 1, {"w": np.ones(2)}, position=position)
-    restored = store.restore(folder)
+    store.save_checkpoint(folder, 1, {"w": np.ones(2)}, position=position)
+    restored = store.restore_checkpoint(folder)
     assert restored.step == 1
     assert restored.position is not None
     return restored.position
@@ -44,64 +44,64 @@ def written(position: Position, folder: Path) -> Position:
 @pytest.mark.parametrize("as_bytes", [False, True])
 @pytest.mark.parametrize("taken", [0, 1, 63, 64, 65, 200])
 def test_an_iterator_with_a_state_is_put_there(as_bytes: bool, taken: int, tmp_path: Path) -> None:
-    tracked = Tracked(Counter(as_bytes))
+    tracked = TrackedIterator(Counter(as_bytes))
     list(itertools.islice(tracked, 300))  # what reads it is ahead
-    tracked.position(taken // 2)
-    position = written(tracked.position(taken), tmp_path)
+    tracked.position_after(taken // 2)
+    position = written(tracked.position_after(taken), tmp_path)
     assert position.taken == taken
     fresh = Counter(as_bytes)
-    assert next(resumed(fresh, position)) == taken
+    assert next(resume_iterator(fresh, position)) == taken
     assert fresh.taken <= 64  # of all others it did not ask again
 
 
 @pytest.mark.parametrize("taken", [0, 1, 100])
 def test_of_other_iterators_elements_are_skipped(taken: int, tmp_path: Path) -> None:
-    tracked = Tracked(iter(range(300)))
+    tracked = TrackedIterator(iter(range(300)))
     list(itertools.islice(tracked, 200))
-    position = written(tracked.position(taken), tmp_path)
+    position = written(tracked.position_after(taken), tmp_path)
     assert position == Position(taken, None, taken)
-    assert next(resumed(iter(range(300)), position)) == taken
+    assert next(resume_iterator(iter(range(300)), position)) == taken
 
 
 @pytest.mark.parametrize("make", [Counter, lambda: iter(range(10**4))])
 def test_positions_may_be_taken_again_and_again(make: Any) -> None:
-    tracked, at = Tracked(make()), 0
+    tracked, at = TrackedIterator(make()), 0
     for taken in (10, 100, 30):
         list(itertools.islice(tracked, taken + 77))
         at += taken
-        tracked = resumed(make(), tracked.position(at))
+        tracked = resume_iterator(make(), tracked.position_after(at))
     assert next(tracked) == at
 
 
 def test_states_do_not_pile_up() -> None:
-    tracked = Tracked(Counter())
+    tracked = TrackedIterator(Counter())
     for taken in range(0, 10**4, 100):
         list(itertools.islice(tracked, 100))
-        tracked.position(taken)
+        tracked.position_after(taken)
     assert len(tracked._kept) < 5
 
 
 def test_a_state_may_be_missing_on_either_side() -> None:
-    with_state = Tracked(Counter())
+    with_state = TrackedIterator(Counter())
     list(itertools.islice(with_state, 70))
-    assert next(resumed(iter(range(99)), with_state.position(66))) == 66
-    assert next(resumed(Counter(), Position(66, None, 66))) == 66
+    assert next(resume_iterator(iter(range(99)), with_state.position_after(66))) == 66
+    assert next(resume_iterator(Counter(), Position(66, None, 66))) == 66
 
 
 def test_a_shorter_data_set_is_refused() -> None:
     with pytest.raises(CheckpointError, match=r"ends after 5 elements, but .* after 7 of them"):
-        resumed(iter(range(5)), Position(7, None, 7))
+        resume_iterator(iter(range(5)), Position(7, None, 7))
 
 
 def test_a_state_of_another_data_set_is_refused() -> None:
     with pytest.raises(CheckpointError, match="the data set cannot go on where it was"):
-        resumed(Counter(), Position(3, {"other": 1}, 0))
+        resume_iterator(Counter(), Position(3, {"other": 1}, 0))
 
 
 @pytest.mark.parametrize("state", [{1: 2}, (1, 2), object(), float("nan"), {"a": np.ones(2)}])
 def test_states_must_be_writable(state: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the data set's iterator gives as its state"):
-        store.save(tmp_path, 0, {}, position=Position(0, state))
+        store.save_checkpoint(tmp_path, 0, {}, position=Position(0, state))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,8 +110,8 @@ def test_grain_goes_on_where_it_was(tmp_path: Path) -> None:
     dataset = grain.MapDataset.range(1000).shuffle(seed=3).batch(4)
     for each in (dataset, dataset.to_iter_dataset()):
         wanted = [np.asarray(batch) for batch in each]
-        tracked = Tracked(iter(each))
+        tracked = TrackedIterator(iter(each))
         list(itertools.islice(tracked, 150))
-        position = written(tracked.position(70), tmp_path)
+        position = written(tracked.position_after(70), tmp_path)
         assert position.state is not None
-        np.testing.assert_array_equal(next(resumed(iter(each), position)), wanted[70])
+        np.testing.assert_array_equal(next(resume_iterator(iter(each), position)), wanted[70])

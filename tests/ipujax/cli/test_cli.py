@@ -12,7 +12,7 @@ import pytest
 
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
-from ipujax.host.tables import boxed
+from ipujax.host.tables import format_boxed_table
 from ipujax.system import attachments
 from ipujax.system.device_ids import DEVICES
 from tests.harness import ROOT
@@ -149,7 +149,7 @@ def test_monitor_sees_other_processes(tmp_path: pathlib.Path):
         assert other.stdout.readline() == "ready\n"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPUJAX_RUNTIME_DIR", str(tmp_path))
-            assert [each.pid for each in attachments.attached_processes()] == [other.pid]
+            assert [each.pid for each in attachments.list_attached_processes()] == [other.pid]
         other.communicate("\n")
     assert list(tmp_path.iterdir()) == []  # it took its file away when it ended
 
@@ -159,11 +159,11 @@ def test_monitor_sees_other_processes(tmp_path: pathlib.Path):
     [(0, "0s"), (42.9, "42s"), (544, "9m4s"), (3780, "1h3m"), (172_800, "2d0h"), (-1, "0s")],
 )
 def test_ages(seconds: float, text: str):
-    assert monitor.age(seconds) == text
+    assert monitor.format_age(seconds) == text
 
 
 def test_boxes():
-    rows = boxed(("a", "b"), [[("1", "2"), ("333", "4")], [("5", "6")]], [("both", 2)])
+    rows = format_boxed_table(("a", "b"), [[("1", "2"), ("333", "4")], [("5", "6")]], [("both", 2)])
     assert "\n".join(rows) == (
         "+---------+\n"
         "| both    |\n"

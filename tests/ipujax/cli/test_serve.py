@@ -100,7 +100,7 @@ def test_runs_are_called_by_their_labels_or_files(folder: Path):
 
 
 def library_keys(server: Server, *titles: str) -> list[str]:
-    return [entry.key for entry in server.library.entries() if entry.title in titles]
+    return [entry.key for entry in server.library.list_entries() if entry.display_title in titles]
 
 
 def aged(folder: Path, *reports: Report) -> list[Path]:
@@ -315,7 +315,7 @@ def test_other_files_are_passed_over(folder: Path):
 
 def test_pipes_are_passed_over(folder: Path):
     os.mkfifo(folder / "report.json.gz")  # opening it would wait for somebody who writes
-    names = [entry.path.name for entry in Library([folder]).entries()]
+    names = [entry.path.name for entry in Library([folder]).list_entries()]
     assert names
     assert "report.json.gz" not in names
 
@@ -400,12 +400,12 @@ def test_a_file_that_takes_long_is_shown_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_report().to_json(tmp_path / "report.json")
-    read, go_on = library._read, threading.Event()
+    read, go_on = library._read_summary, threading.Event()
     monkeypatch.setattr(library, "_PATIENCE", 0.05)
-    monkeypatch.setattr(library, "_read", lambda *given: go_on.wait(60) and read(*given))
+    monkeypatch.setattr(library, "_read_summary", lambda *given: go_on.wait(60) and read(*given))
     reports = Library([tmp_path])
     for _ in range(2):
-        assert [entry.found for entry in reports.entries()] == [library._BEING_READ]
+        assert [entry.found for entry in reports.list_entries()] == [library._BEING_READ]
     go_on.set()
     monkeypatch.setattr(library, "_PATIENCE", 60)
-    assert isinstance(reports.entries()[0].found, library.Summary)
+    assert isinstance(reports.list_entries()[0].found, library.Summary)

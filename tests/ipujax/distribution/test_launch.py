@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ipujax.distribution.instance import Instance, told
+from ipujax.distribution.instance import Instance, read_launched_instance
 from ipujax.errors import DistributionError
 
 RUN = (sys.executable, "-m", "ipujax.distribution.launch")
@@ -172,11 +172,11 @@ def test_what_cannot_be_dealt_is_refused(options: list[str], message: str) -> No
 
 def test_what_is_told_comes_back() -> None:
     instance = Instance(1, 2, 4, 2, "127.0.0.1:1234")
-    assert told(instance.environment()) == instance
+    assert read_launched_instance(instance.environment_variables()) == instance
     assert instance.local_replicas == 2
-    assert told({}) is None
+    assert read_launched_instance({}) is None
     with pytest.raises(DistributionError, match="POPDIST_NUM_INSTANCES is 'two'"):
-        told({**instance.environment(), "POPDIST_NUM_INSTANCES": "two"})
+        read_launched_instance({**instance.environment_variables(), "POPDIST_NUM_INSTANCES": "two"})
 
 
 def _started(folder: Path, count: int) -> list[int]:

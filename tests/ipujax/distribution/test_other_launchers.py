@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ipujax.distribution.probe import free_port
+from ipujax.distribution.probe import find_free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 LOCAL_REPLICAS = 2
@@ -113,7 +113,7 @@ def test_the_peer_of_one_that_is_killed_ends_too_and_says_who_has_died(peer: str
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("has_chief", [False, True])
 def test_workers_meet_as_tf_config_says(has_chief: bool) -> None:
-    with started(["tf_config.py"], tf_config(free_port(), has_chief)) as processes:
+    with started(["tf_config.py"], tf_config(find_free_port(), has_chief)) as processes:
         for number, process in enumerate(processes):
             out, complaint = process.communicate(timeout=120)
             assert process.returncode == 0, complaint
@@ -122,7 +122,7 @@ def test_workers_meet_as_tf_config_says(has_chief: bool) -> None:
 
 
 def test_a_worker_that_has_computed_before_is_refused() -> None:
-    with started(["tf_config.py", "late"], tf_config(free_port(), False)) as processes:
+    with started(["tf_config.py", "late"], tf_config(find_free_port(), False)) as processes:
         for process in processes:
             _, complaint = process.communicate(timeout=120)
             assert process.returncode == 1

@@ -15,7 +15,7 @@ import torch
 
 from ipujax import poptorch
 from ipujax.popdist.poptorch import Options
-from ipujax.poptorch.shares import Shares
+from ipujax.poptorch.shares import BatchSplit
 
 ITERATIONS, ACCUMULATION, BATCH = 2, 2, 2
 
@@ -87,10 +87,10 @@ def trained_alone(pair: list[dict[str, Any]]) -> tuple[Any, Any]:
 
 
 def test_random_numbers_are_those_of_one_process() -> None:
-    alone = Shares(iterations=2, accumulation=3, replicas=4)
-    pair = [Shares(2, 3, 2, process=process, processes=2) for process in range(2)]
-    rows = [shares.numbers.reshape(-1, 2) for shares in pair]
-    np.testing.assert_array_equal(np.concatenate(rows, axis=1).ravel(), alone.numbers)
+    alone = BatchSplit(iterations=2, accumulation=3, replicas=4)
+    pair = [BatchSplit(2, 3, 2, process=process, processes=2) for process in range(2)]
+    rows = [shares.global_indices.reshape(-1, 2) for shares in pair]
+    np.testing.assert_array_equal(np.concatenate(rows, axis=1).ravel(), alone.global_indices)
 
 
 def test_what_the_launcher_says_cannot_be_said_again() -> None:

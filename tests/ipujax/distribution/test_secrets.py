@@ -15,7 +15,7 @@ import pytest
 from ipujax import errors
 from ipujax.distribution import exchange, messages
 from ipujax.distribution.error_data import NoDataError, decode_error, encode_error
-from ipujax.distribution.hosts import greeting_of, on_host
+from ipujax.distribution.hosts import build_ssh_command, format_greeting
 from ipujax.distribution.instance import Instance
 from ipujax.errors import DistributionError, IPUError, OutOfRangeError
 from ipujax.host.interrupts import Interrupts
@@ -65,10 +65,12 @@ def test_no_argument_of_ssh_holds_a_secret(
 
 
 def test_what_runs_elsewhere_holds_no_variables() -> None:
-    command = " ".join(on_host("a", ["true"]))
+    command = " ".join(build_ssh_command("a", ["true"]))
     assert "=" not in command.partition(" a ")[2].replace("IFS=", "")
-    assert greeting_of({"A": "it's", "B": "two\nlines", "no name": "x"}) == "export A='it'\"'\"'s'"
-    assert greeting_of({}) == ":"
+    assert (
+        format_greeting({"A": "it's", "B": "two\nlines", "no name": "x"}) == "export A='it'\"'\"'s'"
+    )
+    assert format_greeting({}) == ":"
 
 
 @pytest.mark.parametrize("given", ["-x", "environment"])
@@ -109,8 +111,8 @@ KEY, ADDRESS = b"key of the program", ("end", 3, 0, 1)
 
 
 def test_a_sealed_message_is_opened_by_who_has_the_key() -> None:
-    message = messages.seal(KEY, ADDRESS, b"content")
-    assert messages.open_sealed(KEY, ADDRESS, message) == b"content"
+    message = messages.seal_message(KEY, ADDRESS, b"content")
+    assert messages.open_sealed_message(KEY, ADDRESS, message) == b"content"
     assert len(message) == messages.SEAL_BYTES + len(b"content")
 
 
@@ -125,16 +127,18 @@ def test_a_sealed_message_is_opened_by_who_has_the_key() -> None:
     ],
 )
 def test_every_other_message_is_refused(key: bytes, address: Any, change: bytes) -> None:
-    message = messages.seal(KEY, ADDRESS, b"content") + change
+    message = messages.seal_message(KEY, ADDRESS, b"content") + change
     for each in (message, message[:-1], b""):
-        if (key, address, each) != (KEY, ADDRESS, messages.seal(KEY, ADDRESS, b"content")):
+        if (key, address, each) != (KEY, ADDRESS, messages.seal_message(KEY, ADDRESS, b"content")):
             with pytest.raises(messages.ForgedMessageError):
-                messages.open_sealed(key, address, each)
+                messages.open_sealed_message(key, address, each)
 
 
 def test_numbers_of_offers_follow_from_the_key() -> None:
-    assert messages.number_of(KEY, ADDRESS) != messages.number_of(b"another", ADDRESS)
-    assert 0 <= messages.number_of(KEY, ADDRESS) < 2**56
+    assert messages.compute_offer_number(KEY, ADDRESS) != messages.compute_offer_number(
+        b"another", ADDRESS
+    )
+    assert 0 <= messages.compute_offer_number(KEY, ADDRESS) < 2**56
 
 
 class FakeWire:
@@ -145,13 +149,13 @@ class FakeWire:
     def __init__(self, seal_key: bytes, size: int, error: bytes = b""):
         self._seal_key, self._size, self._error = seal_key, size, error
 
-    def offer(self, address: Any, arrays: Any) -> None:
+    def offer_arrays(self, address: Any, arrays: Any) -> None:
         """Nobody takes it."""
 
-    def ask(self, process: int, address: tuple[Any, ...], structs: Any) -> list[Any]:
+    def request_arrays(self, process: int, address: tuple[Any, ...], structs: Any) -> list[Any]:
         kind, run, _ = address
         content = np.array([self._size], "<i4").tobytes() if kind == "end" else self._error
-        message = messages.seal(self._seal_key, (kind, run, process, 0), content)
+        message = messages.seal_message(self._seal_key, (kind, run, process, 0), content)
         assert structs[0].size == len(message)
         return [jnp.asarray(np.frombuffer(message, np.uint8))]
 
@@ -159,9 +163,9 @@ class FakeWire:
 def end_run(monkeypatch: pytest.MonkeyPatch, wire: FakeWire) -> BaseException:
     """How a run ends here, by what another process says of its own end."""
     monkeypatch.setattr(exchange, "wire", lambda: wire)
-    run = exchange.Exchange(Instance(0, 2, 2), [], 1).begin(Interrupts())
+    run = exchange.Exchange(Instance(0, 2, 2), [], 1).begin_exchange_run(Interrupts())
     with pytest.raises(exchange.FailedElsewhere) as caught:
-        run.end(None)
+        run.end_exchange_run(None)
     return caught.value.error
 
 

@@ -173,7 +173,7 @@ def test_a_function_is_compiled_for_each_scope() -> None:
     def traced(x: Any) -> Any:
         from ipujax.distribution import summation
 
-        seen.append(summation.current())
+        seen.append(summation.get_current_summation())
         return x
 
     traced(np.float32(1))

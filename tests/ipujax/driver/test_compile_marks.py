@@ -227,7 +227,7 @@ def wanted(fn: Callable[..., Any]) -> Any:
 
 
 def kernels(program: ir.Program) -> set[int]:
-    return {node.ipu for node in ir.walk(program.body) if isinstance(node, ir.Execute)}
+    return {node.ipu for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute)}
 
 
 @pytest.mark.sampled(2)

@@ -174,7 +174,7 @@ def test_a_cache_that_the_program_chose_is_named_so(
     (tmp_path / "file").touch()
     monkeypatch.setattr(executable_cache, "_chosen", None)  # it is for the process
     for chosen in (tmp_path / "file" / "x", f"{tmp_path}/with\0null"):
-        executable_cache.keep_in(chosen)
+        executable_cache.set_cache_folder(chosen)
         assert ipu.compile(lambda x: x + 5)(np.float32(1)) == 6
     first, second = [r.getMessage() for r in caplog.records if "are not kept" in r.getMessage()]
     assert "enableExecutableCaching or cachePath" in first

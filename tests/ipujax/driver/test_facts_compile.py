@@ -188,7 +188,7 @@ def test_frontend_attributes_nest() -> None:
         return jnp.sin(x)
 
     closed = jax.make_jaxpr(program)(1.0)
-    seen = [dict(marks.read(jaxpr.name_stack(eqn)).attributes) for eqn in closed.jaxpr.eqns]
+    seen = [dict(marks.read_marks(jaxpr.name_stack(eqn)).attributes) for eqn in closed.jaxpr.eqns]
     assert seen == [{"attr_a": "a"}, {"attr_a": "c", "attr_b": "b"}, {"attr_a": "a"}, {}]
     assert attributes_of(program, "sin", ["attr_a", "attr_b"]) == [
         {"attr_a": True, "attr_b": False},
@@ -221,7 +221,9 @@ def test_stochastic_rounding_scopes_nest() -> None:
     default = "True"  # what the configuration says where no scope does: esr=True
     closed = jax.make_jaxpr(program)(1.0)
     found = [
-        dict(marks.read(jaxpr.name_stack(eqn)).attributes).get(marks.STOCHASTIC_ROUNDING, default)
+        dict(marks.read_marks(jaxpr.name_stack(eqn)).attributes).get(
+            marks.STOCHASTIC_ROUNDING, default
+        )
         for eqn in closed.jaxpr.eqns
     ]
     assert found == ["True", "False", "True", "True", "False", "False", "True"]

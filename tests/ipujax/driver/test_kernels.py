@@ -25,11 +25,11 @@ def logged(caplog: pytest.LogCaptureFixture, what: str) -> int:
 
 def test_what_is_compiled_is_called() -> None:
     compilation = Compilation()
-    both = [compilation.add(fn, [V]) for fn in (jnp.sin, jnp.cos)]
-    compilation.finish()
-    compiled = [each.compile() for each in both]
-    compilation.finish()
-    assert [each.compile() for each in both] == compiled
+    both = [compilation.add_function(fn, [V]) for fn in (jnp.sin, jnp.cos)]
+    compilation.compile_all()
+    compiled = [each.compile_function() for each in both]
+    compilation.compile_all()
+    assert [each.compile_function() for each in both] == compiled
     x = np.ones(3, np.float32)
     same([each(x) for each in both], [jnp.sin(x), jnp.cos(x)])
 
@@ -56,9 +56,9 @@ def test_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_compilation, "host_cores", lambda: 3)
     monkeypatch.setattr(jax, "jit", lambda function, **options: Meeting(barrier))
     compilation = Compilation()
-    three = [compilation.add(jnp.sin, [V]) for _ in range(3)]
-    compilation.finish()
-    assert all(isinstance(each.compile(), Meeting) for each in three)
+    three = [compilation.add_function(jnp.sin, [V]) for _ in range(3)]
+    compilation.compile_all()
+    assert all(isinstance(each.compile_function(), Meeting) for each in three)
 
 
 def test_a_function_that_cannot_be_compiled() -> None:
@@ -67,9 +67,9 @@ def test_a_function_that_cannot_be_compiled() -> None:
 
     compilation = Compilation()
     for function in (jnp.sin, wrong):
-        compilation.add(function, [V])
+        compilation.add_function(function, [V])
     with pytest.raises(ValueError, match="no such kernel"):
-        compilation.finish()
+        compilation.compile_all()
 
 
 def layers(x: Any) -> Any:

@@ -14,7 +14,7 @@ import pytest
 import ipujax as ipu
 from ipujax import pipelining_ops
 from lowering.fusion import merge_iterations
-from lowering.fusion.merge_iterations import Merged, as_accumulation
+from lowering.fusion.merge_iterations import MergedIterations, match_accumulation
 from lowering.jaxpr import trace_flat
 
 WEIGHTS = np.arange(9, dtype=np.float32).reshape(3, 3) / 9
@@ -49,12 +49,12 @@ def test_only_what_iterations_do_not_need_of_one_another_is_merged(name: str) ->
     random = np.random.default_rng(0)
     xs = random.normal(size=(4, 2, 3)).astype(np.float32)
     avals = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 3), (), (2, 3))]
-    found = as_accumulation(trace_flat(BODIES[name], avals), 2, 1)
+    found = match_accumulation(trace_flat(BODIES[name], avals), 2, 1)
     assert (found is not None) == (name in MERGED)
     if found is None:
         return
     total, other = jnp.asarray(WEIGHTS), jnp.float32(1)
-    merged = Merged(found, 4)(total, other, xs)
+    merged = MergedIterations(found, 4)(total, other, xs)
     sent: list[Any] = []
     for x in xs:
         total, other, value = BODIES[name](total, other, x)

@@ -127,9 +127,9 @@ def check_kernels(program: ir.Program) -> None:
     present: set[ir.Place] = {(value, HOST) for value in program.inputs}
     for node in program.body.steps:
         if isinstance(node, ir.Copy):
-            assert not present & set(ir.births(node))
-        present |= set(ir.births(node))
-    written = [value for node in ir.walk(program.body) for value in ir.births(node)
+            assert not present & set(ir.places_of_writes(node))
+        present |= set(ir.places_of_writes(node))
+    written = [value for node in ir.walk_nodes(program.body) for value in ir.places_of_writes(node)
                if not isinstance(node, ir.Copy)]  # fmt: skip
     assert len(set(written)) == len(written)
 
@@ -158,7 +158,9 @@ def test_programs_on_one_shard_use_no_other(program, shard):
 
     use_ipus(4)
     lowered = ipu.compile(function(remarked(program))).lower(*INPUTS)
-    kernels = {node.ipu for node in ir.walk(lowered.program.body) if isinstance(node, ir.Execute)}
+    kernels = {
+        node.ipu for node in ir.walk_nodes(lowered.program.body) if isinstance(node, ir.Execute)
+    }
     assert kernels <= {shard}
-    copies = [node for node in ir.walk(lowered.program.body) if isinstance(node, ir.Copy)]
+    copies = [node for node in ir.walk_nodes(lowered.program.body) if isinstance(node, ir.Copy)]
     assert all(HOST in (copy.source, copy.target) for copy in copies)

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax.doors.graphs import Evaluation, filled
+from ipujax.doors.graphs import Evaluation, substitute_refs
 
 torch: Any = pytest.importorskip("torch")
 
 from ipujax.frontends.pytorch.aliasing import mutates_views  # noqa: E402
 from ipujax.frontends.pytorch.arrays import to_jax  # noqa: E402
-from ipujax.frontends.pytorch.capture import captured  # noqa: E402
-from ipujax.frontends.pytorch.model import named_values, variables_after  # noqa: E402
+from ipujax.frontends.pytorch.capture import trace_torch_module  # noqa: E402
+from ipujax.frontends.pytorch.model import collect_updated_variables, compute_named_values  # noqa: E402
 from ipujax.frontends.pytorch.operators import ATEN  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, same_as_torch  # noqa: E402
 
@@ -110,12 +110,12 @@ def inputs() -> tuple[Any, Any]:
 
 def assert_as_eager(module: Any, args: tuple[Any, ...]) -> None:
     """Outputs, and what is left in inputs and buffers, are PyTorch's."""
-    found = captured(module, args, None, ATEN)
+    found = trace_torch_module(module, args, None, ATEN)
     variables = {name: jnp.array(to_jax(t)) for name, t in found.variables.items()}
     given = [jnp.array(a.numpy()) for a in args]
-    named = named_values(found, Evaluation(ATEN), variables, given)
-    outputs = filled(found.graph.outputs, named)
-    after = variables_after(found, variables, named)
+    named = compute_named_values(found, Evaluation(ATEN), variables, given)
+    outputs = substitute_refs(found.graph.outputs, named)
+    after = collect_updated_variables(found, variables, named)
     expected = module(*args)
     for got, wanted in zip(outputs, expected, strict=True):
         np.testing.assert_allclose(got, wanted.detach(), rtol=1e-5)

@@ -14,7 +14,7 @@ from ipujax.frontends import from_torch
 
 torch: Any = pytest.importorskip("torch")
 
-from ipujax.frontends.pytorch.arrays import dtype_of, to_jax, to_torch  # noqa: E402
+from ipujax.frontends.pytorch.arrays import jax_dtype_of, to_jax, to_torch  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, same_as_torch  # noqa: E402
 
 KEPT = (
@@ -32,7 +32,7 @@ def test_tensors_come_back_as_they_were(name: str) -> None:
     narrow = getattr(torch, NARROWED.get(name, name))
     for tensor in (whole, whole.T, whole[:, ::2], whole[0, 0], whole[:0]):
         array = to_jax(tensor)
-        assert (array.shape, array.dtype) == (tuple(tensor.shape), dtype_of(narrow))
+        assert (array.shape, array.dtype) == (tuple(tensor.shape), jax_dtype_of(narrow))
         back = to_torch(array)
         assert back.dtype == narrow
         assert back.to(torch.complex128).equal(tensor.to(torch.complex128))
@@ -71,7 +71,7 @@ def test_integers_that_need_more_bits_are_refused() -> None:
 
 def test_dtypes_without_a_counterpart_are_refused() -> None:
     with pytest.raises(FrontendError, match=r"no numbers of torch\.complex32"):
-        dtype_of(torch.complex32)
+        jax_dtype_of(torch.complex32)
 
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "uint8", "bool", "complex64", "float64")
@@ -94,7 +94,7 @@ def test_dtypes_are_promoted_as_by_pytorch(one: str, other: str) -> None:
     functions = Functions(*(f for f in every.functions if f(x, y).dtype != torch.complex32))
     ((*results,), _) = from_torch(functions, (x, y)).apply({}, to_jax(x), to_jax(y))
     for result, wanted in zip(results, functions(x, y), strict=True):
-        assert result.dtype == dtype_of(wanted.dtype)
+        assert result.dtype == jax_dtype_of(wanted.dtype)
         np.testing.assert_allclose(
             np.asarray(result).astype(complex), wanted.to(torch.complex128), rtol=1e-2
         )
@@ -157,7 +157,7 @@ def test_numbers_of_numpy_are_promoted_as_pytorch_promotes(dtype: Any) -> None:
     results, _ = model.apply(model.variables, x.numpy())
     for function, mine in zip(functions, results, strict=True):
         wanted = function(x)
-        assert mine.dtype == dtype_of(wanted.dtype), function
+        assert mine.dtype == jax_dtype_of(wanted.dtype), function
         np.testing.assert_allclose(mine, wanted, 1e-5, 1e-6, err_msg=str(function))
 
 

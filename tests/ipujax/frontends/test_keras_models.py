@@ -54,12 +54,12 @@ class Staged(keras.Model):
         self.last = layers.Dense(2, name="last")
 
     def call(self, x: Any, training: bool = False) -> Any:
-        with jax.named_scope(marks.write(marks.STAGE, "0")):
+        with jax.named_scope(marks.write_mark(marks.STAGE, "0")):
             x = self.drop(self.first(x), training=training)
         skip = x
-        with jax.named_scope(marks.write(marks.STAGE, "1")):
+        with jax.named_scope(marks.write_mark(marks.STAGE, "1")):
             x = self.norm(self.block(x), training=training)
-        with jax.named_scope(marks.write(marks.STAGE, "2")):
+        with jax.named_scope(marks.write_mark(marks.STAGE, "2")):
             return self.last(x + skip)
 
 
@@ -197,12 +197,12 @@ def test_names_of_layers_are_scopes() -> None:
 
 def test_the_context_that_marks_layers_is_around_each_trace(monkeypatch: Any) -> None:
     def around(model: Any) -> Any:
-        return jax.named_scope(marks.write(marks.STAGE, str(len(model.layers))))
+        return jax.named_scope(marks.write_mark(marks.STAGE, str(len(model.layers))))
 
-    monkeypatch.setattr(frontend, "_around", [])
-    frontend.trace_within(around)
-    frontend.trace_within(around)
-    assert len(frontend._around) == 1
+    monkeypatch.setattr(frontend, "_trace_contexts", [])
+    frontend.add_trace_context(around)
+    frontend.add_trace_context(around)
+    assert len(frontend._trace_contexts) == 1
     model = keras.Sequential([keras.Input((3,)), layers.Dense(2)])
     assert [part.stage for part in from_keras(model).parts] == [1]
 
@@ -233,7 +233,7 @@ def test_stages_run_as_a_pipeline() -> None:
 
         def call(self, x: Any) -> Any:
             for number, layer in enumerate(self.inside):
-                with jax.named_scope(marks.write(marks.STAGE, str(number))):
+                with jax.named_scope(marks.write_mark(marks.STAGE, str(number))):
                     x = layer(x)
             return x
 

@@ -66,7 +66,7 @@ POINTS: dict[str, Case] = {
     **{name: at(X, values(1, 3) + 0.03, values(2, 1)) for name in ("Max", "Mean", "Min", "Sum")},
     **{
         name: at(X + 3 if "Log" in name else X, ints(-1))
-        for name in ONNX.names()
+        for name in ONNX.list_operator_names()
         if name.startswith("Reduce")
     },
     "Cast": at(X, to=TensorProto.DOUBLE),

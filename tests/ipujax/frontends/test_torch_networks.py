@@ -16,7 +16,7 @@ F: Any = torch.nn.functional
 import ipujax as ipu  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
 from ipujax.frontends.pytorch.arrays import to_jax  # noqa: E402
-from lowering import as_products, ir  # noqa: E402
+from lowering import ir, rewrite_convolutions_as_products  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, numbers, same_as_torch  # noqa: E402
 
 CONVOLUTIONS = [
@@ -66,9 +66,11 @@ def test_convolutions_that_cpus_run_as_products(layer: Any, shape: tuple[int, ..
 
     gradients = jax.grad(loss, (1, 0))
     lowered = ipu.compile(gradients).lower(model.variables, to_jax(x.detach()))
-    (before,) = [n.kernel.jaxpr for n in ir.walk(lowered.program.body) if isinstance(n, ir.Execute)]
-    changed = as_products(lowered.program)
-    (after,) = [n.kernel.jaxpr for n in ir.walk(changed.body) if isinstance(n, ir.Execute)]
+    (before,) = [
+        n.kernel.jaxpr for n in ir.walk_nodes(lowered.program.body) if isinstance(n, ir.Execute)
+    ]
+    changed = rewrite_convolutions_as_products(lowered.program)
+    (after,) = [n.kernel.jaxpr for n in ir.walk_nodes(changed.body) if isinstance(n, ir.Execute)]
     assert str(before).count("conv_general_dilated[") == 3
     assert "conv_general_dilated[" not in str(after)
     of_x, of_variables = lowered.compile()(model.variables, to_jax(x.detach()))

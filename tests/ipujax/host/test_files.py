@@ -28,7 +28,7 @@ def unfinished(folder: Path) -> list[str]:
 def test_the_old_file_is_there_until_the_block_ends(tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.write_text(path, "old")
-    with files.replacing(path) as file:
+    with files.replace_file(path) as file:
         file.write(b"n" * 10**6)
         file.flush()
         assert path.read_text() == "old"
@@ -41,7 +41,7 @@ def test_the_old_file_is_there_until_the_block_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [ValueError("ours"), KeyboardInterrupt()])
 def test_a_block_that_raises_leaves_the_old_file(error: BaseException, tmp_path: Path) -> None:
     def write(path: Path) -> None:
-        with files.replacing(path) as file:
+        with files.replace_file(path) as file:
             file.write(b"new")
             raise error
 
@@ -77,7 +77,7 @@ def test_modes_are_those_of_open(tmp_path: Path) -> None:
 def test_what_was_private_is_private_while_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.touch(0o600)
-    with files.replacing(path):
+    with files.replace_file(path):
         (name,) = unfinished(tmp_path)
         assert mode(tmp_path / name) == 0o600
 
@@ -247,16 +247,16 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path) -> None:
 
 def test_a_new_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    with files.new_folder(path) as unnamed:
+    with files.create_complete_folder(path) as unnamed:
         (Path(unnamed) / "below").mkdir()
         (Path(unnamed) / "below" / "file").write_text("text")
         files.write_text(tmp_path / "other", "text")  # this takes away nothing that is in use
         assert not path.exists()
     assert (path / "below" / "file").read_text() == "text"
     assert sorted(os.listdir(tmp_path)) == ["folder", "other"]
-    with pytest.raises(OSError, match="not empty"), files.new_folder(path):
+    with pytest.raises(OSError, match="not empty"), files.create_complete_folder(path):
         pass
-    with pytest.raises(KeyboardInterrupt), files.new_folder(tmp_path / "third"):
+    with pytest.raises(KeyboardInterrupt), files.create_complete_folder(tmp_path / "third"):
         raise KeyboardInterrupt
     assert sorted(os.listdir(tmp_path)) == ["folder", "other"]
 
@@ -283,12 +283,12 @@ def test_what_is_removed_is_gone_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     files.write_text(tmp_path / "file", "text")
     (tmp_path / "folder").mkdir()
     files.write_text(tmp_path / "folder" / "file", "text")
-    files.remove(tmp_path / "file")
+    files.remove_at_once(tmp_path / "file")
     with monkeypatch.context() as patch:
         patch.setattr(files.shutil, "rmtree", lambda *_, **__: None)  # as if killed before
-        files.remove(tmp_path / "folder")
+        files.remove_at_once(tmp_path / "folder")
     assert len(unfinished(tmp_path)) == len(os.listdir(tmp_path)) == 1
     files.write_text(tmp_path / "other", "text")
     assert os.listdir(tmp_path) == ["other"]
     with pytest.raises(FileNotFoundError):
-        files.remove(tmp_path / "file")
+        files.remove_at_once(tmp_path / "file")

@@ -156,10 +156,10 @@ def test_a_signal_is_handled_at_the_next_safe_place(calls: list[int]) -> None:
     with Interrupts() as interrupts:
         signal.raise_signal(signal.SIGINT)
         assert not calls
-        interrupts.check()
+        interrupts.handle_delayed_interrupt()
         assert len(calls) == 1
         signal.raise_signal(signal.SIGINT)
-        with interrupts.handled_at_once():
+        with interrupts.handle_interrupts_immediately():
             assert len(calls) == 2
             signal.raise_signal(signal.SIGINT)
             assert len(calls) == 3
@@ -180,7 +180,7 @@ def test_other_threads_leave_signals_alone(calls: list[int]) -> None:
     handlers: list[object] = []
 
     def run() -> None:
-        with Interrupts() as interrupts, interrupts.handled_at_once():
+        with Interrupts() as interrupts, interrupts.handle_interrupts_immediately():
             handlers.append(signal.getsignal(signal.SIGINT))
 
     before = signal.getsignal(signal.SIGINT)

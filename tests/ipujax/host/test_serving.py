@@ -183,7 +183,7 @@ def test_buffers_have_room_for_what_passes_through(
 ) -> None:
     """Results that no kernel makes count as much as others."""
     sink, large, capacities = outfeed(), jnp.ones((64, 1024)), list[int]()
-    kept = StreamedLoop.kept
+    kept = StreamedLoop.count_results_to_send
 
     def noted(loop: StreamedLoop, step: Any, capacity: int) -> int:
         capacities.append(capacity)

@@ -10,7 +10,7 @@ import numpy as np
 from keras import layers
 
 from ipujax.keras.assignment import get_pipeline_stage_assignment
-from ipujax.keras.staged import staged
+from ipujax.keras.staged import trace_in_stages
 from lowering import jaxpr, marks
 
 
@@ -28,12 +28,12 @@ def traced(model: Any, *shapes: tuple[int, ...]) -> list[tuple[str, int | None]]
     variables = [x.value for x in model.trainable_variables]
     others = [x.value for x in model.non_trainable_variables]
     inputs = [np.ones(shape, np.float32) for shape in shapes]
-    with staged(model):
+    with trace_in_stages(model):
         closed = jax.make_jaxpr(model.stateless_call)(
             variables, others, inputs if len(inputs) > 1 else inputs[0]
         )
     return [
-        (equation.primitive.name, marks.read(jaxpr.name_stack(equation)).stage)
+        (equation.primitive.name, marks.read_marks(jaxpr.name_stack(equation)).stage)
         for equation in closed.jaxpr.eqns
     ]
 

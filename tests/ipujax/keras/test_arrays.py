@@ -31,7 +31,7 @@ def drawn(make, shuffle):
 @pytest.mark.parametrize("shuffle", [False, True, "batch"])
 @pytest.mark.parametrize("most", [1, 2, 4, 100])
 def test_batches_are_those_of_keras(shuffle, most):
-    ours = drawn(lambda adapter: arrays.batches(adapter, most), shuffle)
+    ours = drawn(lambda adapter: arrays.iterate_batches(adapter, most), shuffle)
     theirs = drawn(lambda adapter: adapter.get_jax_iterator(), shuffle)
     assert jax.tree.structure(ours) == jax.tree.structure(theirs)
     for one, other in zip(*map(jax.tree.leaves, (ours, theirs)), strict=True):
@@ -44,7 +44,7 @@ def test_no_more_than_asked_for_are_gathered_and_no_more_than_fit(monkeypatch):
 
     def sizes_with(most):
         adapter = ArrayDataAdapter(x, y, batch_size=4, shuffle=True)
-        gathered = arrays.batches(adapter, most)
+        gathered = arrays.iterate_batches(adapter, most)
         (_, batch), *_ = list(itertools.islice(gathered, 1))
         sizes.append(len(batch.base))
 
@@ -57,5 +57,5 @@ def test_no_more_than_asked_for_are_gathered_and_no_more_than_fit(monkeypatch):
 def test_arrays_of_others_are_left_to_keras():
     x = jax.numpy.arange(6.0)
     adapter = ArrayDataAdapter(x, batch_size=2)
-    batches = list(arrays.batches(adapter, 2))
+    batches = list(arrays.iterate_batches(adapter, 2))
     np.testing.assert_array_equal(np.concatenate(batches), x)

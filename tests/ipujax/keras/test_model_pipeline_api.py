@@ -20,7 +20,7 @@ from ipujax.keras.assignment import (
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.staged import is_pipelined
+from ipujax.keras.staged import has_pipeline_stages
 from tests.ipujax.keras.building import matmul_stages, stages, traced
 
 
@@ -58,7 +58,7 @@ def test_not_known_before_the_first_trace() -> None:
     model = Calling(two_stages, **dense_pair())
     with pytest.raises(PipelineError, match="not known yet: its `call` gives them"):
         get_pipeline_stage_assignment(model)
-    assert not is_pipelined(model)
+    assert not has_pipeline_stages(model)
 
 
 def test_scopes_in_call() -> None:
@@ -66,7 +66,7 @@ def test_scopes_in_call() -> None:
     found = traced(model, (2, 8))
     assert ("tanh", 1) in found
     assert [stage for name, stage in found if name == "dot_general"] == [0, 1]
-    assert is_pipelined(model)
+    assert has_pipeline_stages(model)
     assignment = get_pipeline_stage_assignment(model)
     assert all(isinstance(entry, ModelLayerPipelineStageAssignment) for entry in assignment)
     assert [entry.layer for entry in assignment] == [model.first, model.second]
@@ -74,7 +74,7 @@ def test_scopes_in_call() -> None:
     assert matmul_stages(model, (2, 8)) == [0, 1]
     assert stages(model) == [0, 1]
     reset_pipeline_stage_assignment(model)
-    assert not is_pipelined(model)
+    assert not has_pipeline_stages(model)
 
 
 def test_a_layer_called_in_several_stages() -> None:
@@ -187,4 +187,4 @@ def test_models_without_stages_are_traced_as_ever() -> None:
     model = built(lambda model, x: model.second(model.first(x)), **dense_pair())
     assert matmul_stages(model, (2, 8)) == [None, None]
     assert stages(model) == [None, None]
-    assert not is_pipelined(model)
+    assert not has_pipeline_stages(model)

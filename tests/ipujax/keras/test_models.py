@@ -17,7 +17,7 @@ from keras.src.backend.jax.trainer import JAXTrainer
 
 import ipujax as ipu
 from ipujax.ipu_strategy import IPUStrategy
-from ipujax.keras.functions import Function
+from ipujax.keras.functions import ExecutionFunction
 from tests.ipujax.keras.modelling import dense, numbers_agree, points, with_and_without
 
 X, Y = points()
@@ -124,7 +124,7 @@ def test_each_thread_has_scopes_of_its_own():
 
     def fit(name, model):
         model.fit(X, Y, verbose=0)
-        ours[name] = isinstance(model.train_function, Function)
+        ours[name] = isinstance(model.train_function, ExecutionFunction)
 
     with IPUStrategy().scope():
         thread = threading.Thread(target=fit, args=("outside", dense()))

@@ -19,7 +19,7 @@ from ipujax.keras.assignment import (
     get_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.staged import is_pipelined
+from ipujax.keras.staged import has_pipeline_stages
 from tests.ipujax.keras.building import matmul_stages, stages
 
 
@@ -73,11 +73,11 @@ def test_three_levels_of_functional_models(
     deepest = inner(layers.Dense(8), layers.Dense(8))
     between = functional(layers.Dense(8), middle(deepest, layers.Dense(8)))
     model = functional(layers.Flatten(), between, layers.Dense(8))
-    assert not is_pipelined(model)
+    assert not has_pipeline_stages(model)
     assignment = get_pipeline_stage_assignment(model)
     fill(assignment)
     set_pipeline_stage_assignment(model, assignment)
-    assert is_pipelined(model)
+    assert has_pipeline_stages(model)
     count = 6 if middle is functional else 5  # a Sequential has one number for a nested model
     found = matmul_stages(model, (2, 8))
     assert found == ([1, 2, 3, 4, 5] if count == 6 else [1, 2, 2, 3, 4])

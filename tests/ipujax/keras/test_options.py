@@ -152,11 +152,14 @@ def test_arguments_of_the_accumulating_optimizer_replace_those_before(model: Any
     options = gradient_accumulation_options(model)
     assert options.storage.remote
     assert options.storage.sharded
-    assert (options.dtype, options.name) == ("float32", "update")
+    assert (options.dtype_of_accumulators, options.scope_name) == ("float32", "update")
     set_gradient_accumulation_options(model, offload_weight_update_variables=False)
     options = gradient_accumulation_options(model)
     assert not options.storage.remote
-    assert (options.gradient_accumulation_steps_per_replica, options.dtype) == (2, None)
+    assert (options.gradient_accumulation_steps_per_replica, options.dtype_of_accumulators) == (
+        2,
+        None,
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def extended() -> None:
-    stage_config.extend()
+    stage_config.extend_model_configs()
 
 
 def saved(model: Any, folder: Path, ending: str = "keras") -> Any:

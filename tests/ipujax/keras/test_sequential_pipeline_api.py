@@ -20,7 +20,7 @@ from ipujax.keras.assignment import (
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.staged import staged
+from ipujax.keras.staged import trace_in_stages
 from tests.ipujax.keras.building import matmul_stages
 
 
@@ -111,8 +111,11 @@ def test_a_model_that_keras_makes_no_graph_of() -> None:
     set_pipeline_stage_assignment(model, [0, 1])
     x = {name: np.ones((2, 4), np.float32) for name in "ab"}
     model(x)
-    with staged(model), pytest.raises(PipelineError, match="Keras cannot make a graph of it"):
+    with (
+        trace_in_stages(model),
+        pytest.raises(PipelineError, match="Keras cannot make a graph of it"),
+    ):
         jax.eval_shape(model, x)
     reset_pipeline_stage_assignment(model)
-    with staged(model):
+    with trace_in_stages(model):
         jax.eval_shape(model, x)

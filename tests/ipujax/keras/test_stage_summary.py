@@ -16,7 +16,7 @@ from ipujax.errors import PipelineError, PipelineTypeError
 from ipujax.keras import PipelineStage
 from ipujax.keras.assignment import set_pipeline_stage_assignment
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
-from ipujax.keras.staged import staged
+from ipujax.keras.staged import trace_in_stages
 
 
 def lines_of(model: Any, line_length: int | None = 85) -> list[str]:
@@ -85,7 +85,7 @@ def test_subclassed() -> None:
     model(np.ones((2, 3), np.float32))
     with pytest.raises(PipelineError, match="not known yet"):
         lines_of(model)
-    with staged(model):
+    with trace_in_stages(model):
         model(np.ones((2, 3), np.float32))
     assert cells(lines_of(model))[1:] == [["dense (Dense) (0)", "(2, 4)", "0"]]
 

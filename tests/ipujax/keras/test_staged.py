@@ -17,7 +17,7 @@ from keras import layers
 from ipujax.errors import PipelineError
 from ipujax.keras import PipelineStage
 from ipujax.keras.assignment import set_pipeline_stage_assignment
-from ipujax.keras.staged import is_pipelined, staged
+from ipujax.keras.staged import has_pipeline_stages, trace_in_stages
 from lowering import jaxpr, marks
 from tests.ipujax.keras.building import matmul_stages
 
@@ -34,11 +34,11 @@ def training_step(model: Any, *shape: int) -> set[tuple[str, int | None, bool]]:
         model.metrics_variables,
     )
     state = tuple([variable.value for variable in group] for group in groups)
-    with staged(model):
+    with trace_in_stages(model):
         closed = jax.make_jaxpr(model.train_step)(state, batch)
     found: set[tuple[str, int | None, bool]] = set()
     for equation in closed.jaxpr.eqns:
-        read = marks.read(jaxpr.name_stack(equation))
+        read = marks.read_marks(jaxpr.name_stack(equation))
         found.add((equation.primitive.name, read.stage, read.backward))
     return found
 
@@ -113,7 +113,7 @@ def test_without_staged_a_graph_writes_no_marks() -> None:
 def test_a_failed_trace_leaves_nothing_behind() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4)])
     set_pipeline_stage_assignment(model, [0])
-    with pytest.raises(KeyError), staged(model):
+    with pytest.raises(KeyError), trace_in_stages(model):
         raise KeyError
     test_without_staged_a_graph_writes_no_marks()
 
@@ -129,4 +129,4 @@ def test_a_graph_with_a_call_of_its_own_is_a_subclassed_model() -> None:
     with pytest.raises(PipelineError, match="only its `call` knows"):
         set_pipeline_stage_assignment(model, [0])
     assert matmul_stages(model, (2, 4)) == [0]
-    assert is_pipelined(model)
+    assert has_pipeline_stages(model)

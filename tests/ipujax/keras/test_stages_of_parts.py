@@ -15,7 +15,7 @@ from keras import layers
 from ipujax.config import IPUConfig
 from ipujax.ipu_strategy import IPUStrategy
 from ipujax.keras import PipelineStage
-from ipujax.keras.stages import gives_stages
+from ipujax.keras.stages import needs_trace_for_stages
 
 
 class Block(keras.Model):
@@ -56,7 +56,7 @@ def test_they_train_as_a_pipeline(build: Any) -> None:
     for inside in (True, False):
         keras.utils.set_random_seed(0)
         model = build()
-        assert gives_stages(model)
+        assert needs_trace_for_stages(model)
         optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=None if inside else 4)
         model.compile(optimizer, "mse", steps_per_execution=4)
         if inside:
@@ -73,6 +73,6 @@ def test_they_train_as_a_pipeline(build: Any) -> None:
 
 def test_graphs_of_layers_need_no_trace() -> None:
     model = keras.Sequential([keras.Input((4,)), layers.Dense(4)])
-    assert not gives_stages(model)
+    assert not needs_trace_for_stages(model)
     model.add(graph_of_a_block())
-    assert gives_stages(model)
+    assert needs_trace_for_stages(model)

@@ -63,7 +63,7 @@ def test_one_without_the_table_of_its_sections_is_whole_if_its_segments_are(tmp_
     whole[58:64] = bytes(6)  # sizes and numbers
     stripped = tmp_path / "stripped.so"
     stripped.write_bytes(whole)
-    assert not elf.fault(str(stripped))
+    assert not elf.find_library_fault(str(stripped))
     np.testing.assert_array_equal(call(stripped), [-1, -1, -1])
     stripped_part = tmp_path / "part.so"
     stripped_part.write_bytes(whole[: len(whole) // 2])

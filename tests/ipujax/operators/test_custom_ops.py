@@ -22,7 +22,7 @@ import pytest
 import ipujax as ipu
 from ipujax.custom_ops import cpu_user_operation, precompiled_user_op
 from ipujax.errors import CustomOpError, LoweringError
-from ipujax.operators.custom.run import elsewhere, on_host
+from ipujax.operators.custom.run import call_through_host, run_on_host_cpu
 from lowering.ops import user_ops
 from tests.conftest import RunWithDevices
 from tests.harness import ROOT
@@ -201,8 +201,8 @@ def test_on_other_devices_the_host_runs_it() -> None:
     negate(jnp.ones(3))  # registers the target
     target = f"ipujax:{os.path.realpath(built('functions.cc'))}:Negate"
     op = user_ops.UserOp("negate", target, "", (((3,), "float32"),))
-    np.testing.assert_array_equal(on_host(op, jnp.arange(3.0))[0], [0, -1, -2])
-    jitted = jax.jit(functools.partial(elsewhere, op=op))
+    np.testing.assert_array_equal(run_on_host_cpu(op, jnp.arange(3.0))[0], [0, -1, -2])
+    jitted = jax.jit(functools.partial(call_through_host, op=op))
     assert "pure_callback" in str(jitted.trace(jnp.ones(3)).jaxpr)
 
 

@@ -153,9 +153,9 @@ def test_marked_stages_train_the_others() -> None:
     configure(2)
 
     def marked(v: Any, x: Any) -> Any:
-        with jax.named_scope(marks.write(marks.STAGE, "0")):
+        with jax.named_scope(marks.write_mark(marks.STAGE, "0")):
             h = first(v, x)
-        with jax.named_scope(marks.write(marks.STAGE, "1")):
+        with jax.named_scope(marks.write_mark(marks.STAGE, "1")):
             return second(v, h)
 
     training = Training(Pipeline(marked), CLIPPED, accumulation=4)

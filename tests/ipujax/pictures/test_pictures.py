@@ -106,5 +106,5 @@ def test_comparisons_have_bars_as_long_as_calls() -> None:
 
 def test_names_of_users_are_texts() -> None:
     drawing = svg.Drawing(10, 10, "<a & 'b'>")
-    drawing.words(0, 0, "</svg><script>")
+    drawing.draw_text(0, 0, "</svg><script>")
     assert texts(ElementTree.fromstring(str(drawing))) == ["</svg><script>"]

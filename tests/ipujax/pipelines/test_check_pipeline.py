@@ -228,7 +228,7 @@ def test_too_few_elements() -> None:
 
 def patched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) -> None:
     """Breaks the pipeline: accumulators of variables are changed after every micro-batch."""
-    right = MicroBatch.accumulated
+    right = MicroBatch.accumulate_gradients
 
     def wrong(self: Any, gradients: Any, given: Any, counters: Any) -> Any:
         changed = {value: change(value, gradient) for value, gradient in gradients.items()}

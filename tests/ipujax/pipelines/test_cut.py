@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipujax.errors import PipelineError
-from ipujax.pipelines.cut import cut
+from ipujax.pipelines.cut import split_into_stages
 from ipujax.pipelines.stages import StageOutput
 from lowering import marks
 from tests.ipujax.feeding import configure
@@ -24,7 +24,7 @@ V = jax.ShapeDtypeStruct((3,), f32)
 
 
 def stage(number: int) -> Any:
-    return jax.named_scope(marks.write(marks.STAGE, str(number)))
+    return jax.named_scope(marks.write_mark(marks.STAGE, str(number)))
 
 
 def in_turn(stages: Sequence[Callable[..., Any]], variables: Any, state: Any, *args: Any) -> Any:
@@ -84,7 +84,7 @@ def elements() -> Any:
 
 
 def cut_perceptron() -> tuple[Callable[..., Any], ...]:
-    return cut(perceptron, VARIABLES, None, element(0))
+    return split_into_stages(perceptron, VARIABLES, None, element(0))
 
 
 @pytest.mark.sampled(1)
@@ -126,7 +126,7 @@ def test_what_has_no_mark_is_where_all_that_it_needs_is_there() -> None:
         return jnp.cos(x) + jnp.log(penalty) + jnp.tan(w["b"])
 
     w = {"a": V, "b": V}
-    first, second = cut(function, w, None, [V])
+    first, second = split_into_stages(function, w, None, [V])
     assert primitives(first, w, V) == ["sin", "mul", "exp", "log"]
     assert primitives(second, w, V, V) == ["mul", "cos", "add", "tan", "add"]
 
@@ -139,7 +139,7 @@ def test_what_depends_on_constants_alone_is_in_each_stage_that_uses_it() -> None
         with stage(1):
             return x * jnp.sin(x) - steps
 
-    first, second = cut(function, V, None, [V])
+    first, second = split_into_stages(function, V, None, [V])
     assert primitives(first, V, V) == ["iota", "mul"]
     assert primitives(second, V, V) == ["iota", "sin", "mul", "sub"]
 
@@ -155,7 +155,7 @@ def test_what_is_made_of_labels_is_made_where_it_is_read() -> None:
         with stage(2):
             return (x[:, None] * wide).sum() + narrow.sum()
 
-    stages = cut(function, V, None, [V, labels], count=3)
+    stages = split_into_stages(function, V, None, [V, labels], count=3)
     handed = jax.eval_shape(stages[0], V, V, labels)
     handed = jax.eval_shape(stages[1], V, *handed)
     assert sorted(aval.size for aval in handed) == [1, 3, 3]
@@ -174,7 +174,7 @@ def test_keyword_arguments_and_structured_outputs() -> None:
             return {"sum": x["x"] + y, "given": y, "one": 1.0}
 
     x, y, w = np.float32([1, 2, 3]), np.float32([4, 5, 6]), np.float32(2)
-    first, second = cut(function, w, None, kwargs={"x": x, "y": y})
+    first, second = split_into_stages(function, w, None, kwargs={"x": x, "y": y})
     got = second(w, *first(w, y=y, x=x))
     assert got["one"] == 1.0
     close(got["sum"], [6, 9, 12])
@@ -217,7 +217,7 @@ STATE = {
 
 def test_each_leaf_of_the_state_is_changed_by_the_stage_that_reads_it() -> None:
     x = np.float32([1, 2, 3])
-    stages = cut(with_state, V, STATE, [V])
+    stages = split_into_stages(with_state, V, STATE, [V])
     changed: list[set[str]] = []
     given: Any = [x]
     for function in stages:
@@ -236,9 +236,9 @@ def test_a_state_must_come_back_in_its_form() -> None:
             return x * w
 
     with pytest.raises(PipelineError, match="StageOutput"):
-        cut(function, V, V, [V])
+        split_into_stages(function, V, V, [V])
     with pytest.raises(PipelineError, match="form in which it was given"):
-        cut(lambda w, s, x: StageOutput(function(w, s, x), [s, s]), V, V, [V])
+        split_into_stages(lambda w, s, x: StageOutput(function(w, s, x), [s, s]), V, V, [V])
 
 
 # --- what cannot be cut ---------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def test_a_state_must_come_back_in_its_form() -> None:
 
 def refused(function: Callable[..., Any], message: str, **options: Any) -> PipelineError:
     with pytest.raises(PipelineError, match=re.escape(message)) as caught:
-        cut(function, V, None, [V], **options)
+        split_into_stages(function, V, None, [V], **options)
     assert caught.value.fix
     return caught.value
 
@@ -278,7 +278,7 @@ def test_marks_that_leave_a_stage_out() -> None:
     refused(function, "something is in stage 3, and the last stage is 1", count=2)
     refused(lambda w, x: x * w, "nothing in the function says which stage it is in")
     x = np.float32([1, 2, 3])
-    stages = cut(function, V, None, [V], count=5)
+    stages = split_into_stages(function, V, None, [V], count=5)
     assert len(stages) == 5
     given = [x]
     for one in stages[:-1]:
@@ -311,7 +311,7 @@ def test_marks_of_one_stage_inside_an_operation_are_its_own() -> None:
 
         return block(x)
 
-    _, second = cut(function, V, None, [V])
+    _, second = split_into_stages(function, V, None, [V])
     assert len(primitives(second, V, V)) == 1
 
 
@@ -354,6 +354,6 @@ def test_stages_one_after_the_other_are_the_function(nodes: list[tuple[str, int,
 
     w, state = [f32([1, 2]), f32([0.3, 0.4])], [f32([5, 6]), f32([0.7, 0.8]), f32([9, 10])]
     x = f32([0.1, 0.2])
-    stages = cut(function, w, state, [x])
+    stages = split_into_stages(function, w, state, [x])
     assert len(stages) == 3
     jax.tree.map(close, in_turn(stages, w, state, x), function(w, state, x))

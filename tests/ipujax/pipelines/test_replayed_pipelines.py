@@ -81,13 +81,13 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
     train, _ = model(schedule)
     compiled: Any = ipu.compile(train, engine="replay")
     lowered = compiled.lower(WEIGHTS, X)
-    (node,) = (n for n in ir.walk(lowered.program.body) if isinstance(n, ir.Pipeline))
+    (node,) = (n for n in ir.walk_nodes(lowered.program.body) if isinstance(n, ir.Pipeline))
     fifos: dict[int, set[Any]] = defaultdict(set)
     for fifo in node.fifos:
         fifos[fifo.stage] |= {(value, fifo.ipu) for value in fifo.values}
     held: dict[int, int] = defaultdict(int)
     left: list[int] = []
-    do = replayed._Run.do
+    do = replayed._Run.run_task
 
     def watched(run: Any, step: Any) -> None:
         do(run, step)
@@ -163,9 +163,11 @@ def test_equal_stages_share_a_kernel() -> None:
     compiled: Any = ipu.compile(train, engine="replay")
     executable = compiled.lower(WEIGHTS, X).compile()
     kernels = set(executable._machine.compiled_kernels())
-    nodes = [n for n in ir.walk(executable.program.body) if isinstance(n, ir.Execute)]
-    tasks = [n for n in ir.walk(executable.program.body) if isinstance(n, ir.Task)]
-    middle = [t for t in tasks if t.spec.kind is pipelines.Kind.FORWARD and t.spec.stage in (1, 2)]
+    nodes = [n for n in ir.walk_nodes(executable.program.body) if isinstance(n, ir.Execute)]
+    tasks = [n for n in ir.walk_nodes(executable.program.body) if isinstance(n, ir.Task)]
+    middle = [
+        t for t in tasks if t.spec.kind is pipelines.TaskRole.FORWARD and t.spec.stage in (1, 2)
+    ]
     assert len(middle) == 2
     assert len(kernels) < len(nodes)
 

@@ -217,7 +217,7 @@ def test_attributes_take_what_converts_to_their_types() -> None:
 def test_shapes_are_known_until_the_graph_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     from ipujax.popart.builder import builder as module
 
-    count, own = 0, module.converted
+    count, own = 0, module.convert_graph
 
     def counted(*args: Any) -> Any:
         nonlocal count

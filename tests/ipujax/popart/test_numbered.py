@@ -42,4 +42,4 @@ def test_a_member_equals_no_number_and_no_member_of_others() -> None:
 
 def test_a_member_is_no_count() -> None:
     with pytest.raises(PopARTTypeError, match="must be an integer"):
-        check.integer(popart.ReductionType.Mean, "a count")
+        check.require_integer(popart.ReductionType.Mean, "a count")

@@ -42,7 +42,7 @@ def gradients(step: int) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def after_steps(optimizer: Optimizer, scale: float = 1.0) -> dict[str, np.ndarray[Any, Any]]:
-    transformation = optimizer.transformation()
+    transformation = optimizer.build_transformation()
     params = {n: jnp.asarray(v, jnp.float32) for n, v in weights().items()}
     state = transformation.init(params)
     for step in range(STEPS):
@@ -145,7 +145,7 @@ def test_moments_follow_a_loss_scaling_that_changes(mode: AdamMode) -> None:
     found: list[Any] = []
     for is_scaled in (True, False):
         optimizer = Adam(values(16.0, LearningRate=0.05), mode, scaled_optimizer_state=is_scaled)
-        transformation = optimizer.transformation()
+        transformation = optimizer.build_transformation()
         params = {n: jnp.asarray(v, jnp.float32) for n, v in weights().items()}
         state: Any = transformation.init(params)
         for step, scale in enumerate([16.0, 16.0, 2.0, 64.0]):
@@ -241,7 +241,7 @@ def test_norms_are_clipped_before_the_step() -> None:
 def test_values_of_single_weights() -> None:
     optimizer = SGD({"defaultLearningRate": (0.1, True)})
     optimizer.insertSpecific("b", {"learningRate": (0.5, False), "momentum": (0.9, True)})
-    assert optimizer.hyper().keys() == {"learningRate/b"}
+    assert optimizer.collect_variable_values().keys() == {"learningRate/b"}
     slow, fast = numpy_sgd(0.1, 0, 0, 0), numpy_sgd(0.5, 0.9, 0, 0)
     agree(after_steps(optimizer), {"a": slow["a"], "b": fast["b"]})
     assert optimizer.learningRates().getDefault().val() == 0.1
@@ -268,19 +268,19 @@ def test_a_negative_loss_scaling_is_undone_too() -> None:
 
 def test_what_the_originals_programs_read() -> None:
     optimizer = SGD(values(4.0, Momentum=0.5, LearningRate=0.3, WeightDecay=0.2))
-    assert optimizer.scalars({"w": "FLOAT16"}, "FLOAT", 2) == {
+    assert optimizer.compute_scalars({"w": "FLOAT16"}, "FLOAT", 2) == {
         "lossScaling_FLOAT": 4.0,
         "scaledLearningRate1___default___FLOAT16": 0.3,
         "dampeningScaleFactor1___default___FLOAT16": 1 / 8,
     }
     plain = SGD(values(4.0, WeightDecay=0.2, LearningRate=0.3))
     plain.insertSpecific("w", {"weightDecay": (0.1, False)})
-    found = plain.scalars({"w": "FLOAT", "v": "FLOAT"}, "FLOAT16", 1)
+    found = plain.compute_scalars({"w": "FLOAT", "v": "FLOAT"}, "FLOAT16", 1)
     assert found["scaledLearningRate0___specific___w"] == 0.3 / 4
     assert found["weightDecayScaleFactor0___specific___w"] == 1 - 0.3 * 0.1
     assert found["weightDecayScaleFactor0___default___FLOAT"] == 1 - 0.3 * 0.2
     adam = Adam({"defaultBeta1": (0.8, False), "maxWeightNorm": (3, False)})
-    assert adam.scalars({"w": "FLOAT"}, "FLOAT", 1) == {
+    assert adam.compute_scalars({"w": "FLOAT"}, "FLOAT", 1) == {
         "adamBeta1___default___FLOAT": 0.8,
         "maxWeightNorm___default___FLOAT": 3.0,
     }

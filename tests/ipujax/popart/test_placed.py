@@ -13,7 +13,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 from ipujax import popart
 from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.popart.placed import IPU, spread
+from ipujax.popart.placed import IPU, distribute_nodes
 
 Mode = popart.VirtualGraphMode
 
@@ -64,7 +64,7 @@ def test_shares_of_elements(sizes: list[int], count: int, ipus: list[int]) -> No
     names = [f"t{number}" for number in range(len(sizes))]
     nodes = [Node("Sin-7", (Ref("x"),), {}, (name,), (None,), marks={IPU: 7}) for name in names]
     avals = {n: jax.ShapeDtypeStruct((s,), np.float32) for n, s in zip(names, sizes, strict=True)}
-    found = spread(Graph(("x",), tuple(nodes), ()), avals, count)
+    found = distribute_nodes(Graph(("x",), tuple(nodes), ()), avals, count)
     assert [node.marks[IPU] for node in found.nodes] == ipus
 
 

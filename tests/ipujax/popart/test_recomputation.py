@@ -14,7 +14,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 from ipujax import popart
 from ipujax.doors.graphs import Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.popart.recomputation import recomputed
+from ipujax.popart.recomputation import choose_recomputed_results
 
 Array = np.ndarray[Any, Any]
 Recompute = popart.RecomputeType
@@ -142,7 +142,7 @@ def test_checkpoints_of_standard_are_where_little_is_alive() -> None:
         Node("Sin-7", (Ref(before),), {}, (name,), (None,))
         for before, name in zip(["x", *names], names, strict=False)
     ]
-    found = recomputed(nodes, "i", Kind.Standard, avals, lambda node: None)
+    found = choose_recomputed_results(nodes, "i", Kind.Standard, avals, lambda node: None)
     assert found == {"a", "c", "d", "f"}  # b, e and g are small; what follows g is last
 
 
@@ -153,7 +153,7 @@ def test_norms_and_the_nonlinearities_after_them() -> None:
         Node("Relu-6", (Ref("z"),), {}, ("r",), (None,)),
         Node("Relu-6", (Ref("r"),), {}, ("s",), (None,)),
     ]
-    found = recomputed(nodes, "s", Kind.NormOnly, {}, lambda node: None)
+    found = choose_recomputed_results(nodes, "s", Kind.NormOnly, {}, lambda node: None)
     assert found == {"z", "m", "v", "r"}
 
 

@@ -345,7 +345,7 @@ def test_options_have_the_original_names() -> None:
     options = popart.SessionOptions()
     options.executionPhaseSettings.phases = 4
     with pytest.raises(PopARTError, match="executionPhaseSettings"):
-        options.check()
+        options.check_supported()
     assert popart.SessionOptions().executionPhaseSettings.phases == 0
     with pytest.raises(AttributeError, match="did you mean enablePipelining"):
         options.enablePipelinin = True

@@ -171,9 +171,9 @@ def test_a_session_keeps_its_number_of_batches() -> None:
 def test_every_second_micro_batch() -> None:
     kind = popart.AnchorReturnType("EveryN", 2)
     values = np.arange(4 * 3 * 2 * 5).reshape(4, 3, 2, 5)  # batches, accumulation, replicas
-    assert kind.lead(4, 3, 2) == (2, 3, 2)
+    assert kind.leading_shape(4, 3, 2) == (2, 3, 2)
     np.testing.assert_array_equal(
-        kind.reduced(values), values.reshape(12, 2, 5)[1::2].reshape(2, 3, 2, 5)
+        kind.select_returned_values(values), values.reshape(12, 2, 5)[1::2].reshape(2, 3, 2, 5)
     )
 
 
@@ -216,4 +216,4 @@ def test_replicas_get_the_same_data() -> None:
 def test_results_without_elements() -> None:
     values = np.zeros((4, 1, 2, 0), np.float32)
     kind = popart.AnchorReturnType("EveryN", 2)
-    assert kind.reduced(values).shape == (2, 1, 2, 0)
+    assert kind.select_returned_values(values).shape == (2, 1, 2, 0)

@@ -83,7 +83,7 @@ def both(make: Make, parameters: dict[str, torch.nn.Parameter] | None = None) ->
     """Both sides at their start; `make` is given the parameters in the order of `SHAPES`."""
     parameters = parameters or parameters_of()
     optimizer = make(list(parameters.values()))
-    rule = rules.rule_of(optimizer, names_of(parameters))
+    rule = rules.build_rule(optimizer, names_of(parameters))
     variables = {name: jnp.array(p.detach().numpy()) for name, p in parameters.items()}
     return Both(parameters, optimizer, rule, variables, rule.optimizer.init(variables))
 

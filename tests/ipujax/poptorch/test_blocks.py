@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
-from ipujax.frontends.pytorch.capture import captured  # noqa: E402
+from ipujax.frontends.pytorch.capture import trace_torch_module  # noqa: E402
 from ipujax.poptorch.operators import OPERATORS  # noqa: E402
 
 
@@ -32,7 +32,7 @@ class Three(torch.nn.Module):
 
 def blocks_of(module: Any) -> list[Any]:
     """The block of each operator; "none" where there was none yet, None after the end of one."""
-    graph = captured(module, (torch.ones(2),), None, OPERATORS).graph
+    graph = trace_torch_module(module, (torch.ones(2),), None, OPERATORS).graph
     return [node.marks.get("block", "none") for node in graph.nodes]
 
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
 from ipujax.doors.graphs import Evaluation, Graph, Node, Ref  # noqa: E402
-from ipujax.poptorch.operators import OPERATORS, operator_name  # noqa: E402
+from ipujax.poptorch.operators import OPERATORS, qualify_operator_name  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X, on_ipu  # noqa: E402
 
 
@@ -120,7 +120,7 @@ def test_a_body_draws_other_numbers_than_what_is_around_it() -> None:
     pair = jax.ShapeDtypeStruct((2,), "float32")
     draw = Node("aten.rand.default", ([2],), results=("drawn",), avals=(pair,))
     cond = Node(
-        operator_name("cond"), (Ref("choice"), "body", (), "body", ()), results=("inside",),
+        qualify_operator_name("cond"), (Ref("choice"), "body", (), "body", ()), results=("inside",),
         avals=([pair],),
     )  # fmt: skip
     body = Graph((), (draw,), (Ref("drawn"),))

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from ipujax import poptorch
-from ipujax.poptorch.data.batches import combine, rebatch
+from ipujax.poptorch.data.batches import combine_batches, rebatch
 from ipujax.poptorch.enums import DataLoaderMode
 
 pytestmark = [
@@ -150,10 +150,10 @@ def test_rebatching_keeps_rows_and_their_order(
 
 def test_combining_joins_every_tensor_of_a_structure() -> None:
     batches = [(torch.tensor([i]), {"b": torch.tensor([[2 * i]])}) for i in range(5)]
-    first, second = combine(batches, 2, drop_last=True)
+    first, second = combine_batches(batches, 2, drop_last=True)
     assert first[0].tolist() == [0, 1]
     assert second[1]["b"].tolist() == [[4], [6]]
-    assert [len(batch[0]) for batch in combine(batches, 2, drop_last=False)] == [2, 2, 1]
+    assert [len(batch[0]) for batch in combine_batches(batches, 2, drop_last=False)] == [2, 2, 1]
 
 
 @pytest.mark.parametrize("mode", MODES)

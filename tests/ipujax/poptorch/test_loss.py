@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.frontends.pytorch.capture import captured  # noqa: E402
-from ipujax.poptorch.loss import loss_of  # noqa: E402
+from ipujax.frontends.pytorch.capture import trace_torch_module  # noqa: E402
+from ipujax.poptorch.loss import find_loss  # noqa: E402
 from ipujax.poptorch.operators import OPERATORS  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X  # noqa: E402
 
@@ -21,8 +21,8 @@ from tests.ipujax.poptorch.test_ops import Applied, X  # noqa: E402
 def found(function: Callable[..., Any]) -> str:
     """The operator whose result is the loss."""
     module = Applied(lambda module, x: function(module.layer(x)))
-    graph = captured(module, (X,), None, OPERATORS).graph
-    loss = loss_of(graph, module)
+    graph = trace_torch_module(module, (X,), None, OPERATORS).graph
+    loss = find_loss(graph, module)
     return next(node.operator for node in graph.nodes if loss in node.results)
 
 

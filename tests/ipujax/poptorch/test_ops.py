@@ -199,7 +199,7 @@ def test_values_and_gradients_are_printed(capfd: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_the_form_of_printed_tensors(style: Any, array: Any, text: str) -> None:
-    assert Style(*style).text(torch.tensor(array).numpy()) == text
+    assert Style(*style).format_array(torch.tensor(array).numpy()) == text
 
 
 def test_the_decoder_finds_the_most_likely_labels() -> None:

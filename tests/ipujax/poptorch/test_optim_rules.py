@@ -120,9 +120,9 @@ def test_frozen_and_unnamed_parameters_are_left_out() -> None:
     parameters["a"].requires_grad_(False)
     names = names_of(parameters)
     del names[id(parameters["b"])]
-    rule = rules.rule_of(T.Adam(parameters.values()), names)
+    rule = rules.build_rule(T.Adam(parameters.values()), names)
     assert [group.names for group in rule.groups] == [("c",)]
-    assert rule.from_torch(T.Adam(parameters.values()))["state"].keys() == {"c"}
+    assert rule.load_torch_state(T.Adam(parameters.values()))["state"].keys() == {"c"}
 
 
 def test_another_learning_rate_compiles_nothing() -> None:
@@ -131,7 +131,9 @@ def test_another_learning_rate_compiles_nothing() -> None:
     for seed in range(4):
         sides.train(1, seed)
         schedule.step()
-        sides.state = rules.with_hyper(sides.state, sides.rule.hyper(sides.optimizer))
+        sides.state = rules.replace_state_hyperparameters(
+            sides.state, sides.rule.read_hyperparameters(sides.optimizer)
+        )
     sides.agree()
     assert sides.traces == 1
 
@@ -153,8 +155,8 @@ def test_a_learning_rate_may_be_a_tensor() -> None:
 def test_rules_differ_where_another_program_is_needed(change: dict[str, Any], same: bool) -> None:
     parameters = parameters_of()
     names = names_of(parameters)
-    one = rules.rule_of(T.SGD(parameters.values(), lr=0.1), names)
-    other = rules.rule_of(T.SGD(parameters.values(), **{"lr": 0.1, **change}), names)
+    one = rules.build_rule(T.SGD(parameters.values(), lr=0.1), names)
+    other = rules.build_rule(T.SGD(parameters.values(), **{"lr": 0.1, **change}), names)
     assert (one == other) is same
     assert (hash(one) == hash(other)) is same
 
@@ -163,12 +165,12 @@ def test_a_variable_momentum_keeps_velocities_while_it_is_zero() -> None:
     parameters = parameters_of()
     names = names_of(parameters)
     optimizer = optim.SGD(parameters.values(), lr=0.1)
-    plain = rules.rule_of(optimizer, names)
+    plain = rules.build_rule(optimizer, names)
     optimizer.variable_attrs.markAsVariable("momentum")
-    variable = rules.rule_of(optimizer, names)
+    variable = rules.build_rule(optimizer, names)
     assert plain != variable
     optimizer.param_groups[0]["momentum"] = 0.5
-    assert rules.rule_of(optimizer, names) == variable
+    assert rules.build_rule(optimizer, names) == variable
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0])
@@ -208,7 +210,7 @@ def test_moments_are_kept_in_their_dtypes() -> None:
 def test_an_accumulator_has_the_dtype_that_was_asked_for() -> None:
     parameters = parameters_of()
     optimizer = optim.SGD(parameters.values(), 0.1, accum_type=torch.float16)
-    assert rules.rule_of(optimizer, names_of(parameters)).accumulator == "float16"
+    assert rules.build_rule(optimizer, names_of(parameters)).accumulator == "float16"
     assert both(lambda p: T.SGD(p, 0.1)).rule.accumulator == "float32"
 
 
@@ -290,12 +292,12 @@ def test_an_optimizer_with_a_step_of_its_own_is_refused() -> None:
     parameters = parameters_of()
     wanted = "Strange has a `step` of its own beside SGD's.*poptorch.optim: ASGD, .*SGD"
     with pytest.raises(poptorch.Error, match=re.compile(wanted, re.DOTALL)):
-        rules.rule_of(Strange(parameters.values(), lr=0.1), names_of(parameters))
-    assert rules.rule_of(Plain(parameters.values(), lr=0.1), {}).kind == "SGD"
+        rules.build_rule(Strange(parameters.values(), lr=0.1), names_of(parameters))
+    assert rules.build_rule(Plain(parameters.values(), lr=0.1), {}).kind == "SGD"
 
 
 def test_what_is_not_known_is_refused_with_what_is() -> None:
     with pytest.raises(poptorch.Error, match="LBFGS is not known"):
-        rules.rule_of(T.LBFGS(parameters_of().values()), {})
+        rules.build_rule(T.LBFGS(parameters_of().values()), {})
     with pytest.raises(TypeError, match=r"an optimizer of torch\.optim"):
-        rules.rule_of(optax.sgd(0.1), {})  # pyright: ignore
+        rules.build_rule(optax.sgd(0.1), {})  # pyright: ignore

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from ipujax.errors import OptimizerStateError  # noqa: E402
 from ipujax.poptorch import optim  # noqa: E402
 from ipujax.poptorch.optim import rules  # noqa: E402
-from ipujax.poptorch.optim.link import Link  # noqa: E402
+from ipujax.poptorch.optim.link import OptimizerLink  # noqa: E402
 from ipujax.poptorch.optim.log import OptimizerLog  # noqa: E402
 from tests.ipujax.poptorch.stepping import (  # noqa: E402
     Both,
@@ -45,9 +45,11 @@ def equal(one: Any, other: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, 1e-5, 1e-6), one, other)
 
 
-def linked(sides: Both) -> Link:
+def linked(sides: Both) -> OptimizerLink:
     """A link between a rule's state, as a program has it, and its optimizer."""
-    return Link(sides.optimizer, names_of(sides.parameters), lambda: sides.state, OptimizerLog())
+    return OptimizerLink(
+        sides.optimizer, names_of(sides.parameters), lambda: sides.state, OptimizerLog()
+    )
 
 
 @pytest.mark.parametrize("optimizer", KEPT, ids=lambda o: f"{o[0].__name__}{len(o[1])}")
@@ -57,10 +59,10 @@ def test_torch_goes_on_where_the_rule_was_and_the_other_way_round(
     kind, given = optimizer
     sides = both(lambda p: kind(p, lr=0.02, **given))
     sides.train(3)
-    sides.rule.to_torch(sides.optimizer, sides.state)
+    sides.rule.store_torch_state(sides.optimizer, sides.state)
     sides.train(2, seed=1)
     sides.agree()
-    sides.state = sides.rule.from_torch(sides.optimizer)
+    sides.state = sides.rule.load_torch_state(sides.optimizer)
     sides.train(2, seed=2)
     sides.agree()
 
@@ -68,15 +70,15 @@ def test_torch_goes_on_where_the_rule_was_and_the_other_way_round(
 def test_a_fresh_state_is_what_torch_begins_with() -> None:
     for kind, given in KEPT:
         sides = both(lambda p, kind=kind, given=given: kind(p, lr=0.02, **given))
-        equal(sides.rule.from_torch(sides.optimizer), sides.state)
-        sides.rule.to_torch(sides.optimizer, sides.state)
+        equal(sides.rule.load_torch_state(sides.optimizer), sides.state)
+        sides.rule.store_torch_state(sides.optimizer, sides.state)
         assert all("step" not in kept for kept in sides.optimizer.state.values())
 
 
 def test_state_dict_is_that_of_the_program() -> None:
     sides, alone = (both(lambda p: T.Adam(p, lr=0.02)) for _ in range(2))
     link = linked(sides)
-    sides.state = link.begin()
+    sides.state = link.start_program_state()
     assert sides.optimizer.state_dict()["state"] == {}
     random = np.random.default_rng(0)
     gradients = {name: random.normal(size=v.shape) for name, v in sides.variables.items()}
@@ -84,7 +86,7 @@ def test_state_dict_is_that_of_the_program() -> None:
         parameter.grad = torch.tensor(gradients[name], dtype=torch.float32)
     alone.optimizer.step()
     sides.step(gradients)
-    link.changed()
+    link.mark_program_newer()
     got, wanted = (each.optimizer.state_dict()["state"] for each in (sides, alone))
     for index, kept in wanted.items():
         assert kept.keys() == got[index].keys()
@@ -95,35 +97,35 @@ def test_state_dict_is_that_of_the_program() -> None:
 def test_what_is_loaded_is_what_the_program_runs_with_next() -> None:
     sides = both(lambda p: T.Adam(p, lr=0.02))
     link = linked(sides)
-    sides.state = link.begin()
+    sides.state = link.start_program_state()
     sides.train(2)
-    link.changed()
+    link.mark_program_newer()
     saved, before = copy.deepcopy(sides.optimizer.state_dict()), sides.state
     sides.train(2)
-    link.changed()
+    link.mark_program_newer()
     saved["param_groups"][0]["lr"] = 0.5
     sides.optimizer.load_state_dict(saved)
-    sides.state = link.refreshed(sides.state)
+    sides.state = link.take_loaded_state(sides.state)
     equal(sides.state["state"], before["state"])
     assert sides.state["hyper"]["groups"][0]["lr"] == 0.5
-    assert link.refreshed(sides.state) is sides.state
+    assert link.take_loaded_state(sides.state) is sides.state
     saved["param_groups"][0]["amsgrad"] = True
     sides.optimizer.load_state_dict(saved)
     with pytest.raises(OptimizerStateError, match=r"(?s)another program.*setOptimizer"):
-        link.refreshed(sides.state)
+        link.take_loaded_state(sides.state)
 
 
 def test_closing_reads_the_state_once_more_and_leaves_the_optimizer_alone() -> None:
     sides = both(lambda p: optim.SGD(p, lr=0.02, momentum=0.5))
     link = linked(sides)
-    sides.state = link.begin()
+    sides.state = link.start_program_state()
     sides.train(1)
-    link.changed()
-    link.close()
-    equal(sides.rule.from_torch(sides.optimizer), sides.state)
+    link.mark_program_newer()
+    link.release_optimizer()
+    equal(sides.rule.load_torch_state(sides.optimizer), sides.state)
     kept = sides.optimizer.state_dict()["ipu_state"]
     sides.train(1)
-    link.changed()
+    link.mark_program_newer()
     assert sides.optimizer.state_dict()["ipu_state"]["Accl1___a"] is kept["Accl1___a"]
 
 
@@ -132,13 +134,15 @@ def test_another_optimizer_goes_on_with_what_both_keep() -> None:
     sides.train(2)
     names = names_of(sides.parameters)
     other = T.Adam(sides.parameters.values(), lr=0.5, amsgrad=True)
-    state = Link(other, names, dict, OptimizerLog()).begin(sides.state)
+    state = OptimizerLink(other, names, dict, OptimizerLog()).start_program_state(sides.state)
     kept = state["state"]["a"]
     equal({name: kept[name] for name in sides.state["state"]["a"]}, sides.state["state"]["a"])
     assert not kept["max_exp_avg_sq"].any()
     assert state["hyper"]["groups"][0]["lr"] == 0.5
-    stated = Link(sides.optimizer, names, dict, OptimizerLog()).begin(sides.state)
-    equal(stated, sides.rule.from_torch(sides.optimizer))
+    stated = OptimizerLink(sides.optimizer, names, dict, OptimizerLog()).start_program_state(
+        sides.state
+    )
+    equal(stated, sides.rule.load_torch_state(sides.optimizer))
 
 
 def test_the_state_of_poptorch_has_the_names_of_popart(caplog: pytest.LogCaptureFixture) -> None:
@@ -147,8 +151,8 @@ def test_the_state_of_poptorch_has_the_names_of_popart(caplog: pytest.LogCapture
     optimizer: Any = sides.optimizer
     assert optimizer.state_dict()["ipu_state"] is None
     link = linked(sides)
-    sides.state = link.begin()
-    link.changed()
+    sides.state = link.start_program_state()
+    link.mark_program_newer()
     before = optimizer.state_dict()
     wanted = {f"{kind}___{n}" for kind in ("Accl1", "Accl2", "Step") for n in sides.parameters}
     assert before["ipu_state"].keys() == wanted
@@ -159,7 +163,7 @@ def test_the_state_of_poptorch_has_the_names_of_popart(caplog: pytest.LogCapture
     optimizer.state_dict()
     assert "Using cached optimiser state dict" in caplog.text
     sides.train(1, scale=2.0)
-    link.changed()
+    link.mark_program_newer()
     after = optimizer.state_dict()
     assert not torch.equal(before["ipu_state"]["Accl1___a"], after["ipu_state"]["Accl1___a"])
     torch.testing.assert_close(after["ipu_state"]["Accl1___a"], after["state"][0]["exp_avg"])
@@ -167,8 +171,8 @@ def test_the_state_of_poptorch_has_the_names_of_popart(caplog: pytest.LogCapture
 
 def test_sgd_reports_the_numbers_that_popart_made_of_its_own() -> None:
     sides = both(lambda p: optim.SGD(p, lr=0.5, weight_decay=0.25, loss_scaling=4.0))
-    linked(sides).begin()
-    sides.rule.to_torch(sides.optimizer, sides.state)
+    linked(sides).start_program_state()
+    sides.rule.store_torch_state(sides.optimizer, sides.state)
     named = sides.optimizer.state_dict()["ipu_param"]
     assert named["scaledLearningRate0___specific___a"] == 0.125
     assert named["weightDecayScaleFactor0___specific___a"] == 1 - 0.125
@@ -176,9 +180,9 @@ def test_sgd_reports_the_numbers_that_popart_made_of_its_own() -> None:
 
 def test_a_checkpoint_of_poptorch_is_loaded_by_a_new_optimizer() -> None:
     sides = both(lambda p: optim.Adam(p, lr=0.02))
-    sides.state = linked(sides).begin()
+    sides.state = linked(sides).start_program_state()
     sides.train(2)
-    sides.rule.to_torch(sides.optimizer, sides.state)
+    sides.rule.store_torch_state(sides.optimizer, sides.state)
     file = io.BytesIO()
     torch.save(sides.optimizer.state_dict(), file)
     file.seek(0)
@@ -188,7 +192,9 @@ def test_a_checkpoint_of_poptorch_is_loaded_by_a_new_optimizer() -> None:
     fresh: Any = optim.Adam(sides.parameters.values(), lr=0.5)
     fresh.load_state_dict(state)
     assert torch.equal(fresh.state_dict()["ipu_state"]["Accl1___a"], torch.full((3, 4), 0.5))
-    got = Link(fresh, names_of(sides.parameters), dict, OptimizerLog()).begin()
+    got = OptimizerLink(
+        fresh, names_of(sides.parameters), dict, OptimizerLog()
+    ).start_program_state()
     assert (got["state"]["a"]["exp_avg"] == 0.5).all()
     equal(got["state"]["b"], sides.state["state"]["b"])
     assert got["hyper"]["groups"][0]["lr"] == np.float32(0.02)
@@ -198,19 +204,21 @@ def test_a_checkpoint_of_poptorch_is_loaded_by_a_new_optimizer() -> None:
 def test_loaded_numbers_are_reported_until_the_optimizer_has_others() -> None:
     sides = both(lambda p: optim.Adam(p, lr=0.5))
     link = linked(sides)
-    sides.state = link.begin()
-    link.changed()
+    sides.state = link.start_program_state()
+    link.mark_program_newer()
     optimizer: Any = sides.optimizer
     state = optimizer.state_dict()
     state["ipu_param"] = {"learningRate___specific___a": torch.tensor(3.0)}
     optimizer.load_state_dict(state)
-    sides.state = link.refreshed(sides.state)
-    link.changed()
+    sides.state = link.take_loaded_state(sides.state)
+    link.mark_program_newer()
     assert optimizer.state_dict()["ipu_param"]["learningRate___specific___a"] == 3.0
     assert optimizer.state_dict()["ipu_param"]["learningRate___specific___b"] == 0.5
     optimizer.param_groups[0]["lr"] = 0.25
-    sides.state = rules.with_hyper(sides.state, sides.rule.hyper(optimizer))
-    link.changed()
+    sides.state = rules.replace_state_hyperparameters(
+        sides.state, sides.rule.read_hyperparameters(optimizer)
+    )
+    link.mark_program_newer()
     assert optimizer.state_dict()["ipu_param"]["learningRate___specific___a"] == 0.25
 
 
@@ -221,7 +229,7 @@ def test_a_state_of_another_module_is_refused_with_its_name() -> None:
     state["state"][1]["exp_avg"] = torch.zeros(7)
     sides.optimizer.load_state_dict(state)
     with pytest.raises(OptimizerStateError, match=r"exp_avg of 'b' has shape \(7,\).*\(4,\)"):
-        sides.rule.from_torch(sides.optimizer)
+        sides.rule.load_torch_state(sides.optimizer)
 
 
 def test_what_torch_alone_made_is_refused_by_poptorchs_optimizers() -> None:

@@ -16,8 +16,8 @@ import ipujax as ipu
 from ipujax import poptorch
 from ipujax.driver import executable_cache
 from ipujax.errors import FloatingPointError as IPUFloatingPointError
-from ipujax.poptorch.options.config import cache_of, config_of
-from ipujax.poptorch.shares import Shares
+from ipujax.poptorch.options.config import build_ipu_config, get_cache_folder
+from ipujax.poptorch.shares import BatchSplit
 
 
 class Divided(torch.nn.Module):
@@ -102,15 +102,15 @@ def test_compiled_programs_are_kept_in_a_folder(
     options = poptorch.Options().enableExecutableCaching(str(tmp_path))
     poptorch.inferenceModel(Divided(), options).compile(torch.ones(2))
     assert list(tmp_path.glob("*.ipujax.json"))
-    assert cache_of(options) == str(tmp_path)
-    assert cache_of(options.clone().enableExecutableCaching(None)) is None
+    assert get_cache_folder(options) == str(tmp_path)
+    assert get_cache_folder(options.clone().enableExecutableCaching(None)) is None
 
 
 def test_the_system_is_configured_by_options() -> None:
     options = poptorch.Options().setAvailableMemoryProportion({"IPU0": 0.3, "IPU1": 0.2})
     options.Precision.setPartialsType(torch.half).enableStochasticRounding(True)
     options.enableProfiling("reports").useOfflineIpuTarget(21)
-    config = config_of(options, "training")
+    config = build_ipu_config(options, "training")
     expected = {"partialsType": "half", "availableMemoryProportion": "0.2"}
     assert config.matmuls.poplar_options == config.convolutions.poplar_options == expected
     assert config.floating_point_behaviour.esr
@@ -162,7 +162,9 @@ def test_training_in_several_processes_is_refused() -> None:
 
 @pytest.mark.parametrize(("are_apart", "given"), [(False, [0, 0, 1, 1]), (True, [0, 1, 0, 1])])
 def test_groups_of_replicas_get_the_same_input(are_apart: bool, given: list[int]) -> None:
-    shares = Shares(iterations=2, accumulation=1, replicas=4, together=2, are_apart=are_apart)
+    shares = BatchSplit(
+        iterations=2, accumulation=1, replicas=4, group_size=2, is_orthogonal=are_apart
+    )
     keys = np.zeros((8, 2), np.uint32)
-    elements = list(shares.elements([torch.arange(4)], keys))
+    elements = list(shares.iterate_elements([torch.arange(4)], keys))
     assert [int(rows[0]) for rows, _ in elements] == [*given, *(2 + row for row in given)]

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.frontends.pytorch.capture import captured  # noqa: E402
+from ipujax.frontends.pytorch.capture import trace_torch_module  # noqa: E402
 from ipujax.poptorch.operators import OPERATORS  # noqa: E402
-from ipujax.poptorch.stages import Staged, staged  # noqa: E402
+from ipujax.poptorch.stages import StagedGraph, assign_stages  # noqa: E402
 
 Pipelined, Sharded, Stage = (
     poptorch.PipelinedExecution,
@@ -145,9 +145,9 @@ def test_inference_accumulates_nothing() -> None:
         poptorch.inferenceModel(Tied(), options)
 
 
-def places(module: Any, strategy: Any, *args: Any) -> Staged:
-    found = captured(module, args, None, OPERATORS)
-    return staged(found.graph, strategy, found.names)
+def places(module: Any, strategy: Any, *args: Any) -> StagedGraph:
+    found = trace_torch_module(module, args, None, OPERATORS)
+    return assign_stages(found.graph, strategy, found.names)
 
 
 def test_the_strategy_must_know_blocks() -> None:

@@ -12,7 +12,7 @@ import torch
 
 from ipujax import poptorch
 from ipujax.frontends import from_torch
-from ipujax.poptorch.splitting import first_of_series
+from ipujax.poptorch.splitting import split_into_series
 
 
 class Network(torch.nn.Module):
@@ -51,7 +51,7 @@ def test_no_other_series_have_a_smaller_largest_sum(sizes, count):
     def largest(firsts):
         return max(sum(sizes[a:b]) for a, b in itertools.pairwise([*firsts, len(sizes)]))
 
-    found = first_of_series(sizes, count)
+    found = split_into_series(sizes, count)
     assert found[0] == 0
     assert len(set(found)) == count
     others = itertools.combinations(range(1, len(sizes)), count - 1)

@@ -13,29 +13,31 @@ from ipujax.poptorch.strategies import Place
 def test_listed_stages_decide() -> None:
     strategy = poptorch.PipelinedExecution(poptorch.Stage("a", "b"), ["c", "d"], "e")
     strategy.stage("e").ipu(5)
-    placing = strategy.placing()
-    assert placing.begin("c") == Place(stage=1, ipu=1)
-    assert placing.begin("b", ipu_id=3) == Place(stage=0, ipu=3)
-    assert placing.begin("e", ipu_id=3) == Place(stage=2, ipu=5)  # what the stage says goes first
+    placing = strategy.create_placer()
+    assert placing.place_block("c") == Place(stage=1, ipu=1)
+    assert placing.place_block("b", ipu_id=3) == Place(stage=0, ipu=3)
+    assert placing.place_block("e", ipu_id=3) == Place(
+        stage=2, ipu=5
+    )  # what the stage says goes first
     assert [stage.blocks for stage in strategy.stages()] == [("a", "b"), ("c", "d"), ("e",)]
     with pytest.raises(poptorch.Error, match=r"Unknown Block 'x': .* 'a', 'b'"):
-        placing.begin("x")
+        placing.place_block("x")
 
 
 def test_a_stage_is_its_ipu() -> None:
-    placing = poptorch.PipelinedExecution().placing()
-    places = [placing.begin(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
+    placing = poptorch.PipelinedExecution().create_placer()
+    places = [placing.place_block(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
     assert places == [Place(0, 0), Place(1, 1), Place(0, 0)]
     with pytest.raises(poptorch.Error, match="no IPU was specified for block 'd'"):
-        placing.begin("d")
+        placing.place_block("d")
 
 
 def test_stages_count_up() -> None:
-    placing = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement).placing()
-    places = [placing.begin(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
+    placing = poptorch.PipelinedExecution(poptorch.AutoStage.AutoIncrement).create_placer()
+    places = [placing.place_block(name, ipu) for name, ipu in (("a", 0), ("b", 1), ("c", 0))]
     assert places == [Place(0, 0), Place(1, 1), Place(2, 0)]
-    assert placing.begin("named") == Place(3, 3)
-    assert placing.begin("named") == Place(3, 3)
+    assert placing.place_block("named") == Place(3, 3)
+    assert placing.place_block("named") == Place(3, 3)
 
 
 def test_what_is_no_stage_is_refused() -> None:

@@ -35,7 +35,7 @@ def product(x: Any) -> Any:
 def nothing_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test starts as a process does."""
     monkeypatch.setattr(auto_report, "_written", set())
-    auto_report._warn.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    auto_report._warn_once.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 def ask(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
@@ -181,7 +181,7 @@ def test_names_of_folders(
 
 
 def test_folders_of_programs_of_one_name_differ(tmp_path: Path) -> None:
-    names = {auto_report._new_folder(tmp_path, "f") for _ in range(5)}  # pyright: ignore[reportPrivateUsage]
+    names = {auto_report._create_report_folder(tmp_path, "f") for _ in range(5)}  # pyright: ignore[reportPrivateUsage]
     assert len(names) == 5
 
 
@@ -331,10 +331,10 @@ def test_the_marker_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ask_all(monkeypatch, tmp_path)
     ipu.compile(product)(X)
     assert seen == [FILES]
-    (entry,) = Library([tmp_path]).entries()
+    (entry,) = Library([tmp_path]).list_entries()
     assert not entry.note
     (entry.path.parent / files.COMPLETE).unlink()
-    (entry,) = Library([tmp_path]).entries()
+    (entry,) = Library([tmp_path]).list_entries()
     assert not isinstance(entry.found, str)  # the report itself is whole
     assert "its folder is not complete (there is no complete.txt)" in entry.note
 
@@ -347,7 +347,7 @@ def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
 
     ask_all(monkeypatch, tmp_path)
     with monkeypatch.context() as broken:
-        broken.setattr(auto_report, "_new_folder", fail)
+        broken.setattr(auto_report, "_create_report_folder", fail)
         ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[0]
     configured(ipu_model__version="ipu21")

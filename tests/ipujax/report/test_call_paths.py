@@ -16,7 +16,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.report.report import Report
-from ipujax.report.words import called
+from ipujax.report.words import shorten_call_path
 from tests.harness import Golden
 from tests.ipujax.feeding import infeed
 from tests.ipujax.reporting import configured, struct, training, zeros
@@ -138,9 +138,9 @@ def test_lines_of_installed_packages_are_left_out() -> None:
 
 def test_a_path_names_a_file_once() -> None:
     frames = ("/a/train.py:100 (main)", "/a/net.py:17 (f)", "/a/net.py:5 (g)", "/b/net.py:6 (h)")
-    assert called(frames) == "train.py:100 > net.py:17 > :5 > net.py:6"
-    assert called(("C:\\a\\net.py:17 (f.<locals>.g)",)) == "net.py:17"
-    assert called(()) == ""
+    assert shorten_call_path(frames) == "train.py:100 > net.py:17 > :5 > net.py:6"
+    assert shorten_call_path(("C:\\a\\net.py:17 (f.<locals>.g)",)) == "net.py:17"
+    assert shorten_call_path(()) == ""
 
 
 def test_what_is_not_differentiated_goes_where_it_is_needed() -> None:
@@ -303,5 +303,5 @@ def test_a_small_report(golden: Golden) -> None:
         lines = [
             f"{f.rpartition(':')[0]}:{int(f.rpartition(':')[2]) - first} ({n}" for f, _, n in path
         ]
-        rows.append(f"{operation.direction:8}  {operation.name}  {called(lines)}")
+        rows.append(f"{operation.direction:8}  {operation.name}  {shorten_call_path(lines)}")
     golden("\n".join(rows) + "\n")

@@ -16,9 +16,9 @@ import pytest
 import ipujax as ipu
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
 from ipujax.report.advice.findings import Cost
-from ipujax.report.advice.index import Index
-from ipujax.report.advice.tally import tally
-from ipujax.report.advice.waiting import waiting
+from ipujax.report.advice.index import ProgramIndex
+from ipujax.report.advice.tally import tally_steps
+from ipujax.report.advice.waiting import split_waiting_cycles
 from ipujax.report.report import Report
 from lowering import schedules, trace
 from tests.ipujax.feeding import infeed, outfeed
@@ -110,7 +110,7 @@ def test_programs_that_do_not_fit_are_not_modelled_for_speed() -> None:
     configured(4, ipu_model__tiles_per_ipu=2)
     model, args = training(4, 8, width=256)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ipujax.report.advice.alternatives._modelled", None)
+        patch.setattr("ipujax.report.advice.alternatives._model_alternative", None)
         report = report_of(model, *args)
     assert not report.memory.fits
     (bubble,) = (cost for cost in report.costs if "bubble" in cost.title)
@@ -167,7 +167,7 @@ def test_forward_that_waits_for_backward_is_no_bubble() -> None:
     report = lowered.report()
     lines = report.pipeline
     assert lines is not None
-    found = waiting(Index(lowered.program), report.profile)
+    found = split_waiting_cycles(ProgramIndex(lowered.program), report.profile)
     busy = [[0] * 4 for _ in range(lines.ticks)]
     words = ("fwd", "bwd", "wgt")
     for stage, phase, tick in zip(lines.grid.stage, lines.grid.phase, lines.grid.tick, strict=True):
@@ -369,7 +369,7 @@ def test_tallies_are_what_the_steps_add_up_to() -> None:
         key = (step.kind, step.name.partition("/")[0], step.origin)
         cycles, count = found.get(key, (0, 0))
         found[key] = (cycles + step.cycles, count + 1)
-    assert {tuple(k): tuple(v) for k, v in tally(steps.trace).items()} == found
+    assert {tuple(k): tuple(v) for k, v in tally_steps(steps.trace).items()} == found
 
 
 def test_waiting_adds_up() -> None:
@@ -377,8 +377,8 @@ def test_waiting_adds_up() -> None:
     model, args = training(2, 8)
     lowered = ipu.compile(model).lower(*args)
     report = lowered.report()
-    found = waiting(Index(lowered.program), report.profile)
-    busy = trace.busy(report.steps.trace, 2).sum()
+    found = split_waiting_cycles(ProgramIndex(lowered.program), report.profile)
+    busy = trace.count_busy_cycles(report.steps.trace, 2).sum()
     within = (found.bubble, found.sharing, found.imbalance, found.host)
     assert sum(within) + found.elsewhere == 2 * report.cycles - busy
     assert not found.unused
@@ -388,7 +388,7 @@ def test_waiting_adds_up() -> None:
     profile = dataclasses.replace(
         report.profile, pipeline=dataclasses.replace(report.pipeline, stage_cycles=equal)
     )
-    assert waiting(Index(lowered.program), profile).imbalance == 0
+    assert split_waiting_cycles(ProgramIndex(lowered.program), profile).imbalance == 0
 
 
 def test_small_work_is_not_told_of_cheaper_numbers() -> None:

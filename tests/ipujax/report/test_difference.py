@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from ipujax.report.presentation.difference import difference
-from ipujax.report.presentation.work import work_of
+from ipujax.report.presentation.difference import describe_report_difference
+from ipujax.report.presentation.work import count_work_of_call
 from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct, training
 from tests.ipujax.small_report import small_report
@@ -30,13 +30,13 @@ def row(text: str, name: str) -> list[str]:
 
 
 def test_equal_reports_say_so(pair: tuple[Report, Report]) -> None:
-    text = difference(pair[0], Report.from_dict(pair[0].to_dict()))
+    text = describe_report_difference(pair[0], Report.from_dict(pair[0].to_dict()))
     assert text == "train: no difference in time, memory or operations"
 
 
 def test_differences_are_shown_with_their_share(pair: tuple[Report, Report]) -> None:
     a, b = pair
-    text = difference(a, b)
+    text = describe_report_difference(a, b)
     assert row(text, "cycles per call") == [
         f"{a.cycles:,}",
         f"{b.cycles:,}",
@@ -48,7 +48,7 @@ def test_differences_are_shown_with_their_share(pair: tuple[Report, Report]) -> 
 
 def test_calls_that_do_more_are_compared_by_what_they_do(pair: tuple[Report, Report]) -> None:
     a, b = pair
-    text = difference(a, b, ["small.json", "large.json"])
+    text = describe_report_difference(a, b, ["small.json", "large.json"])
     title = "large.json does 4 times the work of small.json: 32 elements a call, not 8"
     assert text.splitlines()[2] == title
     each = a.cycles / 8, b.cycles / 32
@@ -69,7 +69,7 @@ def test_reports_of_earlier_versions_are_compared_by_kinds_of_steps(
 ) -> None:
     data = pair[0].to_dict()
     del data["breakdown"]
-    text = difference(Report.from_dict(data), pair[1])
+    text = describe_report_difference(Report.from_dict(data), pair[1])
     assert row(text, "compute")[0] == f"{int(pair[0].busy_cycles['compute'].sum()) / 8:,.0f}"
 
 
@@ -80,7 +80,7 @@ def test_iterations_of_a_loop_are_work() -> None:
 
         return ipu.compile(fn, name="f").lower(struct(64, 64)).report()
 
-    text = difference(looped(20), looped(40))
+    text = describe_report_difference(looped(20), looped(40))
     assert "b does 2 times the work of a: 40 iterations a call, not 20" in text
     assert row(text, "cycles per iteration")[2] == "same"
     assert "Operations that changed most" not in text
@@ -91,23 +91,23 @@ def test_calls_of_which_nothing_tells_what_they_do_are_compared_as_they_are() ->
         return ipu.compile(lambda x: x @ x.T, name="f").lower(struct(rows, 64)).report()
 
     one, other = report_of(64), report_of(512)
-    assert work_of(one) is None
-    assert " the work of " not in difference(one, other)
+    assert count_work_of_call(one) is None
+    assert " the work of " not in describe_report_difference(one, other)
 
 
 def test_what_one_of_them_lacks_is_told(pair: tuple[Report, Report]) -> None:
-    text = difference(pair[0], small_report(), ["one.json", "other.json"])
+    text = describe_report_difference(pair[0], small_report(), ["one.json", "other.json"])
     assert "only one.json has a pipeline" in text.splitlines()
 
 
 def test_files_are_the_heads_of_columns(pair: tuple[Report, Report]) -> None:
     long = "a_very_long_name_of_a_file_of_mine.json"
-    head = difference(*pair, ["small.json", long]).split("\n\n")[1].splitlines()[0]
+    head = describe_report_difference(*pair, ["small.json", long]).split("\n\n")[1].splitlines()[0]
     assert head.split() == ["small.json", f"...{long[-21:]}", "change"]
 
 
 def test_what_is_equal_is_left_out(pair: tuple[Report, Report]) -> None:
-    text = difference(*pair)
+    text = describe_report_difference(*pair)
     for name in ("target", "IPUs", "replicas", "schedule", "fits"):
         assert not any(line.startswith(f"{name} ") for line in text.splitlines())
 
@@ -117,7 +117,7 @@ def test_operations_come_and_go() -> None:
         return ipu.compile(fn, name="f").lower(struct(64, 64)).report()
 
     a, b = report_of(lambda x: jnp.tanh(x)), report_of(lambda x: jnp.sin(x) @ x)
-    text = difference(a, b)
+    text = describe_report_difference(a, b)
     assert row(text, "tanh ")[-1] == "gone"
     assert row(text, "sin ")[-1] == "new"
     assert row(text, "temporaries")[-1] == "new"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.report.presentation.document.forms import Strings
-from ipujax.report.presentation.document.runs import from_repeats
+from ipujax.report.presentation.document.forms import StringTable
+from ipujax.report.presentation.document.runs import decode_repeats
 from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
 from ipujax.report.report import Report
 from lowering import machine
@@ -58,7 +58,7 @@ def report(request: pytest.FixtureRequest) -> Report:
 
 def through_json(section: Any, value: Any) -> tuple[Any, Any]:
     """What a section writes, and what it reads from that."""
-    strings = Strings()
+    strings = StringTable()
     data = json.loads(json.dumps(section.encode(value, strings), allow_nan=False))
     return data, section.decode(data, strings.texts)
 
@@ -88,7 +88,7 @@ def test_memory_says_what_it_is(report: Report) -> None:
         for name, bytes_ in report.memory.tile_categories.items():
             assert (name in held) == bool(bytes_[ipu_].any())
             if name in held:
-                np.testing.assert_array_equal(from_repeats(held[name]), bytes_[ipu_])
+                np.testing.assert_array_equal(decode_repeats(held[name]), bytes_[ipu_])
     assert data["by_category"] == dict(report.memory.by_category)
     assert sum(map(sum, data["ipu_categories"].values())) == sum(data["peak_bytes"])
     assert data["fits"] == (data["missing_bytes"] == 0)
@@ -123,7 +123,7 @@ def test_equal_mappings_are_written_once(report: Report) -> None:
         for number, bytes_ in zip(
             held["tensors"]["mapping"], held["tensors"]["bytes"], strict=True
         ):
-            assert from_repeats(held["mappings"][number]).sum() == bytes_
+            assert decode_repeats(held["mappings"][number]).sum() == bytes_
 
 
 def test_tiles_of_input_and_output_hold_nothing() -> None:
@@ -153,7 +153,7 @@ def change(data: Any, path: tuple[Any, ...], value: Any) -> None:
     ],
 )
 def test_broken_liveness_is_an_error(path: tuple[Any, ...], value: Any) -> None:
-    strings = Strings()
+    strings = StringTable()
     data = LIVENESS.encode(small_report().liveness, strings)
     change(data, path, value)
     with pytest.raises((ValueError, LookupError)):
@@ -171,7 +171,7 @@ def test_broken_liveness_is_an_error(path: tuple[Any, ...], value: Any) -> None:
     ],
 )
 def test_broken_memory_is_an_error(path: tuple[Any, ...], value: Any) -> None:
-    data = MEMORY.encode(small_report().memory, Strings())
+    data = MEMORY.encode(small_report().memory, StringTable())
     change(data, path, value)
     with pytest.raises((ValueError, LookupError)):
         MEMORY.decode(data, [])
@@ -181,7 +181,7 @@ def test_broken_memory_is_an_error(path: tuple[Any, ...], value: Any) -> None:
 def test_many_steps_and_tensors() -> None:
     """A hundred thousand of each are written and read, and the worst is found."""
     count = 100_000
-    mapping = machine.linear(64, 4, 2)
+    mapping = machine.map_linearly(64, 4, 2)
     names = tuple(f"add float32[{i % 100}]" for i in range(count))
     held = machine.Liveness(
         names=names,

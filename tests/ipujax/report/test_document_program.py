@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ipujax.report.presentation.document.forms import Strings
+from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
 from ipujax.report.presentation.document.steps import STEPS
 from lowering import machine, schedules, trace
@@ -24,7 +24,7 @@ from tests.lowering.machine.test_trace import traces
 
 def through(section: Any, value: Any) -> tuple[Any, Any]:
     """Its document, and what is read from it after a way through a file."""
-    strings = Strings()
+    strings = StringTable()
     data = section.encode(value, strings)
     read = json.loads(json.dumps(data, allow_nan=False))
     assert read == data
@@ -89,18 +89,18 @@ def test_what_ipus_do_alike_is_written_once() -> None:
 
     found = samples.profile(fn, samples.A, ipus=8)
     data, _ = through(STEPS, found.steps)
-    texts = Strings()
+    texts = StringTable()
     assert STEPS.encode(found.steps, texts) == data
     names = [[texts.texts[number] for number in n["name"]] for n in data["nodes"] if "name" in n]
     assert len([own for own in names if "exp/Exp" in own]) == 1
     assert len([node for node in data["nodes"] if node["type"] == "on"]) == 8
     columns, _ = through(PROGRAM, found.program)
-    assert columns["kind"].count(texts.number("operation")) <= 1 + len(found.operations)
+    assert columns["kind"].count(texts.number_text("operation")) <= 1 + len(found.operations)
 
 
 def test_loops_are_as_large_as_their_bodies() -> None:
     short, long = (samples.profile(looping(n), samples.A, ipus=2).steps for n in (2, 10**9))
-    sizes = [len(json.dumps(STEPS.encode(each, Strings()))) for each in (short, long)]
+    sizes = [len(json.dumps(STEPS.encode(each, StringTable()))) for each in (short, long)]
     assert sizes[1] < sizes[0] + 50
 
 

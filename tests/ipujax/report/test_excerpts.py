@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from ipujax.report.excerpts import MOST_BYTES, MOST_LINES, Excerpt, excerpts
+from ipujax.report.excerpts import MOST_BYTES, MOST_LINES, Excerpt, collect_excerpts
 from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct
 
@@ -46,15 +46,15 @@ def test_files_of_others_and_those_that_are_not_there_are_left_out() -> None:
     own = written("own.py", 3)
     written("lib/site-packages/theirs.py", 3)
     path = ("own.py:2 (f)", "lib/site-packages/theirs.py:1 (g)", "gone.py:1 (h)", "no line")
-    assert excerpts([path]) == (Excerpt("own.py", 1, "".join(own)),)
-    assert excerpts([]) == ()
+    assert collect_excerpts([path]) == (Excerpt("own.py", 1, "".join(own)),)
+    assert collect_excerpts([]) == ()
 
 
 def test_a_long_file_is_cut_to_what_is_around_its_lines() -> None:
     texts = written("long.py", 3 * MOST_LINES)
     short = written("short.py", 5)
     paths = [("short.py:1 (f)", f"long.py:{line} (g)") for line in (1, 80, 4000)]
-    assert excerpts(paths) == (
+    assert collect_excerpts(paths) == (
         Excerpt("long.py", 1, "".join(texts[:130])),
         Excerpt("long.py", 3950, "".join(texts[3949:4050])),
         Excerpt("short.py", 1, "".join(short)),
@@ -66,7 +66,7 @@ def test_all_together_have_a_limit(lines: int, width: int) -> None:
     for file in range(4):
         written(f"{file}.py", lines, width)
     named = [(f"{file}.py:{line} (f)",) for file in range(4) for line in range(1, 400, 20)]
-    found = excerpts(named)
+    found = collect_excerpts(named)
     assert {one.file for one in found} == {f"{file}.py" for file in range(4)}
     assert all(
         least <= most for least, most in zip(size(found), (MOST_LINES, MOST_BYTES), strict=True)
@@ -77,4 +77,4 @@ def test_a_file_of_which_too_many_lines_are_named_is_left_out() -> None:
     written("many.py", 3 * MOST_LINES)
     own = written("own.py", 3)
     every = [(f"many.py:{line} (f)",) for line in range(1, 3 * MOST_LINES)]
-    assert excerpts([*every, ("own.py:1 (f)",)]) == (Excerpt("own.py", 1, "".join(own)),)
+    assert collect_excerpts([*every, ("own.py:1 (f)",)]) == (Excerpt("own.py", 1, "".join(own)),)

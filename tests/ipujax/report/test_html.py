@@ -56,17 +56,19 @@ def packed(page: str) -> list[Any]:
 
 def test_the_page_holds_the_document() -> None:
     report = document(strings=["", "a </script><script>alert(1)</script> ü"])
-    assert packed(html.page([report])) == [report]
+    assert packed(html.render_html_page([report])) == [report]
 
 
 def test_two_documents_are_compared_on_one_page() -> None:
-    page = html.page([document("before"), document("after")])
+    page = html.render_html_page([document("before"), document("after")])
     assert [each["name"] for each in packed(page)] == ["before", "after"]
     assert "<title>before and after - ipujax report</title>" in page
 
 
 def test_documents_may_have_labels() -> None:
-    page = html.page([document("train"), document("train")], ["a/<b>.json", 'the "new" one'])
+    page = html.render_html_page(
+        [document("train"), document("train")], ["a/<b>.json", 'the "new" one']
+    )
     labels = re.findall(r'class="report" data-label="([^"]*)">', page)
     assert [escapes.unescape(label) for label in labels] == ["a/<b>.json", 'the "new" one']
     title = "<title>a/&lt;b&gt;.json and the &quot;new&quot; one - ipujax report</title>"
@@ -75,17 +77,17 @@ def test_documents_may_have_labels() -> None:
 
 def test_every_document_has_a_label_or_none_has() -> None:
     with pytest.raises(ValueError, match="2 documents have 1 labels"):
-        html.page([document(), document()], ["before.json"])
+        html.render_html_page([document(), document()], ["before.json"])
 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_other_numbers_of_documents_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"was given {count}"):
-        html.page([document()] * count)
+        html.render_html_page([document()] * count)
 
 
 def test_texts_of_the_user_are_no_markup() -> None:
-    page = html.page([document("</title><script>alert(1)</script>{{script}}")])
+    page = html.render_html_page([document("</title><script>alert(1)</script>{{script}}")])
     assert "<script>alert" not in page
     assert page.count("</script>") == 2  # the document and the modules
     assert page.count("</title>") == 1
@@ -93,22 +95,22 @@ def test_texts_of_the_user_are_no_markup() -> None:
 
 
 def test_a_page_of_a_document_is_always_the_same() -> None:
-    assert html.page([document()]) == html.page([document()])
+    assert html.render_html_page([document()]) == html.render_html_page([document()])
 
 
 def test_a_frame_is_sandboxed_and_holds_the_page() -> None:
-    frame = html.inline([document('a "quoted" name')])
+    frame = html.render_html_frame([document('a "quoted" name')])
     match = re.fullmatch(
         r'<iframe sandbox="allow-scripts" style="[^"]*resize:vertical[^"]*" '
         r'srcdoc="([^"]*)"></iframe>',
         frame,
     )
     assert match
-    assert escapes.unescape(match[1]) == html.page([document('a "quoted" name')])
+    assert escapes.unescape(match[1]) == html.render_html_page([document('a "quoted" name')])
 
 
 def test_nothing_comes_from_a_network() -> None:
-    page = html.page([document()])
+    page = html.render_html_page([document()])
     assert "default-src 'none'" in page
     for forbidden in ("http:", "https:", "//cdn", "url(", "@import", "fetch(", "XMLHttpRequest"):
         assert forbidden not in page, forbidden
@@ -116,34 +118,36 @@ def test_nothing_comes_from_a_network() -> None:
 
 
 def test_large_programs_make_files_of_bearable_size() -> None:
-    page = html.page([document(steps={"count": STEPS, "root": 0, "nodes": [steps(STEPS)]})])
+    page = html.render_html_page(
+        [document(steps={"count": STEPS, "root": 0, "nodes": [steps(STEPS)]})]
+    )
     assert len(page) < 20e6
 
 
 def test_modules_come_after_those_that_they_import() -> None:
-    script = html.script()
+    script = html.bundle_page_scripts()
     assert not _ANY_IMPORT.findall(script)
     assert not re.findall(r"^export\b", script, re.MULTILINE)
-    places = {path: script.index(html._stripped(source(path))) for path in MODULES}
+    places = {path: script.index(html._strip_module(source(path))) for path in MODULES}
     for path in MODULES:
         for line in _ANY_IMPORT.findall(source(path)):
             match = _PLAIN_IMPORT.match(line)
             assert match, f"{path}: {line}"
-            assert places[html._resolve(path, match[2])] < places[path]
+            assert places[html._resolve_import_path(path, match[2])] < places[path]
 
 
 def test_no_text_spans_lines_whose_indentation_is_left_out() -> None:
-    assert all(line.count("`") % 2 == 0 for line in html.script().splitlines())
+    assert all(line.count("`") % 2 == 0 for line in html.bundle_page_scripts().splitlines())
 
 
 def test_comments_are_left_out() -> None:
-    assert not re.findall(r"^\s*(?://|/\*\*| \* )", html.script(), re.MULTILINE)
+    assert not re.findall(r"^\s*(?://|/\*\*| \* )", html.bundle_page_scripts(), re.MULTILINE)
 
 
 def test_imports_name_what_their_modules_export() -> None:
     for path in MODULES:
         for names, imported in html._IMPORT.findall(source(path)):
-            exported = source(html._resolve(path, imported))
+            exported = source(html._resolve_import_path(path, imported))
             for name in names.split(", "):
                 pattern = rf"^export (?:async )?(?:function\*?|class|const|let) {name}\b"
                 assert re.search(pattern, exported, re.MULTILINE), f"{path}: {name}"

@@ -23,7 +23,7 @@ from ipujax.errors import ReportError
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.pipelining_ops import PipelineSchedule
 from ipujax.report.presentation import perfetto
-from ipujax.report.presentation.perfetto.flows import arrows
+from ipujax.report.presentation.perfetto.flows import find_micro_batch_arrows
 from ipujax.report.presentation.perfetto.texts import PROGRAM
 from ipujax.report.report import Report
 from lowering import trace
@@ -147,7 +147,7 @@ def test_slices_lie_in_one_another(make: Callable[[], Report], tmp_path: Path) -
 def test_any_steps_can_be_drawn(tree: trace.Trace, limit: int) -> None:
     report = of_trace(tree)
     out = io.StringIO()
-    perfetto.write(report, out, limit)
+    perfetto.write_trace_events(report, out, limit)
     data = json.loads(out.getvalue())
     found = [one for slices in nested(data).values() for one in slices]
     steps = [one for one in found if one.category in trace.KINDS]
@@ -268,7 +268,7 @@ def test_an_ipu_waits_for_what_overlaps_it(kind: str, name: str, tmp_path: Path)
         (1, "compute", "c", "", 0, 19),
         (1, "compute", "d", "", 30, 1),
     ]
-    found = on_programs(written(of_trace(trace.block(rows)), tmp_path / "trace.json"))
+    found = on_programs(written(of_trace(trace.build_block(rows)), tmp_path / "trace.json"))
     waits = [[s.name for s in found[i] if s.category == "waiting"] for i in (0, 1, 2)]
     assert waits == [[name, "waits for IPU 1"], ["waits for IPU 0"], ["waits for IPU 1"]]
 
@@ -285,7 +285,7 @@ def test_another_ipu_is_waited_for_unless_it_moves_data_all_the_time(
         (0, "host", "out", "", 2 + compute, host),
         (1, "compute", "c", "", 40, 5),
     ]
-    found = on_programs(written(of_trace(trace.block(rows)), tmp_path / "trace.json"))
+    found = on_programs(written(of_trace(trace.build_block(rows)), tmp_path / "trace.json"))
     assert [s.name for s in found[1] if s.category == "waiting"] == [name]
 
 
@@ -339,7 +339,7 @@ def test_steps_that_overlap_get_tracks_of_their_own(tmp_path: Path) -> None:
         (0, "host", "a", "", 16, 1),
         (0, "compute", "b", "", 2, 3),
     ]
-    data = written(of_trace(trace.block(rows)), tmp_path / "trace.json")
+    data = written(of_trace(trace.build_block(rows)), tmp_path / "trace.json")
     names = {e["tid"]: e["args"]["name"] for e in of(data, "M") if e["name"] == "thread_name"}
     found = {one.name: names[tid] for (_, tid), slices in nested(data).items() for one in slices}
     assert found["in"] == found["a"] == "host"
@@ -347,8 +347,8 @@ def test_steps_that_overlap_get_tracks_of_their_own(tmp_path: Path) -> None:
 
 
 def test_long_loops_are_cut_by_time(tmp_path: Path) -> None:
-    body = trace.block([(0, "compute", "a", "", 0, 7), (1, "exchange", "b", "", 3, 4)])
-    report = of_trace(trace.loop(body, 10**9, 7))
+    body = trace.build_block([(0, "compute", "a", "", 0, 7), (1, "exchange", "b", "", 3, 4)])
+    report = of_trace(trace.repeat_trace(body, 10**9, 7))
     data = written(report, tmp_path / "trace.json", limit=1000)
     assert data["otherData"]["steps"] == 1000
     assert data["otherData"]["steps_left_out"] == 2 * 10**9 - 1000
@@ -391,8 +391,8 @@ def test_arrows_follow_micro_batches(stages: int, schedule: Any, tmp_path: Path)
 
 def test_tasks_for_weights_send_nothing() -> None:
     """Of two backward tasks of a stage, the second is for the weights."""
-    bodies = [trace.block([(ipu_, "compute", "x", "", 0, 4)]) for ipu_ in range(2)]
-    tasks = trace.tasks(
+    bodies = [trace.build_block([(ipu_, "compute", "x", "", 0, 4)]) for ipu_ in range(2)]
+    tasks = trace.build_tasks(
         bodies,
         which=[0, 1, 1, 1, 0, 0],
         start=[0, 10, 20, 30, 30, 40],
@@ -401,7 +401,9 @@ def test_tasks_for_weights_send_nothing() -> None:
         phase=["fwd", "fwd", "bwd", "bwd", "bwd", "bwd"],
     )
     # Equal neighbours would be read as one task, and are not neighbours in a schedule.
-    assert [(a.source, a.target) for a in arrows(trace.Steps(tasks).columns())] == [(0, 1), (3, 4)]
+    assert [
+        (a.source, a.target) for a in find_micro_batch_arrows(trace.Steps(tasks).columns())
+    ] == [(0, 1), (3, 4)]
 
 
 def test_limits_are_recorded(tmp_path: Path) -> None:

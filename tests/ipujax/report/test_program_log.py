@@ -11,7 +11,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import FlagError
-from ipujax.system.flags import poplar_flags
+from ipujax.system.flags import read_poplar_flags
 from ipujax.system.log import get_logger, get_plan_logger
 from tests.ipujax.reporting import configured
 
@@ -145,8 +145,8 @@ def test_deprecated_flags_are_taken(
     flag: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("TF_POPLAR_FLAGS", raising=False)
-    plain = poplar_flags()
+    plain = read_poplar_flags()
     monkeypatch.setenv("TF_POPLAR_FLAGS", f"--{flag}")
-    assert poplar_flags() == plain
+    assert read_poplar_flags() == plain
     name = flag.partition("=")[0].removeprefix("no")
     assert f"--{name} is deprecated and has no effect" in caplog.text

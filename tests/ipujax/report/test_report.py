@@ -21,7 +21,7 @@ from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
 from ipujax.pipelining_ops import pipeline
 from ipujax.report.make import make_report
-from ipujax.report.presentation.document.runs import runs
+from ipujax.report.presentation.document.runs import encode_runs
 from ipujax.report.report import Report
 from lowering import Options, lower
 from tests.ipujax.feeding import configure, incr, infeed, outfeed
@@ -489,12 +489,12 @@ def repeated(given: list[list[int]]) -> list[int]:
 
 @given(st.lists(st.integers(-5, 5)))
 def test_runs_stand_for_theirnumbers(values: list[int]) -> None:
-    assert numbers(runs(np.array(values, dtype=np.int64))) == values
+    assert numbers(encode_runs(np.array(values, dtype=np.int64))) == values
 
 
 def test_long_runs_are_short() -> None:
-    assert runs(np.arange(1000) * 7 + 3) == [[3, 7, 1000]]
-    assert runs(np.zeros(5, np.int64)) == [[0, 0, 5]]
+    assert encode_runs(np.arange(1000) * 7 + 3) == [[3, 7, 1000]]
+    assert encode_runs(np.zeros(5, np.int64)) == [[0, 0, 5]]
 
 
 def test_reports_do_not_grow_with_the_number_of_micro_batches() -> None:

@@ -18,8 +18,13 @@ from hypothesis import strategies as st
 import ipujax as ipu
 from ipujax.errors import IPUError, ReportError
 from ipujax.host_trace import HostSpan, HostTrace
-from ipujax.report.presentation.document import json_schema, shape
-from ipujax.report.presentation.document.runs import from_repeats, from_runs, repeats, runs
+from ipujax.report.presentation.document import build_report_schema, shape
+from ipujax.report.presentation.document.runs import (
+    decode_repeats,
+    decode_runs,
+    encode_repeats,
+    encode_runs,
+)
 from ipujax.report.report import Report, load
 from tests.ipujax.reporting import configured, f32, struct, training
 
@@ -114,16 +119,16 @@ def test_dicts_are_plain_python(report: Report) -> None:
 
 def test_documents_are_what_the_schema_says(report: Report) -> None:
     data = report.to_dict()
-    validator = jsonschema.Draft202012Validator(json_schema())
+    validator = jsonschema.Draft202012Validator(build_report_schema())
     validator.validate(data)
-    assert shape.difference(data, json_schema()) is None
+    assert shape.find_schema_difference(data, build_report_schema()) is None
     assert data["strings"][0] == ""
 
 
 def test_the_schema_is_in_the_documentation() -> None:
     written = SCHEMA_FILE.read_text(encoding="utf-8")
-    assert written == json.dumps(json_schema(), indent=1) + "\n"
-    jsonschema.Draft202012Validator.check_schema(json_schema())
+    assert written == json.dumps(build_report_schema(), indent=1) + "\n"
+    jsonschema.Draft202012Validator.check_schema(build_report_schema())
 
 
 def test_the_documentation_names_every_key() -> None:
@@ -131,7 +136,7 @@ def test_the_documentation_names_every_key() -> None:
     words = set(
         text.replace("`", " ").replace('"', " ").replace(",", " ").replace(":", " ").split()
     )
-    schema = json_schema()
+    schema = build_report_schema()
     assert set(schema["properties"]) <= words
 
 
@@ -209,7 +214,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 "tile_categories",
                 1,
             ):
-                assert f"{shape.place(path)} is missing" in error, path
+                assert f"{shape.format_json_path(path)} is missing" in error, path
                 assert "\n  fix:   write it again" in error
     assert tried > 150
 
@@ -256,8 +261,10 @@ def test_what_we_reject_the_schema_rejects(document: dict[str, Any], data: st.Da
         inside[key] = value
 
     other = changed(document, path, put)
-    validator = jsonschema.Draft202012Validator(json_schema())
-    assert (shape.difference(other, json_schema()) is None) == validator.is_valid(other)
+    validator = jsonschema.Draft202012Validator(build_report_schema())
+    assert (
+        shape.find_schema_difference(other, build_report_schema()) is None
+    ) == validator.is_valid(other)
 
 
 def test_truncated_files_say_where_they_end(document: dict[str, Any], tmp_path: Path) -> None:
@@ -396,5 +403,5 @@ def test_pages_are_written(tmp_path: Path) -> None:
 @given(st.lists(st.integers(-5, 5)))
 def test_runs_and_repeats_stand_for_their_numbers(values: list[int]) -> None:
     array = np.array(values, dtype=np.int64)
-    assert from_runs(runs(array)).tolist() == values
-    assert from_repeats(repeats(array)).tolist() == values
+    assert decode_runs(encode_runs(array)).tolist() == values
+    assert decode_repeats(encode_repeats(array)).tolist() == values

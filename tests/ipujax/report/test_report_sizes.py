@@ -15,7 +15,7 @@ from ipujax.cli import main as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
 from ipujax.report.presentation import file
-from ipujax.report.presentation.document.runs import from_repeats, from_runs
+from ipujax.report.presentation.document.runs import decode_repeats, decode_runs
 from ipujax.report.report import Report, load
 from tests.ipujax.small_report import small_report
 
@@ -40,7 +40,7 @@ def test_packed_reports_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_bytes(bomb(10**6))
     with pytest.raises(ReportError, match=MESSAGE):
         load(path)
-    (entry,) = Library([tmp_path]).entries()
+    (entry,) = Library([tmp_path]).list_entries()
     assert isinstance(entry.found, str)
     assert MESSAGE in entry.found
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
@@ -82,9 +82,9 @@ def test_plain_reports_have_the_same_limit(tmp_path: Path) -> None:
 
 def test_arrays_that_are_written_short_have_a_limit() -> None:
     with pytest.raises(ValueError, match="a list of 1,000,000,000 numbers, where 100,000,000 are"):
-        from_repeats([[0, 10**8]] * 10)
+        decode_repeats([[0, 10**8]] * 10)
     with pytest.raises(ValueError, match="a list of 1,000,000,000 numbers, where 100,000,000 are"):
-        from_runs([[0, 1, 10**8]] * 10)
+        decode_runs([[0, 1, 10**8]] * 10)
     document = small_report().to_dict()
     document["memory"]["tile_peak_bytes"][0] = [[0, 10**8]] * 10
     with pytest.raises(ReportError, match=r"contradicts itself in `memory`: .* are the most"):

@@ -20,7 +20,7 @@ from ipujax.math_ops import serialized_matmul
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
 from ipujax.report.advice.change import Case, Change
 from ipujax.report.advice.findings import Advice
-from ipujax.report.advice.trials import budget, trials
+from ipujax.report.advice.trials import count_affordable_models, try_changes
 from ipujax.report.report import Report
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros
@@ -160,8 +160,8 @@ def test_searches_end_after_as_many_models_on_all_machines() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Case, "profile", profile)
-        patch.setattr("ipujax.report.advice.trials.budget", lambda _: left)
-        found = trials(case, report.profile, [change(name) for name in "abcd"])
+        patch.setattr("ipujax.report.advice.trials.count_affordable_models", lambda _: left)
+        found = try_changes(case, report.profile, [change(name) for name in "abcd"])
     assert len(asked) == left
     assert [each.rule for each in found.untried] == list("abcd"[left:])
     assert found.done == ()
@@ -174,7 +174,9 @@ def test_searches_of_long_programs_end_with_what_is_enough() -> None:
     long = dc.replace(lacks, liveness=[one] * 1000)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Case, "profile", lambda _: fits)
-        found = [trials(case, each, [change(name) for name in "abc"]) for each in (lacks, long)]
+        found = [
+            try_changes(case, each, [change(name) for name in "abc"]) for each in (lacks, long)
+        ]
     assert [each.models for each in found] == [3, 1]
     assert [change.rule for change in found[1].untried] == ["b", "c"]
 
@@ -183,7 +185,7 @@ def test_long_programs_are_modelled_less_often() -> None:
     profile = of_layers((1, 1), 100).profile
     (one, *_), times = profile.liveness, 1000
     long = dc.replace(profile, liveness=[one] * times)
-    assert budget(profile) > budget(long) >= 6
+    assert count_affordable_models(profile) > count_affordable_models(long) >= 6
 
 
 def classified(product: Callable[..., Any]) -> Callable[..., Any]:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipujax.report.words import counted, duration, percent, percents, size
+from ipujax.report.words import (
+    count_with_noun,
+    format_bytes,
+    format_duration,
+    format_percent,
+    format_percents,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,7 @@ from ipujax.report.words import counted, duration, percent, percents, size
     ],
 )
 def test_bytes(bytes_: int, text: str) -> None:
-    assert size(bytes_) == text
+    assert format_bytes(bytes_) == text
 
 
 @pytest.mark.parametrize(
@@ -38,29 +44,29 @@ def test_bytes(bytes_: int, text: str) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_shares() -> None:
-    assert [percent(share) for share in (0, 1e-5, 0.1234, 1)] == [
+    assert [format_percent(share) for share in (0, 1e-5, 0.1234, 1)] == [
         "0.0%",
         "<0.1%",
         "12.3%",
         "100.0%",
     ]
-    assert percents([1, 1, 1]) == ["33.4%", "33.3%", "33.3%"]
-    assert percents([0, 0]) == ["0.0%", "0.0%"]
+    assert format_percents([1, 1, 1]) == ["33.4%", "33.3%", "33.3%"]
+    assert format_percents([0, 0]) == ["0.0%", "0.0%"]
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=7).filter(any))
 def test_shares_of_a_whole_add_up(parts: list[int]) -> None:
-    shown = [round(10 * float(text.removesuffix("%"))) for text in percents(parts)]
+    shown = [round(10 * float(text.removesuffix("%"))) for text in format_percents(parts)]
     assert sum(shown) == 1000
     for part, tenths in zip(parts, shown, strict=True):
         assert abs(1000 * part / sum(parts) - tenths) < 1 + 1e-6
 
 
 def test_counts() -> None:
-    assert counted(1, "micro-batch", "micro-batches") == "1 micro-batch"
-    assert counted(1200, "micro-batch", "micro-batches") == "1,200 micro-batches"
-    assert counted(2, "stage") == "2 stages"
+    assert count_with_noun(1, "micro-batch", "micro-batches") == "1 micro-batch"
+    assert count_with_noun(1200, "micro-batch", "micro-batches") == "1,200 micro-batches"
+    assert count_with_noun(2, "stage") == "2 stages"

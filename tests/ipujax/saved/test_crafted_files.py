@@ -34,12 +34,12 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def craft(good: Path, folder: Path, change: Change) -> Path:
     """Writes a changed file whose digest is right."""
-    content = container.unpack(good.read_bytes(), "good")
+    content = container.decode_file(good.read_bytes(), "good")
     index = json.loads(json.dumps(content.index))
     del index["blobs"]
     change(index)
     path = folder / "crafted.ipujax"
-    container.write(Content(index, list(content.blobs)), path)
+    container.write_container(Content(index, list(content.blobs)), path)
     return path
 
 
@@ -148,12 +148,12 @@ def test_kernels_call_no_foreign_code(tmp_path: Path) -> None:
     exported = dc.replace(exported, disabled_safety_checks=())
     good = tmp_path / "good.ipujax"
     ipu.compile(lambda x: x * 2).lower(X).compile().save(good)
-    content = container.unpack(good.read_bytes(), "good")
+    content = container.decode_file(good.read_bytes(), "good")
     index = dict(content.index)
     count = len(index["kernels"])
     blobs = [*content.blobs[:-count], *[exported.serialize()] * count]
     del index["blobs"]
     path = tmp_path / "foreign.ipujax"
-    container.write(Content(index, blobs), path)
+    container.write_container(Content(index, blobs), path)
     with pytest.raises(ipu.errors.ExecutableError, match="kernel"):
         ipu.load_executable(path)

@@ -87,11 +87,11 @@ def test_other_versions(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["program", "kernels", "signature", "queues", "blobs"])
 def test_content_of_another_form(field: str, tmp_path: Path) -> None:
-    content = container.unpack(saved(), "a")
+    content = container.decode_file(saved(), "a")
     index = {name: value for name, value in content.index.items() if name != field}
     if field == "blobs":
         index, content = content.index, Content(content.index, [b""] * len(content.blobs))
-    container.write(Content(index, content.blobs), tmp_path / "a")
+    container.write_container(Content(index, content.blobs), tmp_path / "a")
     with pytest.raises(ExecutableError, match=r"is not understood: .*saved it, and this is ipujax"):
         ipu.load_executable(tmp_path / "a")
 
@@ -119,24 +119,26 @@ def changed(index: dict[str, Any], path: list[Any], value: Any) -> dict[str, Any
     ],
 )
 def test_content_that_contradicts_itself(path: list[Any], value: Any, tmp_path: Path) -> None:
-    content = container.unpack(saved(), "a")
+    content = container.decode_file(saved(), "a")
     index = changed(content.index, path, value)
-    container.write(Content(index, content.blobs), tmp_path / "a")
+    container.write_container(Content(index, content.blobs), tmp_path / "a")
     with pytest.raises((ExecutableError, DeviceError)):
         ipu.load_executable(tmp_path / "a")
 
 
 def test_code_for_other_devices(tmp_path: Path) -> None:
-    content = container.unpack(saved(), "a")
-    container.write(Content(content.index | {"platform": "tpu"}, content.blobs), tmp_path / "a")
+    content = container.decode_file(saved(), "a")
+    container.write_container(
+        Content(content.index | {"platform": "tpu"}, content.blobs), tmp_path / "a"
+    )
     with pytest.raises(ExecutableError, match="was saved for tpu, and JAX computes on cpu here"):
         ipu.load_executable(tmp_path / "a")
 
 
 def test_classes_are_never_imported(tmp_path: Path) -> None:
-    content = container.unpack(saved(), "a")
+    content = container.decode_file(saved(), "a")
     signature = content.index["signature"] | {"out": ["this:Zen", None, []]}
-    container.write(
+    container.write_container(
         Content(content.index | {"signature": signature}, content.blobs), tmp_path / "a"
     )
     with pytest.raises(ExecutableError, match="a Zen of `this`, which is not there"):
@@ -184,8 +186,8 @@ def test_a_process_that_is_killed_while_saving_leaves_the_old_file(
 
 def crafted(folder: Path, **parts: Any) -> Path:
     """A file with a right digest, and other parts of its index."""
-    content = container.unpack(saved(), "a")
-    container.write(Content(content.index | parts, content.blobs), folder / "a")
+    content = container.decode_file(saved(), "a")
+    container.write_container(Content(content.index | parts, content.blobs), folder / "a")
     return folder / "a"
 
 
@@ -218,7 +220,7 @@ def test_a_configuration_names_options_alone(configuration: Any, tmp_path: Path)
     ["subprocess:Popen", "os:system", "ipujax.host.files:replacing", "builtins:eval", "this:Zen"],
 )
 def test_classes_are_of_the_table_alone(name: str, tmp_path: Path) -> None:
-    signature = container.unpack(saved(), "a").index["signature"]
+    signature = container.decode_file(saved(), "a").index["signature"]
     for node in ([name, None, []], ["builtins:dict", {"list": [{"class": name}]}, [None]]):
         path = crafted(tmp_path, signature=signature | {"out": node})
         with pytest.raises(ExecutableError, match="which is not there"):
@@ -242,7 +244,7 @@ def test_classes_are_of_the_table_alone(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_nodes_that_do_not_fit_their_children(node: Any, tmp_path: Path) -> None:
-    signature = container.unpack(saved(), "a").index["signature"]
+    signature = container.decode_file(saved(), "a").index["signature"]
     with pytest.raises(ExecutableError):
         ipu.load_executable(crafted(tmp_path, signature=signature | {"out": node}))
 
@@ -265,14 +267,14 @@ def test_code_that_calls_by_address(tmp_path: Path) -> None:
     )
     code = dc.replace(exported, disabled_safety_checks=()).serialize()
     compiled(lambda x: x + 1, np.ones(3, f32)).save(tmp_path / "a")
-    content = container.unpack((tmp_path / "a").read_bytes(), "a")
-    container.write(Content(content.index, [*content.blobs[:-1], code]), tmp_path / "a")
+    content = container.decode_file((tmp_path / "a").read_bytes(), "a")
+    container.write_container(Content(content.index, [*content.blobs[:-1], code]), tmp_path / "a")
     with pytest.raises(ExecutableError, match="calls 'xla_ffi_python_cpu_callback', which is"):
         ipu.load_executable(tmp_path / "a")
 
 
 def test_the_classes_that_programs_of_ours_have_are_found() -> None:
-    for home in classes._HOMES:
+    for home in classes._CLASS_MODULES:
         assert importlib.util.find_spec(home) is not None
     for name in ("ipujax.rnn_ops:LSTMStateTuple", "optax._src.transform:ScaleByAdamState"):
         assert issubclass(classes.find_class(name), tuple)

@@ -65,13 +65,13 @@ def typed(value: Any) -> Any:
 
 @given(PLAIN)
 def test_values_come_back(value: Any) -> None:
-    again = values.decode(json.loads(json.dumps(values.encode(value, "it"))))
+    again = values.decode_value(json.loads(json.dumps(values.encode_value(value, "it"))))
     assert typed(again) == typed(value)
 
 
 def test_numbers_that_equality_does_not_tell_apart() -> None:
     for value in (math.nan, -0.0, math.inf):
-        assert repr(values.decode(values.encode(value, "it"))) == repr(value)
+        assert repr(values.decode_value(values.encode_value(value, "it"))) == repr(value)
 
 
 TREES = st.recursive(
@@ -103,7 +103,7 @@ def test_structures_come_back(tree: Any) -> None:
 )
 def test_others_are_refused(value: Any) -> None:
     with pytest.raises(ExecutableError, match=r"it holds .* cannot be put into a file"):
-        values.encode(value, "it")
+        values.encode_value(value, "it")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ import pytest
 
 from ipujax.cli import info, inventory, monitor
 from ipujax.system import attachments
-from ipujax.system.attachments import Attachment, attached_processes, publish, withdraw
+from ipujax.system.attachments import (
+    Attachment,
+    list_attached_processes,
+    publish_attachments,
+    withdraw_attachments,
+)
 from tests.harness import ROOT
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="temporary folders are each user's own")
@@ -35,7 +40,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     attachments._warn_of_folder.cache_clear()
     yield tmp_path
-    withdraw()
+    withdraw_attachments()
 
 
 @pytest.fixture
@@ -51,14 +56,14 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_folder_is_for_this_user_alone(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert attached_processes() == []
+    assert list_attached_processes() == []
     assert not folder.exists()  # looking makes nothing
-    publish(MINE)
+    publish_attachments(MINE)
     assert folder.stat().st_mode & 0o777 == 0o700
-    (process,) = attached_processes()
+    (process,) = list_attached_processes()
     assert (process.pid, process.attachments) == (os.getpid(), tuple(MINE))
-    withdraw()
-    assert attached_processes() == []
+    withdraw_attachments()
+    assert list_attached_processes() == []
     assert os.listdir(folder) == []
     assert warnings(caplog) == []
 
@@ -78,9 +83,9 @@ def test_names_of_the_environment_change_nothing(
 def refused(folder: Path, why: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is written or read, with a warning each that says what to do; nothing is raised."""
     for _ in range(2):
-        publish(MINE)
-        assert attached_processes() == []
-        withdraw()
+        publish_attachments(MINE)
+        assert list_attached_processes() == []
+        withdraw_attachments()
     remove = "" if "IPUJAX_RUNTIME_DIR" in os.environ else "have it removed, or "
     fix = f"\n  fix:   {remove}name a folder of your own, with mode 700, in IPUJAX_RUNTIME_DIR"
     assert warnings(caplog) == [
@@ -144,9 +149,9 @@ def test_folders_that_are_named_may_be_looked_into(
     folder.mkdir()
     monkeypatch.setenv("IPUJAX_RUNTIME_DIR", str(folder))
     folder.chmod(0o755)
-    publish(MINE)
-    assert len(attached_processes()) == 1
-    withdraw()
+    publish_attachments(MINE)
+    assert len(list_attached_processes()) == 1
+    withdraw_attachments()
     assert warnings(caplog) == []
     folder.chmod(0o775)
     attachments._warn_of_folder.cache_clear()
@@ -155,16 +160,16 @@ def test_folders_that_are_named_may_be_looked_into(
 
 def test_a_folder_that_is_swapped_meanwhile_leads_nowhere(folder: Path, tmp_path: Path) -> None:
     """What is done in it is done by its descriptor."""
-    publish(MINE)
+    publish_attachments(MINE)
     target = tmp_path / "target"
     target.mkdir()
     path = bait(target)
-    with attachments._folder() as opened:
+    with attachments._open_runtime_folder() as opened:
         folder.rename(tmp_path / "moved")
         folder.symlink_to(target)
         opened.write_text("1.json", "{}")
-        opened.remove(path.name)
-        assert opened.names() == ["1.json"]
+        opened.remove_file(path.name)
+        assert opened.list_names() == ["1.json"]
     assert os.listdir(target) == [path.name]
     assert os.listdir(tmp_path / "moved") == ["1.json"]
 
@@ -234,7 +239,7 @@ def test_bad_files_are_passed_over(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    publish(MINE)
+    publish_attachments(MINE)
     (folder / "0.json").write_text(BAD[name])
     for tool, arguments in ((monitor, ()), (monitor, ("--json",)), (inventory, ())):
         caplog.clear()
@@ -253,7 +258,7 @@ def test_what_is_no_file_is_passed_over(
     capsys: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    publish(MINE)
+    publish_attachments(MINE)
     outside = tmp_path / "outside.json"
     outside.write_text(json.dumps({"pid": os.getpid(), "started": "0"}))  # of a dead process
     (folder / "0.json").symlink_to(outside)
@@ -271,5 +276,5 @@ def test_what_is_no_file_is_passed_over(
 def test_good_files_are_good(folder: Path) -> None:
     folder.mkdir(0o700)
     (folder / "0.json").write_text(record())
-    (process,) = attached_processes()
+    (process,) = list_attached_processes()
     assert process.attachments == (Attachment("/device:IPU:0", 0, (0,)),)

@@ -27,11 +27,15 @@ from ipujax.errors import ConfigError, ConfigTypeError, NotConfiguredError, Unkn
 from ipujax.system.config_schema import (
     ConfigNode,
     Option,
-    walk,
+    walk_options,
 )
 from ipujax.system.devices import SYSTEM
 from ipujax.system.flags import SyntheticDataCategory
-from ipujax.system.options import config_key, floating_point_effective, floating_point_was_assigned
+from ipujax.system.options import (
+    config_key,
+    floating_point_was_assigned,
+    resolve_floating_point_behaviour,
+)
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 
@@ -145,7 +149,7 @@ def test_default_and_type_of_every_option(name: str, default: object, type_text:
 
 
 def test_there_are_no_other_options():
-    declared = {name for name, member, _ in walk(IPUConfig()) if isinstance(member, Option)}
+    declared = {name for name, member, _ in walk_options(IPUConfig()) if isinstance(member, Option)}
     assert declared == {name for options in DEFAULTS.values() for name in options}
 
 
@@ -285,7 +289,7 @@ def test_contradictions_are_found_when_configuring(values: dict[str, object], me
     config = configured(**values)
     with pytest.raises(ValueError, match=message):
         config.configure_ipu_system()
-    assert not SYSTEM.configured
+    assert not SYSTEM.is_configured
 
 
 @pytest.mark.parametrize(
@@ -316,21 +320,21 @@ def test_the_ipu_model_cannot_do_all(
 
 def test_one_process_may_be_stated():
     configured(**{f"{DISTRIBUTION}count": 1}).configure_ipu_system()
-    assert SYSTEM.configured
+    assert SYSTEM.is_configured
 
 
 @pytest.mark.fact("config.fp_individual")
 def test_floating_point_options_in_force():
     config = IPUConfig()
-    assert floating_point_effective(config) == (False,) * 5
+    assert resolve_floating_point_behaviour(config) == (False,) * 5
     config.floating_point_behaviour.inv = True
-    assert floating_point_effective(config) == (True, False, False, False, False)
+    assert resolve_floating_point_behaviour(config) == (True, False, False, False, False)
     config.floating_point_behaviour.inv = False
     config.floating_point_behaviour.oflo = True
     config.floating_point_behaviour.nanoo = True
-    assert floating_point_effective(config) == (False, False, True, False, True)
+    assert resolve_floating_point_behaviour(config) == (False, False, True, False, True)
     config.floating_point_behaviour.set_all = True
-    assert floating_point_effective(config) == (True,) * 5
+    assert resolve_floating_point_behaviour(config) == (True,) * 5
 
 
 def test_assigning_a_floating_point_option_is_remembered_even_if_it_changes_nothing():

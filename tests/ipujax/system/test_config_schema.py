@@ -13,9 +13,9 @@ from ipujax.errors import ConfigError
 from ipujax.system.config_schema import (
     ConfigNode,
     category,
+    copy_config,
     is_instance,
     option,
-    snapshot,
     type_name,
 )
 
@@ -145,7 +145,7 @@ def test_assigning_what_is_deprecated_warns(
 
 
 def test_a_snapshot_of_a_category_alone_is_a_copy():
-    frozen = snapshot(Schema().nested1, frozen=True)
+    frozen = copy_config(Schema().nested1, frozen=True)
     with pytest.raises(ConfigError, match=r"nested1\.attr1"):
         frozen.attr1 = 2
 

@@ -91,7 +91,7 @@ def of_queue() -> Any:
 
 
 def of_system() -> Any:
-    return SYSTEM.configured
+    return SYSTEM.is_configured
 
 
 NEVER = ("device_connection.type", DeviceConnectionType.NEVER)

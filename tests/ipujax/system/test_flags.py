@@ -12,7 +12,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import FlagError
 from ipujax.system import log
-from ipujax.system.flags import PoplarFlags, SyntheticDataCategory, flags_key, poplar_flags
+from ipujax.system.flags import PoplarFlags, SyntheticDataCategory, flags_key, read_poplar_flags
 from ipujax.utils import running_on_ipu_model, use_synthetic_data_for
 
 SetFlags = Callable[[str], None]
@@ -25,7 +25,7 @@ def set_flags(monkeypatch: pytest.MonkeyPatch) -> SetFlags:
 
 @pytest.mark.fact("devices.flags")
 def test_names_and_defaults():
-    assert dataclasses.asdict(poplar_flags()) == {
+    assert dataclasses.asdict(read_poplar_flags()) == {
         "help": False,
         "use_synthetic_data": False,
         "synthetic_data_categories": (),
@@ -54,14 +54,14 @@ def test_names_and_defaults():
 @pytest.mark.fact("devices.flags")
 def test_values_are_parsed_and_follow_the_environment(set_flags: SetFlags):
     set_flags("  --use_ipu_model --executable_cache_path=/a/b   --log_cycle_count=0 ")
-    flags = poplar_flags()
+    flags = read_poplar_flags()
     assert (flags.use_ipu_model, flags.executable_cache_path) == (True, "/a/b")
     assert flags.log_cycle_count == 0
     assert running_on_ipu_model()
     set_flags("--use_ipu_model=false --on_demand_device_poll_time=1")
     assert not running_on_ipu_model()
-    assert poplar_flags().on_demand_device_poll_time == 100
-    assert poplar_flags() is poplar_flags()
+    assert read_poplar_flags().on_demand_device_poll_time == 100
+    assert read_poplar_flags() is read_poplar_flags()
 
 
 @pytest.mark.fact("devices.flags")
@@ -83,15 +83,15 @@ def test_values_are_parsed_and_follow_the_environment(set_flags: SetFlags):
 def test_what_is_not_understood_is_an_error(text: str, message: str, set_flags: SetFlags):
     set_flags(text)
     with pytest.raises(FlagError, match=message):
-        poplar_flags()
+        read_poplar_flags()
     with pytest.raises(FlagError, match=message):  # also the second time
-        poplar_flags()
+        read_poplar_flags()
 
 
 def test_help_is_printed_once(set_flags: SetFlags, capsys: pytest.CaptureFixture[str]):
     set_flags("--help --max_infeed_threads=3")
-    assert poplar_flags().help
-    assert poplar_flags().max_infeed_threads == 3
+    assert read_poplar_flags().help
+    assert read_poplar_flags().max_infeed_threads == 3
     printed = capsys.readouterr().out
     for field in dataclasses.fields(PoplarFlags):
         assert printed.count(f"--{field.name} ") == 1
@@ -142,24 +142,24 @@ def test_synthetic_data_by_category(category: SyntheticDataCategory, set_flags: 
 def test_an_unknown_category_is_an_error(set_flags: SetFlags):
     set_flags("--synthetic_data_categories=FOO")
     with pytest.raises(FlagError, match="'FOO'; the categories are seed, infeed, outfeed"):
-        poplar_flags()
+        read_poplar_flags()
     set_flags("--synthetic_data_categories=infed")
     with pytest.raises(FlagError, match="did you mean infeed"):
-        poplar_flags()
+        read_poplar_flags()
 
 
 @pytest.mark.fact("synthetic.initializer_alone")
 def test_an_initializer_needs_synthetic_data(set_flags: SetFlags):
     set_flags("--synthetic_data_initializer=random")
     with pytest.raises(FlagError, match="needs synthetic data"):
-        poplar_flags()
+        read_poplar_flags()
 
 
 @pytest.mark.fact("synthetic.initializer_values")
 @pytest.mark.parametrize("value", ["random", "uniform", "normal", "5", "-5"])
 def test_initializers(value: str, set_flags: SetFlags):
     set_flags(f"--use_synthetic_data --synthetic_data_initializer={value}")
-    assert poplar_flags().synthetic_data_initializer == value
+    assert read_poplar_flags().synthetic_data_initializer == value
 
 
 @pytest.mark.fact("synthetic.initializer_values")
@@ -167,7 +167,7 @@ def test_initializers(value: str, set_flags: SetFlags):
 def test_other_initializers_are_errors(value: str, set_flags: SetFlags):
     set_flags(f"--use_synthetic_data --synthetic_data_initializer={value}")
     with pytest.raises(FlagError, match="neither random, uniform, normal nor"):
-        poplar_flags()
+        read_poplar_flags()
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_flag_without_effect_says_so(
     number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("TF_POPLAR_FLAGS", f"--max_infeed_threads={number}")
-    poplar_flags()
+    read_poplar_flags()
     assert "--max_infeed_threads has no effect: each loop reads each infeed" in caplog.text
 
 

@@ -210,7 +210,7 @@ def test_pre_compile_attaches_to_nothing(caplog: pytest.LogCaptureFixture):
 
 def test_every_change_of_configuration_is_a_new_generation():
     seen = [SYSTEM.generation]
-    for change in (configure, SYSTEM.reset, lambda: configure(2), lambda: configure(4)):
+    for change in (configure, SYSTEM.reset_system, lambda: configure(2), lambda: configure(4)):
         change()
         seen.append(SYSTEM.generation)
     assert len(set(seen)) == len(seen)
@@ -226,14 +226,14 @@ def test_a_configuration_in_error_changes_nothing():
 
 def test_seeds_belong_to_devices_until_they_are_configured_anew():
     configure(1, 1)
-    assert SYSTEM.seed() == DeviceSeed(0)
+    assert SYSTEM.seed_of_device() == DeviceSeed(0)
     SYSTEM.set_seed(7, "/device:IPU:1", identical=True)
-    assert SYSTEM.seed("IPU:1") == DeviceSeed(7, True)
+    assert SYSTEM.seed_of_device("IPU:1") == DeviceSeed(7, True)
     SYSTEM.set_seed(-1, "/device:IPU:1")
-    assert SYSTEM.seed("IPU:1") == DeviceSeed(-1)
-    assert SYSTEM.seed() == DeviceSeed(0)
+    assert SYSTEM.seed_of_device("IPU:1") == DeviceSeed(-1)
+    assert SYSTEM.seed_of_device() == DeviceSeed(0)
     configure(1, 1)
-    assert SYSTEM.seed("IPU:1") == DeviceSeed(1)
+    assert SYSTEM.seed_of_device("IPU:1") == DeviceSeed(1)
 
 
 def test_each_run_has_a_seed_of_its_own():
@@ -241,13 +241,13 @@ def test_each_run_has_a_seed_of_its_own():
     name = "/device:IPU:1"
     SYSTEM.set_seed(-2, name)
     top = 2**32 - 1
-    assert [SYSTEM.next_seed(name).tolist() for _ in range(2)] == [
+    assert [SYSTEM.take_next_seed(name).tolist() for _ in range(2)] == [
         [top - 1, top, 0, 1],
         [top - 1, top, 1, 1],
     ]
     SYSTEM.set_seed(5 << 32, name, identical=True)
-    assert SYSTEM.next_seed(name).tolist() == [0, 5, 0, 0]
-    assert SYSTEM.next_seed("/device:IPU:0").tolist() == [0, 0, 0, 1]
+    assert SYSTEM.take_next_seed(name).tolist() == [0, 5, 0, 0]
+    assert SYSTEM.take_next_seed("/device:IPU:0").tolist() == [0, 0, 0, 1]
 
 
 def test_ipus_of_all_devices_are_counted_in_a_row():
@@ -263,12 +263,12 @@ def runtime(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_other_processes_see_what_is_attached(runtime: str):
     configure(4, 1)
-    (process,) = attachments.attached_processes()
+    (process,) = attachments.list_attached_processes()
     assert process.pid == os.getpid()
     assert [each.device_id for each in process.attachments] == [24, 0]
     assert process.attachments[0].ipus == (5, 7, 6, 4)
-    SYSTEM.reset()
-    assert attachments.attached_processes() == []
+    SYSTEM.reset_system()
+    assert attachments.list_attached_processes() == []
     assert os.listdir(runtime) == []
 
 
@@ -284,7 +284,7 @@ def test_what_dead_processes_left_is_removed(runtime: str):
             json.dump({**record, **change}, file)
     with open(f"{runtime}/3.json", "w") as file:
         file.write("{")  # not a record at all: left alone
-    assert [process.pid for process in attachments.attached_processes()] == [os.getpid()]
+    assert [process.pid for process in attachments.list_attached_processes()] == [os.getpid()]
     assert sorted(os.listdir(runtime)) == sorted(["3.json", os.path.basename(path)])
 
 
@@ -294,9 +294,9 @@ def test_a_folder_that_cannot_be_written_stops_nothing(
     with open(f"{tmp_path}/file", "w"):
         monkeypatch.setenv("IPUJAX_RUNTIME_DIR", f"{tmp_path}/file/below")
     configure(1)
-    SYSTEM.reset()
+    SYSTEM.reset_system()
     assert messages(caplog) == ["Device /device:IPU:0 attached to IPU: 0"]
-    assert attachments.attached_processes() == []
+    assert attachments.list_attached_processes() == []
 
 
 PROGRAM = """

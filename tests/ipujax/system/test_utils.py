@@ -35,9 +35,9 @@ def test_without_configuration_there_is_one_ipu():
 
 def test_seed():
     utils.reset_ipu_seed(5, experimental_identical_replicas=True)
-    assert SYSTEM.seed() == DeviceSeed(5, True)
+    assert SYSTEM.seed_of_device() == DeviceSeed(5, True)
     utils.reset_ipu_seed(cast(int, np.int64(6)))
-    assert SYSTEM.seed() == DeviceSeed(6)
+    assert SYSTEM.seed_of_device() == DeviceSeed(6)
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def test_there_must_be_something_to_sum() -> None:
 def test_a_loop_that_finds_no_data_sends_nothing() -> None:
     evaluation = Inference(totals, steps_per_loop=2, outfeed_mode=IPUOutfeedMode.LAST)
     data = iter(list(batches(2)))
-    first = evaluation.advance(STATE, data, 2)
-    again = evaluation.advance(first.state, data, 2)
+    first = evaluation.run_single_loop(STATE, data, 2)
+    again = evaluation.run_single_loop(first.state, data, 2)
     assert (first.steps, again.steps) == (2, 0)
     assert first.results is not None
     assert again.results is None

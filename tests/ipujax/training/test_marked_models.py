@@ -27,9 +27,9 @@ from tests.ipujax.training.regression import (
 
 def marked(variables: Any, x: jax.Array, y: jax.Array) -> jax.Array:
     """The model in two stages as one function."""
-    with jax.named_scope(marks.write(marks.STAGE, "0")):
+    with jax.named_scope(marks.write_mark(marks.STAGE, "0")):
         middle = first_stage(variables, x, y)
-    with jax.named_scope(marks.write(marks.STAGE, "1")):
+    with jax.named_scope(marks.write_mark(marks.STAGE, "1")):
         return last_stage(variables, *middle)
 
 

@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from lowering import fuse, ir, is_one_kernel
-from lowering.fusion.emit import emit
+from lowering.fusion.emit import evaluate_steps
 from lowering.ops import streams
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
@@ -14,7 +14,7 @@ AVAL = jax.typeof(jnp.zeros(3, jnp.float32))
 
 
 def fused(fn, *args, ipus=2):
-    program = fuse(lowered(fn, *args, ipus=ipus), ir.streams)
+    program = fuse(lowered(fn, *args, ipus=ipus), ir.needs_host)
     ir.verify(program)
     return program
 
@@ -49,7 +49,7 @@ def test_a_loop_with_queues_is_left_with_one_kernel(golden):
             return [jnp.sin(h) + x]
 
     def fn(x):
-        (y,) = streams.repeat(trace(body, AVAL), [], [x + 1], 5, None)
+        (y,) = streams.repeat_with_queues(trace(body, AVAL), [], [x + 1], 5, None)
         return y * 2
 
     golden(ir.to_text(fused(fn, V)))
@@ -98,7 +98,7 @@ def test_evaluates_to_the_functions_numbers(n):
 
     def evaluate(*operands):
         values = {**dict(zip(program.inputs, operands, strict=True)), **dict(program.constants)}
-        emit(program.body, values)
+        evaluate_steps(program.body, values)
         return [values[value] for value in program.outputs]
 
     got = jax.jit(evaluate)(*args)
@@ -114,4 +114,4 @@ def test_programs_without_kernels_are_one():
 def test_rejects_to_evaluate_what_needs_the_host():
     program = lowered(lambda: streams.dequeue(Queue("q"), [AVAL]))
     with pytest.raises(TypeError, match="StreamIn needs the host"):
-        emit(program.body, {})
+        evaluate_steps(program.body, {})

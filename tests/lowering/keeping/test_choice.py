@@ -11,9 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowering.avals import size_in_bytes
-from lowering.equations import variables
-from lowering.keeping.choice import is_cheap, just_in_time, run_again
-from lowering.pipelines.slices import read_from_outside
+from lowering.equations import unique_variables
+from lowering.keeping.choice import (
+    insert_recomputation_before_readers,
+    is_cheap,
+    select_equations_to_recompute,
+)
+from lowering.pipelines.slices import variables_read_from_outside
 from tests.lowering.samples import V, trace
 
 
@@ -28,7 +32,7 @@ def cheap(eqn):
 def again(function, *avals, available=()):
     inner = trace(function, *avals).jaxpr
     given = {inner.invars[i] for i in available}
-    return names(run_again(inner.eqns, set(inner.outvars), given, cheap))
+    return names(select_equations_to_recompute(inner.eqns, set(inner.outvars), given, cheap))
 
 
 @pytest.mark.parametrize(
@@ -78,14 +82,16 @@ def test_half_a_precision_is_kept_for_a_whole_one():
         return jax.lax.convert_element_type(jnp.sin(a.astype(jnp.float16)), jnp.float32) + 1.0
 
     inner = trace(program, V).jaxpr
-    eqns = run_again(inner.eqns, set(inner.outvars), (), lambda e: e.primitive.name != "sin")
+    eqns = select_equations_to_recompute(
+        inner.eqns, set(inner.outvars), (), lambda e: e.primitive.name != "sin"
+    )
     assert names(eqns) == ["convert_element_type", "add"]
 
 
 def kept_bytes(chosen, required, available):
     """What must be kept if `chosen` run again, in bytes."""
     made = {v for eqn in chosen for v in eqn.outvars}
-    reads = {*required, *read_from_outside(chosen, [])} - made - set(available)
+    reads = {*required, *variables_read_from_outside(chosen, [])} - made - set(available)
     return sum(size_in_bytes(v.aval) for v in reads)
 
 
@@ -113,14 +119,14 @@ def test_no_other_choice_keeps_less(steps, wanted):
         return values
 
     inner = trace(program, V, V).jaxpr
-    results = variables(inner.outvars)
+    results = unique_variables(inner.outvars)
     required = {results[i % len(results)] for i in wanted} - set(inner.invars)
     able = [eqn for eqn in inner.eqns if is_cheap(eqn) and eqn.primitive.name != "cos"]
 
     def may(eqn):
         return any(eqn is other for other in able)
 
-    found = run_again(inner.eqns, required, {inner.invars[0]}, may)
+    found = select_equations_to_recompute(inner.eqns, required, {inner.invars[0]}, may)
     least = min(
         kept_bytes(chosen, required, {inner.invars[0]})
         for count in range(len(able) + 1)
@@ -137,4 +143,10 @@ def test_what_is_run_again_runs_just_in_time():
     eqns = trace(program, V).jaxpr.eqns
     again, behind = eqns[:2] + eqns[3:4], [eqns[2], eqns[4]]
     assert names(behind) == ["sin", "cos"]
-    assert names(just_in_time(again, behind)) == ["mul", "sin", "add", "sub", "cos"]
+    assert names(insert_recomputation_before_readers(again, behind)) == [
+        "mul",
+        "sin",
+        "add",
+        "sub",
+        "cos",
+    ]

@@ -12,9 +12,9 @@ import pytest
 from jax import lax
 
 from lowering.avals import size_in_bytes
-from lowering.equations import function_of
+from lowering.equations import function_of_jaxpr
 from lowering.jaxpr import trace_flat
-from lowering.pipelines.differentiate import Halves, differentiate
+from lowering.pipelines.differentiate import StageDerivative, differentiate_stage
 
 LAYERS, ROWS, WIDTH = 4, 16, 32
 HALF, SINGLE = jnp.float16, jnp.float32
@@ -33,18 +33,18 @@ def normed(x: Any, scale: Any) -> Any:
     return ((h - mean) * lax.rsqrt(variance + 1e-5)).reshape(x.shape).astype(x.dtype) * scale
 
 
-def halves(stage: Callable[..., Any], *args: Any, constant: Sequence[int]) -> Halves:
+def halves(stage: Callable[..., Any], *args: Any, constant: Sequence[int]) -> StageDerivative:
     """Of a stage, all of whose gradients are equal to those of JAX."""
     closed = trace_flat(lambda *flat: jax.tree.leaves(stage(*flat)), [*map(jax.typeof, args)])
     seeds = [*range(len(closed.out_avals))]
-    found = differentiate(
-        closed, gradients=[*range(len(args))], cotangents=seeds, constant={*constant}
+    found = differentiate_stage(
+        closed, gradients=[*range(len(args))], cotangents=seeds, constant_operands={*constant}
     )
     results, pullback = jax.vjp(lambda *flat: tuple(jax.tree.leaves(stage(*flat))), *args)
     cotangents = [array(*result.shape, dtype=result.dtype) for result in results]
-    made = function_of(found.forward)(*args)
+    made = function_of_jaxpr(found.forward)(*args)
     kept = [args[i] for i in found.kept]
-    gradients = function_of(found.backward)(*kept, *made[len(results) :], *cotangents)
+    gradients = function_of_jaxpr(found.backward)(*kept, *made[len(results) :], *cotangents)
     for mine, theirs in zip(gradients, pullback(tuple(cotangents)), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
     for mine, theirs in zip(made, results, strict=False):
@@ -52,7 +52,7 @@ def halves(stage: Callable[..., Any], *args: Any, constant: Sequence[int]) -> Ha
     return found
 
 
-def residual_bytes(found: Halves) -> int:
+def residual_bytes(found: StageDerivative) -> int:
     avals = found.forward.out_avals[len(found.forward.out_avals) - found.residuals :]
     return sum(map(size_in_bytes, avals))
 

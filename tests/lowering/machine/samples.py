@@ -12,18 +12,18 @@ import numpy as np
 
 from lowering import Options, ir, lower, schedules
 from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps, model
-from lowering.machine.kernels.alive import Alive, Live
-from lowering.machine.kernels.fusing import fused
+from lowering.machine.kernels.alive import LivenessRecord, LiveTensor
+from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Listing
-from lowering.machine.kernels.layouts import Laid
+from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import PlanOptions, list_operations
 from lowering.machine.kernels.model import model_kernel
-from lowering.machine.kernels.scheduling import scheduled
+from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
-from lowering.machine.programs.residency import Residency, reside
-from lowering.machine.programs.timing import Timer, time_program
-from lowering.machine.programs.updates import updates_of
+from lowering.machine.programs.residency import Residency, find_residency
+from lowering.machine.programs.timing import ProgramTimer, time_program
+from lowering.machine.programs.updates import find_updates
 from lowering.machine.transfers.between_replicas import Collectives
 from tests.lowering.pipelines.samples import dense, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, lowered, trace
@@ -44,10 +44,12 @@ def listed(fn: Callable[..., Any], *args: Any) -> Listing:
 
 
 def kernel(
-    fn: Callable[..., Any], *args: Any, given: Sequence[Laid | None] | None = None
+    fn: Callable[..., Any], *args: Any, given: Sequence[TensorLayout | None] | None = None
 ) -> KernelCost:
     """What a function costs as a kernel, with operands that may lie as it likes."""
-    listing = scheduled(fused(listed(fn, *args), ELEMENTWISE.__contains__), VIEWS.__contains__)
+    listing = schedule_items(
+        fuse_elementwise_chains(listed(fn, *args), ELEMENTWISE.__contains__), VIEWS.__contains__
+    )
     given = given if given is not None else [None] * len(listing.operands)
     return model_kernel(listing, given, CHIP, Collectives(target=CHIP))
 
@@ -59,20 +61,20 @@ class AtWorst(NamedTuple):
     most_bytes: int
     activation_bytes: int
     temporary_bytes: int
-    tensors: list[Live]
+    tensors: list[LiveTensor]
 
 
-def at_worst(alive: Alive) -> AtWorst:
+def at_worst(alive: LivenessRecord) -> AtWorst:
     """The step of an account that needs most."""
-    temporary = int(alive.temporary_bytes[alive.worst]) if len(alive.bytes) else 0
-    tensors = alive.at(alive.worst)
+    temporary = int(alive.temporary_bytes[alive.worst_step]) if len(alive.bytes) else 0
+    tensors = alive.tensors_alive_at(alive.worst_step)
     tensor_bytes = sum(tensor.total_bytes for tensor in tensors)
     return AtWorst(alive.tile_peak_bytes, alive.most_bytes, tensor_bytes, temporary, tensors)
 
 
 def alive(fn: Callable[..., Any], *args: Any, away: Sequence[int] = ()) -> AtWorst:
     """The memory of a function as a kernel that may write over the operands in `away`."""
-    return at_worst(kernel(fn, *args).life.giving(frozenset(away))[0])
+    return at_worst(kernel(fn, *args).life.liveness_with_donated(frozenset(away))[0])
 
 
 def modelled(program: ir.Program, **options: Any) -> Profile:
@@ -87,10 +89,10 @@ def profile(fn: Callable[..., Any], *args: Any, ipus: int = 1, **options: Any) -
 
 def homes(program: ir.Program) -> list[Residency]:
     """What each IPU's memory holds of a program beside code."""
-    updates = updates_of(program)
-    timer = Timer(program, ModelOptions(target=CHIP), updates)
+    updates = find_updates(program)
+    timer = ProgramTimer(program, ModelOptions(target=CHIP), updates)
     timing = time_program(timer)
-    return reside(program, timing.kernels, timer.laid, TILES, {}, updates)
+    return find_residency(program, timing.kernels, timer.layout_on, TILES, {}, updates)
 
 
 def held(home: Residency) -> int:

@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.kernels.alive import Alive, Live, Memory
-from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.life import Event, Life, account
-from lowering.machine.mapping import linear
+from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
+from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.life import KernelMemory, MemoryEvent, account_memory
+from lowering.machine.mapping import map_linearly
 
 TILES = 5
 
 
-def tensor(elements: int, first_tile: int = 0, name: str = "t") -> Live:
-    mapping = linear(elements, 4, TILES, minimum_bytes=8).moved_to(first_tile)
-    return Live(name, "test", "", Laid(mapping))
+def tensor(elements: int, first_tile: int = 0, name: str = "t") -> LiveTensor:
+    mapping = map_linearly(elements, 4, TILES, minimum_bytes=8).start_at_tile(first_tile)
+    return LiveTensor(name, "test", "", TensorLayout(mapping))
 
 
-def held(live: Live) -> np.ndarray:
+def held(live: LiveTensor) -> np.ndarray:
     return live.laid.mapping.bytes_per_tile()
 
 
-def lived(sizes: list[int], space: int = 0) -> Alive:
+def lived(sizes: list[int], space: int = 0) -> LivenessRecord:
     """Tensors that come one by one, and go together; work space on two tiles at the last step."""
-    inner = Memory(TILES)
+    inner = MemoryTracker(TILES)
     for i, size in enumerate(sizes):
-        inner.add(i, tensor(size, name=f"inner {i}"))
-        inner.step(f"inner step {i}", "f.py:1", space if i == len(sizes) - 1 else 0, 2)
-    return inner.result()
+        inner.add_tensor(i, tensor(size, name=f"inner {i}"))
+        inner.record_step(f"inner step {i}", "f.py:1", space if i == len(sizes) - 1 else 0, 2)
+    return inner.finish_record()
 
 
 tensors = st.builds(tensor, st.integers(0, 60), st.integers(0, TILES - 1))
@@ -50,15 +50,15 @@ def per_tile(lives) -> np.ndarray:
     return sum(map(held, lives), np.zeros(TILES, np.int64))
 
 
-def names_at(account: Alive, step: int) -> list[str]:
-    return sorted(live.name for live in account.at(step))
+def names_at(account: LivenessRecord, step: int) -> list[str]:
+    return sorted(live.name for live in account.tensors_alive_at(step))
 
 
 @given(st.lists(steps, max_size=30))
 def test_memory_against_every_step(steps):
-    memory = Memory(TILES)
-    alive: dict[int, Live] = {}
-    seen: list[list[Live]] = []  # at every step
+    memory = MemoryTracker(TILES)
+    alive: dict[int, LiveTensor] = {}
+    seen: list[list[LiveTensor]] = []  # at every step
     spaces: list[np.ndarray] = []
 
     def happens(lives, space):
@@ -69,31 +69,31 @@ def test_memory_against_every_step(steps):
         match what:
             case "add":
                 alive[key] = detail
-                memory.add(key, detail)
+                memory.add_tensor(key, detail)
             case "drop":
                 alive.pop(key, None)
-                memory.drop(key)
+                memory.drop_tensor(key)
             case "rename":
                 if key in alive and detail not in alive:
                     heir = tensor(1, name="heir")
                     alive[detail] = dc.replace(heir, laid=alive.pop(key).laid)
-                    memory.rename(key, detail, heir)
+                    memory.hand_over_memory(key, detail, heir)
             case "work":
                 happens(alive.values(), np.where(np.arange(TILES) < detail, key, 0))
-                memory.step("work", "f.py:2", key, detail)
+                memory.record_step("work", "f.py:2", key, detail)
             case _:
                 for i in range(len(detail.bytes)):
                     space = np.where(np.arange(TILES) < detail.space_tiles[i], detail.space[i], 0)
                     happens([*alive.values(), *detail.at(i)], space)
                 if not detail.tensors:
-                    memory.steps(detail)
+                    memory.record_body(detail)
                     continue
                 live = dc.replace(detail.tensors[0], name="left")
-                memory.steps(detail, {0: (("left", key), live)})
+                memory.record_body(detail, {0: (("left", key), live)})
                 for before in seen[-len(detail.bytes) :]:  # its life is one
                     before[before.index(detail.tensors[0])] = live
                 alive["left", key] = live
-    found = memory.result()
+    found = memory.finish_record()
     peaks = [per_tile(lives) + space for lives, space in zip(seen, spaces, strict=True)]
     totals = [int(peak.sum()) for peak in peaks]
     assert found.bytes.tolist() == totals
@@ -102,37 +102,37 @@ def test_memory_against_every_step(steps):
     np.testing.assert_array_equal(found.tile_peak_bytes, np.max([*peaks, np.zeros(TILES)], axis=0))
     for i, lives in enumerate(seen):
         assert names_at(found, i) == sorted(live.name for live in lives)
-    assert found.worst == (totals.index(max(totals)) if totals else 0)
+    assert found.worst_step == (totals.index(max(totals)) if totals else 0)
     assert len(found.names) == len(found.origins) == len(found.bytes)
 
 
 def test_a_second_tensor_of_a_name_takes_the_firsts_place():
-    memory = Memory(TILES)
-    memory.add("a", tensor(10))
-    memory.add("a", tensor(20))
-    memory.step("one")
-    memory.drop("a")
-    memory.add("b", tensor(5))
-    memory.step("two")
-    assert memory.result().bytes.tolist() == [80, 20]
+    memory = MemoryTracker(TILES)
+    memory.add_tensor("a", tensor(10))
+    memory.add_tensor("a", tensor(20))
+    memory.record_step("one")
+    memory.drop_tensor("a")
+    memory.add_tensor("b", tensor(5))
+    memory.record_step("two")
+    assert memory.finish_record().bytes.tolist() == [80, 20]
 
 
 def test_dropping_what_is_not_there_changes_nothing():
-    memory = Memory(TILES)
-    memory.drop("a")
-    memory.rename("a", "b", tensor(3))
-    memory.step("one")
-    assert memory.result().most_bytes == 0
-    assert memory.result().tensors == ()
+    memory = MemoryTracker(TILES)
+    memory.drop_tensor("a")
+    memory.hand_over_memory("a", "b", tensor(3))
+    memory.record_step("one")
+    assert memory.finish_record().most_bytes == 0
+    assert memory.finish_record().tensors == ()
 
 
 def test_who_takes_over_memory_lives_on_from_there():
-    memory = Memory(TILES)
-    memory.add("a", tensor(10, name="old"))
-    memory.step("one")
-    memory.rename("a", "b", tensor(10, first_tile=3, name="new"))
-    memory.step("two")
-    found = memory.result()
+    memory = MemoryTracker(TILES)
+    memory.add_tensor("a", tensor(10, name="old"))
+    memory.record_step("one")
+    memory.hand_over_memory("a", "b", tensor(10, first_tile=3, name="new"))
+    memory.record_step("two")
+    found = memory.finish_record()
     assert [live.name for live in found.tensors] == ["old", "new"]
     assert (found.first.tolist(), found.last.tolist()) == ([0, 1], [0, 1])
     assert found.bytes.tolist() == [40, 40]
@@ -141,12 +141,12 @@ def test_who_takes_over_memory_lives_on_from_there():
 
 @pytest.mark.parametrize(("old", "new"), [("variables", "variables"), ("constants", "activations")])
 def test_memory_of_a_variable_stays_a_variables(old, new):
-    memory = Memory(TILES)
-    memory.add("a", dc.replace(tensor(10), category=old))
-    memory.step("one")
-    memory.rename("a", "b", tensor(10))
-    memory.step("two")
-    assert memory.result().tensors[1].category == new
+    memory = MemoryTracker(TILES)
+    memory.add_tensor("a", dc.replace(tensor(10), category=old))
+    memory.record_step("one")
+    memory.hand_over_memory("a", "b", tensor(10))
+    memory.record_step("two")
+    assert memory.finish_record().tensors[1].category == new
 
 
 # --- kernels --------------------------------------------------------------------------------------
@@ -155,14 +155,14 @@ def test_memory_of_a_variable_stays_a_variables(old, new):
 @st.composite
 def kernels(draw):
     """Events that read operands (0 and 1) or what was born before, and may work in place."""
-    events: list[Event] = []
+    events: list[MemoryEvent] = []
     sizes = {0: 8, 1: 8}
     for new in range(2, draw(st.integers(3, 12))):
         reads = tuple(draw(st.lists(st.sampled_from(sorted(sizes)), max_size=3)))
         sizes[new] = draw(st.sampled_from([8, 8, 12]))
         heirs = tuple(owner for owner in reads if sizes[owner] == sizes[new])
         in_place = {new: heirs} if draw(st.booleans()) else {}
-        events.append(Event(reads, {new: tensor(sizes[new])}, 10, 2, in_place=in_place))
+        events.append(MemoryEvent(reads, {new: tensor(sizes[new])}, 10, 2, in_place=in_place))
     results = draw(st.lists(st.sampled_from(sorted(sizes)), min_size=1, max_size=3, unique=True))
     away = draw(st.sets(st.sampled_from([0, 1])))
     return events, results, away, sizes
@@ -200,7 +200,7 @@ def naive(events, results, away, sizes):
 def test_kernels_against_buffers_with_names(kernel):
     events, results, away, _ = kernel
     most, peak, buffers = naive(*kernel)
-    found, taken = account(events, [0, 1], results, TILES, away)
+    found, taken = account_memory(events, [0, 1], results, TILES, away)
     assert found.most_bytes == most
     np.testing.assert_array_equal(found.tile_peak_bytes, peak)
     for result in results:
@@ -212,18 +212,18 @@ def test_kernels_against_buffers_with_names(kernel):
 @given(kernels())
 def test_giving_operands_away_never_costs(kernel):
     events, results, _, _ = kernel
-    life = Life(events, [0, 1], results, TILES)
-    kept, _ = life.giving(frozenset())
+    life = KernelMemory(events, [0, 1], results, TILES)
+    kept, _ = life.liveness_with_donated(frozenset())
     for away in ({0}, {1}, {0, 1}):
-        found, in_place = life.giving(frozenset(away))
+        found, in_place = life.liveness_with_donated(frozenset(away))
         assert (found.tile_peak_bytes <= kept.tile_peak_bytes).all()
         taken = [i for i, r in zip(in_place, results, strict=True) if i is not None and r != i]
         assert set(taken) <= away
-    assert life.giving(frozenset()) is life.giving(frozenset())
+    assert life.liveness_with_donated(frozenset()) is life.liveness_with_donated(frozenset())
 
 
 @pytest.mark.parametrize(("away", "bytes_", "in_place"), [((), 32, (None,)), ((0,), 0, (0,))])
 def test_a_result_in_place(away, bytes_, in_place):
-    life = Life([Event((0,), {1: tensor(8)}, in_place={1: (0,)})], [0], [1], TILES)
-    found, taken = life.giving(frozenset(away))
+    life = KernelMemory([MemoryEvent((0,), {1: tensor(8)}, in_place={1: (0,)})], [0], [1], TILES)
+    found, taken = life.liveness_with_donated(frozenset(away))
     assert (found.most_bytes, taken) == (bytes_, in_place)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lowering.machine.cost import Vertices
 from lowering.machine.kernels import code
-from lowering.machine.kernels.code import CodeUse, code_bytes
+from lowering.machine.kernels.code import CodeUse, compute_code_bytes
 from lowering.machine.profile import CATEGORIES
 from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
 from tests.lowering.samples import lowered, shard
@@ -20,7 +20,7 @@ MUL = Vertices("popops::Mul<float>", 1, 4)
 
 
 def per_tile(*uses: CodeUse) -> dict[str, list[int]]:
-    return {name: found.tolist() for name, found in code_bytes(uses, 6).items()}
+    return {name: found.tolist() for name, found in compute_code_bytes(uses, 6).items()}
 
 
 def test_nothing_but_a_stack():
@@ -43,7 +43,7 @@ def test_code_is_there_once_and_state_for_each_vertex():
 def test_calls_phases_and_exchanges():
     use = CodeUse((), phases=3, exchanges=2, exchange_bytes=240)
     assert per_tile(use)["control_code"] == [3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL] * 6
-    again = use.again(use)
+    again = use.add_uses(use)
     want = 3 * code.BYTES_PER_PHASE + 2 * code.BYTES_PER_CALL
     assert per_tile(again)["control_code"] == [want] * 6
     want = 2 * code.BYTES_PER_EXCHANGE + round(240 / code.EXCHANGED_BYTES_PER_CODE_BYTE)
@@ -63,8 +63,8 @@ def test_outlined_functions_have_their_code_once_without_outlining():
     ):
         first, *others = uses
         for other in others:
-            first = first.again(other)
-        found = code.code_bytes([first], 6, outlines=False)
+            first = first.add_uses(other)
+        found = code.compute_code_bytes([first], 6, outlines=False)
         assert found["control_code"].tolist() == [want] * 6
 
 

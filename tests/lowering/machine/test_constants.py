@@ -12,7 +12,7 @@ from jax import lax
 
 from lowering.machine.cost import Operation
 from lowering.machine.kernels.items import Item
-from lowering.machine.primitives import cost, fuse_elementwise
+from lowering.machine.primitives import cost_of_operation, elementwise_chain_cost
 from lowering.machine.target import IPU2
 from tests.lowering.machine.samples import listed
 
@@ -30,7 +30,7 @@ def operations(fn: Callable[..., Any], *args: Any) -> list[Operation]:
 
 def compute(fn: Callable[..., Any], *args: Any) -> float:
     """Of the last operation."""
-    return cost(operations(fn, *args)[-1], IPU2).phases[0].compute
+    return cost_of_operation(operations(fn, *args)[-1], IPU2).phases[0].compute
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_numbers_are_kept_where_they_matter_only() -> None:
 
 def test_chains_are_simplified_too() -> None:
     def scaled(fn: Callable[[Any], Any]) -> Any:
-        found = fuse_elementwise(operations(lambda x: jnp.exp(fn(x)), SINGLES), IPU2)
+        found = elementwise_chain_cost(operations(lambda x: jnp.exp(fn(x)), SINGLES), IPU2)
         return found.phases, found.vertices
 
     assert scaled(lambda x: x / 2) == scaled(lambda x: x * 0.5)
@@ -82,4 +82,7 @@ def test_chains_are_simplified_too() -> None:
 def test_no_elements_take_no_time() -> None:
     nothing = jax.ShapeDtypeStruct((0, 4), jnp.float32)
     for fn in (lambda x: x + 1.0, lambda x: x**2.5, lambda x: jnp.maximum(2.0, x)):
-        assert all(cost(operation, IPU2).moves_nothing for operation in operations(fn, nothing))
+        assert all(
+            cost_of_operation(operation, IPU2).moves_nothing
+            for operation in operations(fn, nothing)
+        )

@@ -10,7 +10,7 @@ from jax import lax
 
 from ipujax.optimizers import CrossReplicaGradientAccumulationOptimizerV2
 from lowering import Options, lower
-from lowering.machine.programs.counters import counted
+from lowering.machine.programs.counters import find_counted_branches
 from tests.lowering.machine.samples import M, check_liveness, end, modelled, overlaps
 from tests.lowering.samples import N, lowered, shard, trace
 
@@ -45,7 +45,9 @@ def every(count):
 
 
 def taken(program):
-    turns = [found.tolist() for found in counted(program).turns.values()]
+    turns = [
+        found.tolist() for found in find_counted_branches(program).branch_at_iteration.values()
+    ]
     assert all(found == turns[0] for found in turns)
     return turns[0] if turns else None
 

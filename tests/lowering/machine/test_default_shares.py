@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.primitives import RULES, cost
+from lowering.machine.primitives import RULES, cost_of_operation
 from lowering.machine.target import IPU2
 from tests.lowering.machine.samples import kernel
 from tests.lowering.machine.test_primitives_rules import PLANNED, PRIMITIVES
@@ -46,7 +46,7 @@ def test_what_is_left_to_defaults(dtype: str) -> None:
     defaults = {
         op.name
         for op in operations
-        if op.name not in PLANNED and cost(op, IPU2).source == "default"
+        if op.name not in PLANNED and cost_of_operation(op, IPU2).source == "default"
     }
     assert defaults == LEFT
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering.machine.kernels.fusing import fused
+from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Item
 from lowering.machine.kernels.listing import PlanOptions, list_operations
 from lowering.machine.primitives import ELEMENTWISE
@@ -17,7 +17,9 @@ from tests.lowering.machine.samples import alive, kernel
 def names(fn, *args):
     """The primitives of each item."""
     closed = jax.make_jaxpr(fn)(*args)
-    items = fused(list_operations(closed, PlanOptions()), ELEMENTWISE.__contains__).items
+    items = fuse_elementwise_chains(
+        list_operations(closed, PlanOptions()), ELEMENTWISE.__contains__
+    ).items
     return [item.name for item in items if isinstance(item, Item)]
 
 

@@ -10,11 +10,11 @@ from jax import lax
 
 from lowering.machine import Steps
 from lowering.machine.cost import Phase
-from lowering.machine.kernels.layouts import Laid
-from lowering.machine.kernels.model import cost_of
+from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.kernels.model import cost_of_item
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.views import Walk
-from lowering.machine.mapping import linear
+from lowering.machine.mapping import map_linearly
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,
@@ -97,7 +97,7 @@ def test_memory_is_never_negative(name):
     for away in ((), (0,)):
         if len(cost.operands) < len(away):
             continue
-        found, in_place = cost.life.giving(frozenset(away))
+        found, in_place = cost.life.liveness_with_donated(frozenset(away))
         assert (found.tile_peak_bytes >= 0).all()
         assert found.most_bytes >= 0
         worst = at_worst(found)
@@ -109,8 +109,8 @@ def test_memory_is_never_negative(name):
 
 def test_phases_become_supersteps():
     steps_ = Supersteps(CHIP)
-    steps_.run("op", "f.py:1", [Phase("a", 10.2), Phase("b", 5, 400), Phase("c")])
-    assert [(s.kind, s.name, s.start_cycle, s.cycles) for s in Steps(steps_.trace())] == [
+    steps_.run_phases("op", "f.py:1", [Phase("a", 10.2), Phase("b", 5, 400), Phase("c")])
+    assert [(s.kind, s.name, s.start_cycle, s.cycles) for s in Steps(steps_.build_trace())] == [
         ("sync", "op/a", 0, 100),
         ("compute", "op/a", 100, 11),
         ("sync", "op/b", 111, 100),
@@ -123,15 +123,15 @@ def test_phases_become_supersteps():
 
 def test_repeats_are_a_loop():
     steps_ = Supersteps(CHIP)
-    steps_.run("op", "f.py:1", [Phase("a", 10, 400)], 7)
-    assert steps_.trace().num_steps == 21
+    steps_.run_phases("op", "f.py:1", [Phase("a", 10, 400)], 7)
+    assert steps_.build_trace().num_steps == 21
     assert (steps_.clock, steps_.compute, steps_.exchange) == (7 * 310, 70, 1400)
 
 
 def test_one_operation():
     """64 elements on a tile, 11 for each worker: 17 and 6 vectors of 2 at 10 cycles."""
     cost = kernel(jnp.sqrt, A)
-    (phase,) = cost_of(listed(jnp.sqrt, A).items[0].operations, CHIP).phases  # pyright: ignore
+    (phase,) = cost_of_item(listed(jnp.sqrt, A).items[0].operations, CHIP).phases  # pyright: ignore
     assert phase.compute == 6 * (17 + 6 * 10) + 20
     assert steps(cost) == [("sync", "sqrt/Sqrt", SYNC), ("compute", "sqrt/Sqrt", 482)]
 
@@ -168,7 +168,7 @@ def test_products_get_their_operands_as_they_want_them():
     assert {laid.mapping.layout for laid in cost.operands} != {"linear"}
     turned = kernel(lambda x, w: x.T @ w, M, M)
     assert not [name for _, name, _ in steps(turned) if "rearrange" in name]
-    given = [Laid(linear(64 * 64, 4, TILES)) for _ in range(2)]
+    given = [TensorLayout(map_linearly(64 * 64, 4, TILES)) for _ in range(2)]
     late = kernel(jnp.matmul, M, M, given=given)
     assert [name for _, name, _ in steps(late) if "rearrange" in name]
     assert late.operands == tuple(given)
@@ -177,8 +177,8 @@ def test_products_get_their_operands_as_they_want_them():
 
 def test_results_lie_as_operands_do():
     cost = kernel(lambda x, y: (x.T + y.T, x * 2), M, M)
-    assert cost.results[0].order == ("linear", (Walk(4096, 0, ((64, 1), (64, 64))),))
-    assert cost.results[1].order == ("linear", ())
+    assert cost.results[0].order_key == ("linear", (Walk(4096, 0, ((64, 1), (64, 64))),))
+    assert cost.results[1].order_key == ("linear", ())
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -193,15 +193,15 @@ def test_a_result_needs_memory_of_its_own():
 
 def test_a_result_takes_what_is_given_away():
     cost = kernel(jnp.sin, A)
-    assert cost.life.giving(frozenset({0}))[0].most_bytes == 0
-    assert cost.life.giving(frozenset({0}))[1] == (0,)
-    assert cost.life.giving(frozenset())[1] == (None,)
+    assert cost.life.liveness_with_donated(frozenset({0}))[0].most_bytes == 0
+    assert cost.life.liveness_with_donated(frozenset({0}))[1] == (0,)
+    assert cost.life.liveness_with_donated(frozenset())[1] == (None,)
 
 
 def test_another_type_or_size_takes_nothing():
     assert alive(lambda x: x.astype(jnp.float16), A, away=[0]).most_bytes == BYTES // 2
     assert alive(lambda x: x > 0, A, away=[0]).most_bytes == BYTES // 4
-    assert kernel(lambda x: x.sum(), A).life.giving(frozenset({0}))[1] == (None,)
+    assert kernel(lambda x: x.sum(), A).life.liveness_with_donated(frozenset({0}))[1] == (None,)
 
 
 def test_inner_values_die():
@@ -233,16 +233,18 @@ def test_what_is_needed_outside_is_not_written_over():
 
 
 def test_results_that_are_operands():
-    alive_, in_place = kernel(lambda x: (x, x), A).life.giving(frozenset())
+    alive_, in_place = kernel(lambda x: (x, x), A).life.liveness_with_donated(frozenset())
     assert in_place == (0, None)  # the second needs memory of its own
     assert alive_.most_bytes == BYTES
-    _, in_place = kernel(lambda x, y: (y, x + 0 * y), A, A).life.giving(frozenset({0, 1}))
+    _, in_place = kernel(lambda x, y: (y, x + 0 * y), A, A).life.liveness_with_donated(
+        frozenset({0, 1})
+    )
     assert in_place == (1, 0)
 
 
 def test_literals_and_parts_become_tensors():
     cost = kernel(lambda x: (2.0, x[0], x[:512]), A)
-    alive_, in_place = cost.life.giving(frozenset({0}))
+    alive_, in_place = cost.life.liveness_with_donated(frozenset({0}))
     assert in_place == (None, None, None)
     assert alive_.most_bytes == 4 + 4 + 2048
 
@@ -256,7 +258,7 @@ def test_views_need_nothing():
 
 def test_work_space_is_there_while_it_is_needed():
     listing = listed(jnp.matmul, M, M)
-    cost = cost_of(listing.items[0].operations, CHIP)  # pyright: ignore
+    cost = cost_of_item(listing.items[0].operations, CHIP)  # pyright: ignore
     found = alive(jnp.matmul, M, M)
     used = max(laid.mapping.used for laid in kernel(jnp.matmul, M, M).results)
     assert found.temporary_bytes == round(cost.temporary_bytes) * used
@@ -274,7 +276,10 @@ def test_trips_multiply_cycles_and_not_code():
     few, many = kernel(repeated(3), M, M), kernel(repeated(3000), M, M)
     assert many.cycles == 1000 * few.cycles
     assert few.code == many.code
-    assert few.life.giving(frozenset())[0].most_bytes == many.life.giving(frozenset())[0].most_bytes
+    assert (
+        few.life.liveness_with_donated(frozenset())[0].most_bytes
+        == many.life.liveness_with_donated(frozenset())[0].most_bytes
+    )
     for title, total in few.totals.items():
         assert many.totals[title].runs == 1000 * total.runs
         assert many.totals[title].flops == 1000 * total.flops
@@ -349,7 +354,7 @@ def test_two_variables_that_begin_alike_are_two_buffers():
 def test_slices_and_stacks():
     """Beside eight rows of operands: eight rows of results, a row, the variable, and c * row."""
     cost = kernel(lambda x, xs: lax.scan(lambda c, r: (jnp.sin(c), c * r), x, xs), A, ROWS)
-    found = at_worst(cost.life.giving(frozenset())[0])
+    found = at_worst(cost.life.liveness_with_donated(frozenset())[0])
     rows = sorted(t.name for t in found.tensors)
     assert rows[-1] == "float32[8,1024]"
     # While c * r is computed, sin(c) may not be in c's place yet.
@@ -436,7 +441,7 @@ def test_state_lies_as_the_gradient_that_it_meets():
 
     x, w = jnp.zeros((32, 64)), jnp.zeros((64, 128))
     cost = kernel(fn, x, w, w)
-    assert cost.operands[2].order == cost.results[0].order
+    assert cost.operands[2].order_key == cost.results[0].order_key
     assert cost.operands[2].mapping.layout != "linear"
-    _, in_place = cost.life.giving(frozenset([2]))
+    _, in_place = cost.life.liveness_with_donated(frozenset([2]))
     assert in_place == (2,)

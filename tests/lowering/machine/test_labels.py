@@ -12,7 +12,7 @@ import pytest
 
 import ipujax as ipu
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.labels import label, of_move
+from lowering.machine.labels import label_of_move, label_operations
 from lowering.machine.primitives import ELEMENTWISE
 from lowering.machine.primitives.registry import RULES
 from tests.ipujax.reporting import configured, struct
@@ -95,15 +95,15 @@ def test_scopes_say_what_a_users_own_lines_compute() -> None:
 
 def test_chains_say_their_words_once_and_not_too_many() -> None:
     names = ("mul", "convert_element_type", "add", "mul", "tanh", "exp", "log")
-    assert label([operation(name) for name in names]) == "multiply, add, tanh and 2 more"
-    assert label([operation("convert_element_type")]) == "cast"
-    assert label([operation("integer_pow", y=2)]) == "square"
-    assert label([operation("integer_pow", y=3)]) == "power"
+    assert label_operations([operation(name) for name in names]) == "multiply, add, tanh and 2 more"
+    assert label_operations([operation("convert_element_type")]) == "cast"
+    assert label_operations([operation("integer_pow", y=2)]) == "square"
+    assert label_operations([operation("integer_pow", y=3)]) == "power"
 
 
 @pytest.mark.parametrize("name", sorted((RULES.keys() | ELEMENTWISE) - PRODUCTS))
 def test_every_primitive_has_a_name_in_words(name: str) -> None:
-    text = label([operation(name)])
+    text = label_operations([operation(name)])
     assert re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9, -]*", text), text
     assert "ipu" not in text
 
@@ -122,4 +122,4 @@ def test_every_primitive_has_a_name_in_words(name: str) -> None:
     ],
 )
 def test_moves_say_from_where_to_where(title: str, text: str) -> None:
-    assert of_move(title) == text
+    assert label_of_move(title) == text

@@ -11,20 +11,20 @@ import pytest
 
 from lowering import machine
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives import RULES, cost
-from lowering.machine.primitives.composite import assembled, chain
-from lowering.machine.primitives.eigen import sweeps
+from lowering.machine.primitives import RULES, cost_of_operation
+from lowering.machine.primitives.composite import cost_of_chain, sum_costs
+from lowering.machine.primitives.eigen import count_jacobi_sweeps
 from lowering.machine.target import IPU2
 from tests.lowering.samples import lowered
 
 
 def cycles(found: Cost) -> float:
-    return found.cycles(IPU2.exchange_bytes, IPU2.exchange_cycles, IPU2.sync_cycles)
+    return found.cycles_with_exchange(IPU2.exchange_bytes, IPU2.exchange_cycles, IPU2.sync_cycles)
 
 
 def square(name: str, n: int, batch: int = 1, dtype: str = "float32") -> Cost:
     matrix = Shape((batch, n, n) if batch > 1 else (n, n), dtype)
-    return cost(Operation(name, (matrix, matrix), (matrix,)), IPU2)
+    return cost_of_operation(Operation(name, (matrix, matrix), (matrix,)), IPU2)
 
 
 # The most and the least that four times the extent can cost: steps grow with it at least, and no
@@ -70,7 +70,7 @@ def test_complex_matrices_cost_more(name: str) -> None:
 def test_blocks_of_cholesky_are_the_originals() -> None:
     """Up to 128, one vertex on one tile; the estimator's cycles, and the other triangle's zeros."""
     found = square("cholesky", 128)
-    zeros = cycles(chain(("select_n",), Shape((1, 128, 128), "float32"), IPU2))
+    zeros = cycles(cost_of_chain(("select_n",), Shape((1, 128, 128), "float32"), IPU2))
     block = 128**3 + 102 * 128**2 + 101 * 128 + 102 + 128 * 128 * 4 / IPU2.exchange_bytes
     assert cycles(found) == pytest.approx(block + IPU2.sync_cycles + IPU2.exchange_cycles + zeros)
     names = {phase.name: phase.times for phase in square("cholesky", 512).phases}
@@ -125,7 +125,7 @@ def test_columns_of_lu_have_their_pivots() -> None:
 @pytest.mark.parametrize(("n", "counted"), [(4, 3), (16, 5), (64, 6), (128, 7), (256, 7)])
 def test_sweeps_of_jacobi(n: int, counted: int) -> None:
     """Against counts on random matrices in float32; one more is allowed for."""
-    assert 0 <= sweeps(n) - counted <= 1
+    assert 0 <= count_jacobi_sweeps(n) - counted <= 1
 
 
 def test_swaps_and_diagonals_are_followed_one_by_one() -> None:
@@ -133,20 +133,20 @@ def test_swaps_and_diagonals_are_followed_one_by_one() -> None:
         costs = []
         for n in (1000, 4000):
             line = Shape((n,), "int32" if name.startswith("lu") else "float32")
-            costs.append(cycles(cost(Operation(name, (line,), (line,)), IPU2)))
+            costs.append(cycles(cost_of_operation(Operation(name, (line,), (line,)), IPU2)))
         assert costs[1] == pytest.approx(4 * costs[0], rel=0.1), name
 
 
 def test_parts_run_as_often_as_they_are_asked_to() -> None:
     part = Cost(phases=(Phase("a", 10.0, 40.0), Phase("b", 5.0)), repeats=3, flops=7.0)
-    found = assembled([(4, part), (0, part)])
+    found = sum_costs([(4, part), (0, part)])
     assert [phase.times for phase in found.phases] == [12, 12]
     assert cycles(found) == 4 * cycles(part)
     assert found.flops == 28
-    assert assembled([]).moves_nothing
-    assert [phase.copies for phase in found.phases] == [1, 1]
-    unrolled = assembled([(4, part)], unrolled=True)
-    assert [phase.copies for phase in unrolled.phases] == [12, 12]
+    assert sum_costs([]).moves_nothing
+    assert [phase.code_copies for phase in found.phases] == [1, 1]
+    unrolled = sum_costs([(4, part)], unrolled=True)
+    assert [phase.code_copies for phase in unrolled.phases] == [12, 12]
     assert cycles(unrolled) == cycles(found)
 
 

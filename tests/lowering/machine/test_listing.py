@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.jaxpr import hoisted, trace_flat
+from lowering.jaxpr import constants_to_arguments, trace_flat
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.kernels.fusing import fused
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe
-from lowering.machine.kernels.listing import PlanOptions, list_operations, marks_of
-from lowering.machine.kernels.scheduling import scheduled
-from lowering.machine.kernels.uses import uses_of
+from lowering.machine.kernels.fusing import fuse_elementwise_chains
+from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe_shape
+from lowering.machine.kernels.listing import PlanOptions, list_operations, planner_marks_of
+from lowering.machine.kernels.scheduling import schedule_items
+from lowering.machine.kernels.uses import count_reads
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.ops import streams, user_ops
 from tests.lowering.machine.samples import A, M, listed
@@ -38,7 +38,7 @@ def names(listing: Listing) -> list[str]:
 
 
 def chains(fn, *args, most=8):
-    return names(fused(listed(fn, *args), ELEMENTWISE.__contains__, most))
+    return names(fuse_elementwise_chains(listed(fn, *args), ELEMENTWISE.__contains__, most))
 
 
 # --- what there is --------------------------------------------------------------------------------
@@ -124,8 +124,8 @@ def test_literals_have_no_number():
 
 def test_every_value_has_a_shape():
     listing = listed(lambda x, w: jnp.tanh(x @ w).astype(jnp.bfloat16), X, M.update(shape=(3, 5)))
-    made = {item.writes[0]: item.operations[-1].result for item in listing.items}
-    assert [describe(listing.shapes[value]) for value in made] == [
+    made = {item.writes[0]: item.operations[-1].first_result for item in listing.items}
+    assert [describe_shape(listing.shapes[value]) for value in made] == [
         "float32[2,5]",
         "float32[2,5]",
         "bfloat16[2,5]",
@@ -153,7 +153,7 @@ def test_a_scope_overrules_the_options():
     from lowering import marks
 
     def fn(x):
-        with jax.named_scope(marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):
+        with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):
             y = x @ x
         return lax.fori_loop(0, 3, lambda _, c: c @ y, y)
 
@@ -161,7 +161,7 @@ def test_a_scope_overrules_the_options():
     first = list_operations(closed, PlanOptions(matmul_partials="float32")).items[0]
     assert isinstance(first, Item)
     assert first.operations[0].partials == "float16"
-    assert marks_of(closed.jaxpr) == (("float16", False, None), (None, False, None))
+    assert planner_marks_of(closed.jaxpr) == (("float16", False, None), (None, False, None))
 
 
 # --- control flow ---------------------------------------------------------------------------------
@@ -208,10 +208,10 @@ def test_branches_read_the_same():
 
 
 def test_loops_of_queues():
-    body, _ = hoisted(trace_flat(lambda w, c: [c * w], [V, V]))
+    body, _ = constants_to_arguments(trace_flat(lambda w, c: [c * w], [V, V]))
 
     def fn(w, c):
-        return streams.repeat(body, [w], [c], 7, None)
+        return streams.repeat_with_queues(body, [w], [c], 7, None)
 
     (loop,) = list_operations(trace_flat(fn, [V, V]), PlanOptions()).items
     assert isinstance(loop, Loop)
@@ -273,12 +273,14 @@ def test_chains_are_of_eight_at_most(count):
 
 
 def test_a_chain_reads_what_its_operations_read_from_outside():
-    listing = fused(listed(lambda x, y: (jnp.sin(x) + y) * 2.0, A, A), ELEMENTWISE.__contains__)
+    listing = fuse_elementwise_chains(
+        listed(lambda x, y: (jnp.sin(x) + y) * 2.0, A, A), ELEMENTWISE.__contains__
+    )
     (item,) = listing.items
     assert isinstance(item, Item)
     # sin(x); None for what sin gives, y; None for what add gives and for the literal.
     assert item.reads == (0, None, 1, None, None)
-    assert item.title == "sin add mul float32[1024]"
+    assert item.exact_title == "sin add mul float32[1024]"
 
 
 def test_bodies_have_chains_too():
@@ -332,15 +334,15 @@ def operations(listing: Listing) -> list[str]:
 
 @given(listings(), st.integers(1, 8))
 def test_fusing_keeps_every_operation_and_what_it_needs(listing, most):
-    result = fused(listing, ELEMENTWISE.__contains__, most)
+    result = fuse_elementwise_chains(listing, ELEMENTWISE.__contains__, most)
     assert not read_before_made(result)
     assert operations(result) == operations(listing)
-    needed = uses_of(listing)
+    needed = count_reads(listing)
     alive = {item.writes[0] for item in result.items}
     for item in result.items:
         assert isinstance(item, Item)
         assert len(item.operations) <= most
-        sizes = {operation.result.elements for operation in item.operations}
+        sizes = {operation.first_result.elements for operation in item.operations}
         assert len(sizes) == 1
     for item in listing.items:  # whatever left the list was read once
         assert item.writes[0] in alive or needed[item.writes[0]] == 1
@@ -348,10 +350,10 @@ def test_fusing_keeps_every_operation_and_what_it_needs(listing, most):
 
 @given(listings())
 def test_scheduling_only_changes_the_order(listing):
-    result = scheduled(listing, VIEWS.__contains__)
+    result = schedule_items(listing, VIEWS.__contains__)
     assert sorted(map(id, result.items)) == sorted(map(id, listing.items))
     assert not read_before_made(result)
-    assert scheduled(result, VIEWS.__contains__).items == result.items
+    assert schedule_items(result, VIEWS.__contains__).items == result.items
 
 
 def test_what_ends_more_than_it_begins_comes_early():
@@ -360,9 +362,9 @@ def test_what_ends_more_than_it_begins_comes_early():
         b = jnp.sort(x * 2)
         return total + a, b  # as JAX writes it, the addition comes last
 
-    listing = fused(listed(fn, A, A), ELEMENTWISE.__contains__)
+    listing = fuse_elementwise_chains(listed(fn, A, A), ELEMENTWISE.__contains__)
     assert names(listing) == ["sort", "mul", "sort", "add"]
-    assert names(scheduled(listing, VIEWS.__contains__)) == ["sort", "add", "mul", "sort"]
+    assert names(schedule_items(listing, VIEWS.__contains__)) == ["sort", "add", "mul", "sort"]
 
 
 def test_bodies_are_put_in_order_too():
@@ -370,10 +372,10 @@ def test_bodies_are_put_in_order_too():
         return lax.fori_loop(0, 3, lambda _, c: (jnp.sort(-c[0]), c[0].T + c[1]), (x, total))
 
     listing = listed(fn, A, A)
-    (before,), (after,) = listing.items, scheduled(listing, VIEWS.__contains__).items
+    (before,), (after,) = listing.items, schedule_items(listing, VIEWS.__contains__).items
     assert isinstance(before, Loop)
     assert isinstance(after, Loop)
-    assert names(after.bodies[0]) == names(scheduled(before.bodies[0], VIEWS.__contains__))
+    assert names(after.bodies[0]) == names(schedule_items(before.bodies[0], VIEWS.__contains__))
 
 
 def test_views_follow_what_they_see():
@@ -382,7 +384,7 @@ def test_views_follow_what_they_see():
         b = jnp.sort(-x)
         return a.reshape(32, 32), b
 
-    order = names(scheduled(listed(fn, A), VIEWS.__contains__))
+    order = names(schedule_items(listed(fn, A), VIEWS.__contains__))
     assert order == ["sort", "reshape", "neg", "sort"]
 
 
@@ -397,7 +399,7 @@ def test_what_belongs_to_the_backward_pass_says_so():
     items = list(flat(list_operations(closed, PlanOptions())))
     products = [item for item in items if item.name == "dot_general"]
     assert [item.backward for item in products] == [False, False, True, True, True]
-    assert products[-1].title.endswith(", backward")
+    assert products[-1].exact_title.endswith(", backward")
 
 
 def flat(listing):
@@ -432,6 +434,6 @@ def test_operations_of_the_users_own_have_their_names():
     closed = jax.make_jaxpr(lambda x: user_ops.user_op_p.bind(x, op=op))(A)
     (item,) = list_operations(closed, PlanOptions()).items
     assert isinstance(item, Item)
-    assert item.title == "ipu_user_op:my_op float32[1024]"
+    assert item.exact_title == "ipu_user_op:my_op float32[1024]"
     assert item.label == "my op"
     assert item.operations[0].name == "ipu_user_op"

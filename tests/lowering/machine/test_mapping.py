@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.mapping import linear, spread
+from lowering.machine.mapping import map_evenly, map_linearly
 
 elements_ = st.integers(0, 5_000) | st.integers(0, 50_000_000)
 element_bytes_ = st.sampled_from([1, 2, 4, 8])
@@ -22,7 +22,7 @@ grains = st.none() | st.integers(1, 64)
 def test_every_element_once_and_evenly(
     elements: int, element_bytes: int, tiles: int, minimum: int, grain: int | None
 ) -> None:
-    mapping = linear(elements, element_bytes, tiles, minimum_bytes=minimum, grain=grain)
+    mapping = map_linearly(elements, element_bytes, tiles, minimum_bytes=minimum, grain=grain)
     pieces = list(mapping.pieces())
     assert len(pieces) == mapping.used <= tiles
     assert [piece.tile for piece in pieces] == list(range(mapping.used))
@@ -46,7 +46,7 @@ def test_the_original_formula(
     g = grain or max(1, 8 // element_bytes)
     total = math.ceil(elements / g)
     fewest = math.ceil(math.ceil(minimum / element_bytes) / g)
-    mapping = linear(elements, element_bytes, tiles, minimum_bytes=minimum, grain=grain)
+    mapping = map_linearly(elements, element_bytes, tiles, minimum_bytes=minimum, grain=grain)
     if not total:
         assert mapping.used == 0
         return
@@ -61,7 +61,7 @@ def test_the_original_formula(
 def test_tiles_have_the_minimum_or_share_it(
     elements: int, element_bytes: int, tiles: int, minimum: int
 ) -> None:
-    mapping = linear(elements, element_bytes, tiles, minimum_bytes=minimum)
+    mapping = map_linearly(elements, element_bytes, tiles, minimum_bytes=minimum)
     fewest = math.ceil(math.ceil(minimum / element_bytes) / mapping.grain)
     grains_in_all = math.ceil(elements / mapping.grain)
     # No tile of the most even split has less, but for the tensor that is smaller than that.
@@ -88,12 +88,12 @@ def test_tiles_have_the_minimum_or_share_it(
     ],
 )
 def test_examples(elements: int, element_bytes: int, tiles: int, used: int, most: int) -> None:
-    mapping = linear(elements, element_bytes, tiles)
+    mapping = map_linearly(elements, element_bytes, tiles)
     assert (mapping.used, mapping.most_elements) == (used, most)
 
 
 def test_a_mapping_starts_where_it_is_moved_to_and_wraps_around() -> None:
-    mapping = linear(96, 4, 4).moved_to(6)
+    mapping = map_linearly(96, 4, 4).start_at_tile(6)
     assert [piece.tile for piece in mapping.pieces()] == [2, 3, 0]
     assert mapping.bytes_per_tile().tolist() == [128, 0, 128, 128]
 
@@ -102,7 +102,7 @@ def test_a_mapping_starts_where_it_is_moved_to_and_wraps_around() -> None:
 def test_spread_uses_what_it_is_given(
     elements: int, element_bytes: int, used: int, more: int
 ) -> None:
-    mapping = spread(elements, element_bytes, used, used + more, first_tile=more, layout="plan")
+    mapping = map_evenly(elements, element_bytes, used, used + more, first_tile=more, layout="plan")
     assert mapping.layout == "plan"
     assert mapping.used == min(used, math.ceil(elements / mapping.grain))
     held = mapping.bytes_per_tile()

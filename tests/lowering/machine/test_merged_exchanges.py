@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine import IPU2, ModelOptions, model
-from lowering.machine.transfers.exchanges import Host, together
+from lowering.machine.transfers.exchanges import HostLink, merge_exchanges
 from lowering.machine.transfers.links import external_sync_cycles
 from lowering.ops import streams
 from tests.lowering.samples import Queue, lowered, outside, shard
@@ -23,12 +23,12 @@ SIZES = st.lists(st.integers(0, 1000), max_size=20)
 
 @given(SIZES, st.integers(0, 4000))
 def test_no_more_bytes_wait_than_may(sizes, most):
-    exchanges = together(sizes, most)
+    exchanges = merge_exchanges(sizes, most)
     assert sum(exchanges) == sum(sizes)
     assert all(bytes_ <= max(most, max(sizes)) for bytes_ in exchanges)
     assert all(a + b > most for a, b in itertools.pairwise(exchanges))
-    assert together(sizes, 0) == [size for size in sizes if size]
-    assert len(together(sizes, sum(sizes))) <= 1
+    assert merge_exchanges(sizes, 0) == [size for size in sizes if size]
+    assert len(merge_exchanges(sizes, sum(sizes))) <= 1
 
 
 def spread(x):
@@ -91,7 +91,7 @@ def test_arrays_for_calls_of_the_host(most, exchanges):
 
 
 def test_arrays_for_tables_of_the_host():
-    host = Host(target=IPU2, merged_bytes=2048)
-    assert host.cycles([1024, 1024]) == 100 + math.ceil(2 * BYTES)
-    assert host.cycles([1024, 1024], 0) == 200 + 2 * math.ceil(BYTES)
-    assert host.cycles([]) == host.cycles([0]) == 0
+    host = HostLink(target=IPU2, merged_bytes=2048)
+    assert host.host_transfer_cycles([1024, 1024]) == 100 + math.ceil(2 * BYTES)
+    assert host.host_transfer_cycles([1024, 1024], 0) == 200 + 2 * math.ceil(BYTES)
+    assert host.host_transfer_cycles([]) == host.host_transfer_cycles([0]) == 0

@@ -6,29 +6,29 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.machine.kernels.layouts import Laid
-from lowering.machine.mapping import linear, spread
+from lowering.machine.kernels.layouts import TensorLayout
+from lowering.machine.mapping import map_evenly, map_linearly
 from lowering.machine.programs.names import SharedLayouts
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import N, V, lowered, shard
 
-HERE = Laid(spread(3, 4, 2, 16, layout="plan"))
-ELSEWHERE = Laid(linear(3, 4, 16))
+HERE = TensorLayout(map_evenly(3, 4, 2, 16, layout="plan"))
+ELSEWHERE = TensorLayout(map_linearly(3, 4, 16))
 
 
 def nodes(program, kind):
-    return [node for node in ir.walk(program.body) if isinstance(node, kind)]
+    return [node for node in ir.walk_nodes(program.body) if isinstance(node, kind)]
 
 
 def test_the_first_to_lay_out_decides():
     program = lowered(lambda x: x * 2, V, ipus=1)
     names = SharedLayouts(program, {})
     place = (program.inputs[0], 0)
-    assert names.get(place) is None
-    assert names.settle(place, HERE) is HERE
-    assert names.settle(place, ELSEWHERE) is HERE
-    assert names.get(place) is HERE
-    assert names.get((program.outputs[0], 0)) is None
+    assert names.layout_on_ipu(place) is None
+    assert names.set_default_layout(place, HERE) is HERE
+    assert names.set_default_layout(place, ELSEWHERE) is HERE
+    assert names.layout_on_ipu(place) is HERE
+    assert names.layout_on_ipu((program.outputs[0], 0)) is None
 
 
 def looping(x):
@@ -46,12 +46,12 @@ def test_a_loop_variable_has_one_layout():
     (loop,) = nodes(program, ir.Repeat)
     (carry,) = loop.carry
     names = SharedLayouts(program, {})
-    names.settle((carry.final, carry.ipu), HERE)
-    assert names.get((carry.initial, carry.ipu)) is HERE
-    assert names.get((carry.entering, carry.ipu)) is HERE
+    names.set_default_layout((carry.final, carry.ipu), HERE)
+    assert names.layout_on_ipu((carry.initial, carry.ipu)) is HERE
+    assert names.layout_on_ipu((carry.entering, carry.ipu)) is HERE
     # What an iteration leaves may lie otherwise, and is then rearranged.
-    assert names.get((carry.leaving, carry.ipu)) is None
-    assert all(names.get((stack.stacked, stack.ipu)) is None for stack in loop.stacks)
+    assert names.layout_on_ipu((carry.leaving, carry.ipu)) is None
+    assert all(names.layout_on_ipu((stack.stacked, stack.ipu)) is None for stack in loop.stacks)
 
 
 def test_a_while_loops_variables_too():
@@ -68,9 +68,9 @@ def test_a_while_loops_variables_too():
     (loop,) = nodes(program, ir.While)
     names = SharedLayouts(program, {})
     for carry in loop.carry:
-        names.settle((carry.entering, carry.ipu), HERE)
-        assert names.get((carry.initial, carry.ipu)) is HERE
-        assert names.get((carry.final, carry.ipu)) is HERE
+        names.set_default_layout((carry.entering, carry.ipu), HERE)
+        assert names.layout_on_ipu((carry.initial, carry.ipu)) is HERE
+        assert names.layout_on_ipu((carry.final, carry.ipu)) is HERE
 
 
 def test_copies_keep_the_tile_of_every_element():
@@ -83,8 +83,8 @@ def test_copies_keep_the_tile_of_every_element():
     program = lowered(fn, V)
     (copy,) = (n for n in nodes(program, ir.Copy) if (n.source, n.target) == (0, 1))
     names = SharedLayouts(program, {})
-    names.settle((copy.values[0], 1), HERE)
-    assert names.get((copy.values[0], 0)) is HERE
+    names.set_default_layout((copy.values[0], 1), HERE)
+    assert names.layout_on_ipu((copy.values[0], 0)) is HERE
 
 
 def test_arguments_on_two_ipus_are_two_tensors():
@@ -96,21 +96,21 @@ def test_arguments_on_two_ipus_are_two_tensors():
 
     program = lowered(fn, V)
     names = SharedLayouts(program, {})
-    names.settle((program.inputs[0], 0), HERE)
-    assert names.get((program.inputs[0], 1)) is None
+    names.set_default_layout((program.inputs[0], 0), HERE)
+    assert names.layout_on_ipu((program.inputs[0], 1)) is None
 
 
 def test_what_is_stored_comes_back_as_it_was():
     remote = Storage(remote=True)
 
     def fn(x):
-        return load(store(x * 2, remote), remote) + 1
+        return bring_from_storage(move_to_storage(x * 2, remote), remote) + 1
 
     program = lowered(fn, V, ipus=1)
     (stored,), (loaded,) = nodes(program, ir.Store), nodes(program, ir.Load)
     names = SharedLayouts(program, {})
-    names.settle((stored.value, 0), HERE)
-    assert names.get((loaded.value, 0)) is HERE
+    names.set_default_layout((stored.value, 0), HERE)
+    assert names.layout_on_ipu((loaded.value, 0)) is HERE
 
 
 def test_long_chains_of_names():
@@ -125,5 +125,5 @@ def test_long_chains_of_names():
     names = SharedLayouts(program, {})
     loops = nodes(program, ir.Repeat)
     assert len(loops) == 60
-    names.settle((loops[-1].carry[0].final, loops[-1].carry[0].ipu), HERE)
-    assert names.get((loops[0].carry[0].initial, loops[0].carry[0].ipu)) is HERE
+    names.set_default_layout((loops[-1].carry[0].final, loops[-1].carry[0].ipu), HERE)
+    assert names.layout_on_ipu((loops[0].carry[0].initial, loops[0].carry[0].ipu)) is HERE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lowering.machine.planner import Product, matmul, plan
+from lowering.machine.planner import Product, matmul_product, plan_product
 from lowering.machine.target import IPU1, IPU2, IPU21, Number
 
 # sparsity-benchmarks@bab5449f: analysis/Analysis.ipynb cell 7, dense curves of a Bow, digitised to
@@ -64,7 +64,9 @@ def errors(dtype: Number) -> np.ndarray:
         for columns, measured in rates.items():
             if kind != dtype:
                 continue
-            cycles = plan(matmul(1, columns, size, size, dtype, dtype), IPU21).cycles
+            cycles = plan_product(
+                matmul_product(1, columns, size, size, dtype, dtype), IPU21
+            ).plan_cycles
             rate = 2 * size * size * columns * IPU21.clock_hz / cycles / 1e12
             found.append(rate / measured - 1)
     return np.array(found)
@@ -116,9 +118,9 @@ SCARCE = [
 
 @pytest.mark.parametrize(("width", "height", "dtype", "proportion", "seconds"), SCARCE)
 def test_scarce_memory_forces_the_scalar_vertex(width, height, dtype, proportion, seconds):
-    found = plan(stencil(width, height, dtype), IPU1, proportion)
-    assert found.kind == "hmac"
-    assert found.cycles == pytest.approx(seconds / 200 * IPU1.clock_hz, rel=0.2)
+    found = plan_product(stencil(width, height, dtype), IPU1, proportion)
+    assert found.vertex_kind == "hmac"
+    assert found.plan_cycles == pytest.approx(seconds / 200 * IPU1.clock_hz, rel=0.2)
 
 
 # The same, where the fast plan fitted; the time includes a copy of the picture, which is no part of
@@ -133,15 +135,15 @@ PLENTY = [
 
 @pytest.mark.parametrize(("width", "height", "dtype", "proportion", "seconds"), PLENTY)
 def test_enough_memory_keeps_the_convolution_units(width, height, dtype, proportion, seconds):
-    found = plan(stencil(width, height, dtype), IPU1, proportion)
+    found = plan_product(stencil(width, height, dtype), IPU1, proportion)
     measured = seconds / 200 * IPU1.clock_hz
-    assert found.kind in ("amp", "slic")
-    assert 0.5 * measured < found.cycles < measured
+    assert found.vertex_kind in ("amp", "slic")
+    assert 0.5 * measured < found.plan_cycles < measured
 
 
 def test_the_tutorials_products():
     # tutorials@ba0fe60e: poplar/tut4_profiling, bars of the trace (tut4-m4-convolve, -m5-).
     for shape, bar in (((900, 600, 300), 15200), ((900, 300, 200), 7900)):
-        terms = dict(plan(matmul(1, *shape), IPU2).cycles_by_term)
+        terms = dict(plan_product(matmul_product(1, *shape), IPU2).cycles_by_term)
         convolve = terms["compute"] + terms["inputs_exchange"] + terms["weights_exchange"]
         assert convolve == pytest.approx(bar, rel=0.1)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowering.errors import InternalError
-from lowering.machine.planner import Plan, Product, matmul, plan
-from lowering.machine.planner.cut import axes_of
+from lowering.machine.planner import Plan, Product, matmul_product, plan_product
+from lowering.machine.planner.cut import find_cut_axes
 from lowering.machine.planner.estimate import TERMS
-from lowering.machine.planner.tiles import share
+from lowering.machine.planner.tiles import find_largest_part
 from lowering.machine.target import IPU1, IPU2, IPU21, Target
 
 EXTENT = st.integers(1, 600)
@@ -25,7 +25,7 @@ TYPES = st.sampled_from([("float16", "float16"), ("float16", "float32"), ("float
 def matmuls(draw: st.DrawFn) -> Product:
     dtype, partials = draw(TYPES)
     groups = draw(st.sampled_from([1, 1, 1, 2, 12]))
-    return matmul(groups, draw(EXTENT), draw(EXTENT), draw(EXTENT), dtype, partials)
+    return matmul_product(groups, draw(EXTENT), draw(EXTENT), draw(EXTENT), dtype, partials)
 
 
 @st.composite
@@ -57,7 +57,7 @@ TARGETS = st.sampled_from([IPU1, IPU2, IPU21])
 
 def check(found: Plan, product: Product, target: Target) -> None:
     shape, grains, cut = found.variant.product, found.vertex.grains, found.partition
-    assert 1 <= found.tiles <= target.tiles_per_ipu
+    assert 1 <= found.tiles_taking_part <= target.tiles_per_ipu
     parts = found.serial_in * cut.in_channels
     held = math.ceil(math.ceil(shape.in_channels / grains.in_channels) / parts)
     assert held * grains.in_channels * parts >= shape.in_channels
@@ -68,22 +68,22 @@ def check(found: Plan, product: Product, target: Target) -> None:
     peak = max(macs for _, macs in target.macs_per_cycle)
     # SLIC has more of the units at work than AMP with the same sums; outer products do not multiply
     # and add. The highest rate of the chip bounds all.
-    assert found.cycles >= product.macs / (peak * found.tiles)
+    assert found.plan_cycles >= product.macs / (peak * found.tiles_taking_part)
 
 
 @settings(max_examples=30)
 @given(PRODUCTS, TARGETS)
 def test_a_plan_covers_the_product_on_the_tiles_that_there_are(product: Product, target: Target):
-    check(plan(product, target), product, target)
+    check(plan_product(product, target), product, target)
 
 
 @settings(max_examples=15)
 @given(PRODUCTS)
 def test_parts_cover_every_dimension(product: Product):
-    found = plan(product, IPU2)
+    found = plan_product(product, IPU2)
     shape, grains = found.variant.product, found.vertex.grains
-    axes = axes_of(shape, grains, IPU2.tiles_per_ipu)
-    cuts = axes.cuts(np.zeros((1, len(axes.lengths)), dtype=np.int64))
+    axes = find_cut_axes(shape, grains, IPU2.tiles_per_ipu)
+    cuts = axes.cuts_at(np.zeros((1, len(axes.cuts_per_axis)), dtype=np.int64))
     cuts = dc.replace(
         cuts,
         serial_in=np.array([found.serial_in]),
@@ -95,18 +95,18 @@ def test_parts_cover_every_dimension(product: Product):
         field=tuple(np.array([n]) for n in found.partition.field),
         kernel=tuple(np.array([n]) for n in found.partition.kernel),
     )
-    part = share(shape, grains, cuts)
-    each = part.rows * part.taps * part.group_grains * grains.groups
+    part = find_largest_part(shape, grains, cuts)
+    each = part.output_rows * part.taps * part.group_grains * grains.groups
     each = each * part.in_grains * grains.in_channels * part.out_grains * grains.out_channels
-    assert int(each[0]) * found.tiles * found.repeats >= product.macs
+    assert int(each[0]) * found.tiles_taking_part * found.serial_parts >= product.macs
 
 
 @settings(max_examples=20)
 @given(PRODUCTS, st.lists(st.floats(0.01, 1.5), min_size=2, max_size=4))
 def test_more_memory_never_makes_a_plan_slower(product: Product, proportions: list[float]):
-    plans = [(share, plan(product, IPU2, share)) for share in sorted(proportions)]
+    plans = [(share, plan_product(product, IPU2, share)) for share in sorted(proportions)]
     fitting = [one for share, one in plans if one.temporary_bytes <= share * IPU2.bytes_per_tile]
-    cycles = [one.cycles for one in fitting]
+    cycles = [one.plan_cycles for one in fitting]
     assert cycles == sorted(cycles, reverse=True)
 
 
@@ -116,35 +116,35 @@ def test_twice_the_rows_take_no_less(product: Product):
     # Within what a search that does not look at everything may miss.
     rows = (product.field[0] * 2,)
     longer = dc.replace(product, field=rows, input_field=rows)
-    assert plan(longer, IPU2).cycles >= 0.95 * plan(product, IPU2).cycles
+    assert plan_product(longer, IPU2).plan_cycles >= 0.95 * plan_product(product, IPU2).plan_cycles
 
 
 @settings(max_examples=20)
 @given(PRODUCTS)
 def test_no_proportion_asks_for_the_least_memory(product: Product):
-    least = plan(product, IPU2, 0.0).temporary_bytes
-    assert least <= plan(product, IPU2, 0.05).temporary_bytes
-    assert least <= plan(product, IPU2).temporary_bytes
+    least = plan_product(product, IPU2, 0.0).temporary_bytes
+    assert least <= plan_product(product, IPU2, 0.05).temporary_bytes
+    assert least <= plan_product(product, IPU2).temporary_bytes
 
 
 def test_the_bound_doubles_until_something_fits():
-    product = matmul(1, 4096, 4096, 4096)
-    least = plan(product, IPU2, 0.0).temporary_bytes / IPU2.bytes_per_tile
-    found = plan(product, IPU2, least * 0.6)
+    product = matmul_product(1, 4096, 4096, 4096)
+    least = plan_product(product, IPU2, 0.0).temporary_bytes / IPU2.bytes_per_tile
+    found = plan_product(product, IPU2, least * 0.6)
     assert least <= found.temporary_bytes / IPU2.bytes_per_tile <= least * 1.2
 
 
 def test_the_bound_is_dropped_where_nothing_can_fit():
     small = dc.replace(IPU2, bytes_per_tile=64, reserved_bytes=0)
-    product = matmul(1, 4096, 4096, 4096)
-    assert plan(product, small).cycles == min(
-        plan(product, small, proportion).cycles for proportion in (0.1, 1.0, 1e6)
+    product = matmul_product(1, 4096, 4096, 4096)
+    assert plan_product(product, small).plan_cycles == min(
+        plan_product(product, small, proportion).plan_cycles for proportion in (0.1, 1.0, 1e6)
     )
 
 
 def test_large_products_are_cut_serially():
-    found = plan(matmul(1, 32768, 1024, 1024, "float16", "float16"), IPU21)
-    assert found.repeats > 1
+    found = plan_product(matmul_product(1, 32768, 1024, 1024, "float16", "float16"), IPU21)
+    assert found.serial_parts > 1
     assert found.temporary_bytes <= 0.6 * IPU21.bytes_per_tile
 
 
@@ -163,23 +163,23 @@ def test_depthwise_convolutions_use_the_vertices_for_groups():
             dtype=dtype,
             result=dtype,
         )
-        kinds[dtype] = plan(product, IPU2).kind
+        kinds[dtype] = plan_product(product, IPU2).vertex_kind
     assert kinds["float16"] in ("slic", "vmac")
     assert kinds["float32"] in ("hmac", "amp")
 
 
 def test_integers_have_scalar_vertices_only():
-    product = dc.replace(matmul(1, 256, 256, 256), scalar=True)
-    assert plan(product, IPU2).kind == "hmac"
+    product = dc.replace(matmul_product(1, 256, 256, 256), scalar=True)
+    assert plan_product(product, IPU2).vertex_kind == "hmac"
 
 
 def test_empty_products_have_no_plan():
     with pytest.raises(InternalError, match="empty"):
-        plan(matmul(1, 4, 0, 4), IPU2)
+        plan_product(matmul_product(1, 4, 0, 4), IPU2)
 
 
 def test_products_that_make_no_sense_are_refused():
     with pytest.raises(ValueError, match="float16"):
-        matmul(1, 4, 4, 4, "float32", "float16")
+        matmul_product(1, 4, 4, 4, "float32", "float16")
     with pytest.raises(ValueError, match="rank"):
-        dc.replace(matmul(1, 4, 4, 4), kernel=(1, 1))
+        dc.replace(matmul_product(1, 4, 4, 4), kernel=(1, 1))

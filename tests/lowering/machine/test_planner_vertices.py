@@ -13,8 +13,12 @@ from lowering.machine.planner import amp_cycles
 from lowering.machine.planner.cut import distinct_cuts
 from lowering.machine.planner.mac import dot_cycles, slic_cycles
 from lowering.machine.planner.product import Product
-from lowering.machine.planner.reduction import reduce_cycles, reductions, stage_factors
-from lowering.machine.planner.tiles import Cuts, Grains, share
+from lowering.machine.planner.reduction import (
+    estimate_reductions,
+    find_stage_factors,
+    reduce_cycles,
+)
+from lowering.machine.planner.tiles import Cuts, Grains, find_largest_part
 from lowering.machine.target import IPU1, IPU2, IPU21, Target
 
 SLIC = Grains(in_channels=4, out_channels=4)
@@ -120,7 +124,7 @@ def test_twice_the_products_per_cycle_by_hand():
 
 
 def test_windows_slide_as_fast_as_products_are_made():
-    part = share(PATCHES, SLIC, ONE_TILE)
+    part = find_largest_part(PATCHES, SLIC, ONE_TILE)
     times = [
         float(slic_cycles(part, SLIC, "float16", 1, target)[0])
         for target in (IPU2, doubled(IPU2, "macs_per_cycle"))
@@ -169,14 +173,14 @@ def test_dot_products_load_a_vector_per_cycle(size: int, dtype, partials, cycles
 
 @given(st.integers(1, 1472))
 def test_reductions_take_up_to_three_stages(depth: int):
-    factors = stage_factors(depth)
+    factors = find_stage_factors(depth)
     assert np.prod(factors) >= depth
     assert len(factors) == (depth > 1) + (depth >= 16) + (depth >= 125)
     assert max(factors, default=1) <= max(15, 12)
 
 
 def test_a_reduction_sends_what_changes_tiles():
-    reduced = reductions(np.array([600, 600]), np.array([1, 6]), "float32", "float32", 6)
+    reduced = estimate_reductions(np.array([600, 600]), np.array([1, 6]), "float32", "float32", 6)
     assert reduced.outputs.tolist() == [600, 100]
     assert reduced.exchange_bytes.tolist() == [0, 5 * 100 * 4]
     # 25 groups of four outputs: five for the busiest worker, each 2 cycles a partial and 8 more.

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives import ELEMENTWISE, MOST_FUSED, VIEWS, cost, fuse_elementwise
+from lowering.machine.primitives import (
+    ELEMENTWISE,
+    MOST_FUSED,
+    VIEWS,
+    cost_of_operation,
+    elementwise_chain_cost,
+)
 from lowering.machine.target import IPU1, IPU2
 
 ARRAY = Shape((1472, 384), "float32")
@@ -23,20 +29,20 @@ def compute(found: Cost) -> float:
 
 def test_a_chain_loads_what_is_outside_and_stores_once() -> None:
     # Three arrays from outside, two additions of a cycle each, one store; 32 vectors per worker.
-    found = fuse_elementwise([ADD, ADD], IPU2)
+    found = elementwise_chain_cost([ADD, ADD], IPU2)
     assert [phase.compute for phase in found.phases] == [6 * (29 + 32 * (3 + 2 + 1)) + 11]
     # One array from outside; exp's six cycles less its load, and the scaling.
-    found = fuse_elementwise([SCALED, EXP], IPU2)
+    found = elementwise_chain_cost([SCALED, EXP], IPU2)
     assert [phase.compute for phase in found.phases] == [6 * (29 + 32 * (1 + 1 + 5 + 1)) + 11]
 
 
 def test_one_operation_alone_costs_what_it_costs() -> None:
-    assert fuse_elementwise([EXP], IPU2).phases == cost(EXP, IPU2).phases
-    assert fuse_elementwise([], IPU2).moves_nothing
+    assert elementwise_chain_cost([EXP], IPU2).phases == cost_of_operation(EXP, IPU2).phases
+    assert elementwise_chain_cost([], IPU2).moves_nothing
 
 
 def test_long_chains_take_several_vertices() -> None:
-    found = fuse_elementwise([ADD] * (2 * MOST_FUSED + 1), IPU2)
+    found = elementwise_chain_cost([ADD] * (2 * MOST_FUSED + 1), IPU2)
     assert len(found.phases) == len(found.vertices) == 3
     assert found.flops == ARRAY.elements * (2 * MOST_FUSED + 1)
 
@@ -52,8 +58,8 @@ def test_fusing_never_costs_more(names: list[str], dtype: str, rows: int) -> Non
     chain = [
         Operation(name, (array,) if name in unary else (array, array), (array,)) for name in names
     ]
-    apart = [cost(op, IPU2) for op in chain]
-    fused = fuse_elementwise(chain, IPU2)
+    apart = [cost_of_operation(op, IPU2) for op in chain]
+    fused = elementwise_chain_cost(chain, IPU2)
     assert compute(fused) <= sum(map(compute, apart))
     assert len(fused.phases) <= len(apart)
     assert fused.flops == sum(single.flops for single in apart)
@@ -65,7 +71,7 @@ def test_a_stencil_against_hardware() -> None:
     scaled = Operation("mul", (cells, SCALAR), (cells,))
     added = Operation("add", (cells, cells), (cells,))
     chain = [scaled, *[scaled, added] * 8]
-    assert compute(fuse_elementwise(chain, IPU1)) == pytest.approx(100_257, rel=0.3)
+    assert compute(elementwise_chain_cost(chain, IPU1)) == pytest.approx(100_257, rel=0.3)
 
 
 def test_no_view_is_computed() -> None:

@@ -10,29 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.mapping import linear
-from lowering.machine.primitives import cost
-from lowering.machine.primitives.indexing import Lookup, Worker, planned
+from lowering.machine.mapping import map_linearly
+from lowering.machine.primitives import cost_of_operation
+from lowering.machine.primitives.indexing import Lookup, LookupWorker, plan_lookup
 from lowering.machine.target import IPU2
 
 INDEX = Shape((), "int32")
-SINGLE = Worker(30, 19, 2, 2)
+SINGLE = LookupWorker(30, 19, 2, 2)
 BOUND = 0.6 * IPU2.bytes_per_tile
 
 
 def cycles(found: Cost) -> float:
-    return found.cycles(IPU2.exchange_bytes, IPU2.exchange_cycles, IPU2.sync_cycles)
+    return found.cycles_with_exchange(IPU2.exchange_bytes, IPU2.exchange_cycles, IPU2.sync_cycles)
 
 
 def sliced(whole: tuple[int, ...], part: tuple[int, ...]) -> Cost:
     given, taken = Shape(whole, "float32"), Shape(part, "float32")
-    return cost(Operation("dynamic_slice", (given, *[INDEX] * len(whole)), (taken,)), IPU2)
+    return cost_of_operation(
+        Operation("dynamic_slice", (given, *[INDEX] * len(whole)), (taken,)), IPU2
+    )
 
 
 def updated(whole: tuple[int, ...], part: tuple[int, ...]) -> Cost:
     given, taken = Shape(whole, "float32"), Shape(part, "float32")
     op = Operation("dynamic_update_slice", (given, taken, *[INDEX] * len(whole)), (given,))
-    return cost(op, IPU2)
+    return cost_of_operation(op, IPU2)
 
 
 def test_a_slice_of_the_only_axis_is_exchanged_and_copied() -> None:
@@ -66,22 +68,24 @@ def test_few_slices_over_all_tiles_move_only_the_index() -> None:
 def test_slices_take_no_more_than_the_bytes_of_a_tile(extents, slice_of) -> None:
     whole = tuple(max(pair) for pair in extents)
     part = tuple(min(pair) for pair in extents)
-    share = max(linear(math.prod(dims), 4, IPU2.tiles_per_ipu).most_bytes for dims in (whole, part))
+    share = max(
+        map_linearly(math.prod(dims), 4, IPU2.tiles_per_ipu).most_bytes for dims in (whole, part)
+    )
     assert cycles(slice_of(whole, part)) <= 200 + 1 + share / 4 + 288 + share / 8
 
 
 def test_gradients_of_a_sort_fit_their_tiles() -> None:
     # 4 million single elements: a tile has a part of the sums, and of the elements and indices.
-    found = planned(Lookup(2**22, 1, 2**22, "float32"), SINGLE, True, IPU2)
+    found = plan_lookup(Lookup(2**22, 1, 2**22, "float32"), SINGLE, True, IPU2)
     assert found.repeats > 1
     assert 0.3 * BOUND < found.temporary_bytes <= BOUND
     assert cycles(found) > 2 * 2**22 * 4 / 1472 / 4  # every element and index comes once
 
 
 def test_large_lookups_fit_their_tiles() -> None:
-    found = planned(Lookup(32_000, 1024, 65_536, "float32"), SINGLE, False, IPU2)
+    found = plan_lookup(Lookup(32_000, 1024, 65_536, "float32"), SINGLE, False, IPU2)
     assert found.temporary_bytes <= BOUND
-    small = planned(Lookup(32_000, 1024, 512, "float32"), SINGLE, False, IPU2)
+    small = plan_lookup(Lookup(32_000, 1024, 512, "float32"), SINGLE, False, IPU2)
     assert small.repeats == 1
     assert cycles(small) < cycles(found)
 
@@ -90,15 +94,15 @@ def test_temporaries_of_a_lookup_by_hand() -> None:
     # Two tiles and one row: each takes half of 8 indices, and half of the 16 bytes from the other,
     # in one pass; a scatter has its 4 rows of updates of 16 bytes beside these.
     pair = dc.replace(IPU2, tiles_per_ipu=2)
-    read = planned(Lookup(1, 4, 8, "float32"), Worker(0, 1000, 0), False, pair)
+    read = plan_lookup(Lookup(1, 4, 8, "float32"), LookupWorker(0, 1000, 0), False, pair)
     assert read.temporary_bytes == 4 * 4 + 16 / 2
-    written = planned(Lookup(1, 4, 8, "float32"), Worker(0, 1000, 0), True, pair)
+    written = plan_lookup(Lookup(1, 4, 8, "float32"), LookupWorker(0, 1000, 0), True, pair)
     assert written.temporary_bytes == 4 * 4 + 16 / 2 + 4 * 16
 
 
 def test_the_smallest_is_taken_if_nothing_fits() -> None:
     tiny = dc.replace(IPU2, bytes_per_tile=16, reserved_bytes=0)
-    found = planned(Lookup(10, 2, 5, "float32"), SINGLE, True, tiny)
+    found = plan_lookup(Lookup(10, 2, 5, "float32"), SINGLE, True, tiny)
     assert found.temporary_bytes == 8 + 4  # an index and its row
 
 
@@ -110,9 +114,9 @@ def test_the_smallest_is_taken_if_nothing_fits() -> None:
     st.booleans(),
 )
 def test_all_lookups_fit(rows: int, row: int, count: int, dtype: str, writes: bool) -> None:
-    found = planned(Lookup(rows, row, count, dtype), SINGLE, writes, IPU2)
+    found = plan_lookup(Lookup(rows, row, count, dtype), SINGLE, writes, IPU2)
     assert found.temporary_bytes <= BOUND
-    more = planned(Lookup(rows, row, 4 * count, dtype), SINGLE, writes, IPU2)
+    more = plan_lookup(Lookup(rows, row, 4 * count, dtype), SINGLE, writes, IPU2)
     assert cycles(more) >= 0.95 * cycles(found)
 
 
@@ -121,7 +125,7 @@ def test_more_memory_is_never_slower(writes: bool) -> None:
     lookup = Lookup(2**20, 2, 2**20, "float32")
     sizes = (65_536, 262_144, 638_976, 2**30)
     found = [
-        planned(lookup, SINGLE, writes, dc.replace(IPU2, bytes_per_tile=size)) for size in sizes
+        plan_lookup(lookup, SINGLE, writes, dc.replace(IPU2, bytes_per_tile=size)) for size in sizes
     ]
     assert sorted(map(cycles, found), reverse=True) == list(map(cycles, found))
     assert found[-1].repeats == 1

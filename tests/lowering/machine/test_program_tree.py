@@ -15,7 +15,7 @@ from lowering import schedules
 from lowering.machine import TASK_PHASES, ProgramNode
 from lowering.machine.profile import Grid
 from lowering.ops import streams
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.schedules import Phase, simulate
 from tests.lowering.machine.samples import CHIP, TILES, A, M, kernel, modelled, pipeline, profile
 from tests.lowering.machine.test_kernels import FUNCTIONS
@@ -72,7 +72,10 @@ def streamed(x):
 
 def stored(x):
     remote = Storage(remote=True)
-    return repeated(lambda k: (store(jnp.exp(load(k, remote)), remote),), store(x + 1, remote))
+    return repeated(
+        lambda k: (move_to_storage(jnp.exp(bring_from_storage(k, remote)), remote),),
+        move_to_storage(x + 1, remote),
+    )
 
 
 def called(x):
@@ -229,7 +232,9 @@ def test_everything_has_its_line():
 def test_streaming_memory_has_the_line_that_made_the_value():
     def fn(x):
         y = jnp.exp(x)
-        return load(store(y, Storage(remote=True)), Storage(remote=True)) * 2
+        return (
+            bring_from_storage(move_to_storage(y, Storage(remote=True)), Storage(remote=True)) * 2
+        )
 
     found = profile(fn, A).program
     for kind in ("store", "load"):

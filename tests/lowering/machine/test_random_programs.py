@@ -19,7 +19,7 @@ class Least:
     """Bytes of the values that must be there together on each IPU, whatever lies where."""
 
     def __init__(self, program: ir.Program) -> None:
-        self.program, self.needs = program, ir.Needs()
+        self.program, self.needs = program, ir.PlacesOfReads()
         self.bytes = [0] * program.ipus
         self.body(program.body, set(), {(v, HOST) for v in program.outputs}, set())
 
@@ -41,7 +41,7 @@ class Least:
         for node in body.steps:
             later = needed.pop()
             self.inside(node, known, (known & later) | through)
-            known |= set(ir.births(node))
+            known |= set(ir.places_of_writes(node))
             self.see((known & later) | through)
 
     def inside(self, node: ir.Node, known, through) -> None:

@@ -14,7 +14,7 @@ from lowering.machine.kernels.code import (
     EXCHANGED_BYTES_PER_CODE_BYTE,
 )
 from lowering.machine.profile import Profile
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import lowered
 
 TILES = 1472
@@ -25,9 +25,9 @@ REMOTE = Storage(remote=True)
 
 def updated(*kept):
     """Each array is loaded, worked on and stored."""
-    kept = [store(each, REMOTE) for each in kept]
-    kept = [store(load(each, REMOTE) * 2, REMOTE) for each in kept]
-    return [load(each, REMOTE) for each in kept]
+    kept = [move_to_storage(each, REMOTE) for each in kept]
+    kept = [move_to_storage(bring_from_storage(each, REMOTE) * 2, REMOTE) for each in kept]
+    return [bring_from_storage(each, REMOTE) for each in kept]
 
 
 def code(found: Profile) -> tuple[int, int]:

@@ -12,9 +12,9 @@ from lowering import Options, ir, lower, schedules
 from lowering.jaxpr import trace_flat
 from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
-from lowering.machine.programs.residency import kept_bytes
+from lowering.machine.programs.residency import bytes_stored_per_replica
 from lowering.ops import streams
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.pipelines import Recomputation
 from tests.lowering.machine.samples import (
     BYTES,
@@ -230,7 +230,7 @@ def test_a_branch_leaves_alone_what_others_need():
         return on(1, lambda: y + z * q)
 
     program = lowered(fn, HALF, N, ipus=2)
-    assert any(isinstance(node, ir.Switch) for node in ir.walk(program.body))
+    assert any(isinstance(node, ir.Switch) for node in ir.walk_nodes(program.body))
     assert held(homes(program)[1]) == BYTES // 2 + 3 * BYTES
 
 
@@ -241,10 +241,12 @@ def test_what_is_stored_remotely_is_not_on_the_tiles():
     """The weights come and go; x stays."""
 
     def fn(x, w):
-        kept = store(w, REMOTE)
+        kept = move_to_storage(w, REMOTE)
 
-        (kept,) = repeated(lambda kept: (store(load(kept, REMOTE) + x, REMOTE),), kept)
-        return load(kept, REMOTE)
+        (kept,) = repeated(
+            lambda kept: (move_to_storage(bring_from_storage(kept, REMOTE) + x, REMOTE),), kept
+        )
+        return bring_from_storage(kept, REMOTE)
 
     (home,) = homes(lowered(fn, A, A, ipus=1))
     assert [t.operation for t in home.always] == ["argument"]
@@ -257,12 +259,14 @@ def test_one_at_a_time():
 
     def fn(count):
         def run(*ws):
-            kept = [store(w, REMOTE) for w in ws]
+            kept = [move_to_storage(w, REMOTE) for w in ws]
 
             def step(*kept):
-                return tuple(store(jnp.sin(load(k, REMOTE)), REMOTE) for k in kept)
+                return tuple(
+                    move_to_storage(jnp.sin(bring_from_storage(k, REMOTE)), REMOTE) for k in kept
+                )
 
-            return [load(k, REMOTE) for k in repeated(step, *kept)]
+            return [bring_from_storage(k, REMOTE) for k in repeated(step, *kept)]
 
         return homes(lowered(run, *[A] * count, ipus=1))[0]
 
@@ -274,8 +278,8 @@ def test_one_at_a_time():
 def test_each_replica_keeps_its_part(replicas):
     whole = Shape((1025,), "float32")
     sharded = Storage(remote=True, sharded=True)
-    assert kept_bytes(whole, sharded, replicas) == -(-4100 // replicas)
-    assert kept_bytes(whole, REMOTE, replicas) == 4100
+    assert bytes_stored_per_replica(whole, sharded, replicas) == -(-4100 // replicas)
+    assert bytes_stored_per_replica(whole, REMOTE, replicas) == 4100
 
 
 @pytest.mark.fact("distributed.global_replication")
@@ -287,8 +291,8 @@ def test_sharded_on_the_tiles():
     sharded = Storage(sharded=True)
 
     def fn(w, x):
-        kept = store(w * 2, sharded)
-        return load(kept, sharded) + x
+        kept = move_to_storage(w * 2, sharded)
+        return bring_from_storage(kept, sharded) + x
 
     def run(num_ipus, instances=1):
         options = Options(num_ipus=num_ipus, instances=instances, minimum_remote_bytes=0)
@@ -308,7 +312,7 @@ def test_sharded_on_the_tiles():
 
 
 def fifos(program):
-    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
+    (loop,) = (n for n in ir.walk_nodes(program.body) if isinstance(n, ir.Pipeline))
     return loop.fifos
 
 
@@ -345,7 +349,7 @@ def test_the_second_pipeline_takes_the_firsts_place():
             totals = flat[consts:]
             for i in range(count):
                 spec = spec_of(2, name=str(i))
-                totals = streams.repeat(body, flat[:consts], totals, 8, None, spec)
+                totals = streams.repeat_with_queues(body, flat[:consts], totals, 8, None, spec)
             return totals
 
         return lower(trace_flat(run, body.in_avals), Options(num_ipus=2))

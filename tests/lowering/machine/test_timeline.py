@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lowering import schedules
 from lowering.errors import InternalError
 from lowering.machine import trace
-from lowering.machine.programs.timeline import Timeline, pipeline_timeline, tick_patterns
+from lowering.machine.programs.timeline import Timeline, compute_timeline, find_tick_patterns
 from lowering.machine.trace import PHASES, Steps
 from lowering.schedules import Phase, Schedule, Task, simulate
 
@@ -50,7 +50,7 @@ def run(schedule: Schedule, seconds: dict[Phase, list[int]], cost: int = 0) -> T
     cycles = {
         (stage, phase): seconds[phase][stage] for phase in Phase for stage in range(schedule.stages)
     }
-    return pipeline_timeline(schedule, cycles, cost)
+    return compute_timeline(schedule, cycles, cost)
 
 
 def even(schedule: Schedule, cycles: int = 1, cost: int = 0) -> Timeline:
@@ -147,7 +147,7 @@ def test_by_hand() -> None:
         (0, Phase.BACKWARD): 30,
         (1, Phase.BACKWARD): 5,
     }
-    timeline = pipeline_timeline(schedule, cycles, np.array([1, 1, 1, 1, 1, 1, 1, 0]))
+    timeline = compute_timeline(schedule, cycles, np.array([1, 1, 1, 1, 1, 1, 1, 0]))
     assert timeline.tick_work.tolist() == [10, 20, 25, 40, 30, 30, 30, 0]
     assert timeline.tick_start.tolist() == [0, 11, 32, 58, 99, 130, 161, 192]
     assert timeline.makespan == 192
@@ -176,7 +176,7 @@ def test_stages_that_share_some_ipus_wait_for_each_other() -> None:
         ticks=(tasks,),
     )
     cycles = {(stage, Phase.FORWARD): 10 * (stage + 1) for stage in range(3)}
-    timeline = pipeline_timeline(schedule, cycles)
+    timeline = compute_timeline(schedule, cycles)
     assert timeline.start.tolist() == [0, 10, 30]
     assert (timeline.makespan, timeline.busy.tolist()) == (60, [30, 50])
 
@@ -192,9 +192,10 @@ def test_it_fits_a_trace() -> None:
     schedule = schedules.grouped(2, 4)
     timeline = even(schedule, 10, 2)
     bodies = [
-        trace.block([(stage, "compute", f"{phase}", "", 0, 10)]) for stage, phase in timeline.bodies
+        trace.build_block([(stage, "compute", f"{phase}", "", 0, 10)])
+        for stage, phase in timeline.bodies
     ]
-    tree = trace.tasks(
+    tree = trace.build_tasks(
         bodies,
         timeline.which,
         timeline.start,
@@ -202,7 +203,7 @@ def test_it_fits_a_trace() -> None:
         timeline.micro_batch,
         timeline.phase,
     )
-    assert trace.busy(tree, 2).sum(axis=1).tolist() == timeline.busy.tolist()
+    assert trace.count_busy_cycles(tree, 2).sum(axis=1).tolist() == timeline.busy.tolist()
     assert tree.span <= timeline.makespan
     first = Steps(tree)[0]
     assert (first.stage, first.micro_batch, first.phase, first.start_cycle) == (0, 0, "fwd", 0)
@@ -210,7 +211,7 @@ def test_it_fits_a_trace() -> None:
 
 @given(schedules_)
 def test_patterns_give_each_tick_its_tasks(schedule: Schedule) -> None:
-    patterns, which = tick_patterns(schedule)
+    patterns, which = find_tick_patterns(schedule)
     assert len(set(patterns)) == len(patterns)
     assert [patterns[i] for i in which] == [
         tuple((task.stage, task.phase) for task in tick) for tick in schedule.ticks
@@ -218,14 +219,14 @@ def test_patterns_give_each_tick_its_tasks(schedule: Schedule) -> None:
 
 
 def test_a_long_pipeline_has_few_patterns() -> None:
-    assert len(tick_patterns(schedules.grouped(8, 1600))[0]) == 32
-    assert len(tick_patterns(schedules.sequential(8, 1600))[0]) == 16
+    assert len(find_tick_patterns(schedules.grouped(8, 1600))[0]) == 32
+    assert len(find_tick_patterns(schedules.sequential(8, 1600))[0]) == 16
 
 
 @pytest.mark.parametrize("cycles", [{}, {(0, Phase.FORWARD): -1}])
 def test_missing_durations_are_our_mistake(cycles: dict[tuple[int, Phase], int]) -> None:
     with pytest.raises(InternalError, match="missing or negative"):
-        pipeline_timeline(schedules.sequential(1, 1, training=False), cycles)
+        compute_timeline(schedules.sequential(1, 1, training=False), cycles)
 
 
 @pytest.mark.sampled(1)

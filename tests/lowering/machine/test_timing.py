@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering import ir, marks, schedules
-from lowering.jaxpr import hoisted, trace_flat
+from lowering.jaxpr import constants_to_arguments, trace_flat
 from lowering.machine import model, trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
 from lowering.ops import collectives, streams
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.pipelines import Kind, TaskSpec, task
 from tests.lowering.machine.samples import (
     BYTES,
@@ -59,7 +59,7 @@ def by_ipu(found, *kinds):
 
 
 def busy(found):
-    return trace.busy(found.steps.trace, found.num_ipus).sum(axis=1)
+    return trace.count_busy_cycles(found.steps.trace, found.num_ipus).sum(axis=1)
 
 
 # --- one step after the other ---------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_streaming_memory():
     remote = Storage(remote=True)
 
     def fn(x):
-        return load(store(jnp.exp(x), remote), remote) * 2
+        return bring_from_storage(move_to_storage(jnp.exp(x), remote), remote) * 2
 
     found = profile(fn, A)
     assert by_ipu(found, "remote")[0] == [
@@ -176,8 +176,11 @@ def test_arguments_that_are_stored_take_no_time_to_get_there():
     remote = Storage(remote=True)
 
     def fn(w):
-        (kept,) = repeated(lambda k: (store(jnp.exp(load(k, remote)), remote),), store(w, remote))
-        return load(kept, remote)
+        (kept,) = repeated(
+            lambda k: (move_to_storage(jnp.exp(bring_from_storage(k, remote)), remote),),
+            move_to_storage(w, remote),
+        )
+        return bring_from_storage(kept, remote)
 
     assert profile(fn, A).cycles == 3 * (EXP + 2 * REMOTE)
 
@@ -300,8 +303,8 @@ def fed(operation, elements, trips=10):
         (x,) = streams.dequeue(queue, [jax.typeof(jnp.zeros(given.shape, given.dtype))])
         return [operation(total) + x[:1024]]
 
-    closed, _ = hoisted(trace_flat(body, [A]))
-    return lowered(lambda x: streams.repeat(closed, [], [x], trips, None), A, ipus=1)
+    closed, _ = constants_to_arguments(trace_flat(body, [A]))
+    return lowered(lambda x: streams.repeat_with_queues(closed, [], [x], trips, None), A, ipus=1)
 
 
 @pytest.mark.parametrize("elements", [1024, 1 << 20])
@@ -386,7 +389,7 @@ def test_scopes_make_a_difference(modelled_kernels):
     half = jax.ShapeDtypeStruct((512, 512), jnp.float16)
 
     def layer(x, dtype):
-        with jax.named_scope(marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, dtype)):
+        with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, dtype)):
             return x @ x
 
     def fn(x):
@@ -583,7 +586,7 @@ def test_mappings_cover_every_value():
     found = modelled(program)
     written = {
         (value, node.ipu)
-        for node in ir.walk(program.body)
+        for node in ir.walk_nodes(program.body)
         if isinstance(node, ir.Execute)
         for value in (*node.writes, *node.reads)
     }

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lowering.errors import InternalError
 from lowering.machine import trace
-from lowering.machine.trace import KINDS, NONE, PHASES, Step, Steps, Trace, busy
+from lowering.machine.trace import KINDS, NONE, PHASES, Step, Steps, Trace, count_busy_cycles
 
 NUM_IPUS = 3
 
@@ -42,14 +42,14 @@ rows = st.lists(
     ),
     max_size=4,
 )
-blocks = st.builds(trace.block, rows)
+blocks = st.builds(trace.build_block, rows)
 
 
 def _tasks(bodies: list[Trace], picks: list[tuple[int, int, int, int, int]]) -> Trace:
     which = [pick[0] % len(bodies) for pick in picks]
     _, start, stage, micro_batch, phase = zip(*picks, strict=True) if picks else ((),) * 5
     words = [PHASES[code] for code in phase]
-    return trace.tasks(bodies, which, list(start), list(stage), list(micro_batch), words)
+    return trace.build_tasks(bodies, which, list(start), list(stage), list(micro_batch), words)
 
 
 def _wider(inner: st.SearchStrategy[Trace]) -> st.SearchStrategy[Trace]:
@@ -62,12 +62,13 @@ def _wider(inner: st.SearchStrategy[Trace]) -> st.SearchStrategy[Trace]:
     )
     return st.one_of(
         st.builds(
-            trace.group, st.lists(st.tuples(st.integers(0, 30), inner), min_size=0, max_size=3)
+            trace.group_traces,
+            st.lists(st.tuples(st.integers(0, 30), inner), min_size=0, max_size=3),
         ),
-        st.builds(trace.on, inner, st.integers(0, NUM_IPUS - 1)),
-        st.builds(trace.loop, inner, st.integers(0, 4), st.integers(0, 40)),
-        st.builds(trace.at, inner, st.lists(st.integers(0, 99), max_size=4)),
-        st.builds(lambda child: trace.group([(0, child), (7, child), (3, child)]), inner),
+        st.builds(trace.assign_to_ipu, inner, st.integers(0, NUM_IPUS - 1)),
+        st.builds(trace.repeat_trace, inner, st.integers(0, 4), st.integers(0, 40)),
+        st.builds(trace.repeat_at, inner, st.lists(st.integers(0, 99), max_size=4)),
+        st.builds(lambda child: trace.group_traces([(0, child), (7, child), (3, child)]), inner),
         st.builds(_tasks, st.lists(inner, min_size=1, max_size=3), st.lists(pick, max_size=4)),
     )
 
@@ -171,12 +172,12 @@ def test_busy_equals_the_sum_of_all_steps(tree: Trace) -> None:
     want = np.zeros((NUM_IPUS, len(KINDS)), dtype=np.int64)
     for step in expanded(tree):
         want[step.ipu, KINDS.index(step.kind)] += step.cycles
-    np.testing.assert_array_equal(busy(tree, NUM_IPUS), want)
+    np.testing.assert_array_equal(count_busy_cycles(tree, NUM_IPUS), want)
 
 
 @given(traces, st.integers(0, 150))
 def test_the_early_part_is_what_starts_before_a_cycle(tree: Trace, before: int) -> None:
-    part = trace.early(tree, before)
+    part = trace.steps_before(tree, before)
     assert expanded(part) == [step for step in expanded(tree) if step.start_cycle < before]
 
 
@@ -192,57 +193,59 @@ def test_first_steps_are_as_many_as_asked_for_and_no_earlier_ones_are_missing(
 
 
 def test_the_first_steps_of_an_endless_loop_cost_nothing() -> None:
-    body = trace.block([(0, "compute", "a", "", 0, 3), (0, "exchange", "b", "", 3, 4)])
-    part, before = trace.first_steps(trace.loop(body, 10**12, 10), 1000)
+    body = trace.build_block([(0, "compute", "a", "", 0, 3), (0, "exchange", "b", "", 3, 4)])
+    part, before = trace.first_steps(trace.repeat_trace(body, 10**12, 10), 1000)
     assert (part.num_steps, before) == (1000, 4994)
 
 
 def test_a_loop_of_tasks_by_hand() -> None:
-    body = trace.block([(0, "compute", "add", "", 0, 10), (0, "sync", "sync", "", 10, 5)])
-    once = trace.tasks([body], [0, 0], [0, 20], [0, 1], [7, NONE], ["fwd", "update"])
-    steps = Steps(trace.group([(100, trace.loop(once, 3, 50))]))
+    body = trace.build_block([(0, "compute", "add", "", 0, 10), (0, "sync", "sync", "", 10, 5)])
+    once = trace.build_tasks([body], [0, 0], [0, 20], [0, 1], [7, NONE], ["fwd", "update"])
+    steps = Steps(trace.group_traces([(100, trace.repeat_trace(once, 3, 50))]))
     assert (len(steps), steps.trace.span) == (12, 100 + 2 * 50 + 35)
     assert steps[6] == Step(0, "compute", "add", 170, 10, 1, None, "update")
     assert steps[-1] == Step(0, "sync", "sync", 230, 5, 1, None, "update")
-    assert busy(steps.trace, 1).tolist() == [[60, 0, 30, 0, 0, 0]]
+    assert count_busy_cycles(steps.trace, 1).tolist() == [[60, 0, 30, 0, 0, 0]]
     assert repr(steps) == "<12 steps in 235 cycles>"
 
 
 def test_steps_in_no_task_have_no_labels() -> None:
-    (step,) = Steps(trace.block([(1, "host", "infeed", "", 2, 3)]))
+    (step,) = Steps(trace.build_block([(1, "host", "infeed", "", 2, 3)]))
     assert (step.stage, step.micro_batch, step.phase) == (None, None, None)
 
 
 @pytest.mark.parametrize("index", [1, -2, 10**12])
 def test_steps_that_are_not_there(index: int) -> None:
     with pytest.raises(IndexError, match=f"step {index} of 1"):
-        Steps(trace.block([(0, "host", "infeed", "", 0, 1)]))[index]
+        Steps(trace.build_block([(0, "host", "infeed", "", 0, 1)]))[index]
 
 
 def test_endless_loops_cost_nothing() -> None:
-    body = trace.block([(0, "compute", "add", "", 0, 3)])
-    steps = Steps(trace.loop(trace.loop(body, 10**6, 3), 10**6, 3 * 10**6))
+    body = trace.build_block([(0, "compute", "add", "", 0, 3)])
+    steps = Steps(trace.repeat_trace(trace.repeat_trace(body, 10**6, 3), 10**6, 3 * 10**6))
     assert len(steps) == 10**12
     assert steps[10**12 - 1].start_cycle == 3 * (10**12 - 1)
-    assert busy(steps.trace, 1)[0, 0] == 3 * 10**12
+    assert count_busy_cycles(steps.trace, 1)[0, 0] == 3 * 10**12
     assert len(steps[10**11 : 10**11 + 5]) == len(steps.columns(5)["ipu"]) == 5
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: trace.block([(0, "sleep", "a", "", 0, 1)]),
-        lambda: trace.block([(0, "sync", "a", "", -1, 1)]),
-        lambda: trace.group([(-1, trace.block([]))]),
-        lambda: trace.loop(trace.block([]), -1, 0),
-        lambda: trace.on(trace.block([]), -1),
-        lambda: trace.tasks([], [0], [0], [0], [0], ["fwd"]),
-        lambda: trace.tasks([trace.block([])], [0], [0, 1], [0], [0], ["fwd"]),
-        lambda: trace.tasks([trace.block([])], [0], [0], [0], [0], np.array([3])),
-        lambda: trace.tasks([trace.block([])], [0], [0], [0], [NONE], np.array([NONE])),
-        lambda: trace.tasks([trace.block([])], [0], [0], [-2], [0], ["fwd"]),
-        lambda: busy(trace.block([(2, "sync", "a", "", 0, 1)]), 2),
-        lambda: busy(trace.on(trace.block([(0, "sync", "a", "", 0, 1)]), 2), 2),
+        lambda: trace.build_block([(0, "sleep", "a", "", 0, 1)]),
+        lambda: trace.build_block([(0, "sync", "a", "", -1, 1)]),
+        lambda: trace.group_traces([(-1, trace.build_block([]))]),
+        lambda: trace.repeat_trace(trace.build_block([]), -1, 0),
+        lambda: trace.assign_to_ipu(trace.build_block([]), -1),
+        lambda: trace.build_tasks([], [0], [0], [0], [0], ["fwd"]),
+        lambda: trace.build_tasks([trace.build_block([])], [0], [0, 1], [0], [0], ["fwd"]),
+        lambda: trace.build_tasks([trace.build_block([])], [0], [0], [0], [0], np.array([3])),
+        lambda: trace.build_tasks([trace.build_block([])], [0], [0], [0], [NONE], np.array([NONE])),
+        lambda: trace.build_tasks([trace.build_block([])], [0], [0], [-2], [0], ["fwd"]),
+        lambda: count_busy_cycles(trace.build_block([(2, "sync", "a", "", 0, 1)]), 2),
+        lambda: count_busy_cycles(
+            trace.assign_to_ipu(trace.build_block([(0, "sync", "a", "", 0, 1)]), 2), 2
+        ),
     ],
 )
 def test_what_is_no_trace_is_refused(make: object) -> None:
@@ -253,12 +256,12 @@ def test_what_is_no_trace_is_refused(make: object) -> None:
 def test_millions_of_steps_are_stored_once() -> None:
     stages, micro_batches, count = 64, 1024, 64 * 1024 * 2
     bodies = [
-        trace.block((stage, "compute", f"op {i}", "", 10 * i, 10) for i in range(50))
+        trace.build_block((stage, "compute", f"op {i}", "", 10 * i, 10) for i in range(50))
         for stage in range(stages)
     ] * 2
     tracemalloc.start()
     run = np.arange(count)
-    tree = trace.tasks(
+    tree = trace.build_tasks(
         bodies, run % 128, run * 500, run % stages, run % micro_batches, run // 64 % 2
     )
     _, most = tracemalloc.get_traced_memory()

@@ -17,19 +17,19 @@ from hypothesis import strategies as st
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
 from lowering.machine.transfers import collectives
-from lowering.machine.transfers.between_replicas import Collectives, Sum, summed_bytes
+from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.machine.transfers.links import (
     INTER_IPU_CYCLES,
     Hop,
     busiest_link_cycles,
+    bytes_by_hop,
     exchange_cycles,
     external_sync_cycles,
+    find_route,
     host_cycles,
     inter_ipu_cycles,
     link_bytes_per_cycle,
-    link_loads,
     remote_cycles,
-    route,
 )
 
 targets = st.sampled_from(list(TARGETS.values()))
@@ -90,12 +90,12 @@ def test_exchange_between_ipus_as_measured() -> None:
     ],
 )
 def test_routes_by_hand(source: int, target: int, hops: list[tuple[int, int, str]]) -> None:
-    assert list(route(source, target)) == hops
+    assert list(find_route(source, target)) == hops
 
 
 def test_routes_of_sixteen_ipus() -> None:
     for source, target in itertools.product(range(16), repeat=2):
-        hops = route(source, target)
+        hops = find_route(source, target)
         places = [source, *(hop.target for hop in hops)]
         assert places[-1] == target
         assert [hop.source for hop in hops] == places[:-1]
@@ -122,7 +122,7 @@ def test_links_of_a_card() -> None:
 
 def test_flows_share_links() -> None:
     flows = [(0, 4, 1000), (2, 4, 500), (1, 4, 250), (4, 0, 9000), (0, 1, 4000), (3, 3, 10**9)]
-    loads = link_loads(flows)
+    loads = bytes_by_hop(flows)
     assert loads[Hop(2, 4, "along")] == 1750
     assert loads[Hop(0, 2, "along")] == 1250
     assert loads[Hop(1, 0, "across")] == 250
@@ -312,14 +312,14 @@ def test_small_sums_go_as_one(
         return [*others, *(summed(x + i, "r") for i in range(10))]
 
     jaxpr = jax.make_jaxpr(fn, axis_env=[("r", 4)])(jnp.zeros((4, 125), jnp.float16)).jaxpr
-    assert summed_bytes(jaxpr, kind) == 10_000
+    assert bytes_of_replica_sums(jaxpr, kind) == 10_000
     name = jaxpr.eqns[-1].primitive.name
     operation = Operation(name, (Shape((4, 125), "float16"),), (Shape((125,), "float16"),))
     whole = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 10_000)})
     expected = rule(IPU2, 1000 * together, 4) * 10 / together
-    assert 10 * whole.cycles(operation) == pytest.approx(expected, rel=1e-3)
+    assert 10 * whole.collective_cycles(operation) == pytest.approx(expected, rel=1e-3)
     alone = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 1000)})
-    assert alone.cycles(operation) == rule(IPU2, 1000, 4)
+    assert alone.collective_cycles(operation) == rule(IPU2, 1000, 4)
 
 
 def test_ways_around_a_ring_can_be_chosen() -> None:

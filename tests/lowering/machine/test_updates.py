@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.machine.programs.updates import in_loops, updates_of
+from lowering.machine.programs.updates import find_loop_updates, find_updates
 from tests.lowering.machine.samples import BYTES, A, homes, kernel, modelled
 from tests.lowering.samples import N, lowered, shard
 
@@ -20,7 +20,7 @@ def places(fn, *args, donated=()):
     """By result, the argument in whose place it goes, both counted from 0."""
     program = lowered(fn, *args, ipus=1)
     inputs, outputs = list(program.inputs), list(program.outputs)
-    pairs = updates_of(program, donated).items()
+    pairs = find_updates(program, donated).items()
     return {outputs.index(new): inputs.index(old) for (old, _), (new, _) in pairs}
 
 
@@ -100,12 +100,12 @@ def test_in_branches_too():
         return lax.cond(n > 0, due, lambda: (m, g))
 
     cost = kernel(fn, A, A, N)
-    alive, taken = cost.life.giving(frozenset({0, 1}))
+    alive, taken = cost.life.liveness_with_donated(frozenset({0, 1}))
     assert taken == (0, 1)
     assert int(alive.bytes.max()) <= 8  # the predicate
-    alive, taken = cost.life.giving(frozenset({0}))
+    alive, taken = cost.life.liveness_with_donated(frozenset({0}))
     assert taken == (0, None)
-    alive, taken = cost.life.giving(frozenset())
+    alive, taken = cost.life.liveness_with_donated(frozenset())
     assert taken == (None, None)
     assert int(alive.bytes.max()) == 2 * BYTES
 
@@ -115,7 +115,7 @@ def test_what_is_read_again_is_not_written_over_in_a_branch():
         new = lax.cond(n > 0, lambda: m * 2, lambda: m)
         return new, new * m
 
-    alive, _ = kernel(fn, A, N).life.giving(frozenset({0}))
+    alive, _ = kernel(fn, A, N).life.liveness_with_donated(frozenset({0}))
     assert int(alive.bytes.max()) == BYTES
 
 
@@ -134,7 +134,7 @@ def test_branches_on_several_ipus():
             return z[:8].sum()
 
     program = lowered(fn, A, N, ipus=2)
-    assert any(isinstance(node, ir.Switch) for node in ir.walk(program.body))
+    assert any(isinstance(node, ir.Switch) for node in ir.walk_nodes(program.body))
     assert int(homes(program)[1].alive.bytes[-1]) < BYTES
 
 
@@ -154,7 +154,7 @@ def test_what_an_iteration_leaves_goes_where_it_started():
             return w, w[:8].sum()
 
     program = lowered(fn, A, A, ipus=2)
-    ((old, new),) = in_loops(program).items()
+    ((old, new),) = find_loop_updates(program).items()
     assert old[1] == new[1] == 0
     first = homes(program)[0]
     assert int(first.alive.bytes[-1]) < BYTES

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lowering.machine import Steps
-from lowering.machine.cost import Operation, Shape, Wanted
-from lowering.machine.kernels.layouts import Laid, Layouts
-from lowering.machine.kernels.views import MOVES, View, inverse, seen, shown_of
-from lowering.machine.mapping import linear
+from lowering.machine.cost import Operation, Shape, WantedLayout
+from lowering.machine.kernels.layouts import Layouts, TensorLayout
+from lowering.machine.kernels.views import MOVES, View, apply_to_view, invert_view, operand_shown_by
+from lowering.machine.mapping import map_linearly
 from lowering.machine.primitives import VIEWS
 from tests.lowering.machine.samples import TILES, kernel, modelled
 from tests.lowering.samples import lowered
@@ -138,7 +138,7 @@ def test_views_take_the_elements_that_numpy_takes(drawn):
     owner, chain = drawn
     view, array = (), owner
     for one in chain:
-        view, array = seen(view, one.operation, one.part), one.result
+        view, array = apply_to_view(view, one.operation, one.part), one.result
         if not array.size:
             return
         np.testing.assert_array_equal(taken(view, array.size), array.reshape(-1))
@@ -152,13 +152,13 @@ def test_what_only_turns_can_be_turned_back(drawn):
     owner, chain = drawn
     view: View = ()
     for one in chain:
-        view = seen(view, one.operation)
-    back = inverse(view)
+        view = apply_to_view(view, one.operation)
+    back = invert_view(view)
     assert back is not None
     order = taken(view, owner.size)
     np.testing.assert_array_equal(taken(back, owner.size)[order], np.arange(owner.size))
     for one in chain:
-        back = seen(back, one.operation)
+        back = apply_to_view(back, one.operation)
     assert back == ()
 
 
@@ -169,11 +169,11 @@ def test_only_what_has_every_element_once_can_be_turned_back(drawn):
     owner, chain = drawn
     view: View = ()
     for one in chain:
-        view = seen(view, one.operation, one.part)
+        view = apply_to_view(view, one.operation, one.part)
         if not one.result.size:
             return
     order = np.sort(taken(view, chain[-1].result.size)) if chain else np.arange(owner.size)
-    if inverse(view) is not None:
+    if invert_view(view) is not None:
         np.testing.assert_array_equal(order, np.arange(owner.size))
     elif len(view) == 1:
         assert order.size != owner.size or not np.array_equal(order, np.arange(owner.size))
@@ -187,28 +187,30 @@ def test_a_plan_that_asks_gets_its_order_however_the_owner_is_seen(drawn, follow
     shapes = [Shape(owner.shape, "float32"), *(one.operation.result for one in chain)]
     layouts = Layouts(shapes, (0,), (None,), TILES)
     for i, one in enumerate(chain):
-        layouts.see(i + 1, i, one.operation)
-    layouts.ask(len(chain), Wanted(3, "plan"))
-    assert layouts.laid(len(chain)).order == ("plan", ())
+        layouts.add_view(i + 1, i, one.operation)
+    layouts.request_layout(len(chain), WantedLayout(3, "plan"))
+    assert layouts.layout_of(len(chain)).order_key == ("plan", ())
     array = owner
-    order = taken(layouts.laid(0).view, owner.size)
+    order = taken(layouts.layout_of(0).view, owner.size)
     for i, one in enumerate(chain):
         array = one.result
-        here = layouts.laid(i + 1)
+        here = layouts.layout_of(i + 1)
         np.testing.assert_array_equal(taken(here.view, array.size), order[array.reshape(-1)])
 
 
 def test_walks_of_other_ranks():
     """The views that once were replayed onto a layout of another rank."""
     turned = np.arange(24).reshape(4, 6).T
-    view = seen((), step("transpose", turned.T, turned, permutation=(1, 0)).operation)
+    view = apply_to_view((), step("transpose", turned.T, turned, permutation=(1, 0)).operation)
     flat = turned.reshape(1, 6, 4)
     again = flat.transpose(0, 2, 1)
-    same = seen(view, step("reshape", turned, flat).operation)
+    same = apply_to_view(view, step("reshape", turned, flat).operation)
     assert same == view
-    assert seen(same, step("transpose", flat, again, permutation=(0, 2, 1)).operation) == ()
+    assert (
+        apply_to_view(same, step("transpose", flat, again, permutation=(0, 2, 1)).operation) == ()
+    )
     cut = turned.reshape(8, 3)
-    across = seen(view, step("transpose", cut, cut.T, permutation=(1, 0)).operation)
+    across = apply_to_view(view, step("transpose", cut, cut.T, permutation=(1, 0)).operation)
     assert len(across) == 2
     np.testing.assert_array_equal(taken(across, 24), cut.T.reshape(-1))
 
@@ -220,7 +222,7 @@ def test_results_lie_as_their_operands_are_seen(dims):
 
     x = jax.ShapeDtypeStruct(dims, jnp.float32)
     y = jax.ShapeDtypeStruct((1, 4, 6), jnp.float32)
-    lies = Laid(linear(24, 4, TILES))
+    lies = TensorLayout(map_linearly(24, 4, TILES))
     found = kernel(fn, x, y, given=(lies, lies))
     rearranged = [step for step in Steps(found.trace) if "rearrange" in step.name]
     assert bool(rearranged) == (dims == (6, 4))  # (4, 6) comes back to the order that y has
@@ -230,19 +232,19 @@ def test_results_lie_as_their_operands_are_seen(dims):
 def test_narrower_elements_lie_where_they_were():
     words = Shape((6, 4), "float32")
     octets = Operation("bitcast_convert_type", (words,), (Shape((6, 4, 4), "uint8"),))
-    view = seen((), octets)
+    view = apply_to_view((), octets)
     np.testing.assert_array_equal(taken(view, 96), np.repeat(np.arange(24), 4))
     back = Operation("bitcast_convert_type", octets.results, (words,))
-    np.testing.assert_array_equal(taken(seen((), back), 24), np.arange(24) * 4)
+    np.testing.assert_array_equal(taken(apply_to_view((), back), 24), np.arange(24) * 4)
     same = Operation("bitcast_convert_type", (words,), (Shape((6, 4), "int32"),))
-    assert seen((), same) == ()
+    assert apply_to_view((), same) == ()
 
 
 def test_what_shows_one_tensor():
     some, none = Shape((2, 3), "float32"), Shape((0, 3), "float32")
 
     def shown(name: str, *operands: Shape, **params: Any) -> int | None:
-        return shown_of(Operation(name, operands, (some,), tuple(params.items())))
+        return operand_shown_by(Operation(name, operands, (some,), tuple(params.items())))
 
     assert shown("concatenate", none, some, none) == 1
     assert shown("concatenate", some, some) is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering import ir
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import V, lowered, shard, text_of
 
 REMOTE = Storage(remote=True)
@@ -16,7 +16,7 @@ X = jnp.asarray([1.0, 2.0, 3.0])
 
 
 def through(x):
-    return jnp.sin(load(store(x * x, REMOTE), REMOTE))
+    return jnp.sin(bring_from_storage(move_to_storage(x * x, REMOTE), REMOTE))
 
 
 def plain(x):
@@ -43,18 +43,18 @@ def test_nowhere_in_particular_is_nothing_at_all():
     assert not Storage()
     assert REMOTE
     assert Storage(sharded=True)
-    assert store(X, Storage()) is X
-    assert load(X, Storage()) is X
+    assert move_to_storage(X, Storage()) is X
+    assert bring_from_storage(X, Storage()) is X
 
 
 def test_steps_of_the_program(golden):
     def program(x):
         with shard(1):
-            kept = store(x * 2, REMOTE)
+            kept = move_to_storage(x * 2, REMOTE)
         with shard(0):
             y = x + 1
         with shard(1):
-            return load(kept, REMOTE) + y
+            return bring_from_storage(kept, REMOTE) + y
 
     golden(text_of(program, V))
 
@@ -63,9 +63,9 @@ def test_a_loop_that_loads_is_split():
     """Otherwise its kernel would hold the whole value all the time."""
 
     def program(x):
-        kept = store(x, REMOTE)
-        return jax.lax.fori_loop(0, 3, lambda _, c: c + load(kept, REMOTE), x)
+        kept = move_to_storage(x, REMOTE)
+        return jax.lax.fori_loop(0, 3, lambda _, c: c + bring_from_storage(kept, REMOTE), x)
 
-    nodes = list(ir.walk(lowered(program, V).body))
+    nodes = list(ir.walk_nodes(lowered(program, V).body))
     (repeat,) = (node for node in nodes if isinstance(node, ir.Repeat))
-    assert any(isinstance(node, ir.Load) for node in ir.walk(repeat.body))
+    assert any(isinstance(node, ir.Load) for node in ir.walk_nodes(repeat.body))

@@ -47,7 +47,7 @@ def loop(source, sink, n=3):
         streams.enqueue(sink, [c * x], None)
         return [c * x + 1]
 
-    return lambda c: streams.repeat(trace(body, AVAL), [], [c], n, None)[0]
+    return lambda c: streams.repeat_with_queues(trace(body, AVAL), [], [c], n, None)[0]
 
 
 def by_hand(c, elements):
@@ -97,7 +97,7 @@ def test_loops_in_loops_under_grad():
     outer = trace(lambda c: [inner(c)], AVAL)
 
     def fn(c):
-        return streams.repeat(outer, [], [c], 3, None)[0]
+        return streams.repeat_with_queues(outer, [], [c], 3, None)[0]
 
     value, slope = jax.value_and_grad(fn)(jnp.float32(2))
     wanted, sent = by_hand(2.0, range(1, 7))
@@ -114,7 +114,7 @@ def test_calls_inside_of_the_body_are_looked_into():
         return [y]
 
     def fn(c):
-        return streams.repeat(trace(body, AVAL), [], [c], 3, None)[0]
+        return streams.repeat_with_queues(trace(body, AVAL), [], [c], 3, None)[0]
 
     assert float(jax.grad(fn)(jnp.float32(2))) == 6.0
     assert sink.sent == [2.0, 2.0, 4.0]
@@ -123,7 +123,7 @@ def test_calls_inside_of_the_body_are_looked_into():
 def test_constants_are_differentiated_too():
     def fn(w, c):
         body = trace(lambda w, c: [c * w], AVAL, AVAL)
-        return streams.repeat(body, [w], [c], 3, None)[0]
+        return streams.repeat_with_queues(body, [w], [c], 3, None)[0]
 
     assert float(jax.grad(fn)(jnp.float32(2), jnp.float32(1))) == 12.0
 
@@ -136,7 +136,7 @@ def test_vmap_shares_the_elements():
         return [c * x]
 
     def fn(c):
-        return streams.repeat(trace(body, AVAL), [], [c], 3, None)[0]
+        return streams.repeat_with_queues(trace(body, AVAL), [], [c], 3, None)[0]
 
     del sink
     assert jax.vmap(fn)(jnp.arange(3.0)).tolist() == [0.0, 6.0, 12.0]
@@ -194,7 +194,7 @@ def test_rejects_queues_in_branches_of_differentiated_loops():
         return [c * 2]
 
     def fn(c):
-        return streams.repeat(trace(body, AVAL), [], [c], 3, None)[0]
+        return streams.repeat_with_queues(trace(body, AVAL), [], [c], 3, None)[0]
 
     with pytest.raises(EnqueueError, match="inside `cond` in a loop that") as error:
         jax.grad(fn)(jnp.float32(1))

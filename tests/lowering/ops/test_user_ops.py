@@ -12,7 +12,7 @@ import pytest
 from lowering import ir
 from lowering.compiler import lower
 from lowering.errors import LoweringError
-from lowering.ops.user_ops import UserOp, one_by_one, user_callback_p, user_op_p
+from lowering.ops.user_ops import UserOp, call_for_each_example, user_callback_p, user_op_p
 from lowering.options import Options
 
 OP = UserOp("twice", "target", "", (((3,), "float32"), ((), "int32")))
@@ -30,7 +30,7 @@ def on_host(x, op=OP):
 
 def steps(function, *args):
     program = lower(jax.make_jaxpr(function)(*args), Options(num_ipus=1, name="test"))
-    return [node for node in ir.walk(program.body) if not isinstance(node, ir.Copy)]
+    return [node for node in ir.walk_nodes(program.body) if not isinstance(node, ir.Copy)]
 
 
 def kinds(function, *args):
@@ -84,7 +84,7 @@ def test_vmap_says_which_operands_have_examples():
 def test_one_by_one():
     op = dc.replace(OP, examples=((5, (False, True)), (4, (True, False))))
     x, y = np.arange(12.0).reshape(4, 3), np.arange(10.0).reshape(5, 2)
-    total, product = one_by_one(lambda x, y: (x + y[0], x[0] * y[1]), (x, y), op)
+    total, product = call_for_each_example(lambda x, y: (x + y[0], x[0] * y[1]), (x, y), op)
     np.testing.assert_allclose(total, x[None] + y[:, None, :1])
     np.testing.assert_allclose(product, x[None, :, 0] * y[:, None, 1])
 

@@ -8,9 +8,9 @@ import pytest
 from jax import lax
 
 from ipujax.scopes import frontend_attribute
-from lowering import as_products, channels_last, ir
+from lowering import ir, move_channels_last, rewrite_convolutions_as_products
 from lowering.compiler import lower
-from lowering.equations import function_of, walk
+from lowering.equations import function_of_jaxpr, walk_equations
 from lowering.jaxpr import Var
 from lowering.options import Options
 
@@ -77,12 +77,18 @@ def lowered(function, *shapes):
 
 
 def kernel(program):
-    (only,) = [node.kernel.jaxpr for node in ir.walk(program.body) if isinstance(node, ir.Execute)]
+    (only,) = [
+        node.kernel.jaxpr for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute)
+    ]
     return only
 
 
 def convolutions(program):
-    return [eqn for eqn in walk(kernel(program)) if eqn.primitive is lax.conv_general_dilated_p]
+    return [
+        eqn
+        for eqn in walk_equations(kernel(program))
+        if eqn.primitive is lax.conv_general_dilated_p
+    ]
 
 
 def is_slow(eqn):
@@ -97,13 +103,14 @@ def is_slow(eqn):
 def test_the_same_numbers_and_derivatives(form):
     function, *shapes = FORMS[form]
     program = lowered(with_gradients(function), *shapes)
-    changed = as_products(program)
+    changed = rewrite_convolutions_as_products(program)
     assert len(convolutions(changed)) < len(convolutions(program)) or "small" in form
-    assert not any(map(is_slow, convolutions(channels_last(changed))))
+    assert not any(map(is_slow, convolutions(move_channels_last(changed))))
     rng = np.random.default_rng(0)
     operands = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     given, became = (
-        jax.jit(function_of(kernel(each)))(*operands) for each in (program, channels_last(changed))
+        jax.jit(function_of_jaxpr(kernel(each)))(*operands)
+        for each in (program, move_channels_last(changed))
     )
     for one, other in zip(given, became, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-5 * np.abs(one).max())
@@ -117,14 +124,21 @@ def test_all_of_few_images_with_many_features_are_products():
 
     program = lowered(gradients, *shapes)
     assert len(convolutions(program)) == 3
-    changed = as_products(program)
+    changed = rewrite_convolutions_as_products(program)
     assert not convolutions(changed)
     # Filters are neither turned round nor transposed, which would copy them.
-    transposes = [eqn for eqn in walk(kernel(changed)) if eqn.primitive is lax.transpose_p]
+    transposes = [
+        eqn for eqn in walk_equations(kernel(changed)) if eqn.primitive is lax.transpose_p
+    ]
     assert not [eqn for eqn in transposes if eqn.invars[0].aval.shape == shapes[1]]
-    turned = {eqn.outvars[0] for eqn in walk(kernel(changed)) if eqn.primitive is lax.rev_p}
+    turned = {
+        eqn.outvars[0] for eqn in walk_equations(kernel(changed)) if eqn.primitive is lax.rev_p
+    }
     assert not turned & {
-        atom for eqn in walk(kernel(changed)) for atom in eqn.invars if isinstance(atom, Var)
+        atom
+        for eqn in walk_equations(kernel(changed))
+        for atom in eqn.invars
+        if isinstance(atom, Var)
     }
 
 
@@ -134,7 +148,7 @@ def test_those_of_loops_too():
 
     program = lowered(fn, (1, 32, 2, 2), (32, 32, 3, 3))
     assert convolutions(program)
-    assert not convolutions(as_products(program))
+    assert not convolutions(rewrite_convolutions_as_products(program))
 
 
 @pytest.mark.parametrize(
@@ -152,4 +166,4 @@ def test_those_of_loops_too():
 )  # fmt: skip
 def test_others_stay(function, shapes):
     program = lowered(function, *shapes)
-    assert kernel(as_products(program)) is kernel(program)
+    assert kernel(rewrite_convolutions_as_products(program)) is kernel(program)

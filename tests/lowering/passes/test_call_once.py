@@ -36,7 +36,7 @@ def test_one_replica_calls_as_it_is_written():
 
 
 def marked(x):
-    with jax.named_scope(marks.write(marks.EACH)):
+    with jax.named_scope(marks.write_mark(marks.EACH_REPLICA)):
         return noted(x)
 
 

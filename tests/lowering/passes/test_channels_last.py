@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import channels_last, ir
+from lowering import ir, move_channels_last
 from lowering.compiler import lower
-from lowering.equations import function_of, walk
+from lowering.equations import function_of_jaxpr, walk_equations
 from lowering.options import Options
 
 IMAGES, FILTERS = (2, 8, 8, 4), (3, 3, 4, 6)
@@ -44,11 +44,13 @@ FORMS = {
 
 
 def kernels(program):
-    return [node.kernel.jaxpr for node in ir.walk(program.body) if isinstance(node, ir.Execute)]
+    return [
+        node.kernel.jaxpr for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute)
+    ]
 
 
 def convolutions(program):
-    eqns = [eqn for closed in kernels(program) for eqn in walk(closed)]
+    eqns = [eqn for closed in kernels(program) for eqn in walk_equations(closed)]
     return [eqn for eqn in eqns if eqn.primitive is lax.conv_general_dilated_p]
 
 
@@ -57,7 +59,7 @@ def test_every_convolution_is_channels_last_and_gives_the_same(form):
     function, *shapes = FORMS[form]
     structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes]
     program = lower(jax.make_jaxpr(gradients(function))(*structs), Options())
-    changed = channels_last(program)
+    changed = move_channels_last(program)
     assert len(convolutions(changed)) == len(convolutions(program)) == 3
     rank = len(shapes[0])
     image = (0, rank - 1, *range(1, rank - 1))
@@ -68,7 +70,7 @@ def test_every_convolution_is_channels_last_and_gives_the_same(form):
     rng = np.random.default_rng(0)
     operands = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
     ((before,), (after,)) = kernels(program), kernels(changed)
-    results = [jax.jit(function_of(closed))(*operands) for closed in (before, after)]
+    results = [jax.jit(function_of_jaxpr(closed))(*operands) for closed in (before, after)]
     for one, other in zip(*results, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -81,11 +83,11 @@ def test_those_in_bodies_too():
         return lax.fori_loop(0, 2, lambda _, x: jax.jit(step)(x, filters), x)
 
     struct = jax.ShapeDtypeStruct((2, 4, 8, 8), np.float32)
-    (eqn,) = convolutions(channels_last(lower(jax.make_jaxpr(fn)(struct), Options())))
+    (eqn,) = convolutions(move_channels_last(lower(jax.make_jaxpr(fn)(struct), Options())))
     assert eqn.params["dimension_numbers"].lhs_spec == (0, 3, 1, 2)
 
 
 def test_kernels_without_others_stay():
     structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (IMAGES, FILTERS)]
     program = lower(jax.make_jaxpr(convolution())(*structs), Options())
-    assert kernels(channels_last(program))[0] is kernels(program)[0]
+    assert kernels(move_channels_last(program))[0] is kernels(program)[0]

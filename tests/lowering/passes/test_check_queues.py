@@ -61,7 +61,7 @@ def test_rejects_two_enqueues_in_branches():
 def test_rejects_one_in_a_loop_and_one_outside():
     def fn(x):
         body = jaxpr.trace_flat(lambda c: [send(c)], [AVAL])
-        return send(streams.repeat(body, [], [x], 3, None)[0])
+        return send(streams.repeat_with_queues(body, [], [x], 3, None)[0])
 
     with pytest.raises(EnqueueError, match="twice"):
         checked(fn, S)

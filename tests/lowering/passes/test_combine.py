@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from lowering import ir, machine, marks
-from lowering.equations import function_of, walk
+from lowering.equations import function_of_jaxpr, walk_equations
 from lowering.options import Options
 from lowering.passes.combine_lookups import combine_lookups
 from lowering.passes.combine_products import combine_products
@@ -30,7 +30,7 @@ def all_combined(program):
 
 
 def count(program, *names):
-    eqns = [eqn for execute in kernels(program) for eqn in walk(execute.kernel.jaxpr)]
+    eqns = [eqn for execute in kernels(program) for eqn in walk_equations(execute.kernel.jaxpr)]
     return sum(eqn.primitive.name in names for eqn in eqns)
 
 
@@ -38,7 +38,9 @@ def results(program, operands):
     """Of a program of one kernel, by name of the value."""
     (execute,) = kernels(program)
     at = dict(zip(program.inputs, operands, strict=True))
-    values = jax.jit(function_of(execute.kernel.jaxpr))(*(at[value] for value in execute.reads))
+    values = jax.jit(function_of_jaxpr(execute.kernel.jaxpr))(
+        *(at[value] for value in execute.reads)
+    )
     by_name = dict(zip(execute.writes, values, strict=True))
     return [by_name[value] for value in program.outputs]
 
@@ -223,7 +225,7 @@ def test_what_is_computed_again_does_not_join_the_first_time():
 
 def test_scopes_with_different_options_share_nothing():
     def fn(x, w, u):
-        with jax.named_scope(marks.write(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):
+        with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):
             first = x @ w
         return first + x @ u
 
@@ -265,11 +267,13 @@ def test_random_programs_compute_the_same(seed):
         return values[3:]
 
     closed = trace(fn, *SQUARES)  # once: what is drawn is another the next time
-    before = lowered(function_of(closed), *SQUARES, ipus=1)
+    before = lowered(function_of_jaxpr(closed), *SQUARES, ipus=1)
     after = combine_products(before)
     ir.verify(after)
     assert count(after, "dot_general") < count(before, "dot_general")
-    for one, other in zip(results(after, SQUARES), function_of(closed)(*SQUARES), strict=True):
+    for one, other in zip(
+        results(after, SQUARES), function_of_jaxpr(closed)(*SQUARES), strict=True
+    ):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 

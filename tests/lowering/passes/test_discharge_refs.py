@@ -9,13 +9,13 @@ from jax import lax
 from lowering import jaxpr, refs
 from lowering.errors import LoweringError
 from lowering.ops import streams
-from lowering.ops.tasks import Kind, TaskSpec, task
+from lowering.ops.tasks import TaskRole, TaskSpec, run_as_task
 from lowering.passes.discharge_refs import discharge_refs
 from tests.lowering.samples import Queue, S, V, jaxpr_text, shard, trace
 
 
 def discharged(fn, *args):
-    return discharge_refs(refs.closed_over_refs(trace(fn, *args))[0])
+    return discharge_refs(refs.lift_closed_over_refs(trace(fn, *args))[0])
 
 
 def test_marks_stay_on_reads_and_writes(golden):
@@ -36,7 +36,7 @@ def test_what_is_closed_over_comes_last(golden):
         ref[...] = x * other[...]
         return y + ref[0]
 
-    closed, held = refs.closed_over_refs(trace(fn, V, S))
+    closed, held = refs.lift_closed_over_refs(trace(fn, V, S))
     assert {id(r) for r in held} == {id(ref), id(other)}
     pure = discharge_refs(closed)
     assert not jaxpr.touches_refs(pure)
@@ -51,7 +51,7 @@ def test_a_repeat_carries_what_its_body_touches():
     def fn(x):
         ref, fixed = jax.new_ref(jnp.zeros(3)), jnp.arange(3.0)
         body = trace(lambda r, k, c: _step(r, k, c, queue), jax.typeof(ref), fixed, V)
-        (x,) = streams.repeat(body, [ref, fixed], [x], 4, None)
+        (x,) = streams.repeat_with_queues(body, [ref, fixed], [x], 4, None)
         return x, ref[...]
 
     pure = discharged(fn, V)
@@ -71,7 +71,7 @@ def test_a_repeat_whose_count_is_known_later():
     def fn(x, n):
         ref = jax.new_ref(jnp.zeros(3))
         body = trace(_adding, jax.typeof(ref), V)
-        (x,) = streams.repeat(body, [ref], [x], n, None)
+        (x,) = streams.repeat_with_queues(body, [ref], [x], n, None)
         return x, ref[...]
 
     pure = discharged(fn, V, jax.ShapeDtypeStruct((), jnp.int32))
@@ -89,13 +89,13 @@ def _adding(ref, carried):
 def test_functions_without_refs_stay_as_they_are():
     closed = trace(jnp.sin, V)
     assert discharge_refs(closed) is closed
-    assert refs.closed_over_refs(closed) == (closed, [])
+    assert refs.lift_closed_over_refs(closed) == (closed, [])
 
 
 def test_a_stage_may_not_use_a_ref_from_outside():
     def fn(x):
         ref = jax.new_ref(x)
-        return task(lambda y: [y + ref[...]], [x], TaskSpec(kind=Kind.FORWARD, stage=0))
+        return run_as_task(lambda y: [y + ref[...]], [x], TaskSpec(kind=TaskRole.FORWARD, stage=0))
 
     with pytest.raises(LoweringError, match=r"(?s)stage uses a Ref.*test_discharge_refs\.py.*fix:"):
         discharged(fn, V)
@@ -107,7 +107,9 @@ def test_a_stage_may_use_its_own_refs():
         ref[0] = 1.0
         return [ref[...]]
 
-    pure = discharged(lambda x: task(stage, [x], TaskSpec(kind=Kind.FORWARD, stage=0)), V)
+    pure = discharged(
+        lambda x: run_as_task(stage, [x], TaskSpec(kind=TaskRole.FORWARD, stage=0)), V
+    )
     assert not jaxpr.touches_refs(pure)
     (eqn,) = pure.jaxpr.eqns
     assert not eqn.effects

@@ -70,7 +70,7 @@ def repeated(x):
         jnp.tanh(carry * unread)
         return [dead_beside(carry)]
 
-    return streams.repeat(trace(step, V, V), [unread], [x], 3, None)
+    return streams.repeat_with_queues(trace(step, V, V), [unread], [x], 3, None)
 
 
 def chosen(x):
@@ -95,7 +95,7 @@ def test_dead_code_in_bodies_goes_and_effects_stay(fn):
     assert all(word in kept for word in ("sin", "exp", "debug_print"))
     assert not any(word in kept for word in ("tan", "dot_general", "sinh", "cosh"))
     program = lowered(fn, V)
-    assert all(ir.writes(node) or node.kernel.jaxpr.effects for node in kernels(program))
+    assert all(ir.values_written(node) or node.kernel.jaxpr.effects for node in kernels(program))
 
 
 @pytest.mark.sampled(2)
@@ -121,7 +121,9 @@ def test_loop_variables_that_an_error_tells_stay():
         return [x + element, unread * 2]
 
     def fn(x):
-        return streams.repeat(trace(step, V, V), [], [x, x], 3, jax.tree.structure([0, 0]))[0]
+        return streams.repeat_with_queues(
+            trace(step, V, V), [], [x, x], 3, jax.tree.structure([0, 0])
+        )[0]
 
     (loop,) = drop_dead(trace(fn, V)).jaxpr.eqns
     assert len(loop.outvars) == 2

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from lowering import Options, jaxpr
-from lowering.equations import evaluate_with
+from lowering.equations import evaluate_equations_with
 from lowering.passes.number_formats import number_formats
-from lowering.passes.rewrite import Anywhere, rewritten
+from lowering.passes.rewrite import EquationFinder, rewrite_equations
 from tests.lowering.samples import V, trace
 
 
@@ -30,17 +30,17 @@ def test_evaluated():
         return [jnp.cos(x) for x in operands[:1]]
 
     def whole(x):
-        return evaluate_with(closed, [x], run)
+        return evaluate_equations_with(closed, [x], run)
 
     got = [eqn.ctx.xla_metadata for eqn in jaxpr.trace_flat(whole, closed.in_avals).jaxpr.eqns]
     assert got == [{"a": 1}, None]
 
 
 def test_rewritten():
-    closed = rewritten(
+    closed = rewrite_equations(
         trace(described, V),
-        Anywhere(lambda eqn: eqn.primitive.name in ("sin", "add")),
-        lambda rewriter, eqn: rewriter.open(
+        EquationFinder(lambda eqn: eqn.primitive.name in ("sin", "add")),
+        lambda rewriter, eqn: rewriter.replace_by_jaxpr(
             eqn, trace(jnp.cos if len(eqn.invars) == 1 else jnp.subtract, *_avals(eqn))
         ),
     )

@@ -169,7 +169,7 @@ def test_arrays_are_looked_at_where_they_are():
 
 
 def arrays_between_ipus(program):
-    copies = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+    copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
     between = [c for c in copies if min(c.source, c.target) >= 0]
     assert between
     return sum(program.avals[v].shape == (4,) for c in between for v in c.values)

@@ -104,7 +104,7 @@ def test_host_operations_and_queues_open_calls_too():
 
 def test_outlined_units_stay_closed():
     def fn(x):
-        with jax.named_scope(marks.write(marks.UNIT, "block")):
+        with jax.named_scope(marks.write_mark(marks.UNIT, "block")):
             return marked(x)
 
     names = [eqn.primitive.name for eqn in inline_calls(trace(fn, V)).jaxpr.eqns]

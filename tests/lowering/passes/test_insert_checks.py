@@ -178,7 +178,7 @@ def test_operations_are_watched_where_they_are():
     """A check of another stage's result would otherwise be a kernel on that stage's IPU."""
     closed = pipelined(micro_batch([dense, gated, squares]), 3, 12)
     program = lower(closed, Options(num_ipus=4, catch_invalid=True, catch_overflow=True))
-    for node in ir.walk(program.body):
+    for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Task):
             (step,) = node.body.steps
             assert isinstance(step, ir.Execute)

@@ -12,7 +12,7 @@ from tests.lowering.samples import V, X, lowered, shard, text_of
 
 
 def copies(program):
-    return [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+    return [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
 
 
 def test_each_value_is_copied_once(golden):

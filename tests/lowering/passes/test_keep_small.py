@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import pytest
 
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.options import Options
 from lowering.passes.keep_small import keep_small
 from tests.lowering.samples import V, jaxpr_text, trace
@@ -18,10 +18,10 @@ def least(size: int) -> Options:
 
 
 def nested(x):
-    kept = store(x, REMOTE)
-    table = store(x[:, None] * x, REMOTE)
-    total = jax.lax.fori_loop(0, 3, lambda _, c: c + load(kept, REMOTE), x)
-    return total @ load(table, REMOTE)
+    kept = move_to_storage(x, REMOTE)
+    table = move_to_storage(x[:, None] * x, REMOTE)
+    total = jax.lax.fori_loop(0, 3, lambda _, c: c + bring_from_storage(kept, REMOTE), x)
+    return total @ bring_from_storage(table, REMOTE)
 
 
 def test_only_what_is_large_is_stored(golden):
@@ -36,7 +36,7 @@ def test_what_has_the_least_size_is_stored():
 @pytest.mark.parametrize("by_default", [False, True])
 def test_what_nobody_asked_for_is_stored_where_there_is_something_to_store_it_in(by_default: bool):
     storage = Storage(remote=True, by_default=by_default)
-    closed = trace(lambda x: load(store(x, storage), storage) * 2, V)
+    closed = trace(lambda x: bring_from_storage(move_to_storage(x, storage), storage) * 2, V)
     assert keep_small(closed, Options()) is closed
     without = jaxpr_text(keep_small(closed, Options(has_remote=False)))
     assert ("ipu_store" in without) != by_default

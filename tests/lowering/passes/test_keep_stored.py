@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.keep_stored import keep_stored
@@ -28,7 +28,7 @@ def kept(fn, *args):
 
 
 def update(state, storage=REMOTE):
-    return store(load(state, storage) * 0.9, storage)
+    return move_to_storage(bring_from_storage(state, storage) * 0.9, storage)
 
 
 def due(state, step):
@@ -42,7 +42,7 @@ def loop(body, state, length=4):
 def stores_of(program):
     """Those at the top of a program, and those anywhere else."""
     first = [node for node in program.body.steps if isinstance(node, ir.Store)]
-    everywhere = [node for node in ir.walk(program.body) if isinstance(node, ir.Store)]
+    everywhere = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Store)]
     return len(first), len(everywhere) - len(first)
 
 
@@ -56,7 +56,7 @@ def test_a_loop_in_a_loop_keeps_it_stored(golden):
 
 def test_a_loop_around_one_that_stores_and_loads_by_itself(golden):
     def inner(state, _):
-        return load(loop(due, store(state, REMOTE)), REMOTE)
+        return bring_from_storage(loop(due, move_to_storage(state, REMOTE)), REMOTE)
 
     golden(ir.to_text(kept(lambda state: loop(inner, state), V)))
 
@@ -83,12 +83,12 @@ def test_branches_and_whiles_hand_it_on():
 
 
 def test_an_argument_that_is_only_loaded_is_stored_first():
-    program = kept(lambda state: load(state, REMOTE) + 1.0, V)
+    program = kept(lambda state: bring_from_storage(state, REMOTE) + 1.0, V)
     assert stores_of(program) == (1, 0)
 
 
 def test_a_value_that_is_made_is_not_stored_for_one_load():
-    assert stores_of(kept(lambda x: load(x + 1.0, REMOTE) + 1.0, V)) == (0, 0)
+    assert stores_of(kept(lambda x: bring_from_storage(x + 1.0, REMOTE) + 1.0, V)) == (0, 0)
 
 
 def test_what_nobody_stores_stays_as_it_is():

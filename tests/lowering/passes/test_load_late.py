@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering import ir
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.load_late import load_late
@@ -27,35 +27,35 @@ def parted(fn, *args):
 
 def update(first, second, gradient):
     """Two states that are loaded, worked on and stored, one after the other."""
-    first, second = (load(kept, REMOTE) for kept in (first, second))
+    first, second = (bring_from_storage(kept, REMOTE) for kept in (first, second))
     first, second = (state * 0.9 + gradient for state in (first, second))
-    return store(first, REMOTE), store(second, REMOTE)
+    return move_to_storage(first, REMOTE), move_to_storage(second, REMOTE)
 
 
 def test_one_after_the_other(golden):
     def fn(first, second, gradient):
-        kept = update(store(first, REMOTE), store(second, REMOTE), gradient)
-        return [load(k, REMOTE) for k in kept]
+        kept = update(move_to_storage(first, REMOTE), move_to_storage(second, REMOTE), gradient)
+        return [bring_from_storage(k, REMOTE) for k in kept]
 
     golden(ir.to_text(load_late(parted(fn, V, W, V.update(shape=())))))
 
 
 def test_inside_loops(golden):
     def fn(first, second, gradient):
-        kept = store(first, REMOTE), store(second, REMOTE)
+        kept = move_to_storage(first, REMOTE), move_to_storage(second, REMOTE)
         kept, _ = lax.scan(lambda k, _: (update(*k, gradient), None), kept, None, length=3)
-        return [load(k, REMOTE) for k in kept]
+        return [bring_from_storage(k, REMOTE) for k in kept]
 
     golden(ir.to_text(load_late(parted(fn, V, W, V.update(shape=())))))
 
 
 def test_inside_branches(golden):
     def fn(x, n):
-        kept = store(x, REMOTE)
+        kept = move_to_storage(x, REMOTE)
 
         def first(a):
             with shard(0):
-                y = load(kept, REMOTE)
+                y = bring_from_storage(kept, REMOTE)
             with shard(1):
                 b = jnp.sin(a)
             with shard(0):
@@ -68,10 +68,10 @@ def test_inside_branches(golden):
 
 def test_inside_while_loops(golden):
     def fn(x, n):
-        kept = store(x, REMOTE)
+        kept = move_to_storage(x, REMOTE)
 
         def step(c):
-            y = load(kept, REMOTE)
+            y = bring_from_storage(kept, REMOTE)
             with shard(1):
                 b = jnp.sin(c[1])
             with shard(0):
@@ -96,8 +96,8 @@ def test_programs_without_storage_stay_as_they_are():
 
 def test_what_is_loaded_for_the_end_is_loaded_last():
     def fn(x):
-        kept = store(x, REMOTE)
-        early = load(kept, REMOTE)
+        kept = move_to_storage(x, REMOTE)
+        early = bring_from_storage(kept, REMOTE)
         with shard(1):
             y = jnp.sin(x)
         return early, y
@@ -118,9 +118,9 @@ def positions(program):
     made = dict.fromkeys(program.inputs, -1)
     first: dict[int, int] = {}
     for i, node in enumerate(program.body.steps):
-        for value in ir.reads(node):
+        for value in ir.values_read(node):
             first.setdefault(value, i)
-        made.update(dict.fromkeys(ir.writes(node), i))
+        made.update(dict.fromkeys(ir.values_written(node), i))
     return made, first
 
 
@@ -128,15 +128,15 @@ def positions(program):
 @given(operations)
 def test_dependencies_are_kept_and_loads_are_late(operations):
     def fn(x):
-        values, kept = [x, x + 1], [store(x * 2, REMOTE)]
+        values, kept = [x, x + 1], [move_to_storage(x * 2, REMOTE)]
         for i, (what, number) in enumerate(operations):
             value, stored = values[number % len(values)], kept[number % len(kept)]
             with shard(i % 2):
                 match what:
                     case "store":
-                        kept.append(store(value, REMOTE))
+                        kept.append(move_to_storage(value, REMOTE))
                     case "load":
-                        values.append(load(stored, REMOTE))
+                        values.append(bring_from_storage(stored, REMOTE))
                     case "sin":
                         values.append(jnp.sin(value))
                     case _:
@@ -149,7 +149,7 @@ def test_dependencies_are_kept_and_loads_are_late(operations):
     made, first = positions(after)
     steps = after.body.steps
     for i, node in enumerate(steps):
-        assert all(made[value] < i for value in ir.reads(node))
+        assert all(made[value] < i for value in ir.values_read(node))
         if isinstance(node, ir.Load) and node.value in first:
             # Between a load and its reader there are other loads only, and what is stored at once.
             between = steps[i + 1 : first[node.value]]
@@ -163,7 +163,7 @@ def test_dependencies_are_kept_and_loads_are_late(operations):
 def test_one_value_may_be_stored_twice():
     def fn(x):
         y = jnp.sin(x)
-        return [load(store(y, REMOTE), REMOTE) for _ in range(2)]
+        return [bring_from_storage(move_to_storage(y, REMOTE), REMOTE) for _ in range(2)]
 
     before = parted(fn, V)
     after = load_late(before)

@@ -30,7 +30,7 @@ def called(x):
 
 def ways(program, *way):
     """How many values each copy on one way has."""
-    nodes = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+    nodes = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
     return [len(node.values) for node in nodes if (node.source, node.target) == way]
 
 
@@ -65,7 +65,7 @@ def split(program):
             if isinstance(node, ir.Copy) and HOST not in (node.source, node.target):
                 steps += [ir.Copy((value,), node.source, node.target) for value in node.values]
             else:
-                steps.append(ir.with_bodies(node, lambda inner: sequence(inner.sequence)))
+                steps.append(ir.rewrite_bodies(node, lambda inner: sequence(inner.sequence)))
         return ir.Sequence(tuple(steps))
 
     return dc.replace(program, body=sequence(program.body))

@@ -48,7 +48,7 @@ def test_a_shared_body_obeys_the_scope_of_each_call():
     cast = jax.jit(lambda x: x.astype(jnp.float16))
 
     def fn(x):
-        with jax.named_scope(marks.write(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "True")):
+        with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.STOCHASTIC_ROUNDING, "True")):
             one = cast(x)
         return one, cast(x)
 
@@ -78,9 +78,9 @@ def test_overflows_end_at_the_largest_number(fn):
 
 def test_operations_stay_where_they_were_placed():
     def fn(x):
-        with jax.named_scope(marks.write(marks.SHARD, "2")):
+        with jax.named_scope(marks.write_mark(marks.SHARD, "2")):
             return x * x
 
     closed = number_formats(trace(fn, H), LIMITS, 1)
-    assert {marks.read(jaxpr.name_stack(eqn)).shard for eqn in closed.jaxpr.eqns} == {2}
+    assert {marks.read_marks(jaxpr.name_stack(eqn)).shard for eqn in closed.jaxpr.eqns} == {2}
     assert all(__file__ in jaxpr.user_line(eqn) for eqn in closed.jaxpr.eqns)

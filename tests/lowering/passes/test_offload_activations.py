@@ -9,7 +9,7 @@ from lowering import Options, ir, lower, schedules
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind
-from lowering.pipelines.edit import stage_tasks
+from lowering.pipelines.edit import tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,
@@ -35,8 +35,8 @@ def test_only_where_something_waits():
     assert offload_activations(body, (0, 0, 0), IPUS) is body
     changed = offload_activations(body, (0, 2, 0), IPUS)
     for stage in (0, 2):
-        assert "ipu_load" not in str(stage_tasks(changed, stage)[Kind.BACKWARD])
-    assert "ipu_load" in str(stage_tasks(changed, 1)[Kind.BACKWARD])
+        assert "ipu_load" not in str(tasks_of_stage(changed, stage)[Kind.BACKWARD])
+    assert "ipu_load" in str(tasks_of_stage(changed, 1)[Kind.BACKWARD])
 
 
 @pytest.mark.sampled(1)
@@ -58,7 +58,7 @@ def program(schedule, count=12):
 @pytest.mark.parametrize("schedule", [schedules.grouped, schedules.zero_bubble])
 def test_values_wait_beside_the_ipu_that_reads_them(schedule):
     """An input of a stage, too, although the stage before has made it."""
-    for node in ir.walk(program(schedule).body):
+    for node in ir.walk_nodes(program(schedule).body):
         if isinstance(node, ir.Task):
             own = [n for n in node.body.steps if isinstance(n, ir.Load | ir.Store)]
             assert {n.ipu for n in own} <= {node.spec.stage}
@@ -70,5 +70,5 @@ def test_the_program(golden):
 
 
 def test_nothing_waits_in_the_sequential_schedule():
-    nodes = ir.walk(program(schedules.sequential).body)
+    nodes = ir.walk_nodes(program(schedules.sequential).body)
     assert not any(isinstance(node, ir.Load | ir.Store) for node in nodes)

@@ -7,7 +7,7 @@ from jax import lax
 
 from lowering import ir
 from lowering.ops import streams
-from lowering.ops.storage import Storage, load, store
+from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.partition import partition
@@ -138,7 +138,7 @@ def test_shared_bodies_have_values_of_their_own():
         return lax.scan(step, c, None, length=2)[0]
 
     program = parted(lambda x: layer(layer(x)), V)
-    written = [value for node in ir.walk(program.body) for value in ir.writes(node)]
+    written = [value for node in ir.walk_nodes(program.body) for value in ir.values_written(node)]
     assert len(set(written)) == len(written)
 
 
@@ -178,8 +178,8 @@ def stepped(storage, work):
     """Two states of an optimizer that are loaded, worked on and stored."""
 
     def fn(a, b, rate):
-        kept = [store(x, storage) for x in (a, b)]
-        return work(*(load(k, storage) for k in kept), rate)
+        kept = [move_to_storage(x, storage) for x in (a, b)]
+        return work(*(bring_from_storage(k, storage) for k in kept), rate)
 
     return parted(fn, V, V, S, ipus=1)
 
@@ -230,7 +230,7 @@ def test_parts_share_scalars_only():
 
     program = stepped(REMOTE, work)
     large = {i for i, aval in enumerate(program.avals) if aval.size * aval.dtype.itemsize > 8}
-    loads = [node.value for node in ir.walk(program.body) if isinstance(node, ir.Load)]
+    loads = [node.value for node in ir.walk_nodes(program.body) if isinstance(node, ir.Load)]
     reached: list[set[int]] = []
     for value in loads:
         found = {value}

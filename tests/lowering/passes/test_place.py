@@ -9,7 +9,7 @@ from lowering.errors import OutsideCompilationError
 from lowering.ops import streams
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
-from lowering.passes.place import place, shards_used
+from lowering.passes.place import find_used_shards, place
 from tests.lowering.samples import (
     Queue,
     S,
@@ -186,7 +186,7 @@ def test_loops_with_queues_are_split(golden):
             return [c * 2]
 
         aval = jax.typeof(jnp.zeros(3, jnp.float32))
-        return streams.repeat(trace(body, aval), [], [x], 3, None)
+        return streams.repeat_with_queues(trace(body, aval), [], [x], 3, None)
 
     golden(placed_text(placed(fn, V)))
 
@@ -213,8 +213,8 @@ def test_shards_used_looks_everywhere():
 
         return lax.while_loop(lambda c: c.sum() < 3, body, y)
 
-    assert shards_used(trace(fn, V)) == {2, 5}
-    assert shards_used(trace(jnp.sin, V)) == frozenset()
+    assert find_used_shards(trace(fn, V)) == {2, 5}
+    assert find_used_shards(trace(jnp.sin, V)) == frozenset()
 
 
 @pytest.mark.fact("compile.outside_loop")

@@ -10,7 +10,7 @@ from lowering import Options, ir, jaxpr, lower, schedules
 from lowering.ops import collectives
 from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
 from lowering.pipelines import Kind, Recomputation
-from lowering.pipelines.edit import stage_tasks
+from lowering.pipelines.edit import tasks_of_stage
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.pipelines.samples import (
     body_text,
@@ -55,7 +55,7 @@ def test_no_task_makes_what_nobody_reads():
     body = planned().params["body"].jaxpr
     read = {a for e in body.eqns for a in e.invars} | set(body.outvars)
     assert read.issuperset(v for e in body.eqns for v in e.outvars)
-    loss_task = stage_tasks(planned().params["body"], 2)[Kind.FORWARD]
+    loss_task = tasks_of_stage(planned().params["body"], 2)[Kind.FORWARD]
     assert all(v.aval.shape for v in loss_task.outvars)  # the loss is not sent anywhere
 
 
@@ -117,7 +117,7 @@ def test_earlier_passes_leave_tasks_and_pipelines_as_they_are(replicas, checks):
     early = ("inline_calls", "scalar_predicates", "resolve_replicas", "check_queues", "take_turns")
     assert [counts[name] for name in early] == [4] * 5
     assert program.replicas == replicas
-    (loop,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
+    (loop,) = (n for n in ir.walk_nodes(program.body) if isinstance(n, ir.Pipeline))
     tasks = [n.spec for n in loop.body.steps if isinstance(n, ir.Task)]
     assert sorted((t.kind.value, t.stage) for t in tasks) == [
         ("B", 0), ("B", 1), ("F", 0), ("F", 1),

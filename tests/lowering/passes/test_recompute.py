@@ -11,7 +11,7 @@ from lowering import jaxpr
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind, Recomputation
-from lowering.pipelines.edit import prune_tasks, stage_tasks
+from lowering.pipelines.edit import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,
@@ -60,7 +60,7 @@ def test_the_numbers_stay(mode, split):
 
 def waiting(body, stage):
     """What the backward task reads of what its forward task has made."""
-    tasks = stage_tasks(body, stage)
+    tasks = tasks_of_stage(body, stage)
     made = set(tasks[Kind.FORWARD].outvars)
     return [v for v in tasks[Kind.BACKWARD].invars if v in made]
 
@@ -72,8 +72,8 @@ def test_only_inputs_and_checkpoints_wait(mode):
     assert len(waiting(body, 1)) == (mode is AND)
     assert waiting(body, 2) == []
     for stage in (1, 2, 3):
-        tasks = stage_tasks(body, stage)
-        before = stage_tasks(body, stage - 1)[Kind.FORWARD].outvars
+        tasks = tasks_of_stage(body, stage)
+        before = tasks_of_stage(body, stage - 1)[Kind.FORWARD].outvars
         assert any(v in before for v in tasks[Kind.BACKWARD].invars)
         invars = tasks[Kind.BACKWARD].invars
         assert len(set(invars)) == len(invars)
@@ -91,7 +91,7 @@ def test_prints_happen_once():
         return jnp.sin(jnp.sin(x @ w))
 
     body = prune_tasks(recompute(micro_batch([dense, printing, squares]), THEN))
-    tasks = stage_tasks(body, 1)
+    tasks = tasks_of_stage(body, 1)
     assert tasks[Kind.FORWARD].effects
     assert not tasks[Kind.BACKWARD].effects
 
@@ -99,14 +99,14 @@ def test_prints_happen_once():
 def test_a_checkpoint_stops_the_second_pass():
     """Nothing in front of it runs twice."""
     body = prune_tasks(recompute(micro_batch([dense, gated, squares]), AND))
-    names = [e.primitive.name for e in stage_tasks(body, 1)[Kind.BACKWARD].params["body"].eqns]
+    names = [e.primitive.name for e in tasks_of_stage(body, 1)[Kind.BACKWARD].params["body"].eqns]
     assert "tanh" not in names
     assert "cos" in names
 
 
 def test_a_task_of_its_own_before_everything_else():
     body = prune_tasks(recompute(micro_batch([dense, gated, squares]), THEN))
-    first, *others = stage_tasks(body, 1)[Kind.BACKWARD].params["body"].eqns
+    first, *others = tasks_of_stage(body, 1)[Kind.BACKWARD].params["body"].eqns
     assert first.params["spec"].kind is Kind.RECOMPUTE
     assert all(eqn.primitive.name != "ipu_task" for eqn in others)
 
@@ -125,10 +125,10 @@ def test_collectives_between_replicas(mode):
         ("replicas", 2),
     )
     body = micro_batch([dense, squares])
-    forward = stage_tasks(body, 0)[Kind.FORWARD]
+    forward = tasks_of_stage(body, 0)[Kind.FORWARD]
     eqns = [*forward.params["body"].jaxpr.eqns, *inner.jaxpr.eqns]
     longer = jaxpr.ClosedJaxpr(
-        jaxpr.with_eqns(
+        jaxpr.replace_equations(
             forward.params["body"].jaxpr, eqns, forward.params["body"].jaxpr.outvars
         ).replace(invars=[*forward.params["body"].jaxpr.invars, *inner.jaxpr.invars]),
         (),
@@ -147,4 +147,4 @@ def test_collectives_between_replicas(mode):
         debug_info=body.jaxpr.debug_info._replace(arg_names=None),
     )
     changed = recompute(jaxpr.ClosedJaxpr(whole, ()), mode)
-    assert stage_tasks(changed, 0)[Kind.BACKWARD].params["body"].eqns
+    assert tasks_of_stage(changed, 0)[Kind.BACKWARD].params["body"].eqns

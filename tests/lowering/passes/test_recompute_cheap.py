@@ -12,7 +12,7 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import size_in_bytes
-from lowering.equations import function_of, walk
+from lowering.equations import function_of_jaxpr, walk_equations
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.recompute_cheap import recompute_cheap
 from tests.ipujax.reporting import configured, struct
@@ -77,13 +77,13 @@ def test_numbers_stay(function):
     again = recompute_cheap(closed)
     assert count(again, "optimization_barrier")
     given = operands((WEIGHTS, struct(8, WIDTH)))
-    wanted, found = (jax.jit(function_of(each))(*given) for each in (closed, again))
+    wanted, found = (jax.jit(function_of_jaxpr(each))(*given) for each in (closed, again))
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
 
 
 def count(closed, *names):
-    return sum(eqn.primitive.name in names for eqn in walk(closed.jaxpr))
+    return sum(eqn.primitive.name in names for eqn in walk_equations(closed.jaxpr))
 
 
 def test_draws_products_and_sums_are_not_repeated():
@@ -113,7 +113,7 @@ def test_xla_takes_both_runs_for_two():
     closed = drop_dead(trace(step, WEIGHTS, ROWS))
     avals = [*WEIGHTS, ROWS]
     before, after = (
-        jax.jit(function_of(each)).lower(*avals).compile()
+        jax.jit(function_of_jaxpr(each)).lower(*avals).compile()
         for each in (closed, recompute_cheap(closed))
     )
     costs: list[Any] = [compiled.cost_analysis() for compiled in (before, after)]

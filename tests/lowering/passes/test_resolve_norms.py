@@ -15,7 +15,7 @@ from tests.lowering.samples import V, jaxpr_text, trace
 
 def moments(x):
     mean = norms.norm_group_mean(jnp.mean(x, keepdims=True))
-    variance = norms.norm_group_mean(norms.mean_square(x, mean, (0,)))
+    variance = norms.norm_group_mean(norms.update_mean_square(x, mean, (0,)))
     return mean, variance, variance * norms.norm_correction(3)
 
 
@@ -48,7 +48,7 @@ def test_nothing_to_do():
 
 
 def test_only_shared_statistics_need_groups_that_divide():
-    alone = trace(lambda x: norms.mean_square(x, jnp.mean(x, keepdims=True), (0,)), V)
+    alone = trace(lambda x: norms.update_mean_square(x, jnp.mean(x, keepdims=True), (0,)), V)
     resolve_norms(alone, stable=False, group=3, replicas=4)
     with pytest.raises(CollectiveError, match=r"group_size is 3.*number of replicas, 4") as info:
         resolve_norms(trace(moments, V), stable=False, group=3, replicas=4)

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from lowering import ir, machine
-from lowering.equations import function_of, walk
+from lowering.equations import function_of_jaxpr, walk_equations
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.simplify_gathers import simplify_gathers
 from tests.lowering.samples import jaxpr_text, lowered, trace
@@ -44,14 +44,14 @@ LOOKUPS = {
 
 
 def gathers(closed):
-    return sum(eqn.primitive in (lax.gather_p, lax.scatter_add_p) for eqn in walk(closed))
+    return sum(eqn.primitive in (lax.gather_p, lax.scatter_add_p) for eqn in walk_equations(closed))
 
 
 def changed(function, *operands):
     """Before and after, which give the same."""
     before = trace(function, *operands)
     after = simplify_gathers(before)
-    for one, other in zip(*(function_of(c)(*operands) for c in (before, after)), strict=True):
+    for one, other in zip(*(function_of_jaxpr(c)(*operands) for c in (before, after)), strict=True):
         np.testing.assert_array_equal(one, other)
     return before, after
 

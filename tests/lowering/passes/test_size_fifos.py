@@ -22,7 +22,7 @@ def program(stages, schedule, count, **options):
 
 
 def pipeline_of(program):
-    (node,) = (n for n in ir.walk(program.body) if isinstance(n, ir.Pipeline))
+    (node,) = (n for n in ir.walk_nodes(program.body) if isinstance(n, ir.Pipeline))
     return node
 
 

@@ -10,7 +10,7 @@ import pytest
 from lowering import jaxpr
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind, TaskSpec, task
-from lowering.pipelines.edit import prune_tasks, stage_tasks
+from lowering.pipelines.edit import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,
@@ -38,7 +38,7 @@ def test_both_together_give_what_one_gave():
 def test_only_the_weights_task_adds():
     split = split_backward(micro_batch([dense, gated, squares]))
     for stage in range(3):
-        tasks = stage_tasks(split, stage)
+        tasks = tasks_of_stage(split, stage)
         assert not tasks[Kind.BACKWARD].params["spec"].accumulated
         (pair,) = tasks[Kind.WEIGHTS].params["spec"].accumulated
         assert len(tasks[Kind.WEIGHTS].outvars) == 1
@@ -47,7 +47,7 @@ def test_only_the_weights_task_adds():
 
 def test_input_gradients_wait_for_no_weight_gradient():
     """The product that makes a weight's gradient is in the weights task alone."""
-    tasks = stage_tasks(prune_tasks(split_backward(micro_batch([dense, dense, squares]))), 1)
+    tasks = tasks_of_stage(prune_tasks(split_backward(micro_batch([dense, dense, squares]))), 1)
     products = {
         kind: [e.primitive.name for e in eqn.params["body"].jaxpr.eqns].count("dot_general")
         for kind, eqn in tasks.items()
@@ -62,14 +62,14 @@ def one_backward(function, operands, accumulated):
 
 def test_a_stage_without_variables():
     body = one_backward(lambda ct: [ct * 2], 1, ())
-    tasks = stage_tasks(split_backward(body), 0)
+    tasks = tasks_of_stage(split_backward(body), 0)
     assert tasks[Kind.WEIGHTS].outvars == []
     assert len(tasks[Kind.BACKWARD].outvars) == 1
 
 
 def test_a_stage_without_inputs():
     body = one_backward(lambda ct, total: [total + ct * 2], 2, ((1, 0),))
-    tasks = stage_tasks(split_backward(body), 0)
+    tasks = tasks_of_stage(split_backward(body), 0)
     assert tasks[Kind.BACKWARD].outvars == []
     assert len(tasks[Kind.WEIGHTS].invars) == 2
 
@@ -79,7 +79,7 @@ def test_prints_happen_once():
         jax.debug.print("{}", jnp.sin(ct))
         return [ct * 2, total + ct]
 
-    tasks = stage_tasks(split_backward(one_backward(function, 2, ((1, 1),))), 0)
+    tasks = tasks_of_stage(split_backward(one_backward(function, 2, ((1, 1),))), 0)
     assert tasks[Kind.BACKWARD].effects
     assert not tasks[Kind.WEIGHTS].effects
     names = [e.primitive.name for e in tasks[Kind.BACKWARD].params["body"].jaxpr.eqns]

@@ -68,7 +68,7 @@ def micro_batch(stages: Sequence[StageFn], queue: Queue | None = None) -> jaxpr.
         return rest
 
     x = [] if queue is not None else [X]
-    return jaxpr.hoisted(jaxpr.trace_flat(body, [W] * count + x + [W] * count))[0]
+    return jaxpr.constants_to_arguments(jaxpr.trace_flat(body, [W] * count + x + [W] * count))[0]
 
 
 def _halves(stages: Sequence[StageFn]) -> list[Any]:
@@ -139,7 +139,7 @@ def pipelined(
     consts = len(body.in_avals) - len(body.out_avals)
 
     def program(*flat: Any) -> list[Any]:
-        return streams.repeat(
+        return streams.repeat_with_queues(
             body, flat[:consts], flat[consts:], count, None, spec_of(stages, **more)
         )
 

@@ -9,16 +9,16 @@ import pytest
 from lowering import jaxpr
 from lowering.pipelines import Kind, TaskSpec, task
 from lowering.pipelines.edit import (
-    call,
-    of_kind,
+    call_without_tracing,
+    lift_constants_of_tasks,
     prune_tasks,
-    rebuilt,
-    stage_tasks,
-    stages_of,
-    traced,
-    without_constants,
+    replace_task_body,
+    stages_with_tasks,
+    task_of_kind,
+    tasks_of_stage,
+    trace_with_untraced_calls,
 )
-from lowering.pipelines.slices import readers
+from lowering.pipelines.slices import equations_reading
 from tests.lowering.pipelines.samples import body_text, dense, gated, micro_batch, squares
 from tests.lowering.samples import V
 
@@ -43,22 +43,22 @@ def test_pruned(golden):
 
 def test_tasks_are_found_by_stage_and_kind():
     body = micro_batch([dense, gated, squares])
-    assert stages_of(body) == [0, 1, 2]
-    tasks = stage_tasks(body, 1)
+    assert stages_with_tasks(body) == [0, 1, 2]
+    tasks = tasks_of_stage(body, 1)
     assert list(tasks) == [Kind.FORWARD, Kind.BACKWARD]
     carried = tasks[Kind.FORWARD].outvars[0]
-    assert readers(body, carried) == [stage_tasks(body, 2)[kind] for kind in tasks]
+    assert equations_reading(body, carried) == [tasks_of_stage(body, 2)[kind] for kind in tasks]
 
 
 def test_a_rebuilt_task_finds_its_buffer():
     *_, eqn = unread_results().jaxpr.eqns
-    inner, reads = jaxpr.without_unused(eqn.params["body"], [False, True])
-    new = rebuilt(eqn, inner, [eqn.invars[i] for i in reads], eqn.outvars[1:])
+    inner, reads = jaxpr.prune_unused(eqn.params["body"], [False, True])
+    new = replace_task_body(eqn, inner, [eqn.invars[i] for i in reads], eqn.outvars[1:])
     assert new.params["spec"].accumulated == ((1, 0),)
-    alone, reads = jaxpr.without_unused(eqn.params["body"], [True, False])
-    new = rebuilt(eqn, alone, [eqn.invars[i] for i in reads], eqn.outvars[:1])
+    alone, reads = jaxpr.prune_unused(eqn.params["body"], [True, False])
+    new = replace_task_body(eqn, alone, [eqn.invars[i] for i in reads], eqn.outvars[:1])
     assert new.params["spec"].accumulated == ()
-    assert of_kind(new, Kind.WEIGHTS).params["spec"].kind is Kind.WEIGHTS
+    assert task_of_kind(new, Kind.WEIGHTS).params["spec"].kind is Kind.WEIGHTS
 
 
 def test_constants_of_tasks_become_those_of_the_body():
@@ -72,9 +72,9 @@ def test_constants_of_tasks_become_those_of_the_body():
     inside = jaxpr.trace_flat(lambda x: [x * jnp.asarray(table)], [V])
     eqn = eqn.replace(params={**eqn.params, "body": inside}, invars=closed.jaxpr.invars)
     closed = jaxpr.ClosedJaxpr(
-        jaxpr.with_eqns(closed.jaxpr, [eqn], closed.jaxpr.outvars).replace(constvars=[]), ()
+        jaxpr.replace_equations(closed.jaxpr, [eqn], closed.jaxpr.outvars).replace(constvars=[]), ()
     )
-    moved = without_constants(closed)
+    moved = lift_constants_of_tasks(closed)
     assert len(moved.consts) == 1
     assert not moved.jaxpr.eqns[0].params["body"].consts
     (result,) = jaxpr.run_equations(moved.jaxpr, moved.consts, [jnp.ones(3)])
@@ -88,6 +88,8 @@ def test_what_is_called_is_not_traced_again(gather):
 
     function = (lambda a: [lax.all_gather(a, "r")]) if gather else (lambda a: [lax.psum(a, "r")])
     inner = jaxpr.trace_flat(function, [V], ("r", 2))
-    whole = traced(lambda a: [2 * x for x in call(inner, [a])], [V])
+    whole = trace_with_untraced_calls(
+        lambda a: [2 * x for x in call_without_tracing(inner, [a])], [V]
+    )
     names = [eqn.primitive.name for eqn in whole.jaxpr.eqns]
     assert names == ["all_gather" if gather else "psum", "mul"]

@@ -36,7 +36,7 @@ def traced(function, layers):
 
 
 def share(function, layers, ipus):
-    shared = variants.with_shards(traced(function, layers), ipus)
+    shared = variants.distribute_layers(traced(function, layers), ipus)
     assert shared is not None
     return shared
 
@@ -44,7 +44,7 @@ def share(function, layers, ipus):
 def products_of(program):
     """How many products each IPU has."""
     counts = [0] * program.ipus
-    for node in ir.walk(program.body):
+    for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Execute):
             names = [eqn.primitive.name for eqn in node.kernel.jaxpr.jaxpr.eqns]
             counts[node.ipu] += names.count("dot_general")
@@ -69,7 +69,7 @@ def test_inference_is_cut_before_a_product():
     shared = share(forward, 6, 2)
     assert shared.products == (3, 3)
     program = lower(shared.closed, Options(num_ipus=2, replicas=1))
-    copies = [node for node in ir.walk(program.body) if isinstance(node, ir.Copy)]
+    copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
     between = [copy for copy in copies if min(copy.source, copy.target) >= 0]
     assert [len(copy.values) for copy in between] == [1]
 
@@ -86,4 +86,4 @@ def test_layers_of_a_loop_are_shared_out_inside_of_it():
 
 def test_too_few_layers_are_not_cut():
     for function in (forward, lambda ws, x: x + 1):
-        assert variants.with_shards(traced(function, 1), 2) is None
+        assert variants.distribute_layers(traced(function, 1), 2) is None

@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering import jaxpr
-from lowering.equations import renamed, sliced, values_of, variables
+from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
 from lowering.pipelines.slices import (
-    acts,
-    dependent,
-    needed_for,
-    read_from_outside,
-    with_actions,
+    add_equations_with_actions,
+    has_action,
+    select_equations_for,
+    variables_depending_on,
+    variables_read_from_outside,
 )
 from tests.lowering.samples import V, trace
 
@@ -31,32 +31,39 @@ def names(eqns):
 def test_what_a_result_needs():
     inner = trace(two_chains, V, V).jaxpr
     one, both = inner.outvars
-    assert names(needed_for(inner.eqns, [one])) == ["sin", "mul"]
-    assert names(needed_for(inner.eqns, [both])) == ["sin", "cos", "add"]
-    assert names(needed_for(inner.eqns, [both], known=inner.eqns[0].outvars)) == ["cos", "add"]
+    assert names(select_equations_for(inner.eqns, [one])) == ["sin", "mul"]
+    assert names(select_equations_for(inner.eqns, [both])) == ["sin", "cos", "add"]
+    assert names(select_equations_for(inner.eqns, [both], available=inner.eqns[0].outvars)) == [
+        "cos",
+        "add",
+    ]
 
 
 def test_what_a_slice_reads():
     inner = trace(two_chains, V, V).jaxpr
-    assert read_from_outside(inner.eqns[2:], inner.outvars) == [
+    assert variables_read_from_outside(inner.eqns[2:], inner.outvars) == [
         inner.eqns[0].outvars[0],
         inner.eqns[1].outvars[0],
     ]
-    assert read_from_outside(inner.eqns, inner.invars) == list(inner.invars)
+    assert variables_read_from_outside(inner.eqns, inner.invars) == list(inner.invars)
 
 
 def test_what_depends_on_an_argument():
     inner = trace(two_chains, V, V).jaxpr
     a, b = inner.invars
-    assert dependent(inner.eqns, [b]) == {b, inner.eqns[1].outvars[0], inner.outvars[1]}
-    assert inner.outvars[1] in dependent(inner.eqns, [a])
+    assert variables_depending_on(inner.eqns, [b]) == {
+        b,
+        inner.eqns[1].outvars[0],
+        inner.outvars[1],
+    }
+    assert inner.outvars[1] in variables_depending_on(inner.eqns, [a])
 
 
 def test_a_slice_is_a_function():
     inner = trace(two_chains, V, V).jaxpr
     (sin, *_), (one, _) = inner.eqns, inner.outvars
-    eqns = needed_for(inner.eqns, [one], known=sin.outvars)
-    closed = sliced(inner, sin.outvars, [one], eqns)
+    eqns = select_equations_for(inner.eqns, [one], available=sin.outvars)
+    closed = jaxpr_of_equations(inner, sin.outvars, [one], eqns)
     x = np.arange(3.0, dtype=np.float32)
     (doubled,) = jaxpr.run_equations(closed.jaxpr, (), [x])
     np.testing.assert_array_equal(doubled, 2 * x)
@@ -66,9 +73,9 @@ def test_names_and_values_of_literals():
     inner = trace(lambda a: a + 1.0, V).jaxpr
     (add,) = inner.eqns
     new = jaxpr.fresh_var(add.invars[0].aval)
-    assert renamed(add.invars, {add.invars[0]: new})[0] is new
+    assert rename_atoms(add.invars, {add.invars[0]: new})[0] is new
     assert values_of(add.invars, {add.invars[0]: 5}) == [5, 1.0]
-    assert variables(add.invars) == [add.invars[0]]
+    assert unique_variables(add.invars) == [add.invars[0]]
 
 
 def test_what_acts_is_kept_with_what_it_reads():
@@ -77,12 +84,12 @@ def test_what_acts_is_kept_with_what_it_reads():
         return jnp.cos(a)
 
     inner = trace(program, V).jaxpr
-    kept = with_actions(inner.eqns, needed_for(inner.eqns, inner.outvars))
+    kept = add_equations_with_actions(inner.eqns, select_equations_for(inner.eqns, inner.outvars))
     assert kept == list(inner.eqns)
-    assert len(with_actions([e for e in inner.eqns if not acts(e)], [])) == 0
+    assert len(add_equations_with_actions([e for e in inner.eqns if not has_action(e)], [])) == 0
 
 
 def test_talking_to_replicas_is_no_action():
     closed = jaxpr.trace_flat(lambda a: [jax.lax.psum(a, "replicas")], [V], ("replicas", 2))
     assert closed.jaxpr.eqns[0].effects
-    assert not acts(closed.jaxpr.eqns[0])
+    assert not has_action(closed.jaxpr.eqns[0])

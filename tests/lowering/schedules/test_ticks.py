@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from lowering import schedules
 from lowering.schedules import Phase, Run, Schedule, ScheduleError, Task, Ticks, simulate
-from lowering.schedules.placing import earliest
-from lowering.schedules.ticks import folded, in_turn
+from lowering.schedules.placing import place_tasks_earliest
+from lowering.schedules.ticks import fold_repeated_ticks, one_task_per_tick
 from tests.lowering.schedules.checker import check
 
 F, B = Phase.FORWARD, Phase.BACKWARD
@@ -78,8 +78,10 @@ def test_orders_are_placed_one_by_one_or_in_rounds_alike() -> None:
     ]
     made = schedules.from_orders("g", orders, stages=4, micro_batches=50, ipus=[0, 1, 0, 1])
     # Alone in its round, no task is repeated: nothing is skipped.
-    single = {ipu: Ticks(in_turn([task]) for task in order) for ipu, order in enumerate(orders)}
-    assert earliest("g", single, made.ipus) == schedule.ticks == made.ticks
+    single = {
+        ipu: Ticks(one_task_per_tick([task]) for task in order) for ipu, order in enumerate(orders)
+    }
+    assert place_tasks_earliest("g", single, made.ipus) == schedule.ticks == made.ticks
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=6), st.integers(0, 2))
@@ -88,7 +90,7 @@ def test_folding_keeps_the_ticks(parts: list[tuple[int, int]], step: int) -> Non
     for tasks, times in parts:
         round_of = tuple(Task(s, F, s) for s in range(tasks))
         ticks += itertools.chain(*(Run((round_of,), times, step).round(i) for i in range(times)))
-    made = folded(ticks)
+    made = fold_repeated_ticks(ticks)
     assert made == tuple(ticks) == Ticks([Run(tuple(ticks))])
     assert [made[i] for i in range(len(ticks))] == ticks
     assert made[::-1] == tuple(reversed(made)) == tuple(ticks[::-1])
@@ -96,18 +98,23 @@ def test_folding_keeps_the_ticks(parts: list[tuple[int, int]], step: int) -> Non
 
 def test_long_repetitions_are_written_down_once() -> None:
     ticks = [(Task(0, F, i), Task(1, F, i - 1)) for i in range(1, 1000)]
-    (run,) = folded(ticks).runs
+    (run,) = fold_repeated_ticks(ticks).runs
     assert (len(run.ticks), run.times, run.step) == (1, 999, 1)
     with pytest.raises(IndexError):
-        folded(ticks)[999]
+        fold_repeated_ticks(ticks)[999]
 
 
 def test_equal_ticks_are_equal_however_they_are_cut() -> None:
-    whole = Ticks([in_turn([Task(0, F, 0)], 6, 1)])
-    parts = Ticks([in_turn([Task(0, F, 0), Task(0, F, 1)], 2, 2), in_turn([Task(0, F, 4)], 2, 1)])
+    whole = Ticks([one_task_per_tick([Task(0, F, 0)], 6, 1)])
+    parts = Ticks(
+        [
+            one_task_per_tick([Task(0, F, 0), Task(0, F, 1)], 2, 2),
+            one_task_per_tick([Task(0, F, 4)], 2, 1),
+        ]
+    )
     assert whole == parts
     assert hash(whole) == hash(parts)
-    assert whole != Ticks([in_turn([Task(0, F, 0)], 5, 1)])
+    assert whole != Ticks([one_task_per_tick([Task(0, F, 0)], 5, 1)])
     assert whole != 6
 
 
@@ -160,7 +167,7 @@ def test_a_mistake_in_a_late_round_is_the_first_one() -> None:
                 micro_batches=50,
                 training=False,
                 ipus=((0,), (1,)),
-                ticks=folded(ticks),
+                ticks=fold_repeated_ticks(ticks),
             )
         )
 

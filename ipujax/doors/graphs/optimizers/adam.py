@@ -15,8 +15,8 @@ from ipujax.doors.graphs.optimizers.formula import (
     Slots,
     average,
     average_square,
-    bias,
     collect_switches,
+    compute_bias,
     read_numbers,
     read_rate,
     steps_of,
@@ -54,33 +54,37 @@ def _moments(p: Parameter, gradient: jax.Array) -> Slots:
 def _penalize(p: Parameter) -> tuple[jax.Array, jax.Array | float]:
     """Returns the gradient that the moments are of, and what a decoupled weight decay adds."""
     if "decoupled" not in p.switches:
-        return p.decayed, 0.0
+        return p.penalized_gradient, 0.0
     if "weight_decay" not in p.numbers:
         return p.gradient, 0.0
     return p.gradient, -p.numbers["lr"] * p.numbers["weight_decay"] * p.value
 
 
-def _corrections(p: Parameter, slots: Slots) -> tuple[jax.Array | float, jax.Array | float]:
-    if "biased" in p.switches:
+def _bias_corrections(
+    parameter: Parameter, slots: Slots
+) -> tuple[jax.Array | float, jax.Array | float]:
+    if "biased" in parameter.switches:
         return 1.0, 1.0
-    return bias(p, "beta1", slots["step"]), bias(p, "beta2", slots["step"])
+    return compute_bias(parameter, "beta1", slots["step"]), compute_bias(
+        parameter, "beta2", slots["step"]
+    )
 
 
 # --- Adam, AdamW ----------------------------------------------------------------------------------
 
 
-def _adam(p: Parameter) -> tuple[jax.Array, Slots]:
-    gradient, decay = _penalize(p)
-    slots = _moments(p, gradient)
-    first, second = _corrections(p, slots)
+def _compute_adam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    gradient, decay = _penalize(parameter)
+    slots = _moments(parameter, gradient)
+    first, second = _bias_corrections(parameter, slots)
     square = slots["exp_avg_sq"]
-    if "amsgrad" in p.switches:
-        square = slots["max_exp_avg_sq"] = jnp.maximum(p.slots["max_exp_avg_sq"], square)
-    size = jnp.sqrt(square) / jnp.sqrt(second) + p.numbers["eps"]
-    return decay - p.numbers["lr"] / first * slots["exp_avg"] / size, slots
+    if "amsgrad" in parameter.switches:
+        square = slots["max_exp_avg_sq"] = jnp.maximum(parameter.slots["max_exp_avg_sq"], square)
+    size = jnp.sqrt(square) / jnp.sqrt(second) + parameter.numbers["eps"]
+    return decay - parameter.numbers["lr"] / first * slots["exp_avg"] / size, slots
 
 
-ADAM = Formula(_switches, _numbers, _slots, _adam)
+ADAM = Formula(_switches, _numbers, _slots, _compute_adam_step)
 
 # --- LAMB (You et al., arXiv 1904.00962, algorithm 2) ---------------------------------------------
 
@@ -90,24 +94,29 @@ def _lamb_switches(settings: Settings) -> frozenset[str]:
     return _switches(settings) | collect_switches(regularized=is_regularized)
 
 
-def _lamb(p: Parameter) -> tuple[jax.Array, Slots]:
-    """A step of Adam as long as the variable itself is, or `max_weight_norm` if that is less."""
-    n, is_regularized = p.numbers, "regularized" in p.switches
-    slots = _moments(p, p.decayed if is_regularized else p.gradient)
-    first, second = _corrections(p, slots)
+def _compute_lamb_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    """Computes a step of LAMB: Adam's direction, as long as the parameter or `max_weight_norm`."""
+    n, is_regularized = parameter.numbers, "regularized" in parameter.switches
+    slots = _moments(
+        parameter, parameter.penalized_gradient if is_regularized else parameter.gradient
+    )
+    first, second = _bias_corrections(parameter, slots)
     size = jnp.sqrt(slots["exp_avg_sq"]) / jnp.sqrt(second) + n["eps"]
     direction = slots["exp_avg"] / first / size
     if "weight_decay" in n and not is_regularized:
-        direction = direction + n["weight_decay"] * p.value
+        direction = direction + n["weight_decay"] * parameter.value
     length = jnp.sqrt(jnp.sum(direction * direction))
-    wanted = jnp.minimum(jnp.sqrt(jnp.sum(p.value * p.value)), n["max_weight_norm"])
-    fits = (wanted == 0) | (length == 0)
-    trust = jnp.where(fits, 1.0, wanted / jnp.where(fits, 1.0, length))
+    norm = jnp.minimum(jnp.sqrt(jnp.sum(parameter.value * parameter.value)), n["max_weight_norm"])
+    is_zero = (norm == 0) | (length == 0)
+    trust = jnp.where(is_zero, 1.0, norm / jnp.where(is_zero, 1.0, length))
     return -n["lr"] * trust * direction, slots
 
 
 LAMB = Formula(
-    _lamb_switches, lambda s: {**_numbers(s), **read_numbers(s, "max_weight_norm")}, _slots, _lamb
+    _lamb_switches,
+    lambda s: {**_numbers(s), **read_numbers(s, "max_weight_norm")},
+    _slots,
+    _compute_lamb_step,
 )
 
 # --- Adamax ---------------------------------------------------------------------------------------
@@ -117,16 +126,18 @@ def _adamax_switches(settings: Settings) -> frozenset[str]:
     return _switches(settings) | collect_switches(eps_apart=settings.get("eps_apart"))
 
 
-def _adamax(p: Parameter) -> tuple[jax.Array, Slots]:
+def _compute_adamax_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     """A step by the largest gradient, to which `eps` is added before it decays, or apart."""
-    gradient, decay = _penalize(p)
-    slots, eps = p.next_step, p.numbers["eps"]
-    first = slots["exp_avg"] = average(p, "exp_avg", "beta1", gradient)
-    size = jnp.abs(gradient) if "eps_apart" in p.switches else jnp.abs(gradient) + eps
-    largest = jnp.maximum(p.numbers["beta2"] * p.slots["exp_inf"], size)
+    gradient, decay = _penalize(parameter)
+    slots, eps = parameter.next_step, parameter.numbers["eps"]
+    first = slots["exp_avg"] = average(parameter, "exp_avg", "beta1", gradient)
+    size = jnp.abs(gradient) if "eps_apart" in parameter.switches else jnp.abs(gradient) + eps
+    largest = jnp.maximum(parameter.numbers["beta2"] * parameter.slots["exp_inf"], size)
     slots["exp_inf"] = largest
-    divisor = largest + eps if "eps_apart" in p.switches else largest
-    change = -p.numbers["lr"] / bias(p, "beta1", slots["step"]) * first / divisor
+    divisor = largest + eps if "eps_apart" in parameter.switches else largest
+    change = (
+        -parameter.numbers["lr"] / compute_bias(parameter, "beta1", slots["step"]) * first / divisor
+    )
     return change if isinstance(decay, float) else decay + change, slots
 
 
@@ -134,22 +145,24 @@ ADAMAX = Formula(
     _adamax_switches,
     _numbers,
     lambda settings, switches: (*steps_of(settings), _MEAN, Slot("exp_inf", 2, number=2)),
-    _adamax,
+    _compute_adamax_step,
 )
 
 # --- NAdam ----------------------------------------------------------------------------------------
 
 
-def _nadam(p: Parameter) -> tuple[jax.Array, Slots]:
-    gradient, decay = _penalize(p)
-    n, slots = p.numbers, _moments(p, gradient)
-    size = jnp.sqrt(slots["exp_avg_sq"] / bias(p, "beta2", slots["step"])) + n["eps"]
+def _compute_nadam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    gradient, decay = _penalize(parameter)
+    n, slots = parameter.numbers, _moments(parameter, gradient)
+    size = (
+        jnp.sqrt(slots["exp_avg_sq"] / compute_bias(parameter, "beta2", slots["step"])) + n["eps"]
+    )
 
-    def momentum(step: jax.Array) -> jax.Array:
+    def momentum_at_step(step: jax.Array) -> jax.Array:
         return n["beta1"] * (1 - 0.5 * 0.96 ** (step * n["momentum_decay"]))
 
-    current, following = momentum(slots["step"]), momentum(slots["step"] + 1)
-    product = slots["mu_product"] = p.slots["mu_product"] * current
+    current, following = momentum_at_step(slots["step"]), momentum_at_step(slots["step"] + 1)
+    product = slots["mu_product"] = parameter.slots["mu_product"] * current
     fresh = gradient * ((1 - current) / (1 - product))
     ahead = slots["exp_avg"] * (following / (1 - product * following))
     return decay - n["lr"] * (fresh + ahead) / size, slots
@@ -159,36 +172,36 @@ NADAM = Formula(
     _switches,
     lambda s: {**_numbers(s), **read_numbers(s, "momentum_decay")},
     lambda s, switches: (*_slots(s, switches), Slot("mu_product", 0, 1.0)),
-    _nadam,
+    _compute_nadam_step,
 )
 
 # --- RAdam ----------------------------------------------------------------------------------------
 
 
-def _shortfall(x: jax.Array) -> jax.Array:
-    """Returns `1 - coth(x) + 1 / x`, all digits of float32."""
+def _one_minus_langevin(x: jax.Array) -> jax.Array:
+    """Computes `1 - coth(x) + 1 / x` with all digits of float32."""
     square = x * x
     series = x * (1 / 3 - square * (1 / 45 - square * (2 / 945 - square / 4725)))
     return jnp.where(x < 0.5, 1 - series, 1 / x - 2 / jnp.expm1(2 * x))
 
 
-def _radam(p: Parameter) -> tuple[jax.Array, Slots]:
-    """A step by the root of the mean square, once enough gradients are in it.
+def _compute_radam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    """Computes a step of RAdam, whose mean has a length that is computed without cancellation.
 
     The mean's length is `longest - 2 * step * beta2**step / (1 - beta2**step)`, written as two
     short numbers here, of which the first is `start`: the difference of these long ones keeps four
     digits in float32.
     """
-    gradient, decay = _penalize(p)
-    n, slots = p.numbers, _moments(p, gradient)
+    gradient, decay = _penalize(parameter)
+    n, slots = parameter.numbers, _moments(parameter, gradient)
     step, longest = slots["step"], n["longest"]
-    length = n["start"] + step * _shortfall(step * n["beta2_log"] / -2)
+    length = n["start"] + step * _one_minus_langevin(step * n["beta2_log"] / -2)
     adapts = length > 5  # before, the mean square is not to be trusted
     long = jnp.where(adapts, length, longest)
     part = (long - 4) * (long - 2) * longest / ((longest - 4) * (longest - 2) * long)
-    scale = jnp.sqrt(part) * jnp.sqrt(bias(p, "beta2", step))
+    scale = jnp.sqrt(part) * jnp.sqrt(compute_bias(parameter, "beta2", step))
     by_square = scale / (jnp.sqrt(slots["exp_avg_sq"]) + n["eps"])
-    first = slots["exp_avg"] / bias(p, "beta1", step)
+    first = slots["exp_avg"] / compute_bias(parameter, "beta1", step)
     return decay - n["lr"] * first * jnp.where(adapts, by_square, 1.0), slots
 
 
@@ -198,4 +211,4 @@ def _radam_numbers(settings: Settings) -> dict[str, Any]:
     return {**numbers, "longest": longest, "start": longest + 2 / numbers["beta2_log"]}
 
 
-RADAM = Formula(_switches, _radam_numbers, _slots, _radam)
+RADAM = Formula(_switches, _radam_numbers, _slots, _compute_radam_step)

@@ -61,7 +61,7 @@ def _descend(
 
     def change(p: Parameter) -> tuple[jax.Array, Slots]:
         n, is_decoupled = p.numbers, "decoupled" in p.switches
-        step, slots = direction(p, p.gradient if is_decoupled else p.decayed)
+        step, slots = direction(p, p.gradient if is_decoupled else p.penalized_gradient)
         rate = n["lr"]
         if "lr_decay" in n:
             rate = rate / (1 + p.slots["step"] * n["lr_decay"])
@@ -85,18 +85,18 @@ def _rmsprop_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, 
     return _slots(settings, switches, square, *mean)
 
 
-def _rmsprop(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
-    square = average_square(p, "square_avg", "alpha", gradient)
-    slots: Slots = {**p.next_step, "square_avg": square}
-    if "centered" in p.switches:
-        mean = slots["grad_avg"] = average(p, "grad_avg", "alpha", gradient)
+def _compute_rmsprop_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    square = average_square(parameter, "square_avg", "alpha", gradient)
+    slots: Slots = {**parameter.next_step, "square_avg": square}
+    if "centered" in parameter.switches:
+        mean = slots["grad_avg"] = average(parameter, "grad_avg", "alpha", gradient)
         square = square - mean * mean
-    eps = p.numbers["eps"]
-    size = jnp.sqrt(square + eps) if "tensorflow" in p.switches else jnp.sqrt(square) + eps
+    eps = parameter.numbers["eps"]
+    size = jnp.sqrt(square + eps) if "tensorflow" in parameter.switches else jnp.sqrt(square) + eps
     return gradient / size, slots
 
 
-RMSPROP = Formula(_switches, _with_rate("alpha"), _rmsprop_slots, _descend(_rmsprop))
+RMSPROP = Formula(_switches, _with_rate("alpha"), _rmsprop_slots, _descend(_compute_rmsprop_step))
 
 # --- Adagrad --------------------------------------------------------------------------------------
 
@@ -106,12 +106,15 @@ def _adagrad_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, 
     return _slots(settings, switches, Slot("sum", 2, initial, number=1))
 
 
-def _adagrad(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
-    total = p.slots["sum"] + gradient * gradient
-    return gradient / (jnp.sqrt(total) + p.numbers["eps"]), {**p.next_step, "sum": total}
+def _compute_adagrad_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    total = parameter.slots["sum"] + gradient * gradient
+    return gradient / (jnp.sqrt(total) + parameter.numbers["eps"]), {
+        **parameter.next_step,
+        "sum": total,
+    }
 
 
-ADAGRAD = Formula(_switches, _numbers, _adagrad_slots, _descend(_adagrad))
+ADAGRAD = Formula(_switches, _numbers, _adagrad_slots, _descend(_compute_adagrad_step))
 
 # --- Adadelta -------------------------------------------------------------------------------------
 
@@ -120,12 +123,12 @@ def _adadelta_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot,
     return _slots(settings, switches, _SQUARE, Slot("acc_delta", 2, number=2))
 
 
-def _adadelta(p: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
-    eps = p.numbers["eps"]
-    square = average_square(p, "square_avg", "rho", gradient)
-    delta = jnp.sqrt(p.slots["acc_delta"] + eps) / jnp.sqrt(square + eps) * gradient
-    moved = average_square(p, "acc_delta", "rho", delta)
-    return delta, {**p.next_step, "square_avg": square, "acc_delta": moved}
+def _compute_adadelta_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
+    eps = parameter.numbers["eps"]
+    square = average_square(parameter, "square_avg", "rho", gradient)
+    delta = jnp.sqrt(parameter.slots["acc_delta"] + eps) / jnp.sqrt(square + eps) * gradient
+    new_acc_delta = average_square(parameter, "acc_delta", "rho", delta)
+    return delta, {**parameter.next_step, "square_avg": square, "acc_delta": new_acc_delta}
 
 
-ADADELTA = Formula(_switches, _with_rate("rho"), _adadelta_slots, _descend(_adadelta))
+ADADELTA = Formula(_switches, _with_rate("rho"), _adadelta_slots, _descend(_compute_adadelta_step))

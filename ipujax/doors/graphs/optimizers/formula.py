@@ -60,7 +60,7 @@ STEP = Slot("step", 0)
 
 
 class Parameter(NamedTuple):
-    """A variable at one step. All arrays are float32.
+    """A parameter, its gradient and its slots at one step. All arrays are float32.
 
     Attributes:
       gradient: the gradient of what is to become small.
@@ -78,7 +78,7 @@ class Parameter(NamedTuple):
     switches: frozenset[str]
 
     @property
-    def decayed(self) -> jax.Array:
+    def penalized_gradient(self) -> jax.Array:
         """The gradient with that of the L2 penalty."""
         if "weight_decay" not in self.numbers:
             return self.gradient
@@ -129,7 +129,7 @@ def read_numbers(settings: Settings, *names: str) -> dict[str, Any]:
 
 
 def read_rate(name: str, value: Any) -> dict[str, Any]:
-    """Returns a moving average's rate, its complement, and for `bias` the logarithm of a float."""
+    """Returns a moving average's rate, its complement, and for `compute_bias` the logarithm of a float."""
     rate = _number(value)
     numbers = {name: rate, f"{name}_rest": 1 - rate}
     if isinstance(rate, jax.Array):
@@ -141,13 +141,13 @@ def _number(value: Any) -> Any:
     return value if isinstance(value, jax.Array) else float(value)
 
 
-def bias(p: Parameter, name: str, step: jax.Array) -> jax.Array:
-    """Returns what a moving average over some steps lacks to be one: `1 - rate ** step`.
+def compute_bias(parameter: Parameter, name: str, step: jax.Array) -> jax.Array:
+    """Computes the bias correction of a moving average after some steps: `1 - rate ** step`.
 
     As `expm1` computes it, all digits of float32 are right for rates next to 1, too.
     """
-    logarithm = p.numbers.get(f"{name}_log")
-    return -jnp.expm1(step * (jnp.log(p.numbers[name]) if logarithm is None else logarithm))
+    logarithm = parameter.numbers.get(f"{name}_log")
+    return -jnp.expm1(step * (jnp.log(parameter.numbers[name]) if logarithm is None else logarithm))
 
 
 def average(p: Parameter, slot: str, name: str, sample: jax.Array) -> jax.Array:

@@ -49,25 +49,25 @@ def _sgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]
     return (*velocity, *steps_of(settings)) if "dampening" in switches else velocity
 
 
-def _sgd(p: Parameter) -> tuple[jax.Array, Slots]:
+def _compute_sgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     """A step of the gradient, or of its velocity; a combined velocity has decayed already."""
-    n, is_combined = p.numbers, "combined" in p.switches
-    if "momentum" not in p.switches:
-        return -n["lr"] * _dampen(p, p.decayed), {}
-    before = p.slots["momentum_buffer"]
+    n, is_combined = parameter.numbers, "combined" in parameter.switches
+    if "momentum" not in parameter.switches:
+        return -n["lr"] * _dampen(parameter, parameter.penalized_gradient), {}
+    before = parameter.slots["momentum_buffer"]
     if is_combined:
-        velocity = before + _dampen(p, p.gradient)
+        velocity = before + _dampen(parameter, parameter.gradient)
     else:
-        velocity = n["momentum"] * before + _dampen(p, p.decayed)
+        velocity = n["momentum"] * before + _dampen(parameter, parameter.penalized_gradient)
     step = velocity
-    if "nesterov" in p.switches:
-        step = p.decayed + n["momentum"] * velocity
+    if "nesterov" in parameter.switches:
+        step = parameter.penalized_gradient + n["momentum"] * velocity
         if "nesterov" in n:
             step = jnp.where(n["nesterov"] != 0, step, velocity)
     change = -n["lr"] * step
     if is_combined:
-        velocity = decay_velocity(n, velocity, p.value + change)
-    return change, {**p.next_step, "momentum_buffer": velocity}
+        velocity = decay_velocity(n, velocity, parameter.value + change)
+    return change, {**parameter.next_step, "momentum_buffer": velocity}
 
 
 def _dampen(p: Parameter, gradient: jax.Array) -> jax.Array:
@@ -94,7 +94,7 @@ def decay_velocity(numbers: Numbers, velocity: Any, value: jax.Array) -> Any:
     return velocity + numbers["taken"] * numbers["weight_decay"] * value
 
 
-SGD = Formula(_sgd_switches, _sgd_numbers, _sgd_slots, _sgd)
+SGD = Formula(_sgd_switches, _sgd_numbers, _sgd_slots, _compute_sgd_step)
 
 # --- ASGD -----------------------------------------------------------------------------------------
 
@@ -104,11 +104,11 @@ def _asgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...
     return STEP, rate, Slot("mu", 0, 1.0), Slot("ax")
 
 
-def _asgd(p: Parameter) -> tuple[jax.Array, Slots]:
-    n, slots = p.numbers, p.slots
+def _compute_asgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    n, slots = parameter.numbers, parameter.slots
     step, eta, mu = slots["step"] + 1, slots["eta"], slots["mu"]
-    change = -n["lambd"] * eta * p.value - eta * p.decayed
-    value = p.value + change
+    change = -n["lambd"] * eta * parameter.value - eta * parameter.penalized_gradient
+    value = parameter.value + change
     mean = jnp.where(mu == 1, value, slots["ax"] + mu * (value - slots["ax"]))
     eta = n["lr"] / (1 + n["lambd"] * n["lr"] * step) ** n["alpha"]
     mu = 1 / jnp.maximum(step - n["t0"], 1.0)
@@ -119,7 +119,7 @@ ASGD = Formula(
     switches=lambda settings: frozenset(),
     numbers=lambda settings: read_numbers(settings, "lr", "lambd", "alpha", "t0", "weight_decay"),
     slots=_asgd_slots,
-    change=_asgd,
+    change=_compute_asgd_step,
 )
 
 # --- Rprop ----------------------------------------------------------------------------------------
@@ -135,13 +135,13 @@ def _rprop_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ..
     return STEP, Slot("prev"), Slot("step_size", initial=float(settings["lr"]))
 
 
-def _rprop(p: Parameter) -> tuple[jax.Array, Slots]:
-    n, agrees = p.numbers, p.gradient * p.slots["prev"]
+def _compute_rprop_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
+    n, agrees = parameter.numbers, parameter.gradient * parameter.slots["prev"]
     factor = jnp.where(agrees > 0, n["faster"], jnp.where(agrees < 0, n["slower"], 1.0))
-    size = jnp.clip(p.slots["step_size"] * factor, n["smallest"], n["largest"])
-    gradient = jnp.where(agrees < 0, 0.0, p.gradient)
-    slots = {"step": p.slots["step"] + 1, "prev": gradient, "step_size": size}
+    size = jnp.clip(parameter.slots["step_size"] * factor, n["smallest"], n["largest"])
+    gradient = jnp.where(agrees < 0, 0.0, parameter.gradient)
+    slots = {"step": parameter.slots["step"] + 1, "prev": gradient, "step_size": size}
     return -jnp.sign(gradient) * size, slots
 
 
-RPROP = Formula(lambda settings: frozenset(), _rprop_numbers, _rprop_slots, _rprop)
+RPROP = Formula(lambda settings: frozenset(), _rprop_numbers, _rprop_slots, _compute_rprop_step)

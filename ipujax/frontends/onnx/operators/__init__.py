@@ -1,4 +1,4 @@
-"""What ONNX's operators compute, by subject: each module fills the table."""
+"""The JAX functions of ONNX operators; each module fills the table for one subject."""
 
 import importlib
 import pkgutil

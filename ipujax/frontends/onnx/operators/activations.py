@@ -1,4 +1,4 @@
-"""Activations, and softmax."""
+"""ONNX activation functions, softmax and hardmax."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.operators.arrays import axis_of
+from ipujax.frontends.onnx.operators.arrays import normalize_axis
 from ipujax.frontends.onnx.operators.table import operator
 
-_PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {
+_JAX_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "Mish": jax.nn.mish,
     "Relu": jax.nn.relu,
     "Sigmoid": jax.nn.sigmoid,
@@ -20,7 +20,7 @@ _PLAIN: dict[str, Callable[[jax.Array], jax.Array]] = {
     "Softsign": jax.nn.soft_sign,
 }
 
-for _name, _function in _PLAIN.items():
+for _name, _function in _JAX_ACTIVATIONS.items():
     operator(_name)(_function)
 
 
@@ -75,7 +75,7 @@ def shrink(x: jax.Array, bias: float = 0.0, lambd: float = 0.5) -> jax.Array:
 @operator("Gelu", 20)
 def gelu(x: jax.Array, approximate: str = "none") -> jax.Array:
     if approximate not in ("none", "tanh"):
-        raise check.refuse(f"approximate is {approximate!r}", "give 'none' or 'tanh'")
+        raise check.value_error(f"approximate is {approximate!r}", "give 'none' or 'tanh'")
     return jax.nn.gelu(x, approximate=approximate == "tanh")
 
 
@@ -90,26 +90,26 @@ def swiglu(gate: jax.Array, x: jax.Array, alpha: float = 1.0) -> jax.Array:
 
 
 def hardmax(x: jax.Array, axis: int) -> jax.Array:
-    """One at the first of the largest elements, else zero."""
+    """Returns one at the first of the largest elements along an axis, else zero."""
     largest = jnp.argmax(x, axis)
     return jax.nn.one_hot(largest, x.shape[axis], dtype=x.dtype, axis=axis)
 
 
-def _register(name: str, function: Callable[[jax.Array, int], jax.Array]) -> None:
-    """Since version 13 over an axis, before that over it and all that follow it, as one."""
+def _register_softmax_like(name: str, function: Callable[[jax.Array, int], jax.Array]) -> None:
+    """Registers both versions: over one axis since 13, before over all axes from one on."""
 
-    def over_axis(x: jax.Array, axis: int = -1) -> jax.Array:
-        return function(x, axis_of(axis, x.ndim))
+    def apply_over_axis(x: jax.Array, axis: int = -1) -> jax.Array:
+        return function(x, normalize_axis(axis, x.ndim))
 
-    def over_rest(x: jax.Array, axis: int = 1) -> jax.Array:
-        start = axis_of(axis, x.ndim) if axis < 0 else min(axis, x.ndim)
+    def apply_over_last_axes(x: jax.Array, axis: int = 1) -> jax.Array:
+        start = normalize_axis(axis, x.ndim) if axis < 0 else min(axis, x.ndim)
         rows = jnp.reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
         return function(rows, 1).reshape(x.shape)
 
-    operator(name)(over_rest)
-    operator(name, 13)(over_axis)
+    operator(name)(apply_over_last_axes)
+    operator(name, 13)(apply_over_axis)
 
 
-_register("Softmax", jax.nn.softmax)
-_register("LogSoftmax", jax.nn.log_softmax)
-_register("Hardmax", hardmax)
+_register_softmax_like("Softmax", jax.nn.softmax)
+_register_softmax_like("LogSoftmax", jax.nn.log_softmax)
+_register_softmax_like("Hardmax", hardmax)

@@ -1,4 +1,4 @@
-"""What operators share: arrays that are known or not, their dtypes and axes."""
+"""Helpers of ONNX operators for constants, dtypes and axes."""
 
 from __future__ import annotations
 
@@ -12,67 +12,67 @@ import numpy as np
 
 from ipujax.frontends.checks import check
 
-_MOST_ELEMENTS = 2**31 - 1
+_MAX_ELEMENTS = 2**31 - 1
 
 
-def known(*values: Any) -> bool:
-    """Whether all these are known before the model runs; what an input left out is, too."""
+def are_constant(*values: Any) -> bool:
+    """Returns whether all values are constants, that is NumPy arrays or absent inputs."""
     return not any(isinstance(value, jax.Array) for value in values)
 
 
-def library(*values: Any) -> Any:
-    """NumPy where all values are known, which saves compiling for them; else `jax.numpy`."""
-    return np if known(*values) else jnp
+def numpy_or_jax(*values: Any) -> Any:
+    """Returns NumPy if all values are constants, which saves compilation; else `jax.numpy`."""
+    return np if are_constant(*values) else jnp
 
 
-def int64() -> np.dtype[Any]:
-    """What JAX has for ONNX's integers of 64 bits: these among constants, else of 32."""
+def int64_dtype() -> np.dtype[Any]:
+    """Returns the dtype for ONNX's int64: int64 among constants, else int32."""
     return jax.dtypes.canonicalize_dtype(np.int64)
 
 
-def whole(x: Any) -> bool:
-    """Whether elements are integers."""
+def has_integers(x: Any) -> bool:
+    """Returns whether an array has an integer dtype."""
     return jnp.issubdtype(x.dtype, jnp.integer)
 
 
-def ints(values: Any) -> tuple[int, ...]:
-    """Integers out of an array, which may have no axes."""
+def to_int_tuple(values: Any) -> tuple[int, ...]:
+    """Returns the elements of an array as a tuple of integers."""
     return tuple(int(value) for value in np.ravel(np.asarray(values)))
 
 
-def axis_of(axis: int, rank: int, what: str = "axis") -> int:
-    """An axis counted from the front.
+def normalize_axis(axis: int, rank: int, attribute_name: str = "axis") -> int:
+    """Returns a non-negative axis for one that may be counted from the end.
 
     Raises:
       FrontendError: (a `ValueError`) there is no such axis.
     """
     if not -rank <= axis < rank:
-        raise check.refuse(
-            f"{what} = {axis} is outside the acceptable range [{-rank}, {rank - 1}]",
+        raise check.value_error(
+            f"{attribute_name} = {axis} is outside the acceptable range [{-rank}, {rank - 1}]",
             "give one of the array's axes",
         )
     return axis % rank
 
 
-def along(axis: int, index: Any) -> tuple[Any, ...]:
-    """An index of one axis of several; the axis is counted from the front."""
+def index_at_axis(axis: int, index: Any) -> tuple[Any, ...]:
+    """Returns an indexing tuple with an index at one axis and full slices before it."""
     return (*[slice(None)] * axis, index)
 
 
-def counted(index: Any, size: int) -> Any:
-    """Indices counted from the front, where negative ones are counted from the end."""
-    return library(index).where(index < 0, index + size, index)
+def count_indices_from_front(index: Any, size: int) -> Any:
+    """Returns indices counted from the front; negative ones are counted from the end."""
+    return numpy_or_jax(index).where(index < 0, index + size, index)
 
 
-def limited(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape that an array can have that is made of a few numbers.
+def check_array_size(shape: Sequence[int]) -> tuple[int, ...]:
+    """Returns a shape after a check that an array of it can exist.
 
     Raises:
-      FrontendError: (a `ValueError`) it has negative sizes, or more elements than 32 bits count.
+      FrontendError: (a `ValueError`) a size is negative, or the array has too many elements.
     """
-    what = f"an array of shape {tuple(shape)} cannot be made"
+    problem = f"an array of shape {tuple(shape)} cannot be made"
     if any(size < 0 for size in shape):
-        raise check.refuse(f"{what}. Values must be non-negative in each shape dimension")
-    if math.prod(shape) > _MOST_ELEMENTS:
-        raise check.refuse(what, "use a smaller one")
+        raise check.value_error(f"{problem}. Values must be non-negative in each shape dimension")
+    if math.prod(shape) > _MAX_ELEMENTS:
+        raise check.value_error(problem, "use a smaller one")
     return tuple(shape)

@@ -1,4 +1,4 @@
-"""Operators that give the elements of an array another type."""
+"""Casts of arrays to other element types."""
 
 from __future__ import annotations
 
@@ -11,42 +11,46 @@ import numpy as np
 import onnx.helper
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.dtypes import dtype_of
-from ipujax.frontends.onnx.operators.arrays import known, whole
+from ipujax.frontends.onnx.dtypes import dtype_of_onnx_type
+from ipujax.frontends.onnx.operators.arrays import are_constant, has_integers
 from ipujax.frontends.onnx.operators.table import operator
 
 _SATURATING = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-_SMALL = ("int2", "int4", "uint2", "uint4")
+_SUB_BYTE_INTEGERS = ("int2", "int4", "uint2", "uint4")
 _HIGHEST_EXPONENT, _NAN = 254, 255
 
 
-def converted(x: Any, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Any:
-    """Elements in another dtype, as `Cast` converts them.
+def cast_elements(x: Any, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Any:
+    """Casts elements to another dtype by the rules of `Cast`.
 
     Args:
       x: the array.
-      dtype: the other.
-      saturate: whether what is too large for 8 bits of floating point becomes the largest number;
-        else infinity or NaN.
-      round_mode: of a type of exponents alone: "up", "down" or "nearest".
+      dtype: the target dtype.
+      saturate: whether numbers too large for 8-bit floats become the largest number; else they
+        become infinity or NaN.
+      round_mode: rounding to a type of exponents only: "up", "down" or "nearest".
     """
     if dtype.name == "float8_e8m0fnu":
-        return _exponents(jnp.asarray(x, jnp.float32), saturate, round_mode)
+        return _round_to_exponents(jnp.asarray(x, jnp.float32), saturate, round_mode)
     if dtype.name in _SATURATING and not jnp.issubdtype(x.dtype, jnp.bool_):
-        wide = jnp.asarray(x, jnp.float32) if whole(x) or x.dtype.itemsize < 2 else jnp.asarray(x)
+        wide_values = (
+            jnp.asarray(x, jnp.float32)
+            if has_integers(x) or x.dtype.itemsize < 2
+            else jnp.asarray(x)
+        )
         if saturate:
-            largest = jnp.asarray(ml_dtypes.finfo(dtype).max, wide.dtype)
-            wide = jnp.clip(wide, -largest, largest)
-        return wide.astype(dtype)
-    if known(x) and x.dtype.kind in "biuf" and dtype.kind in "biuf":
+            largest = jnp.asarray(ml_dtypes.finfo(dtype).max, wide_values.dtype)
+            wide_values = jnp.clip(wide_values, -largest, largest)
+        return wide_values.astype(dtype)
+    if are_constant(x) and x.dtype.kind in "biuf" and dtype.kind in "biuf":
         return x.astype(dtype)
-    if dtype.name in _SMALL and not whole(x):
+    if dtype.name in _SUB_BYTE_INTEGERS and not has_integers(x):
         return jnp.asarray(x).astype(jnp.int32).astype(dtype)  # wraps, as other integers do
     return jnp.asarray(x).astype(dtype)
 
 
-def _exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Array:
-    """Numbers of single precision rounded to powers of two."""
+def _round_to_exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Array:
+    """Rounds float32 numbers to powers of two, as float8_e8m0fnu."""
     bits = jax.lax.bitcast_convert_type(x, jnp.uint32)
     exponent = (bits >> 23 & 0xFF).astype(jnp.int32)
     fraction = bits & 0x7FFFFF
@@ -56,7 +60,9 @@ def _exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Array:
         "nearest": fraction >= jnp.where(exponent > 0, 0x400000, 0x400001),
     }
     if round_mode not in rounds_up:
-        raise check.refuse(f"round_mode is {round_mode!r}", f"give one of {', '.join(rounds_up)}")
+        raise check.value_error(
+            f"round_mode is {round_mode!r}", f"give one of {', '.join(rounds_up)}"
+        )
     rounded = exponent + rounds_up[round_mode]
     rounded = jnp.minimum(rounded, _HIGHEST_EXPONENT if saturate else _NAN)
     result = jnp.where(exponent == _NAN, _NAN, rounded).astype(jnp.uint8)
@@ -65,25 +71,25 @@ def _exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Array:
 
 @operator("Cast", 6)
 def cast(x: Any, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
-    return converted(x, dtype_of(to), saturate, round_mode)
+    return cast_elements(x, dtype_of_onnx_type(to), saturate, round_mode)
 
 
 @operator("CastLike", 15)
 def cast_like(x: Any, like: Any, saturate: int = 1, round_mode: str = "up") -> Any:
     dtype = jax.dtypes.canonicalize_dtype(like.dtype)
-    return converted(x, dtype, saturate, round_mode)
+    return cast_elements(x, dtype, saturate, round_mode)
 
 
 @operator("BitCast", 26)
 def bitcast(x: Any, to: int) -> Any:
-    wanted = onnx.helper.tensor_dtype_to_np_dtype(to)
-    if known(x):
-        return x.view(wanted)
-    if wanted.itemsize > 4:
-        raise check.refuse(
-            f"the bits of {wanted} are asked for, and arrays have at most 32 in JAX",
+    target_dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
+    if are_constant(x):
+        return x.view(target_dtype)
+    if target_dtype.itemsize > 4:
+        raise check.value_error(
+            f"BitCast is to {target_dtype}, and elements of arrays have at most 32 bits in JAX",
             "compute with types of 32 bits",
         )
-    if np.dtype(bool) in (x.dtype, wanted):
-        return x.astype(wanted)
-    return jax.lax.bitcast_convert_type(x, wanted)
+    if np.dtype(bool) in (x.dtype, target_dtype):
+        return x.astype(target_dtype)
+    return jax.lax.bitcast_convert_type(x, target_dtype)

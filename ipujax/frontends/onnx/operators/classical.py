@@ -17,9 +17,11 @@ Floats = Sequence[float]
 
 
 def _softmax_zero(scores: Array) -> Array:
-    """As the softmax, but scores of zero stay zero."""
-    shares = jax.nn.softmax(scores, -1)
-    return jnp.where(jnp.abs(scores) > 1e-7, shares, scores * jnp.exp(-scores.max(-1)[..., None]))
+    """Returns the softmax of scores, in which scores of zero stay zero."""
+    probabilities = jax.nn.softmax(scores, -1)
+    return jnp.where(
+        jnp.abs(scores) > 1e-7, probabilities, scores * jnp.exp(-scores.max(-1)[..., None])
+    )
 
 
 _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
@@ -31,24 +33,28 @@ _TRANSFORMS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def transformed(scores: Array, name: str) -> Array:
-    """Scores after a `post_transform`."""
-    if name not in _TRANSFORMS:
-        raise check.refuse(f"post_transform is {name!r}", f"use one of {sorted(_TRANSFORMS)}")
-    return _TRANSFORMS[name](scores)
+def apply_post_transform(scores: Array, transform_name: str) -> Array:
+    """Returns scores after a `post_transform`."""
+    if transform_name not in _TRANSFORMS:
+        raise check.value_error(
+            f"post_transform is {transform_name!r}", f"use one of {sorted(_TRANSFORMS)}"
+        )
+    return _TRANSFORMS[transform_name](scores)
 
 
-def _wide(x: Array) -> Array:
+def _to_float32_or_wider(x: Array) -> Array:
     return jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
 
 
-def _scores(x: Array, coefficients: Floats, intercepts: Floats | None, name: str) -> Array:
-    wide = _wide(x)
+def _linear_scores(
+    x: Array, coefficients: Floats, intercepts: Floats | None, post_transform: str
+) -> Array:
+    wide = _to_float32_or_wider(x)
     weights = jnp.asarray(np.reshape(coefficients, (-1, x.shape[-1])), wide.dtype)
     scores = jnp.matmul(wide, weights.T)
     if intercepts:
         scores = scores + jnp.asarray(np.asarray(intercepts), wide.dtype)
-    return transformed(scores, name)
+    return apply_post_transform(scores, post_transform)
 
 
 @operator("ai.onnx.ml.LinearRegressor")
@@ -59,9 +65,9 @@ def linear_regressor(
     post_transform: str = "NONE",
     targets: int = 1,
 ) -> Array:
-    scores = _scores(x, coefficients, intercepts, post_transform)
+    scores = _linear_scores(x, coefficients, intercepts, post_transform)
     if scores.shape[-1] != targets:
-        raise check.refuse(
+        raise check.value_error(
             f"LinearRegressor has coefficients for {scores.shape[-1]} targets, and targets is "
             f"{targets}",
             "give it as many as the features need",
@@ -76,21 +82,21 @@ def linear_classifier(
     classlabels_strings: Sequence[str] | None = None,
     coefficients: Floats = (),
     intercepts: Floats | None = None,
-    multi_class: int = 0,  # says how it was trained, which makes no difference here
+    multi_class: int = 0,  # describes the training, which has no effect here
     post_transform: str = "NONE",
 ) -> tuple[Array, Array]:
-    """Labels [batch] and scores [batch, classes]."""
+    """Returns labels [batch] and scores [batch, classes]."""
     if classlabels_strings:
-        raise check.refuse(
+        raise check.value_error(
             "the labels of LinearClassifier are strings",
             "train the classifier with integers as labels, and convert it with skl2onnx, "
             "options={'zipmap': False}",
         )
-    scores = _scores(x, coefficients, intercepts, "NONE")
+    scores = _linear_scores(x, coefficients, intercepts, "NONE")
     labels = jnp.asarray(np.asarray(classlabels_ints or (1,), np.int32))
     if scores.shape[1] == 1 and len(labels) == 2:
         scores = jnp.concatenate([-scores, scores], 1)
-    scores = transformed(scores, post_transform)
+    scores = apply_post_transform(scores, post_transform)
     if scores.shape[1] > 1:
         return labels[jnp.argmax(scores, 1)], scores
     limit = 0 if post_transform == "NONE" else 0.5
@@ -99,15 +105,15 @@ def linear_classifier(
 
 @operator("ai.onnx.ml.Scaler")
 def scaler(x: Array, offset: Floats = (0.0,), scale: Floats = (1.0,)) -> Array:
-    wide = _wide(x)
+    wide = _to_float32_or_wider(x)
     return (wide - jnp.asarray(offset, wide.dtype)) * jnp.asarray(scale, wide.dtype)
 
 
 @operator("ai.onnx.ml.Normalizer")
 def normalizer(x: Array, norm: str = "MAX") -> Array:
-    wide = _wide(x)
+    wide = _to_float32_or_wider(x)
     if norm not in ("MAX", "L1", "L2"):
-        raise check.refuse(f"norm is {norm!r}", "use MAX, L1 or L2")
+        raise check.value_error(f"norm is {norm!r}", "use MAX, L1 or L2")
     if norm == "MAX":
         divisor = wide.max(-1, keepdims=True)
     elif norm == "L1":
@@ -120,8 +126,8 @@ def normalizer(x: Array, norm: str = "MAX") -> Array:
 
 @operator("ai.onnx.ml.ArrayFeatureExtractor")
 def array_feature_extractor(x: Array, indices: Array) -> Array:
-    taken = jnp.take(x, jnp.ravel(indices), -1, mode="clip")
-    return taken if x.ndim > 1 else taken[None]
+    columns = jnp.take(x, jnp.ravel(indices), -1, mode="clip")
+    return columns if x.ndim > 1 else columns[None]
 
 
 @operator("ai.onnx.ml.Binarizer")
@@ -141,16 +147,19 @@ def imputer(
     if jnp.issubdtype(x.dtype, jnp.integer):
         return jnp.where(x == replaced_value_int64, jnp.asarray(imputed_value_int64s, x.dtype), x)
     is_nan = replaced_value_float != replaced_value_float
-    missing = jnp.isnan(x) if is_nan else x == replaced_value_float
-    return jnp.where(missing, jnp.asarray(imputed_value_floats, x.dtype), x)
+    is_missing = jnp.isnan(x) if is_nan else x == replaced_value_float
+    return jnp.where(is_missing, jnp.asarray(imputed_value_floats, x.dtype), x)
 
 
 @operator("ai.onnx.ml.FeatureVectorizer")
 def feature_vectorizer(*parts: Array, inputdimensions: Sequence[int] | None = None) -> Array:
-    rows = [_wide(p).reshape(1, -1) if p.ndim == 1 else _wide(p) for p in parts]
+    rows = [
+        _to_float32_or_wider(p).reshape(1, -1) if p.ndim == 1 else _to_float32_or_wider(p)
+        for p in parts
+    ]
     sizes = [row.shape[1] for row in rows]
     if inputdimensions is not None and list(inputdimensions) != sizes:
-        raise check.refuse(
+        raise check.value_error(
             f"FeatureVectorizer is given {sizes} features", f"give it {list(inputdimensions)}"
         )
     return jnp.concatenate(rows, 1)
@@ -158,7 +167,7 @@ def feature_vectorizer(*parts: Array, inputdimensions: Sequence[int] | None = No
 
 @operator("ai.onnx.ml.ZipMap")
 def zip_map(x: Array, **labels: Any) -> Any:
-    raise check.refuse(
+    raise check.value_error(
         "ZipMap makes a list of dictionaries, which no device can",
         "convert the model with skl2onnx, options={'zipmap': False}",
     )

@@ -1,4 +1,4 @@
-"""Branches and loops."""
+"""ONNX branches, loops and scans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import numpy as np
 from ipujax.doors.graphs import Call, Node
 from ipujax.errors import FrontendError
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.operators.arrays import axis_of, int64, known
+from ipujax.frontends.onnx.operators.arrays import are_constant, int64_dtype, normalize_axis
 from ipujax.frontends.onnx.operators.table import operator
 
-_MOST_STEPS = 10_000
-"""How often a loop is written out one after the other."""
+_MAX_UNROLLED_STEPS = 10_000
+"""The maximum number of steps of an unrolled loop."""
 
 Body = Callable[..., tuple[Any, ...]]
 
@@ -28,153 +28,165 @@ Body = Callable[..., tuple[Any, ...]]
 def if_(
     call: Call, cond: Any, then_branch: str, else_branch: str, captured: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """Only one branch is there if the condition is known."""
-    then, other = (_branch(call, name, captured) for name in (then_branch, else_branch))
-    if known(cond):
-        return then() if np.reshape(cond, ()) else other()
+    """Runs one of two branches; only one is traced if the condition is constant."""
+    then, otherwise = (_bind_branch(call, name, captured) for name in (then_branch, else_branch))
+    if are_constant(cond):
+        return then() if np.reshape(cond, ()) else otherwise()
     try:
         return jax.lax.cond(
-            jnp.reshape(cond, ()).astype(bool), lambda: _arrays(then()), lambda: _arrays(other())
+            jnp.reshape(cond, ()).astype(bool),
+            lambda: _to_arrays(then()),
+            lambda: _to_arrays(otherwise()),
         )
-    except TypeError as error:  # of the branches' forms: to ask for them first would be slower
-        forms = [jax.eval_shape(lambda f=f: _arrays(f())) for f in (then, other)]
-        shapes = " and ".join(str([f"{f.dtype}{list(f.shape)}" for f in form]) for form in forms)
-        raise check.refuse(
-            f"the branches give arrays of different forms, {shapes}, and only running the model "
-            "tells which one it takes",
+    except TypeError as error:  # branch results differ; checking this first would be slower
+        avals_of_branches = [jax.eval_shape(lambda f=f: _to_arrays(f())) for f in (then, otherwise)]
+        shapes = " and ".join(
+            str([f"{f.dtype}{list(f.shape)}" for f in branch_avals])
+            for branch_avals in avals_of_branches
+        )
+        raise check.value_error(
+            f"the branches give arrays of different forms, {shapes}, and which one is taken is "
+            "known only when the model runs",
             "give the condition by from_onnx(..., constants={...}) if it is an input",
         ) from error
 
 
-def _branch(call: Call, name: str, captured: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:
+def _bind_branch(call: Call, name: str, captured: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:
     return functools.partial(call.graphs[name], *captured, key=call.inner_key)
 
 
-def _stacks(node: Node) -> tuple[str, ...]:
-    """How often a loop runs decides the shapes of what it collects."""
+def _static_loop_inputs(node: Node) -> tuple[str, ...]:
+    """Returns the inputs that must be constant because the loop collects outputs."""
     return ("trip", "cond") if len(node.results) > len(node.args[2:]) else ()
 
 
-@operator("Loop", static=_stacks)
+@operator("Loop", static=_static_loop_inputs)
 def loop(
     call: Call, trip: Any = None, cond: Any = None, *carried: Any, body: str, captured: Any = ()
 ) -> tuple[Any, ...]:
-    """A scan if it is known how often it runs; else a `while`, which collects nothing.
+    """Runs a loop as a scan if its count is known, else as a `while` that collects nothing.
 
-    It is written out step by step where a step needs its number, or what it carries, to be known:
-    as the place of a slice, or because shapes change.
+    It is unrolled where a step needs its number or its carried values as constants: as the position
+    of a slice, or because shapes change.
     """
 
-    def step(number: Any, going: Any, *values: Any) -> tuple[Any, ...]:
+    def run_loop_body(number: Any, condition: Any, *values: Any) -> tuple[Any, ...]:
         return call.graphs[body](
-            number, going, *values, *captured, key=_key_of(call.inner_key, number)
+            number, condition, *values, *captured, key=_fold_step_into_key(call.inner_key, number)
         )
 
-    count = None if trip is None else int(np.reshape(trip, ())) if known(trip) else trip
-    going = np.asarray(True) if cond is None else cond
-    if known(count, going, *carried, *captured):
-        return _written_out(step, count, going, carried)
+    count = None if trip is None else int(np.reshape(trip, ())) if are_constant(trip) else trip
+    condition = np.asarray(True) if cond is None else cond
+    if are_constant(count, condition, *carried, *captured):
+        return _run_unrolled(run_loop_body, count, condition, carried)
     try:
-        form = _form_of(step, going, carried)
-    except FrontendError:  # something in it must be known: perhaps the number of the step
-        return _written_out(step, count, going, carried)
-    endless = known(going) and bool(going) and form.goes_on
-    if endless and known(count) and count is not None and form.keeps:
-        return _scanned(step, count, carried)
-    if endless and count is None:
-        raise check.refuse("a loop has no end", "give it a number of steps, or a condition")
-    if form.keeps and form.collects == 0:
-        return _while(step, count, going, carried)
-    return _written_out(step, count, going, carried)
+        step_form = _analyze_loop_step(run_loop_body, condition, carried)
+    except FrontendError:  # a step needs a constant, perhaps its number
+        return _run_unrolled(run_loop_body, count, condition, carried)
+    is_endless = are_constant(condition) and bool(condition) and step_form.is_always_true
+    if is_endless and are_constant(count) and count is not None and step_form.keeps_shapes:
+        return _run_as_scan(run_loop_body, count, carried)
+    if is_endless and count is None:
+        raise check.value_error("a loop has no end", "give it a number of steps, or a condition")
+    if step_form.keeps_shapes and step_form.collected_count == 0:
+        return _run_as_while_loop(run_loop_body, count, condition, carried)
+    return _run_unrolled(run_loop_body, count, condition, carried)
 
 
 @dc.dataclass(frozen=True)
-class _Form:
-    """What a step of a loop gives, as far as it does not depend on values.
+class _LoopStepForm:
+    """The properties of a loop step that do not depend on values.
 
     Attributes:
-      keeps: whether what it carries keeps its shapes and dtypes.
-      goes_on: whether its condition is always true.
-      collects: how many values it gives besides.
+      keeps_shapes: whether the carried values keep their shapes and dtypes.
+      is_always_true: whether its condition is always true.
+      collected_count: the number of outputs that are collected over the steps.
     """
 
-    keeps: bool
-    goes_on: bool
-    collects: int
+    keeps_shapes: bool
+    is_always_true: bool
+    collected_count: int
 
 
-def _form_of(step: Body, going: Any, carried: Sequence[Any]) -> _Form:
+def _analyze_loop_step(step: Body, condition: Any, carried: Sequence[Any]) -> _LoopStepForm:
     goes_on = False
 
-    def run(number: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    def trace_step(number: Any, values: Sequence[Any]) -> tuple[Any, ...]:
         nonlocal goes_on
-        onward, *rest = step(number, going, *values)
-        goes_on = known(onward) and bool(np.reshape(onward, ()))
-        return _arrays(rest)
+        next_condition, *outputs = step(number, condition, *values)
+        goes_on = are_constant(next_condition) and bool(np.reshape(next_condition, ()))
+        return _to_arrays(outputs)
 
-    values = _arrays(carried)
-    after = jax.eval_shape(run, jnp.zeros((), int64()), values)
-    pairs = zip(values, after, strict=False)
+    values = _to_arrays(carried)
+    output_avals = jax.eval_shape(trace_step, jnp.zeros((), int64_dtype()), values)
+    pairs = zip(values, output_avals, strict=False)
     keeps = all(v.shape == a.shape and v.dtype == a.dtype for v, a in pairs)
-    return _Form(keeps, goes_on, len(after) - len(values))
+    return _LoopStepForm(keeps, goes_on, len(output_avals) - len(values))
 
 
-def _scanned(step: Body, count: int, carried: Sequence[Any]) -> tuple[Any, ...]:
-    def run(values: tuple[Any, ...], number: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        _, *rest = step(number, np.asarray(True), *values)
-        rest = _arrays(rest)
-        return rest[: len(values)], rest[len(values) :]
+def _run_as_scan(step: Body, count: int, carried: Sequence[Any]) -> tuple[Any, ...]:
+    def scan_body(values: tuple[Any, ...], number: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        _, *outputs = step(number, np.asarray(True), *values)
+        outputs = _to_arrays(outputs)
+        return outputs[: len(values)], outputs[len(values) :]
 
-    numbers = jnp.arange(count).astype(int64())
-    last, collected = jax.lax.scan(run, _arrays(carried), numbers)
+    numbers = jnp.arange(count).astype(int64_dtype())
+    last, collected = jax.lax.scan(scan_body, _to_arrays(carried), numbers)
     return *last, *collected
 
 
-def _while(step: Body, count: Any, going: Any, carried: Sequence[Any]) -> tuple[Any, ...]:
+def _run_as_while_loop(
+    step: Body, count: Any, condition: Any, carried: Sequence[Any]
+) -> tuple[Any, ...]:
     def goes_on(state: tuple[Any, ...]) -> Any:
-        number, onward, *_ = state
-        return onward if count is None else onward & (number < count)
+        number, condition, *_ = state
+        return condition if count is None else condition & (number < count)
 
-    def run(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        number, onward, *values = state
-        after, *rest = step(number, onward, *values)
-        return number + 1, _truth(after), *_arrays(rest)
+    def while_body(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        number, condition, *values = state
+        next_condition, *outputs = step(number, condition, *values)
+        return number + 1, _to_scalar_bool(next_condition), *_to_arrays(outputs)
 
     count = None if count is None else jnp.reshape(count, ())
-    start = (jnp.zeros((), int64()), _truth(going), *_arrays(carried))
-    return jax.lax.while_loop(goes_on, run, start)[2:]
+    start = (jnp.zeros((), int64_dtype()), _to_scalar_bool(condition), *_to_arrays(carried))
+    return jax.lax.while_loop(goes_on, while_body, start)[2:]
 
 
-def _written_out(step: Body, count: Any, going: Any, carried: Sequence[Any]) -> tuple[Any, ...]:
+def _run_unrolled(
+    step: Body, count: Any, condition: Any, carried: Sequence[Any]
+) -> tuple[Any, ...]:
     values = tuple(carried)
     collected: list[tuple[Any, ...]] = []
-    while count is None or not known(count) or len(collected) < count:
-        if not known(going, count):
-            raise check.refuse(
-                "how often a loop runs depends on values, and what it gives on how often it runs",
+    while count is None or not are_constant(count) or len(collected) < count:
+        if not are_constant(condition, count):
+            raise check.value_error(
+                "how often a loop runs depends on values, and the shapes of its outputs depend on "
+                "how often it runs",
                 "give its number of steps and its condition by from_onnx(..., constants={...})",
             )
-        if not np.reshape(going, ()):
+        if not np.reshape(condition, ()):
             break
-        if len(collected) == _MOST_STEPS:
-            raise check.refuse(
-                f"a loop that cannot be a scan takes more than {_MOST_STEPS} steps",
-                "leave out of it what needs the number of the step to be known, such as slices",
+        if len(collected) == _MAX_UNROLLED_STEPS:
+            raise check.value_error(
+                f"a loop that cannot be a scan takes more than {_MAX_UNROLLED_STEPS} steps",
+                "remove operators from it that need the step number as a constant, such as slices",
             )
-        going, *rest = step(np.asarray(len(collected), np.int64), going, *values)
-        values = tuple(rest[: len(carried)])
-        collected.append(tuple(rest[len(carried) :]))
-    return *values, *_stacked(step, collected, going, carried)
+        condition, *outputs = step(np.asarray(len(collected), np.int64), condition, *values)
+        values = tuple(outputs[: len(carried)])
+        collected.append(tuple(outputs[len(carried) :]))
+    return *values, *_stack_step_outputs(step, collected, condition, carried)
 
 
-def _stacked(
-    step: Body, collected: Sequence[tuple[Any, ...]], going: Any, carried: Sequence[Any]
+def _stack_step_outputs(
+    step: Body, collected: Sequence[tuple[Any, ...]], condition: Any, carried: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """What the steps of a loop gave besides, each as one array; of no step, an empty one."""
+    """Stacks the collected outputs of each step; without steps, returns empty arrays."""
     if not collected:
-        forms = jax.eval_shape(lambda: _arrays(step(np.asarray(0), going, *carried)[1:]))
+        forms = jax.eval_shape(lambda: _to_arrays(step(np.asarray(0), condition, *carried)[1:]))
         return tuple(np.zeros((0, *f.shape), f.dtype) for f in forms[len(carried) :])
-    stack = [np.stack if known(*values) else jnp.stack for values in zip(*collected, strict=True)]
+    stack = [
+        np.stack if are_constant(*values) else jnp.stack for values in zip(*collected, strict=True)
+    ]
     return tuple(f(values) for f, values in zip(stack, zip(*collected, strict=True), strict=True))
 
 
@@ -182,23 +194,27 @@ def _stacked(
 def scan(
     call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
 ) -> tuple[Any, ...]:
-    """The first of the values are states; of the others, each step has a slice."""
-    states, collected = _collected(call, values, **attributes)
-    axes = zip(collected, _endless(scan_output_axes), strict=False)
-    return *states, *(jnp.moveaxis(value, 0, axis_of(axis, value.ndim)) for value, axis in axes)
+    """Scans: the first values are states, each step takes a slice of the others."""
+    states, collected = _run_scan_body(call, values, **attributes)
+    axes = zip(collected, _pad_with_zeros(scan_output_axes), strict=False)
+    return *states, *(
+        jnp.moveaxis(value, 0, normalize_axis(axis, value.ndim)) for value, axis in axes
+    )
 
 
 @operator("ai.graphcore.Scan")
-def scan_joined(
+def scan_and_concatenate(
     call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
 ) -> tuple[Any, ...]:
-    """As PopART has it: slices of vectors are vectors, and what the steps give is joined."""
-    states, collected = _collected(call, values, least_rank=1, **attributes)
-    axes = zip(collected, _endless(scan_output_axes), strict=False)
-    return *states, *(_joined(value, axis_of(axis, value.ndim - 1)) for value, axis in axes)
+    """Scans as PopART does: slices of vectors stay vectors, and outputs are concatenated."""
+    states, collected = _run_scan_body(call, values, least_rank=1, **attributes)
+    axes = zip(collected, _pad_with_zeros(scan_output_axes), strict=False)
+    return *states, *(
+        _concatenate_steps(value, normalize_axis(axis, value.ndim - 1)) for value, axis in axes
+    )
 
 
-def _collected(
+def _run_scan_body(
     call: Call,
     values: Sequence[Any],
     *,
@@ -210,29 +226,29 @@ def _collected(
     captured: Any = (),
     least_rank: int = 0,
 ) -> tuple[tuple[Any, ...], list[jax.Array]]:
-    """The last states of a scan, and what its steps give besides, `[steps, ...]` each."""
+    """Returns the last states of a scan, and its collected outputs, `[steps, ...]` each."""
     count = len(values) - num_scan_inputs
 
-    def step(states: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, Any]:
-        number, *slices = given
+    def scan_step(states: tuple[Any, ...], number_and_slices: tuple[Any, ...]) -> tuple[Any, Any]:
+        number, *slices = number_and_slices
         slices = [jnp.reshape(v, v.shape or (1,) * least_rank) for v in slices]
-        key = _key_of(call.inner_key, number)
-        found = _arrays(call.graphs[body](*states, *slices, *captured, key=key))
-        return found[:count], found[count:]
+        key = _fold_step_into_key(call.inner_key, number)
+        outputs = _to_arrays(call.graphs[body](*states, *slices, *captured, key=key))
+        return outputs[:count], outputs[count:]
 
-    axes, directions = _endless(scan_input_axes), _endless(scan_input_directions)
+    axes, directions = _pad_with_zeros(scan_input_axes), _pad_with_zeros(scan_input_directions)
     scanned = [
-        _turned(jnp.moveaxis(value, axis, 0), direction)
+        _flip_if_backward(jnp.moveaxis(value, axis, 0), direction)
         for value, axis, direction in zip(values[count:], axes, directions, strict=False)
     ]
     numbers = jnp.arange(scanned[0].shape[0])
-    states, collected = jax.lax.scan(step, _arrays(values[:count]), (numbers, *scanned))
-    turns = zip(collected, _endless(scan_output_directions), strict=False)
-    return states, [_turned(value, direction) for value, direction in turns]
+    states, collected = jax.lax.scan(scan_step, _to_arrays(values[:count]), (numbers, *scanned))
+    turns = zip(collected, _pad_with_zeros(scan_output_directions), strict=False)
+    return states, [_flip_if_backward(value, direction) for value, direction in turns]
 
 
-def _joined(values: jax.Array, axis: int) -> jax.Array:
-    """Arrays `[steps, ...]` one after the other along an axis of theirs."""
+def _concatenate_steps(values: jax.Array, axis: int) -> jax.Array:
+    """Concatenates arrays `[steps, ...]` along one of their axes."""
     _, *shape = values.shape
     shape[axis] *= len(values)
     return jnp.reshape(jnp.moveaxis(values, 0, axis), shape)
@@ -248,12 +264,12 @@ def scan_batch(
     directions: Sequence[int] = (),
     captured: Any = (),
 ) -> tuple[Any, ...]:
-    """Of version 8: for each sample of a batch by itself."""
+    """Scans each sample of a batch independently, as version 8 of `Scan` does."""
     if lengths is not None:
-        raise check.refuse(
-            "Scan of version 8 is given lengths of sequences", "use version 9, or sequences as long"
+        raise check.value_error(
+            "Scan of version 8 is given sequence lengths", "use version 9, or equal lengths"
         )
-    one = functools.partial(
+    scan_sample = functools.partial(
         scan,
         call,
         body=body,
@@ -261,25 +277,25 @@ def scan_batch(
         scan_input_directions=directions,
         captured=captured,
     )
-    return jax.vmap(one)(*_arrays(values))
+    return jax.vmap(scan_sample)(*_to_arrays(values))
 
 
-def _endless(numbers: Sequence[int]) -> Iterator[int]:
-    """Axes or directions, which are 0 where nothing is said."""
+def _pad_with_zeros(numbers: Sequence[int]) -> Iterator[int]:
+    """Yields axes or directions, followed by endless zeros as default."""
     return itertools.chain(numbers, itertools.repeat(0))
 
 
-def _turned(value: Any, direction: int) -> Any:
+def _flip_if_backward(value: Any, direction: int) -> Any:
     return jnp.flip(value, 0) if direction else value
 
 
-def _arrays(values: Sequence[Any]) -> tuple[jax.Array, ...]:
+def _to_arrays(values: Sequence[Any]) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(value) for value in values)
 
 
-def _truth(value: Any) -> jax.Array:
+def _to_scalar_bool(value: Any) -> jax.Array:
     return jnp.reshape(value, ()).astype(bool)
 
 
-def _key_of(key: jax.Array | None, number: Any) -> jax.Array | None:
+def _fold_step_into_key(key: jax.Array | None, number: Any) -> jax.Array | None:
     return None if key is None else jax.random.fold_in(key, number)

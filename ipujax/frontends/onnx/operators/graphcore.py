@@ -1,4 +1,4 @@
-"""PopART's own operators: elementwise ones, shapes, normalizations."""
+"""PopART's own operators: elementwise operators, shapes and normalizations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.dtypes import dtype_of
-from ipujax.frontends.onnx.operators.arrays import axis_of, limited
-from ipujax.frontends.onnx.operators.joining import slice_of
-from ipujax.frontends.onnx.operators.reductions import reduced_axes
+from ipujax.frontends.onnx.dtypes import dtype_of_onnx_type
+from ipujax.frontends.onnx.operators.arrays import check_array_size, normalize_axis
+from ipujax.frontends.onnx.operators.joining import slice_array
+from ipujax.frontends.onnx.operators.reductions import normalize_axes
 from ipujax.frontends.onnx.operators.shapes import depth_to_space, reshape
 from ipujax.frontends.onnx.operators.table import operator
 
@@ -47,7 +47,7 @@ for _name, _function in _ELEMENTWISE.items():
 
 @operator("ai.graphcore.Atan2")
 def atan2(y: Array, x: Array) -> Array:
-    """Angles, whose derivatives at the origin are zero."""
+    """Returns angles, whose derivatives at the origin are zero."""
     x, y = jnp.broadcast_arrays(x, y)
     is_origin = (x == 0) & (y == 0)
     side = jnp.copysign(jnp.ones_like(x), x)
@@ -70,7 +70,7 @@ def scaled_add(
     scale0: float = 1.0,
     scale1: float = 1.0,
 ) -> Array:
-    """Factors are inputs, or else attributes."""
+    """Adds scaled arrays; the factors are inputs, or else attributes."""
     x_factor = jnp.asarray(scale0 if x_scale is None else x_scale, x.dtype)
     y_factor = jnp.asarray(scale1 if y_scale is None else y_scale, y.dtype)
     return x * x_factor + y * y_factor
@@ -78,7 +78,7 @@ def scaled_add(
 
 @operator("ai.graphcore.IncrementMod")
 def increment_mod(x: Array, increment: float, modulus: float) -> Array:
-    """What is left of `x + increment` over `modulus`, of the sign of the sum."""
+    """Returns the remainder of `x + increment` by `modulus`, with the sign of the sum."""
     return jnp.fmod(x + jnp.asarray(increment, x.dtype), jnp.asarray(modulus, x.dtype))
 
 
@@ -90,32 +90,34 @@ def init(
     batch_axis: int = -1,
     tensor_type: int = 0,
 ) -> Array:
-    """Zeros, where nothing need be, too."""
-    del init_type, batch_axis, tensor_type  # what the original plans its memory by
-    return jnp.zeros(limited(shape), dtype_of(data_type))
+    """Returns an array of zeros, also where PopART leaves the values undefined."""
+    del init_type, batch_axis, tensor_type  # only hints for PopART's memory planning
+    return jnp.zeros(check_array_size(shape), dtype_of_onnx_type(data_type))
 
 
 @operator("ai.graphcore.CopyVarUpdate")
 def copy_var_update(variable: Array, value: Array) -> Array:
-    """What the variable becomes, of its shape and dtype: who runs the model sees to it."""
+    """Returns the variable's new value in its shape and dtype; the model's caller stores it."""
     return jnp.broadcast_to(jnp.asarray(value), variable.shape).astype(variable.dtype)
 
 
 @operator("ai.graphcore.TensorRemap")
 def tensor_remap(x: Array, remap_type: int = 0) -> Array:
-    """The same values: where they lie is not a matter of the model here."""
+    """Returns the array unchanged: its tile mapping does not affect the model here."""
     del remap_type
     return x
 
 
 @operator("ai.graphcore.NormalizeImage")
 def normalize_image(x: Array, offsets: Array, scales: Array, scale: float = 1.0) -> Array:
-    """`(x * scale - offsets) * scales` of [..., 3] with a fourth channel of zeros.
+    """Computes `(x * scale - offsets) * scales` of [..., 3] and adds a fourth zero channel.
 
     Images of bytes become float16.
     """
     if x.ndim < 2 or x.shape[-1] != 3:
-        raise check.refuse(f"an image of shape {x.shape}", "give one of three channels, [..., 3]")
+        raise check.value_error(
+            f"an image of shape {x.shape}", "give one of three channels, [..., 3]"
+        )
     dtype = jnp.float16 if x.dtype == jnp.uint8 else x.dtype
     wide = (jnp.asarray(value, jnp.float32) for value in (x, offsets, scales))
     image, below, factors = wide
@@ -125,18 +127,26 @@ def normalize_image(x: Array, offsets: Array, scales: Array, scale: float = 1.0)
 
 @operator("ai.graphcore.ReduceMedian")
 def reduce_median(x: Array, axes: Ints | None = None, keepdims: int = 1) -> tuple[Array, Array]:
-    """Medians over some axes, or all: of an even number of elements the lower one of the two.
+    """Returns medians over some axes or all: the lower one for an even number of elements.
 
-    Beside them their places, int32, among the elements of these axes.
+    Also returns their int32 positions among the elements of these axes.
     """
     x = jnp.asarray(x)
-    reduced = sorted(range(x.ndim) if axes is None else reduced_axes(tuple(axes), x.ndim))
-    kept = [a for a in range(x.ndim) if a not in reduced]
-    lines = x.transpose(*kept, *reduced).reshape(*(x.shape[a] for a in kept), -1)
-    places = jnp.argsort(lines, -1)[..., (lines.shape[-1] - 1) // 2, None]
-    shape = [1 if a in reduced else n for a, n in enumerate(x.shape) if keepdims or a in kept]
-    values = jnp.take_along_axis(lines, places, -1)
-    return values.reshape(shape), places.reshape(shape).astype(jnp.int32)
+    reduced_axis_list = sorted(
+        range(x.ndim) if axes is None else normalize_axes(tuple(axes), x.ndim)
+    )
+    kept_axes = [a for a in range(x.ndim) if a not in reduced_axis_list]
+    lines = x.transpose(*kept_axes, *reduced_axis_list).reshape(
+        *(x.shape[a] for a in kept_axes), -1
+    )
+    positions = jnp.argsort(lines, -1)[..., (lines.shape[-1] - 1) // 2, None]
+    shape = [
+        1 if a in reduced_axis_list else n
+        for a, n in enumerate(x.shape)
+        if keepdims or a in kept_axes
+    ]
+    values = jnp.take_along_axis(lines, positions, -1)
+    return values.reshape(shape), positions.reshape(shape).astype(jnp.int32)
 
 
 @operator("ai.graphcore.Reshape")
@@ -150,37 +160,37 @@ def reverse(x: Array, dimensions: Ints) -> Array:
     for dimension in dimensions:
         if dimension < 0:
             only = "Only positive dimensions are supported"
-            raise check.refuse(f"Reverse has invalid dimension '{dimension}'. {only}")
+            raise check.value_error(f"Reverse has invalid dimension '{dimension}'. {only}")
         if dimension >= rank:
-            what = f"Reverse has invalid dimension '{dimension}' for input tensor of rank {rank}"
-            raise check.refuse(what)
+            problem = f"Reverse has invalid dimension '{dimension}' for input tensor of rank {rank}"
+            raise check.value_error(problem)
         if list(dimensions).count(dimension) > 1:
-            what = f"Dimension {dimension} appears multiple times in the dimensions of Reverse"
-            raise check.refuse(what)
+            problem = f"Dimension {dimension} appears multiple times in the dimensions of Reverse"
+            raise check.value_error(problem)
     return jnp.flip(x, tuple(dimensions))
 
 
 @operator("ai.graphcore.Slice")
 def slice_by_attributes(x: Array, ends: Ints, starts: Ints, axes: Ints | None = None) -> Array:
-    return slice_of(x, starts, ends, axes)
+    return slice_array(x, starts, ends, axes)
 
 
 @operator("ai.graphcore.Subsample")
 def subsample(x: Array, strides: Ints) -> Array:
     if 0 in strides:
-        what = f"Strides invalid. 0 stride at index {list(strides).index(0)}"
-        raise check.refuse(what, "give a stride of one or more for each axis")
+        problem = f"Strides invalid. 0 stride at index {list(strides).index(0)}"
+        raise check.value_error(problem, "give a stride of one or more for each axis")
     return x[tuple(slice(None, None, stride) for stride in strides)]
 
 
 @operator("ai.graphcore.DepthToSpace")
-def depth_to_space_of(x: Array, blocksize: int, mode: str = "DCR") -> Array:
+def depth_to_space_popart(x: Array, blocksize: int, mode: str = "DCR") -> Array:
     return depth_to_space(x, blocksize, mode)
 
 
 @operator("ai.graphcore.Sort")
 def sort(x: Array, axis: int = -1, descending: int = 0, stable: int = 0) -> tuple[Array, Array]:
-    """The values, and where they were; always stable."""
+    """Returns sorted values and their original positions; the sort is always stable."""
     del stable
     order = jnp.argsort(jnp.asarray(x), axis, stable=True, descending=bool(descending))
     return jnp.take_along_axis(jnp.asarray(x), order, axis), order.astype(jnp.int32)
@@ -188,7 +198,7 @@ def sort(x: Array, axis: int = -1, descending: int = 0, stable: int = 0) -> tupl
 
 @operator("ai.graphcore.Bucketize")
 def bucketize(x: Array, boundaries: Array, right: int = 0) -> Array:
-    """The bucket of each element, int32: how many boundaries are below it, or not above it."""
+    """Returns the int32 bucket of each element: the number of boundaries below, or not above."""
     side = "right" if right else "left"
     return jnp.searchsorted(jnp.asarray(boundaries), jnp.asarray(x), side=side).astype(jnp.int32)
 
@@ -202,9 +212,10 @@ def group_normalization(
     epsilon: float = 1e-5,
     strided: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """Of [batch, channels, ...]: the result, and [batch * groups] means and inverse deviations.
+    """Normalizes [batch, channels, ...]; returns also means and inverse deviations.
 
-    A group is consecutive channels, or with `strided` every `num_groups`-th one.
+    Means and inverse deviations are [batch * groups]. A group is consecutive channels, or with
+    `strided` every `num_groups`-th channel.
     """
     if strided:
         order = np.arange(x.shape[1]).reshape(-1, num_groups).T.ravel()
@@ -227,13 +238,13 @@ def group_normalization(
 def dynamic_slice(
     x: Array, index: Array, into: Any = None, *, axes: Ints, sizes: Ints, noOverlap: int = 0
 ) -> Array:
-    """The part of some sizes that begins at `index`, an integer for each of the axes.
+    """Returns the part of some sizes that begins at `index`, one integer for each axis.
 
-    It has the shape of what it is to go into, which may leave out axes of size one.
+    It takes the shape of `into`, which may leave out axes of size one.
     """
-    del noOverlap  # a promise that nothing needs here
-    shape = _part_of(x, axes, sizes)
-    part = jax.lax.dynamic_slice(jnp.asarray(x), _starts(x, index, axes), shape)
+    del noOverlap  # an optimization hint of PopART
+    shape = _shape_of_part(x, axes, sizes)
+    part = jax.lax.dynamic_slice(jnp.asarray(x), _start_indices(x, index, axes), shape)
     return part if into is None else part.reshape(into.shape)
 
 
@@ -241,10 +252,10 @@ def dynamic_slice(
 def dynamic_update(
     x: Array, index: Array, part: Array, axes: Ints, sizes: Ints, noOverlap: int = 0
 ) -> Array:
-    """The array with a part, which may leave out axes of size one, in the place at `index`."""
+    """Returns the array with a part replaced at `index`; axes of size one may be left out."""
     del noOverlap
-    whole = jnp.asarray(part, x.dtype).reshape(_part_of(x, axes, sizes))
-    return jax.lax.dynamic_update_slice(jnp.asarray(x), whole, _starts(x, index, axes))
+    full_part = jnp.asarray(part, x.dtype).reshape(_shape_of_part(x, axes, sizes))
+    return jax.lax.dynamic_update_slice(jnp.asarray(x), full_part, _start_indices(x, index, axes))
 
 
 @operator("ai.graphcore.DynamicZero")
@@ -255,21 +266,23 @@ def dynamic_zero(x: Array, index: Array, axes: Ints, sizes: Ints) -> Array:
 
 @operator("ai.graphcore.DynamicAdd")
 def dynamic_add(x: Array, index: Array, part: Array, axes: Ints, sizes: Ints) -> Array:
-    before = dynamic_slice(x, index, axes=axes, sizes=sizes)
-    return dynamic_update(x, index, jnp.reshape(part, before.shape) + before, axes, sizes)
+    present = dynamic_slice(x, index, axes=axes, sizes=sizes)
+    return dynamic_update(x, index, jnp.reshape(part, present.shape) + present, axes, sizes)
 
 
-def _part_of(x: Array, axes: Ints, sizes: Ints) -> list[int]:
-    """The shape of a part."""
+def _shape_of_part(x: Array, axes: Ints, sizes: Ints) -> list[int]:
+    """Returns the shape of a part with some sizes along some axes."""
     shape = list(x.shape)
     for axis, size in zip(axes, sizes, strict=True):
-        shape[axis_of(axis, x.ndim)] = size
+        shape[normalize_axis(axis, x.ndim)] = size
     return shape
 
 
-def _starts(x: Array, index: Array, axes: Ints) -> list[Array]:
-    """Where a part begins along every axis."""
+def _start_indices(x: Array, index: Array, axes: Ints) -> list[Array]:
+    """Returns the start of a part along every axis."""
     starts = [jnp.zeros((), jnp.int32)] * x.ndim
     for number, axis in enumerate(axes):
-        starts[axis_of(axis, x.ndim)] = jnp.ravel(jnp.asarray(index))[number].astype(jnp.int32)
+        starts[normalize_axis(axis, x.ndim)] = jnp.ravel(jnp.asarray(index))[number].astype(
+            jnp.int32
+        )
     return starts

@@ -1,4 +1,4 @@
-"""PopART's own operators that call: graphs, and the host."""
+"""PopART's own operators that call inner graphs or the host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Array = jax.Array
 def call_graph(
     call: Call, *inputs: Any, callee: str, captured: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
-    """What an inner graph gives for inputs by position."""
+    """Calls an inner graph with inputs by position."""
     return call.graphs[callee](*inputs, *captured, key=call.inner_key)
 
 
@@ -32,48 +32,50 @@ def call_graph(
 def print_tensor(
     call: Call, x: Array, print_gradient: int = 1, title: str = "", **attributes: int
 ) -> Array:
-    """Writes `title: values` to standard error whenever it is computed, and so for the gradient.
+    """Prints `title: values` to standard error when computed, and for the gradient.
 
-    Without a title it is the input's name, or the result's if the input is a constant.
+    The default title is the input's name, or the result's if the input is a constant.
     """
-    style, array = _Style(**attributes), jnp.asarray(x)
-    read = call.node.args[0]
-    name = read.name if isinstance(read, Ref) else call.node.results[0]
-    print_array(array, lambda value: f"{title or name}: {style.text(value)}")
+    style, array = _PrintStyle(**attributes), jnp.asarray(x)
+    operand = call.node.args[0]
+    name = operand.name if isinstance(operand, Ref) else call.node.results[0]
+    print_array(array, lambda value: f"{title or name}: {style.format_popart_array(value)}")
     if not print_gradient:
         return array
-    of_gradient = f"{title}_gradient" if title else f"Gradient___{name}"
-    return _with_gradient(array, lambda value: f"{of_gradient}: {style.text(value)}")
+    gradient_title = f"{title}_gradient" if title else f"Gradient___{name}"
+    return _print_gradient(
+        array, lambda value: f"{gradient_title}: {style.format_popart_array(value)}"
+    )
 
 
-def _with_gradient(array: Array, text: Callable[[np.ndarray], str]) -> Array:
-    """The array; its cotangent is printed."""
+def _print_gradient(array: Array, text: Callable[[np.ndarray], str]) -> Array:
+    """Returns the array unchanged and prints its cotangent."""
 
     @jax.custom_vjp
-    def same(array: Array) -> Array:
+    def return_unchanged(array: Array) -> Array:
         return array
 
-    def backward(_: None, cotangent: Array) -> tuple[Array]:
+    def print_gradient_values(_: None, cotangent: Array) -> tuple[Array]:
         print_array(cotangent, text)
         return (cotangent,)
 
-    same.defvjp(lambda array: (array, None), backward)
-    return same(array) if jnp.issubdtype(array.dtype, jnp.floating) else array
+    return_unchanged.defvjp(lambda array: (array, None), print_gradient_values)
+    return return_unchanged(array) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
 
 @dc.dataclass(frozen=True)
-class _Style:
-    """How arrays are written; the fields have the names of the attributes.
+class _PrintStyle:
+    """The print style of arrays; the fields have the names of PopART's attributes.
 
     Attributes:
-      summariseThreshold: how many elements are written in full.
-      edgeItems: how many at each end are written of larger arrays.
-      maxLineWidth: of a line.
-      digits: of a number; with 0, numbers are not aligned.
+      summariseThreshold: the largest number of elements that are written in full.
+      edgeItems: the number of elements at each end that are written of larger arrays.
+      maxLineWidth: the maximum number of characters of a line.
+      digits: the digits of a number; with 0, numbers are not aligned.
       floatFormat: 0 as the numbers are, 1 without exponents, 2 with them, 3 not aligned.
-      separator: the code of what is between elements.
-      openBracket: the code of what is before a row.
-      closeBracket: the code of what is after it.
+      separator: the code of the character between elements.
+      openBracket: the code of the character before a row.
+      closeBracket: the code of the character after a row.
     """
 
     summariseThreshold: int = 1000
@@ -87,33 +89,33 @@ class _Style:
 
     def __post_init__(self) -> None:
         if self.floatFormat not in range(4):
-            raise check.refuse(f"floatFormat is {self.floatFormat}", "use 0, 1, 2 or 3")
+            raise check.value_error(f"floatFormat is {self.floatFormat}", "use 0, 1, 2 or 3")
 
-    def text(self, array: np.ndarray) -> str:
-        """The lines that stand for an array."""
-        wide = array.astype(np.float32) if array.dtype.kind in "fV" else array
-        largest = np.max(np.abs(wide[np.isfinite(wide)]), initial=0)
+    def format_popart_array(self, array: np.ndarray) -> str:
+        """Returns the text of an array in this style."""
+        printable = array.astype(np.float32) if array.dtype.kind in "fV" else array
+        largest = np.max(np.abs(printable[np.isfinite(printable)]), initial=0)
         decimals = max(self.digits - len(str(int(largest))), 0)
         formatter: Any = None
         if self.digits == 0 or self.floatFormat == 3:
             formatter = {"all": lambda x: f"{x:.{self.digits or 6}g}"}
         elif self.floatFormat == 2:
             formatter = {"float_kind": lambda x: f"{x:.{self.digits - 1}e}"}
-        written = np.array2string(
-            wide, self.maxLineWidth, decimals, self.floatFormat == 1, chr(self.separator),
+        formatted = np.array2string(
+            printable, self.maxLineWidth, decimals, self.floatFormat == 1, chr(self.separator),
             threshold=self.summariseThreshold, edgeitems=self.edgeItems, floatmode="fixed",
             formatter=formatter,
         )  # fmt: skip
-        return written.translate({ord("["): self.openBracket, ord("]"): self.closeBracket})
+        return formatted.translate({ord("["): self.openBracket, ord("]"): self.closeBracket})
 
 
 @operator("ai.graphcore.Abort", acts=True)
 def abort(condition: Array | None = None) -> tuple[()]:
     """Ends the program with an error, if the condition holds on a replica or there is none."""
 
-    def end(value: np.ndarray) -> None:
+    def raise_if_true(value: np.ndarray) -> None:
         if value.any():
             raise FrontendError("Abort Program", fix="see what the model does before its abort")
 
-    call_on_host(jnp.asarray(True if condition is None else condition), end)
+    call_on_host(jnp.asarray(True if condition is None else condition), raise_if_true)
     return ()

@@ -1,4 +1,4 @@
-"""PopART's own layers: convolutions side by side, an LSTM, normalization of a batch."""
+"""PopART's own layers: parallel convolutions, an LSTM and batch normalization."""
 
 from __future__ import annotations
 
@@ -32,22 +32,28 @@ def multi_conv(
     perConvReservedTiles: int | None = None,
     cycleBackOff: float | None = None,
 ) -> tuple[Array, ...]:
-    """Data, weights and bias of each convolution; numbers of windows of all of them in a row."""
-    del planType, perConvReservedTiles, cycleBackOff  # how the original planned them
+    """Computes several convolutions, each of data, weights and an optional bias."""
+    del planType, perConvReservedTiles, cycleBackOff  # only hints for Poplar's planner
     if any(d != 1 for d in inDilations) or any(outPads):
-        raise check.refuse(
-            "MultiConv with inDilations or outPads, which the original left out, too",
+        raise check.value_error(
+            "MultiConv with inDilations or outPads, which PopART does not support either",
             "use builder.aiOnnx.convtranspose for dilated inputs, and pad for outputs",
         )
-    left = {"dilations": list(dilations), "pads": list(pads), "strides": list(strides)}
+    remaining_attributes = {
+        "dilations": list(dilations),
+        "pads": list(pads),
+        "strides": list(strides),
+    }
     results: list[Array] = []
     for number in range(numConvs):
         data, weight, *bias = inputs[3 * number : 3 * number + 3]
-        own: dict[str, Ints] = {}
-        for name, numbers in left.items():
+        conv_attributes: dict[str, Ints] = {}
+        for name, numbers in remaining_attributes.items():
             count = (data.ndim - 2) * (2 if name == "pads" else 1)
-            own[name], left[name] = numbers[:count], numbers[count:]
-        results.append(conv(data, weight, *bias, **{n: v or None for n, v in own.items()}))
+            conv_attributes[name], remaining_attributes[name] = numbers[:count], numbers[count:]
+        results.append(
+            conv(data, weight, *bias, **{n: v or None for n, v in conv_attributes.items()})
+        )
     return tuple(results)
 
 
@@ -60,25 +66,33 @@ def lstm(
     lengths: Array | None = None,
     output_full_sequence: int = 1,
 ) -> tuple[Array, Array]:
-    """The outputs of all steps, or of the last one, and the last cells.
+    """Returns the outputs of all steps, or of the last one, and the last cell state.
 
     Args:
       x: [time, batch, features].
-      weights: [4, features + units, units], for what is forgotten, enters, is new, and goes out.
+      weights: [4, features + units, units], of the forget, input, cell and output gates.
       bias: [4, units].
-      state: [2, batch, units], the output and the cells before.
-      lengths: of the sequences, [batch].
-      output_full_sequence: whether all steps' outputs are wanted.
+      state: [2, batch, units], the initial output and cell state.
+      lengths: the lengths of the sequences, [batch].
+      output_full_sequence: whether to return the outputs of all steps.
     """
     features, units = x.shape[-1], weights.shape[-1]
-    order = jnp.array([1, 3, 0, 2])  # ONNX's: what enters, goes out, is forgotten, is new
-    rows = jnp.swapaxes(jnp.asarray(weights)[order], 1, 2).reshape(1, 4 * units, features + units)
-    both = None
+    order = jnp.array([1, 3, 0, 2])  # ONNX's order of gates: input, output, forget, cell
+    onnx_weights = jnp.swapaxes(jnp.asarray(weights)[order], 1, 2).reshape(
+        1, 4 * units, features + units
+    )
+    onnx_bias = None
     if bias is not None:
-        both = jnp.pad(jnp.asarray(bias)[order].reshape(1, -1), ((0, 0), (0, 4 * units)))
+        onnx_bias = jnp.pad(jnp.asarray(bias)[order].reshape(1, -1), ((0, 0), (0, 4 * units)))
     first, first_cell = (None, None) if state is None else (state[:1], state[1:])
     outputs, last, cell = onnx_lstm(
-        x, rows[..., :features], rows[..., features:], both, lengths, first, first_cell
+        x,
+        onnx_weights[..., :features],
+        onnx_weights[..., features:],
+        onnx_bias,
+        lengths,
+        first,
+        first_cell,
     )
     return (outputs[:, 0] if output_full_sequence else last[0]), cell[0]
 
@@ -93,12 +107,12 @@ def batch_normalization(
     variance: Array,
     **attributes: Any,
 ) -> tuple[Array, ...]:
-    """As ONNX's of version 9, but that the moving variance, and the batch's, are unbiased."""
+    """Normalizes as ONNX's version 9 does, with unbiased moving and batch variances."""
     result = batch_normalization_9(call, x, scale, bias, mean, variance, **attributes)
     if len(result) == 1:
         return result
     count = x.size // x.shape[1]
     unbiased = result[4] * (count / (count - 1))
     momentum = attributes.get("momentum", 0.9)
-    moved = (variance * momentum + unbiased * (1 - momentum)).astype(variance.dtype)
-    return result[0], result[1], moved, result[3], unbiased
+    moving_variance = (variance * momentum + unbiased * (1 - momentum)).astype(variance.dtype)
+    return result[0], result[1], moving_variance, result[3], unbiased

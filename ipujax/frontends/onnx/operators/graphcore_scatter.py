@@ -1,4 +1,4 @@
-"""PopART's scatter with a reduction, and gather, of groups of arrays."""
+"""PopART's grouped gather, and grouped scatter with a reduction."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.operators.arrays import axis_of
-from ipujax.frontends.onnx.operators.indexing import gather, grid, put
-from ipujax.frontends.onnx.operators.reductions import neutral
+from ipujax.frontends.onnx.operators.arrays import normalize_axis
+from ipujax.frontends.onnx.operators.indexing import gather, index_along_axis, scatter_by_index
+from ipujax.frontends.onnx.operators.reductions import neutral_extremum
 from ipujax.frontends.onnx.operators.table import operator
 
 Array = jax.Array
 
-_COMBINED = {"sum": "add", "max": "max", "min": "min", "mul": "mul", "none": "none"}
-"""The reductions, by ONNX's names for them."""
+_ONNX_REDUCTIONS = {"sum": "add", "max": "max", "min": "min", "mul": "mul", "none": "none"}
+"""ONNX's names of PopART's reductions."""
 
 
 @operator("ai.graphcore.GroupedGather")
 def grouped_gather(x: Array, indices: Array, axis: int = 0, group_size: int = 1) -> Array:
-    """As `Gather`; several groups lie along the first axis of both, each with its own indices."""
-    axis = axis_of(axis, x.ndim)
+    """Gathers within groups that lie along the first axis of data and indices."""
+    axis = normalize_axis(axis, x.ndim)
     if group_size == 1:
         return gather(x, indices, axis)
     if axis == 0:
-        raise check.refuse("axis = 0 is the axis of the groups", "gather along another one")
-    one = functools.partial(gather, axis=axis - 1)
-    return jax.vmap(one)(jnp.asarray(x), jnp.asarray(indices))
+        raise check.value_error("axis = 0 is the axis of the groups", "gather along another one")
+    gather_in_group = functools.partial(gather, axis=axis - 1)
+    return jax.vmap(gather_in_group)(jnp.asarray(x), jnp.asarray(indices))
 
 
 @operator("ai.graphcore.ScatterReduce")
@@ -45,72 +45,74 @@ def scatter_reduce(
     group_size: int = 1,
     enable_index_broadcast: int = 1,
 ) -> Array:
-    """Combines what has the same index along an axis: [..., n, ...] to [..., axis_size, ...].
+    """Reduces slices with equal indices: [..., n, ...] to [..., axis_size, ...].
 
     Several groups lie along the first axis of all arrays, each with its own indices.
 
     Args:
-      x: what is combined.
-      indices: [n], or with axes of size one around it; or as many as there are elements.
-      initial: what the result is before, which may be larger; None for zeros, or ones of products.
-      axis_size: of the result.
-      axis: of `x`.
-      reduction: sum, max, min, mul or none, where which one of several stays is not defined.
-      group_size: how many groups there are; 1 where no axis is for them.
-      enable_index_broadcast: whether indices stand for whole slices; else, indices that are fewer
-        than the elements mean the first ones along each axis.
+      x: the values to combine.
+      indices: [n], or with axes of size one around it; or one index for each element.
+      initial: the initial values of the result; None for zeros, or for ones in products.
+      axis_size: the size of the result along the axis.
+      axis: the axis of `x` along which values are combined.
+      reduction: sum, max, min, mul, or none, which keeps an undefined one of several values.
+      group_size: the number of groups; 1 if no axis is for them.
+      enable_index_broadcast: whether an index applies to a full slice; else fewer indices than
+        elements apply to the first elements along each axis.
     """
-    check.one_of(reduction, tuple(_COMBINED), "reduction")
+    check.require_one_of(reduction, tuple(_ONNX_REDUCTIONS), "reduction")
     for name, size in (("axis_size", axis_size), ("group_size", group_size)):
         if size < 1:
-            raise check.refuse(f"{name} = {size} is not valid: must be > 0", "give a size")
-    axis = axis_of(axis, x.ndim)
-    before = None if initial is None else jnp.asarray(initial)
-    arrays = jnp.asarray(x), jnp.asarray(indices), before
+            raise check.value_error(f"{name} = {size} is not valid: must be > 0", "give a size")
+    axis = normalize_axis(axis, x.ndim)
+    initial_array = None if initial is None else jnp.asarray(initial)
+    arrays = jnp.asarray(x), jnp.asarray(indices), initial_array
     is_grouped = group_size > 1
-    one = functools.partial(
-        _scattered,
+    scatter_in_group = functools.partial(
+        _scatter_in_group,
         axis=axis - is_grouped,
         size=axis_size,
         reduction=reduction,
         broadcasts=bool(enable_index_broadcast),
     )
-    return jax.vmap(one)(*arrays) if is_grouped else one(*arrays)
+    return jax.vmap(scatter_in_group)(*arrays) if is_grouped else scatter_in_group(*arrays)
 
 
-def _scattered(
+def _scatter_in_group(
     x: Any, indices: Any, initial: Any, axis: int, size: int, reduction: str, broadcasts: bool
 ) -> Array:
-    indices = _beside(indices, x.shape, axis)
+    indices = _expand_indices(indices, x.shape, axis)
     if broadcasts:
-        indices = _whole(indices, x.shape, axis)
+        indices = _check_full_indices(indices, x.shape, axis)
     else:
         x = x[tuple(map(slice, indices.shape))]
     if initial is not None:
-        return _combined(initial, x, indices, axis, reduction)
+        return _scatter_with_reduction(initial, x, indices, axis, reduction)
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     if reduction not in ("max", "min"):
-        full = jnp.full(shape, 1 if reduction == "mul" else 0, x.dtype)
-        return _combined(full, x, indices, axis, reduction)
-    full = jnp.full(shape, neutral(x.dtype, least=reduction == "max"), x.dtype)
-    where = _places(full, indices, x.shape, axis)
-    is_given = jnp.zeros(shape, bool).at[where].set(True)
-    return jnp.where(is_given, _combined(full, x, indices, axis, reduction), 0)
+        initial_values = jnp.full(shape, 1 if reduction == "mul" else 0, x.dtype)
+        return _scatter_with_reduction(initial_values, x, indices, axis, reduction)
+    initial_values = jnp.full(shape, neutral_extremum(x.dtype, least=reduction == "max"), x.dtype)
+    target_index = _target_index(initial_values, indices, x.shape, axis)
+    is_written = jnp.zeros(shape, bool).at[target_index].set(True)
+    return jnp.where(
+        is_written, _scatter_with_reduction(initial_values, x, indices, axis, reduction), 0
+    )
 
 
-def _beside(indices: Array, shape: Sequence[int], axis: int) -> Array:
-    """Indices with as many axes as the data: those that are missing have size one."""
+def _expand_indices(indices: Array, shape: Sequence[int], axis: int) -> Array:
+    """Returns indices with as many axes as the data: missing axes get size one."""
     if indices.ndim > len(shape):
-        raise check.refuse(
+        raise check.value_error(
             f"Invalid rank for indices input. Indices rank {indices.ndim} must be <= data input "
             f"rank {len(shape)}",
             "give indices with as many axes as the data at most",
         )
-    before = (1,) * axis if indices.ndim == 1 else ()
-    full = (*before, *indices.shape)
+    leading_ones = (1,) * axis if indices.ndim == 1 else ()
+    full = (*leading_ones, *indices.shape)
     full += (1,) * (len(shape) - len(full))
     if any(i > n for i, n in zip(full, shape, strict=True)):
-        raise check.refuse(
+        raise check.value_error(
             f"Failed to expand 'indices' shape {indices.shape} to match 'src' shape {tuple(shape)} "
             f"using reduction axis = {axis}",
             "give an index for each slice, or for each element",
@@ -118,10 +120,10 @@ def _beside(indices: Array, shape: Sequence[int], axis: int) -> Array:
     return indices.reshape(full)
 
 
-def _whole(indices: Array, shape: Sequence[int], axis: int) -> Array:
-    """Indices of whole slices, or of each element."""
-    if indices.shape != tuple(shape) and indices.shape != _line(shape, axis):
-        raise check.refuse(
+def _check_full_indices(indices: Array, shape: Sequence[int], axis: int) -> Array:
+    """Returns indices after a check that they address full slices or single elements."""
+    if indices.shape != tuple(shape) and indices.shape != _shape_along_axis(shape, axis):
+        raise check.value_error(
             f"Partial broadcasting of indices is not currently supported: {indices.shape} to "
             f"{tuple(shape)} along axis {axis}",
             "give an index for each slice, or for each element",
@@ -129,54 +131,62 @@ def _whole(indices: Array, shape: Sequence[int], axis: int) -> Array:
     return indices
 
 
-def _line(shape: Sequence[int], axis: int) -> tuple[int, ...]:
-    """A shape with size one along all other axes."""
+def _shape_along_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    """Returns a shape with size one along all axes but one."""
     return tuple(size if a == axis else 1 for a, size in enumerate(shape))
 
 
-def _places(x: Array, indices: Array, shape: Sequence[int], axis: int) -> tuple[Any, ...]:
-    """Where elements of a shape go: slices as wholes where that is possible."""
+def _target_index(x: Array, indices: Array, shape: Sequence[int], axis: int) -> tuple[Any, ...]:
+    """Returns an index of the target elements, with full slices where possible."""
     if indices.shape == tuple(shape):
-        return grid(x, indices, axis)
+        return index_along_axis(x, indices, axis)
     return (*map(slice, shape[:axis]), indices.ravel(), *map(slice, shape[axis + 1 :]))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(3, 4))
-def _combined(initial: Array, x: Array, indices: Array, axis: int, reduction: str) -> Array:
-    """Elements put into what is there before.
+def _scatter_with_reduction(
+    initial: Array, x: Array, indices: Array, axis: int, reduction: str
+) -> Array:
+    """Combines elements with the initial values at their indices.
 
-    The derivatives are PopART's: all of several largest ones have that of the result, and all that
-    are put in one place where nothing combines them.
+    The derivatives are PopART's: each of several equal extrema has the derivative of the result,
+    and so has each element at one index where nothing combines them.
     """
-    where = _places(initial, indices, x.shape, axis)
-    return put(initial, where, x, _COMBINED[reduction])
+    target_index = _target_index(initial, indices, x.shape, axis)
+    return scatter_by_index(initial, target_index, x, _ONNX_REDUCTIONS[reduction])
 
 
-@_combined.defjvp
-def _of_combined(
+@_scatter_with_reduction.defjvp
+def _differentiate_scatter(
     axis: int, reduction: str, primals: tuple[Array, ...], tangents: tuple[Array, ...]
 ) -> tuple[Array, Array]:
     initial, x, indices = primals
-    result = _combined(initial, x, indices, axis, reduction)
-    where = _places(initial, indices, x.shape, axis)
+    result = _scatter_with_reduction(initial, x, indices, axis, reduction)
+    target_index = _target_index(initial, indices, x.shape, axis)
     match reduction:
         case "mul":
-            kept, shares = _of_product(initial, x, where)
+            initial_factor, element_factor = _products_of_other_factors(initial, x, target_index)
         case "none":
-            kept, shares = jnp.ones_like(initial).at[where].set(0), 1
+            initial_factor, element_factor = jnp.ones_like(initial).at[target_index].set(0), 1
         case "sum":
-            kept, shares = 1, 1
+            initial_factor, element_factor = 1, 1
         case _:
-            kept, shares = initial == result, x == result[where]
-    before, given, _ = tangents
-    return result, (kept * before).at[where].add(shares * given)
+            initial_factor, element_factor = initial == result, x == result[target_index]
+    initial_tangent, element_tangent, _ = tangents
+    return result, (initial_factor * initial_tangent).at[target_index].add(
+        element_factor * element_tangent
+    )
 
 
-def _of_product(initial: Array, x: Array, where: tuple[Any, ...]) -> tuple[Array, Array]:
-    """The product of all others of the same place, for each factor."""
+def _products_of_other_factors(
+    initial: Array, x: Array, target_index: tuple[Any, ...]
+) -> tuple[Array, Array]:
+    """Returns for each factor the product of all other factors at the same index."""
     is_zero = (initial == 0).astype(jnp.int32), (x == 0).astype(jnp.int32)
-    rest = jnp.where(initial == 0, 1, initial), jnp.where(x == 0, 1, x)
-    product = rest[0].at[where].multiply(rest[1])
-    zeros = is_zero[0].at[where].add(is_zero[1])
-    kept = jnp.where(zeros == is_zero[0], product / rest[0], 0)
-    return kept, jnp.where(zeros[where] == is_zero[1], product[where] / rest[1], 0)
+    nonzero = jnp.where(initial == 0, 1, initial), jnp.where(x == 0, 1, x)
+    product = nonzero[0].at[target_index].multiply(nonzero[1])
+    zeros = is_zero[0].at[target_index].add(is_zero[1])
+    initial_product = jnp.where(zeros == is_zero[0], product / nonzero[0], 0)
+    return initial_product, jnp.where(
+        zeros[target_index] == is_zero[1], product[target_index] / nonzero[1], 0
+    )

@@ -1,4 +1,4 @@
-"""PopART's operators of sequences that lie one after another in one array."""
+"""PopART's operators on sequences packed one after another in one array."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ def sequence_slice(
     destination_offsets: Array,
     zeroUnused: int = 0,
 ) -> Array:
-    """Copies slices along the first axis: later ones over earlier ones.
+    """Copies slices along the first axis; later slices overwrite earlier ones.
 
     Args:
       source: [n, ...].
-      destination: [m, ...], as the result.
-      counts: how many rows each slice has.
-      source_offsets: where each begins in the source.
-      destination_offsets: where it goes.
-      zeroUnused: whether rows that none goes to become zeros.
+      destination: [m, ...], the shape of the result.
+      counts: the number of rows of each slice.
+      source_offsets: the first row of each slice in the source.
+      destination_offsets: the first row of each slice in the destination.
+      zeroUnused: whether rows that no slice writes become zeros.
     """
     source, destination = jnp.asarray(source), jnp.asarray(destination)
-    counts, begins, goes = (
+    counts, first_source_rows, first_target_rows = (
         jnp.asarray(a).astype(jnp.int32) for a in (counts, source_offsets, destination_offsets)
     )
-    steps = jnp.arange(len(destination))[:, None] - goes  # [rows, slices]
+    steps = jnp.arange(len(destination))[:, None] - first_target_rows  # [rows, slices]
     is_inside = (steps >= 0) & (steps < counts)
     last = counts.size - 1 - jnp.argmax(is_inside[:, ::-1], axis=1)
-    rows = begins[last] + jnp.take_along_axis(steps, last[:, None], 1)[:, 0]
-    is_given = is_inside.any(1).reshape(-1, *[1] * (source.ndim - 1))
-    rest = jnp.zeros_like(destination) if zeroUnused else destination
-    return jnp.where(is_given, source.at[rows].get(mode="clip"), rest)
+    rows = first_source_rows[last] + jnp.take_along_axis(steps, last[:, None], 1)[:, 0]
+    is_written = is_inside.any(1).reshape(-1, *[1] * (source.ndim - 1))
+    unused_rows = jnp.zeros_like(destination) if zeroUnused else destination
+    return jnp.where(is_written, source.at[rows].get(mode="clip"), unused_rows)
 
 
 @operator("ai.graphcore.PackedDataBlock")
@@ -57,48 +57,48 @@ def packed_data_block(
     callback: str,
     captured: Sequence[Any] = (),
 ) -> Array:
-    """Unpacks sequences, computes a graph of some at a time, and packs what it gives.
+    """Unpacks sequences, applies a graph to batches of them, and packs the results.
 
     Args:
-      call: of the node.
+      call: the call of the node.
       arrays: for each input [rows, ...], its offsets [n] and its lengths [n]; and then those of the
         result.
-      maxSequenceLengths: of each input's sequences: the graph is given [batch, length, ...], zeros
-        after the end of each.
-      resultSize: rows of the result; those that no sequence goes to are zeros.
-      callbackBatchSize: how many sequences the graph is given at a time; it divides their number.
-      callback: the graph, of one result [batch, length, ...].
-      captured: what it takes from around.
+      maxSequenceLengths: for each input, the length to which its sequences are padded with zeros;
+        the graph takes [batch, length, ...].
+      resultSize: the number of rows of the result; rows that no sequence fills are zeros.
+      callbackBatchSize: the number of sequences in a batch; it divides their number.
+      callback: the graph, which returns one result [batch, length, ...].
+      captured: the values that the graph reads from the graphs around it.
     """
     *packed, offsets, lengths = (jnp.asarray(array) for array in arrays)
     if len(packed) != 3 * len(maxSequenceLengths):
-        raise check.refuse(
+        raise check.value_error(
             f"{len(arrays)} inputs, and maxSequenceLengths of {len(maxSequenceLengths)}",
             "give data, offsets and lengths of each input, and offsets and lengths of the result",
         )
     if len(offsets) % callbackBatchSize:
-        raise check.refuse(
+        raise check.value_error(
             f"callbackBatchSize is {callbackBatchSize}, of {len(offsets)} sequences",
             "give one that divides their number",
         )
-    given = zip(packed[::3], packed[1::3], packed[2::3], maxSequenceLengths, strict=True)
-    inputs = [_unpacked(*one) for one in given]
+    input_groups = zip(packed[::3], packed[1::3], packed[2::3], maxSequenceLengths, strict=True)
+    inputs = [_unpack_sequences(*operands) for operands in input_groups]
     batches = [x.reshape(-1, callbackBatchSize, *x.shape[1:]) for x in inputs]
 
-    def computed(numbered: Any) -> Array:
-        number, *given = numbered
+    def compute_batch(numbered: Any) -> Array:
+        number, *batch = numbered
         key = None if call.inner_key is None else jax.random.fold_in(call.inner_key, number)
-        return jnp.asarray(call.graphs[callback](*given, *captured, key=key)[0])
+        return jnp.asarray(call.graphs[callback](*batch, *captured, key=key)[0])
 
-    found = jax.lax.map(computed, (jnp.arange(len(batches[0])), *batches))
-    count, size, *rest = len(offsets), *found.shape[2:]
-    result = jnp.zeros((resultSize, *rest), found.dtype)
+    batch_results = jax.lax.map(compute_batch, (jnp.arange(len(batches[0])), *batches))
+    count, size, *row_shape = len(offsets), *batch_results.shape[2:]
+    result = jnp.zeros((resultSize, *row_shape), batch_results.dtype)
     begins = size * jnp.arange(count)
-    return sequence_slice(found.reshape(-1, *rest), result, lengths, begins, offsets)
+    return sequence_slice(batch_results.reshape(-1, *row_shape), result, lengths, begins, offsets)
 
 
-def _unpacked(x: Array, offsets: Array, lengths: Array, size: int) -> Array:
-    """Sequences out of [rows, ...]: [sequences, size, ...], with zeros after their ends."""
+def _unpack_sequences(x: Array, offsets: Array, lengths: Array, size: int) -> Array:
+    """Unpacks sequences from [rows, ...] to [sequences, size, ...], padded with zeros."""
     steps = jnp.arange(size)
     rows = offsets[:, None].astype(jnp.int32) + steps
     is_inside = steps < lengths[:, None].astype(jnp.int32)

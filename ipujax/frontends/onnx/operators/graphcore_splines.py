@@ -1,4 +1,4 @@
-"""PopART's operators of convolutions with kernels of B-splines (Fey et al., 2018)."""
+"""PopART's B-spline convolution operators (Fey et al., 2018)."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ Array = jax.Array
 def spline_basis(
     pseudo: Array, kernel_size: Array, is_open_spline: Array, degree: int = 1
 ) -> tuple[Array, Array]:
-    """The B-splines that are not zero at places, and the weights of a kernel that they belong to.
+    """Returns the nonzero B-splines at positions, and the indices of their kernel weights.
 
     Args:
-      pseudo: places [edges, dimensions], from 0 to 1.
-      kernel_size: weights along each dimension.
-      is_open_spline: whether the splines of a dimension end at 0 and 1; else, they go round.
-      degree: of the splines, from 0 to 3.
+      pseudo: positions [edges, dimensions], from 0 to 1.
+      kernel_size: the number of weights along each dimension.
+      is_open_spline: whether the splines of a dimension end at 0 and 1; else they are periodic.
+      degree: the degree of the splines, from 0 to 3.
 
     Returns:
       Products of splines [edges, (degree + 1) ** dimensions], and indices of weights of that shape.
     """
     if not 0 <= degree <= 3:
-        raise check.refuse(
+        raise check.value_error(
             f"degree = {degree} is not valid: must be between 0 and 3", "give one of these"
         )
     sizes, is_open = jnp.asarray(kernel_size), jnp.asarray(is_open_spline).astype(jnp.int32)
-    places = jnp.asarray(pseudo, jnp.float32) * (sizes - degree * is_open)
-    whole = jnp.floor(places)
-    splines = _splines(places - whole, degree)  # [degree + 1, edges, dimensions]
-    knots = whole.astype(sizes.dtype) + jnp.arange(degree + 1).reshape(-1, 1, 1)
+    positions = jnp.asarray(pseudo, jnp.float32) * (sizes - degree * is_open)
+    first_knots = jnp.floor(positions)
+    splines = _uniform_b_splines(positions - first_knots, degree)  # [degree + 1, edges, dimensions]
+    knots = first_knots.astype(sizes.dtype) + jnp.arange(degree + 1).reshape(-1, 1, 1)
     weights = knots % sizes * (jnp.cumprod(sizes) // sizes)
     count = sizes.size
-    # Which spline of each dimension goes into a product; that of the first one changes fastest.
+    # The spline of each dimension in each product; the first dimension's spline changes fastest.
     digits = np.indices((degree + 1,) * count).reshape(count, -1)[::-1].T
     chosen = digits, slice(None), np.arange(count)
     basis = jnp.prod(splines[chosen], 1).T
     return basis.astype(pseudo.dtype), jnp.sum(weights[chosen], 1).T.astype(sizes.dtype)
 
 
-def _splines(share: Array, degree: int) -> Array:
-    """Values of uniform B-splines at a share of the way between two knots, by their recursion."""
-    splines = [jnp.ones_like(share)]
+def _uniform_b_splines(fraction: Array, degree: int) -> Array:
+    """Evaluates uniform B-splines at a fraction between two knots, by their recursion."""
+    splines = [jnp.ones_like(fraction)]
     for m in range(1, degree + 1):
-        before = [0, *splines, 0]
+        lower_splines = [0, *splines, 0]
         splines = [
-            ((k + 1 - share) * before[k + 1] + (m - k + share) * before[k]) / m
+            ((k + 1 - fraction) * lower_splines[k + 1] + (m - k + fraction) * lower_splines[k]) / m
             for k in range(m + 1)
         ]
     return jnp.stack(splines)
@@ -59,14 +59,16 @@ def _splines(share: Array, degree: int) -> Array:
 
 @operator("ai.graphcore.SplineWeighting")
 def spline_weighting(x: Array, weight: Array, basis: Array, weight_index: Array) -> Array:
-    """Products of rows with mixtures of matrices: [edges, outputs].
+    """Multiplies rows by mixtures of matrices: [edges, outputs].
 
     Args:
       x: [edges, inputs].
       weight: matrices [kernel, inputs, outputs].
-      basis: how much each of some matrices counts, [edges, splines].
-      weight_index: which matrices these are, [edges, splines].
+      basis: the weights of some of the matrices, [edges, splines].
+      weight_index: the indices of these matrices, [edges, splines].
     """
     edges = jnp.arange(len(x))[:, None]
-    shares = jnp.zeros((len(x), len(weight)), basis.dtype).at[edges, weight_index].add(basis)
-    return jnp.einsum("ek,ei,kio->eo", shares, x, weight)
+    mixture_weights = (
+        jnp.zeros((len(x), len(weight)), basis.dtype).at[edges, weight_index].add(basis)
+    )
+    return jnp.einsum("ek,ei,kio->eo", mixture_weights, x, weight)

@@ -1,4 +1,4 @@
-"""Losses of classes."""
+"""ONNX classification losses."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def negative_log_likelihood(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> Array:
-    """Of [batch, classes, ...]; what has the class `ignore_index` counts nothing."""
+    """Computes the loss of [batch, classes, ...]; `ignore_index` is left out."""
     x, target = jnp.asarray(x), jnp.asarray(target)
     counts = jnp.ones(target.shape, bool) if ignore_index is None else target != ignore_index
     labels = jnp.where(counts, target, 0)
-    picked = jnp.take_along_axis(x, labels[:, None], 1, mode="clip")[:, 0]
+    label_values = jnp.take_along_axis(x, labels[:, None], 1, mode="clip")[:, 0]
     weights = jnp.ones(target.shape, x.dtype)
     if weight is not None:
         weights = jnp.take(weight, labels, mode="clip")
     weights = jnp.where(counts, weights, 0).astype(x.dtype)
-    losses = -picked * weights
+    losses = -label_values * weights
     if reduction == "none":
         return losses
     if reduction == "sum":
         return losses.sum()
     if reduction == "mean":
         return losses.sum() / weights.sum()
-    raise check.refuse(f"reduction is {reduction!r}", "use none, sum or mean")
+    raise check.value_error(f"reduction is {reduction!r}", "use none, sum or mean")
 
 
 @operator("SoftmaxCrossEntropyLoss", 12)
@@ -46,6 +46,6 @@ def softmax_cross_entropy(
     ignore_index: int | None = None,
     reduction: str = "mean",
 ) -> tuple[Array, Array]:
-    """The loss, and the logarithms of the probabilities."""
+    """Returns the loss, and the logarithms of the probabilities."""
     logs = jax.nn.log_softmax(jnp.asarray(scores), 1)
     return negative_log_likelihood(logs, labels, weights, ignore_index, reduction), logs

@@ -1,4 +1,4 @@
-"""Products of matrices and tensors."""
+"""ONNX matrix and tensor products."""
 
 from __future__ import annotations
 
@@ -45,16 +45,20 @@ def det(x: jax.Array) -> jax.Array:
 def matmul_integer(
     a: jax.Array, b: jax.Array, a_zero_point: Any = None, b_zero_point: Any = None
 ) -> jax.Array:
-    """The zero points are numbers, or one for each row of `a` and for each column of `b`."""
-    return jnp.matmul(shifted(a, a_zero_point), shifted(b, b_zero_point, columns=True))
+    """Multiplies integers; a zero point is a number, or one for each row of a or column of b."""
+    return jnp.matmul(
+        subtract_zero_point(a, a_zero_point), subtract_zero_point(b, b_zero_point, columns=True)
+    )
 
 
-def shifted(x: jax.Array, zero_point: Any, columns: bool = False) -> jax.Array:
-    """Integers of 32 bits, less their zero point."""
+def subtract_zero_point(x: jax.Array, zero_point: Any, columns: bool = False) -> jax.Array:
+    """Returns int32 values minus their zero point."""
     x = x.astype(jnp.int32)
-    return x if zero_point is None else x - of_lines(zero_point, columns).astype(jnp.int32)
+    return (
+        x if zero_point is None else x - broadcast_to_lines(zero_point, columns).astype(jnp.int32)
+    )
 
 
-def of_lines(values: Any, columns: bool) -> Any:
-    """A number, or one for each row or column, as it is used with the matrix."""
+def broadcast_to_lines(values: Any, columns: bool) -> Any:
+    """Returns a number, or one for each row or column, shaped to broadcast with the matrix."""
     return values if values.ndim != 1 or columns or values.size == 1 else values[:, None]

@@ -1,7 +1,7 @@
-"""Random numbers and dropout.
+"""ONNX random numbers and dropout.
 
-They come from the key that the model is given, or from the operator's seed where it has one: not
-the numbers that other libraries make of it.
+Random numbers come from the model's key, or from the operator's seed if it has one. They differ
+from those that other libraries draw from the same seed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from onnx import TensorProto, helper
 
 from ipujax.doors.graphs import Call
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.dtypes import dtype_of
+from ipujax.frontends.onnx.dtypes import dtype_of_onnx_type
 from ipujax.frontends.onnx.operators.table import operator
 
 Array = jax.Array
 
 
-def _key(call: Call, seed: float | None) -> Array:
+def _key_of_seed(call: Call, seed: float | None) -> Array:
     if seed is None:
         return call.key
     return jax.random.key(int(np.float32(seed).view(np.int32)))
@@ -37,7 +37,9 @@ def random_normal(
     seed: float | None = None,
     shape: Sequence[int] = (),
 ) -> Array:
-    return mean + scale * jax.random.normal(_key(call, seed), tuple(shape), dtype_of(dtype))
+    return mean + scale * jax.random.normal(
+        _key_of_seed(call, seed), tuple(shape), dtype_of_onnx_type(dtype)
+    )
 
 
 @operator("RandomUniform", folded=False)
@@ -49,29 +51,29 @@ def random_uniform(
     seed: float | None = None,
     shape: Sequence[int] = (),
 ) -> Array:
-    kind = dtype_of(dtype)
-    return jax.random.uniform(_key(call, seed), tuple(shape), kind, low, high)
+    jax_dtype = dtype_of_onnx_type(dtype)
+    return jax.random.uniform(_key_of_seed(call, seed), tuple(shape), jax_dtype, low, high)
 
 
-def _like(x: Any, dtype: int | None) -> dict[str, Any]:
-    """The shape of an array, and its type where no other is told."""
+def _shape_and_type_of(x: Any, dtype: int | None) -> dict[str, Any]:
+    """Returns the shape of an array, and its ONNX type unless another type is given."""
     return {"shape": np.shape(x), "dtype": dtype or helper.np_dtype_to_tensor_dtype(x.dtype)}
 
 
 @operator("RandomNormalLike", folded=False)
 def random_normal_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
-    return random_normal(call, **_like(x, dtype), **attributes)
+    return random_normal(call, **_shape_and_type_of(x, dtype), **attributes)
 
 
 @operator("RandomUniformLike", folded=False)
 def random_uniform_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
-    return random_uniform(call, **_like(x, dtype), **attributes)
+    return random_uniform(call, **_shape_and_type_of(x, dtype), **attributes)
 
 
 @operator("Bernoulli", 15, folded=False)
 def bernoulli(call: Call, p: Array, dtype: int | None = None, seed: float | None = None) -> Array:
-    drawn = jax.random.bernoulli(_key(call, seed), jnp.asarray(p))
-    return drawn.astype(p.dtype if dtype is None else dtype_of(dtype))
+    drawn = jax.random.bernoulli(_key_of_seed(call, seed), jnp.asarray(p))
+    return drawn.astype(p.dtype if dtype is None else dtype_of_onnx_type(dtype))
 
 
 @operator("Multinomial", 7, folded=False)
@@ -82,12 +84,12 @@ def multinomial(
     sample_size: int = 1,
     seed: float | None = None,
 ) -> Array:
-    """Classes [batch, sample_size] from the logarithms of what they are likely."""
+    """Draws classes [batch, sample_size] from logarithms of their probabilities."""
     logits = jnp.asarray(logits)
     drawn = jax.random.categorical(
-        _key(call, seed), logits[:, None], shape=(len(logits), sample_size)
+        _key_of_seed(call, seed), logits[:, None], shape=(len(logits), sample_size)
     )
-    return drawn.astype(dtype_of(dtype))
+    return drawn.astype(dtype_of_onnx_type(dtype))
 
 
 @operator("Dropout", 12, static=("ratio", "training_mode"), folded=False)
@@ -98,25 +100,25 @@ def dropout(
     training_mode: Any = None,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
-    """The result, and a mask of what is kept."""
-    share = _share(0.5 if ratio is None else float(ratio))
-    if training_mode is None or not np.all(training_mode) or share == 0:
+    """Drops elements; returns the result and a mask of the kept elements."""
+    drop_ratio = _check_drop_ratio(0.5 if ratio is None else float(ratio))
+    if training_mode is None or not np.all(training_mode) or drop_ratio == 0:
         return jnp.asarray(x), jnp.ones(x.shape, bool)
-    kept = jax.random.bernoulli(_key(call, seed), 1 - share, x.shape)
-    return jnp.where(kept, x / (1 - share), 0).astype(x.dtype), kept
+    is_kept = jax.random.bernoulli(_key_of_seed(call, seed), 1 - drop_ratio, x.shape)
+    return jnp.where(is_kept, x / (1 - drop_ratio), 0).astype(x.dtype), is_kept
 
 
 @operator("Dropout", 10)
 def dropout_10(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
-    """Up to opset 11 it only stands where dropout was while the model was trained."""
-    _share(ratio)
+    """Returns the input: up to opset 11, Dropout is active only in training frameworks."""
+    _check_drop_ratio(ratio)
     return x, jnp.ones(x.shape, bool)
 
 
 @operator("Dropout", 7)
 def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
-    """As of opset 10; the mask has the type of the input."""
-    _share(ratio)
+    """Returns the input and a mask of ones in its dtype."""
+    _check_drop_ratio(ratio)
     return x, jnp.ones_like(x)
 
 
@@ -124,32 +126,32 @@ def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
 def shaped_dropout(
     call: Call, x: Array, shape: Sequence[int], ratio: float = 0.5, training: bool = False
 ) -> Array:
-    """Drops what broadcasts from a shape as one; `training` is said by who trains the model."""
-    _share(ratio)
+    """Drops elements by a mask of a shape that broadcasts, if `training` is set."""
+    _check_drop_ratio(ratio)
     try:
-        fits = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape
+        is_broadcastable = np.broadcast_shapes(x.shape, tuple(shape)) == x.shape
     except ValueError:
-        fits = False
-    if not fits:
-        raise check.refuse(
+        is_broadcastable = False
+    if not is_broadcastable:
+        raise check.value_error(
             "ShapedDropout: incompatible input tensor and dropout shape. "
             f"{tuple(shape)} does not broadcast to {x.shape}",
             "give a shape of the same sizes, or of ones",
         )
     if not training:
         return jnp.asarray(x)
-    kept = jax.random.bernoulli(call.key, 1 - ratio, tuple(shape))
-    return jnp.where(kept, x / (1 - ratio), 0).astype(x.dtype)
+    is_kept = jax.random.bernoulli(call.key, 1 - ratio, tuple(shape))
+    return jnp.where(is_kept, x / (1 - ratio), 0).astype(x.dtype)
 
 
-def _share(ratio: float) -> float:
-    """How much is dropped.
+def _check_drop_ratio(ratio: float) -> float:
+    """Returns the ratio of dropped elements after a check.
 
     Raises:
-      FrontendError: (a `ValueError`) all of it, or more.
+      FrontendError: (a `ValueError`) it is negative, or one or more.
     """
     if not 0 <= ratio < 1:
-        raise check.refuse(
+        raise check.value_error(
             f"ratio value {ratio:g} is not valid. Please use a value in the interval [0,1)"
         )
     return ratio

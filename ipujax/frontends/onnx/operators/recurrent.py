@@ -1,4 +1,4 @@
-"""Recurrent layers: RNN, GRU and LSTM."""
+"""ONNX recurrent layers: RNN, GRU and LSTM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = jax.Array
 State = tuple[Array, ...]
 Activation = Callable[[Array], Array]
 
-# Defaults of alpha and beta; None where an activation has none.
+# Each activation with its defaults of alpha and beta; None where it does not use them.
 _ACTIVATIONS: dict[
     str, tuple[Callable[[Array, float, float], Array], float | None, float | None]
 ] = {
@@ -34,7 +34,7 @@ _ACTIVATIONS: dict[
 
 
 class Weights(NamedTuple):
-    """Those of one direction, with H units.
+    """The weights of one direction of a recurrent layer with H units.
 
     Attributes:
       input: [gates * H, features].
@@ -52,7 +52,7 @@ class Weights(NamedTuple):
 
 
 Step = Callable[[Array, State, Weights, Sequence[Activation]], State]
-"""The state after a step from the part of the gates that the input makes, and the state before."""
+"""A function from the input's part of the gates and the old state to the new state."""
 
 
 @operator("RNN", 7)
@@ -65,15 +65,17 @@ def rnn(
     first: Array | None = None,
     **attributes: Any,
 ) -> State:
-    """The outputs of all steps and the last ones."""
+    """Computes an RNN; returns the outputs of all steps and the last ones."""
 
-    def step(
-        given: Array, state: State, weights: Weights, functions: Sequence[Activation]
+    def advance_rnn(
+        input_gates: Array, state: State, weights: Weights, functions: Sequence[Activation]
     ) -> State:
-        total = given + state[0] @ weights.recurrent.T + weights.recurrent_bias
-        return (functions[0](total),)
+        preactivation = input_gates + state[0] @ weights.recurrent.T + weights.recurrent_bias
+        return (functions[0](preactivation),)
 
-    return _layer(step, x, (w, r, b, None), lengths, (first,), ("Tanh",), **attributes)
+    return _run_recurrent_layer(
+        advance_rnn, x, (w, r, b, None), lengths, (first,), ("Tanh",), **attributes
+    )
 
 
 @operator("GRU", 7)
@@ -87,28 +89,32 @@ def gru(
     linear_before_reset: int = 0,
     **attributes: Any,
 ) -> State:
-    """The outputs of all steps and the last ones."""
+    """Computes a GRU; returns the outputs of all steps and the last ones."""
 
-    def step(
-        given: Array, state: State, weights: Weights, functions: Sequence[Activation]
+    def advance_gru(
+        input_gates: Array, state: State, weights: Weights, functions: Sequence[Activation]
     ) -> State:
         (hidden,) = state
-        of_gates, of_new = functions
+        gate_activation, candidate_activation = functions
         units = hidden.shape[-1]
         if linear_before_reset:
             product = hidden @ weights.recurrent.T + weights.recurrent_bias
-            update, reset = jnp.split(of_gates((given + product)[:, : 2 * units]), 2, -1)
+            update, reset = jnp.split(
+                gate_activation((input_gates + product)[:, : 2 * units]), 2, -1
+            )
             new = reset * product[:, 2 * units :]
         else:
             recurrent, bias = weights.recurrent, weights.recurrent_bias
             product = hidden @ recurrent[: 2 * units].T + bias[: 2 * units]
-            update, reset = jnp.split(of_gates(given[:, : 2 * units] + product), 2, -1)
+            update, reset = jnp.split(gate_activation(input_gates[:, : 2 * units] + product), 2, -1)
             new = (reset * hidden) @ recurrent[2 * units :].T + bias[2 * units :]
-        new = of_new(given[:, 2 * units :] + new)
+        new = candidate_activation(input_gates[:, 2 * units :] + new)
         return ((1 - update) * new + update * hidden,)
 
     default = ("Sigmoid", "Tanh")
-    return _layer(step, x, (w, r, b, None), lengths, (first,), default, **attributes)
+    return _run_recurrent_layer(
+        advance_gru, x, (w, r, b, None), lengths, (first,), default, **attributes
+    )
 
 
 @operator("LSTM", 7)
@@ -124,37 +130,45 @@ def lstm(
     input_forget: int = 0,
     **attributes: Any,
 ) -> State:
-    """The outputs of all steps, the last ones, and the last cells."""
+    """Computes an LSTM; returns the outputs of all steps, the last ones and the last cells."""
 
-    def step(
-        given: Array, state: State, weights: Weights, functions: Sequence[Activation]
+    def advance_lstm(
+        input_gates: Array, state: State, weights: Weights, functions: Sequence[Activation]
     ) -> State:
         hidden, cell = state
-        of_gates, of_new, of_cell = functions
-        total = given + hidden @ weights.recurrent.T
-        entering, giving, forgetting, new = jnp.split(total, 4, -1)
-        views = [0, 0, 0]
+        gate_activation, candidate_activation, cell_activation = functions
+        total = input_gates + hidden @ weights.recurrent.T
+        input_sum, output_sum, forget_sum, new = jnp.split(total, 4, -1)
+        peephole_weights = [0, 0, 0]
         if weights.peepholes is not None:
-            views = jnp.split(weights.peepholes, 3)
-        entered = of_gates(entering + views[0] * cell)
-        kept = 1 - entered if input_forget else of_gates(forgetting + views[2] * cell)
-        cell = kept * cell + entered * of_new(new)
-        return of_gates(giving + views[1] * cell) * of_cell(cell), cell
+            peephole_weights = jnp.split(weights.peepholes, 3)
+        input_gate = gate_activation(input_sum + peephole_weights[0] * cell)
+        forget_gate = (
+            1 - input_gate
+            if input_forget
+            else gate_activation(forget_sum + peephole_weights[2] * cell)
+        )
+        cell = forget_gate * cell + input_gate * candidate_activation(new)
+        return gate_activation(output_sum + peephole_weights[1] * cell) * cell_activation(
+            cell
+        ), cell
 
-    if b is not None:  # both biases are added up once, not in each step
+    if b is not None:  # the two biases are added once, not in each step
         half = b.shape[-1] // 2
         b = jnp.pad(b[:, :half] + b[:, half:], ((0, 0), (0, half)))
     default, states = ("Sigmoid", "Tanh", "Tanh"), (first, first_cell)
-    return _layer(step, x, (w, r, b, peepholes), lengths, states, default, **attributes)
+    return _run_recurrent_layer(
+        advance_lstm, x, (w, r, b, peepholes), lengths, states, default, **attributes
+    )
 
 
-def _layer(
+def _run_recurrent_layer(
     step: Step,
     x: Array,
     weights: Sequence[Any],
     lengths: Array | None,
     states: Sequence[Array | None],
-    default: Sequence[str],
+    default_activations: Sequence[str],
     activations: Sequence[str] | None = None,
     activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (),
@@ -163,85 +177,115 @@ def _layer(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> State:
-    """All directions of a layer; see `_direction`."""
+    """Runs all directions of a recurrent layer, each by `_run_direction`."""
     if direction not in ("forward", "reverse", "bidirectional"):
-        raise check.refuse(f"direction is {direction!r}", "use forward, reverse or bidirectional")
-    reverses = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    names = tuple(default) * len(reverses) if activations is None else activations
-    if len(names) != len(default) * len(reverses):
-        raise check.refuse(
-            f"a recurrent layer only supports {len(default)} activation(s) for each of its "
-            f"{len(reverses)} directions, and is given {len(names)}",
-            f"leave activations out for {', '.join(default)}",
+        raise check.value_error(
+            f"direction is {direction!r}", "use forward, reverse or bidirectional"
         )
-    functions = _functions(names, activation_alpha, activation_beta, clip)
+    reverses = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    names = tuple(default_activations) * len(reverses) if activations is None else activations
+    if len(names) != len(default_activations) * len(reverses):
+        raise check.value_error(
+            f"a recurrent layer only supports {len(default_activations)} activation(s) for each of its "
+            f"{len(reverses)} directions, and is given {len(names)}",
+            f"leave activations out for {', '.join(default_activations)}",
+        )
+    functions = _build_activations(names, activation_alpha, activation_beta, clip)
     x = jnp.swapaxes(x, 0, 1) if layout else jnp.asarray(x)
     units = weights[1].shape[-1]
     if hidden_size not in (None, units):
-        raise check.refuse(
+        raise check.value_error(
             f"hidden_size is {hidden_size}, which does not match weights of {units} units",
             "leave hidden_size out",
         )
-    found: list[tuple[Array, State]] = []
+    direction_results: list[tuple[Array, State]] = []
     for number, reverse in enumerate(reverses):
-        before = tuple(_first(s, number, x.shape[1], units, x.dtype, layout) for s in states)
-        own = functions[number * len(default) :][: len(default)]
-        found.append(_direction(step, x, _of(weights, number), lengths, before, own, reverse))
-    outputs = jnp.stack([output for output, _ in found], 1)
-    lasts = [jnp.stack(parts) for parts in zip(*(last for _, last in found), strict=True)]
+        initial_states = tuple(
+            _initial_state_of_direction(s, number, x.shape[1], units, x.dtype, layout)
+            for s in states
+        )
+        direction_functions = functions[number * len(default_activations) :][
+            : len(default_activations)
+        ]
+        direction_results.append(
+            _run_direction(
+                step,
+                x,
+                _weights_of_direction(weights, number),
+                lengths,
+                initial_states,
+                direction_functions,
+                reverse,
+            )
+        )
+    outputs = jnp.stack([output for output, _ in direction_results], 1)
+    lasts = [
+        jnp.stack(parts) for parts in zip(*(last for _, last in direction_results), strict=True)
+    ]
     if layout:
         return outputs.transpose(2, 0, 1, 3), *(last.swapaxes(0, 1) for last in lasts)
     return outputs, *lasts
 
 
-def _of(weights: Sequence[Any], number: int) -> Weights:
-    """The weights of a direction."""
-    w, r = (jnp.asarray(array[number]) for array in weights[:2])
-    b, peepholes = (None if array is None else jnp.asarray(array[number]) for array in weights[2:])
+def _weights_of_direction(weights: Sequence[Any], direction_number: int) -> Weights:
+    """Returns the weights of one direction."""
+    w, r = (jnp.asarray(array[direction_number]) for array in weights[:2])
+    b, peepholes = (
+        None if array is None else jnp.asarray(array[direction_number]) for array in weights[2:]
+    )
     b = jnp.zeros(2 * len(w), w.dtype) if b is None else b
     return Weights(w, r, b[: len(w)], b[len(w) :], peepholes)
 
 
-def _first(
-    state: Array | None, number: int, batch: int, units: int, dtype: Any, layout: int
+def _initial_state_of_direction(
+    state: Array | None, direction_number: int, batch: int, units: int, dtype: Any, layout: int
 ) -> Array:
     if state is None:
         return jnp.zeros((batch, units), dtype)
-    return jnp.asarray(state)[:, number] if layout else jnp.asarray(state)[number]
+    return (
+        jnp.asarray(state)[:, direction_number] if layout else jnp.asarray(state)[direction_number]
+    )
 
 
-def _functions(
+def _build_activations(
     names: Sequence[str], alphas: Sequence[float], betas: Sequence[float], clip: float | None
 ) -> list[Activation]:
-    """The activations; those that have an alpha or a beta take the next one of the lists."""
+    """Builds the activations; each takes its alpha and beta from the front of the lists."""
     for name in names:
         if name.lower() not in _ACTIVATIONS:
-            raise check.refuse(f"the activation is {name!r}", f"use one of {sorted(_ACTIVATIONS)}")
-    left = {"activation_alpha": list(alphas), "activation_beta": list(betas)}
-    for place, (what, given) in enumerate(left.items(), 1):
-        if given and all(_ACTIVATIONS[name.lower()][place] is None for name in names):
-            raise check.refuse(
-                f"{what} is not supported by the activations {', '.join(names)}", "leave it out"
+            raise check.value_error(
+                f"the activation is {name!r}", f"use one of {sorted(_ACTIVATIONS)}"
             )
-    found: list[Activation] = []
+    remaining_values = {"activation_alpha": list(alphas), "activation_beta": list(betas)}
+    for parameter_index, (attribute_name, given_values) in enumerate(remaining_values.items(), 1):
+        if given_values and all(
+            _ACTIVATIONS[name.lower()][parameter_index] is None for name in names
+        ):
+            raise check.value_error(
+                f"{attribute_name} is not supported by the activations {', '.join(names)}",
+                "leave it out",
+            )
+    built: list[Activation] = []
     for name in names:
         function, *defaults = _ACTIVATIONS[name.lower()]
         numbers = [
             0.0 if default is None else (given.pop(0) if given else default)
-            for default, given in zip(defaults, left.values(), strict=True)
+            for default, given in zip(defaults, remaining_values.values(), strict=True)
         ]
-        found.append(_clipped(function, numbers, clip))
-    return found
+        built.append(_make_clipped_activation(function, numbers, clip))
+    return built
 
 
-def _clipped(function: Any, numbers: Sequence[float], clip: float | None) -> Activation:
+def _make_clipped_activation(
+    function: Any, parameters: Sequence[float], clip: float | None
+) -> Activation:
     def activation(x: Array) -> Array:
-        return function(x if clip is None else jnp.clip(x, -clip, clip), *numbers)
+        return function(x if clip is None else jnp.clip(x, -clip, clip), *parameters)
 
     return activation
 
 
-def _direction(
+def _run_direction(
     step: Step,
     x: Array,
     weights: Weights,
@@ -250,14 +294,14 @@ def _direction(
     functions: Sequence[Activation],
     reverse: bool,
 ) -> tuple[Array, State]:
-    """One direction over [time, batch, features]: its outputs and its last state.
+    """Runs one direction over [time, batch, features]; returns its outputs and last state.
 
-    After its end a sequence has the state it had and outputs of zero; backwards it begins there.
+    After its end a sequence keeps its state and has outputs of zero; in reverse it begins there.
     """
-    # All steps' products with the input are one.
-    given = jnp.matmul(x, weights.input.T) + weights.input_bias
+    # The input products of all steps are computed at once.
+    input_products = jnp.matmul(x, weights.input.T) + weights.input_bias
 
-    def one(state: State, entry: tuple[Array, Array]) -> tuple[State, Array]:
+    def run_time_step(state: State, entry: tuple[Array, Array]) -> tuple[State, Array]:
         time, gates = entry
         new = step(gates, state, weights, functions)
         if lengths is None:
@@ -266,5 +310,7 @@ def _direction(
         new = tuple(jnp.where(runs, n, s) for n, s in zip(new, state, strict=True))
         return new, jnp.where(runs, new[0], 0)
 
-    last, outputs = jax.lax.scan(one, state, (jnp.arange(len(x)), given), reverse=reverse)
+    last, outputs = jax.lax.scan(
+        run_time_step, state, (jnp.arange(len(x)), input_products), reverse=reverse
+    )
     return outputs, last

@@ -1,4 +1,4 @@
-"""Images in other sizes: each dimension is resampled by itself."""
+"""ONNX image resizing, one dimension at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.operators.sampling import cubic
+from ipujax.frontends.onnx.operators.sampling import cubic_kernel
 from ipujax.frontends.onnx.operators.table import operator
 
 Array = jax.Array
@@ -22,14 +22,14 @@ Line = np.ndarray[Any, Any]
 
 @dc.dataclass(frozen=True)
 class _Dimension:
-    """A dimension of an image, and what becomes of it.
+    """The old and new size of an image dimension that is resized.
 
     Attributes:
-      old: its size.
-      new: the size that it gets.
-      scale: what it is resized by; `old * scale` need not be a whole number.
-      start: where the region begins that is resized, as a part of the size.
-      end: where it ends.
+      old: the old size.
+      new: the new size.
+      scale: the resize factor; `old * scale` need not be an integer.
+      start: the start of the resized region, as a fraction of the size.
+      end: the end of the resized region, as a fraction of the size.
     """
 
     old: int
@@ -40,56 +40,64 @@ class _Dimension:
 
     @property
     def width(self) -> float:
-        """The new size before it is rounded."""
+        """The new size before rounding."""
         return self.scale * self.old
 
     @property
     def steps(self) -> Line:
-        """The new elements, counted."""
+        """The numbers of the new elements."""
         return np.arange(self.new, dtype=np.float64)
 
 
-def _half_pixel(d: _Dimension) -> Line:
-    return (d.steps + 0.5) / d.scale - 0.5
+def _half_pixel_positions(dimension: _Dimension) -> Line:
+    return (dimension.steps + 0.5) / dimension.scale - 0.5
 
 
-def _pytorch_half_pixel(d: _Dimension) -> Line:
-    return _half_pixel(d) if d.width > 1 else np.zeros(d.new)
+def _pytorch_half_pixel_positions(dimension: _Dimension) -> Line:
+    return _half_pixel_positions(dimension) if dimension.width > 1 else np.zeros(dimension.new)
 
 
-def _half_pixel_symmetric(d: _Dimension) -> Line:
-    return d.old / 2 * (1 - d.new / d.width) + _half_pixel(d)
+def _half_pixel_symmetric_positions(dimension: _Dimension) -> Line:
+    return dimension.old / 2 * (1 - dimension.new / dimension.width) + _half_pixel_positions(
+        dimension
+    )
 
 
-def _align_corners(d: _Dimension) -> Line:
-    return d.steps * (d.old - 1) / (d.width - 1) if d.width != 1 else np.zeros(d.new)
+def _align_corners_positions(dimension: _Dimension) -> Line:
+    return (
+        dimension.steps * (dimension.old - 1) / (dimension.width - 1)
+        if dimension.width != 1
+        else np.zeros(dimension.new)
+    )
 
 
-def _asymmetric(d: _Dimension) -> Line:
-    return d.steps / d.scale
+def _asymmetric_positions(dimension: _Dimension) -> Line:
+    return dimension.steps / dimension.scale
 
 
-def _tf_half_pixel_for_nn(d: _Dimension) -> Line:
-    return (d.steps + 0.5) / d.scale
+def _tf_half_pixel_for_nn_positions(dimension: _Dimension) -> Line:
+    return (dimension.steps + 0.5) / dimension.scale
 
 
-def _tf_crop_and_resize(d: _Dimension) -> Line:
-    last = d.old - 1
-    if d.width <= 1:
-        return np.full(d.new, 0.5 * (d.start + d.end) * last)
-    return d.start * last + d.steps * (d.end - d.start) * last / (d.width - 1)
+def _tf_crop_and_resize_positions(dimension: _Dimension) -> Line:
+    last = dimension.old - 1
+    if dimension.width <= 1:
+        return np.full(dimension.new, 0.5 * (dimension.start + dimension.end) * last)
+    return dimension.start * last + dimension.steps * (dimension.end - dimension.start) * last / (
+        dimension.width - 1
+    )
 
 
-_PLACES: dict[str, Callable[[_Dimension], Line]] = {
-    "half_pixel": _half_pixel,
-    "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "align_corners": _align_corners,
-    "asymmetric": _asymmetric,
-    "tf_half_pixel_for_nn": _tf_half_pixel_for_nn,
-    "tf_crop_and_resize": _tf_crop_and_resize,
+_OLD_POSITIONS: dict[str, Callable[[_Dimension], Line]] = {
+    "half_pixel": _half_pixel_positions,
+    "half_pixel_symmetric": _half_pixel_symmetric_positions,
+    "pytorch_half_pixel": _pytorch_half_pixel_positions,
+    "align_corners": _align_corners_positions,
+    "asymmetric": _asymmetric_positions,
+    "tf_half_pixel_for_nn": _tf_half_pixel_for_nn_positions,
+    "tf_crop_and_resize": _tf_crop_and_resize_positions,
 }
-"""Where the new elements are in the old dimension."""
+"""For each coordinate mode, a function to the new elements' positions in the old dimension."""
 
 _NEAREST: dict[str, Callable[[Line], Line]] = {
     "round_prefer_floor": lambda x: np.ceil(x - 0.5),
@@ -98,35 +106,35 @@ _NEAREST: dict[str, Callable[[Line], Line]] = {
     "ceil": np.ceil,
     "pytorch": np.floor,
 }
-"""Which old element a new one is; PopART's `pytorch` counts places as `asymmetric` does."""
+"""For each mode, the rounding of positions; PopART's `pytorch` mode counts as `asymmetric`."""
 
 
-def _triangle(distance: Line) -> Line:
+def _triangle_kernel(distance: Line) -> Line:
     return np.maximum(0, 1 - np.abs(distance))
 
 
 @dc.dataclass(frozen=True)
 class _Kernel:
-    """How elements are weighted by their distance; `reach` is the largest that counts."""
+    """An interpolation kernel: weights by distance, up to the distance `reach`."""
 
     weight: Callable[[Any], Any]
     reach: float
     antialias: bool
     exclude_outside: bool
 
-    def matrix(self, places: Line, d: _Dimension) -> Line:
-        """The weights of the old elements for each new one [new, old]."""
-        narrow = min(d.scale, 1.0) if self.antialias else 1.0
-        room = math.ceil(self.reach / narrow) + 1
-        columns = np.arange(-room, d.old + room)
-        weights = self.weight((columns - places[:, None]) * narrow)
+    def interpolation_matrix(self, positions: Line, dimension: _Dimension) -> Line:
+        """Returns the weights of the old elements for each new one, [new, old]."""
+        narrow = min(dimension.scale, 1.0) if self.antialias else 1.0
+        margin = math.ceil(self.reach / narrow) + 1
+        columns = np.arange(-margin, dimension.old + margin)
+        weights = self.weight((columns - positions[:, None]) * narrow)
         if self.antialias:
             weights = weights / weights.sum(1, keepdims=True)
         if self.exclude_outside:
-            weights = np.where((columns >= 0) & (columns < d.old), weights, 0)
+            weights = np.where((columns >= 0) & (columns < dimension.old), weights, 0)
             weights = weights / weights.sum(1, keepdims=True)
-        matrix = np.zeros((d.new, d.old))
-        np.add.at(matrix.T, np.clip(columns, 0, d.old - 1), weights.T)
+        matrix = np.zeros((dimension.new, dimension.old))
+        np.add.at(matrix.T, np.clip(columns, 0, dimension.old - 1), weights.T)
         return matrix
 
 
@@ -147,37 +155,47 @@ def resize(
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
     if mode not in ("nearest", "linear", "cubic"):
-        raise check.refuse(f"the mode of Resize is {mode!r}", "use nearest, linear or cubic")
-    for name, value, known in (
-        ("coordinate_transformation_mode", coordinate_transformation_mode, _PLACES),
+        raise check.value_error(f"the mode of Resize is {mode!r}", "use nearest, linear or cubic")
+    for name, value, known_values in (
+        ("coordinate_transformation_mode", coordinate_transformation_mode, _OLD_POSITIONS),
         ("nearest_mode", nearest_mode, _NEAREST),
     ):
-        if value not in known:
-            raise check.refuse(f"{name} of Resize is {value!r}", f"use one of {sorted(known)}")
-    kernel = _Kernel(_triangle, 1, bool(antialias), bool(exclude_outside))
+        if value not in known_values:
+            raise check.value_error(
+                f"{name} of Resize is {value!r}", f"use one of {sorted(known_values)}"
+            )
+    kernel = _Kernel(_triangle_kernel, 1, bool(antialias), bool(exclude_outside))
     if mode == "cubic":
-        weight = functools.partial(cubic, a=cubic_coeff_a)
+        weight = functools.partial(cubic_kernel, a=cubic_coeff_a)
         kernel = dc.replace(kernel, weight=weight, reach=2)
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    places_of = _PLACES[coordinate_transformation_mode]
+    find_positions = _OLD_POSITIONS[coordinate_transformation_mode]
     if mode == "nearest" and nearest_mode == "pytorch":
-        places_of = _asymmetric
+        find_positions = _asymmetric_positions
     axes = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
     old = [x.shape[axis] for axis in axes]
-    dimensions = _dimensions(old, scales, sizes, keep_aspect_ratio_policy, roi if is_crop else None)
+    dimensions = _plan_dimensions(
+        old, scales, sizes, keep_aspect_ratio_policy, roi if is_crop else None
+    )
     result = jnp.asarray(x)
-    for axis, d in zip(axes, dimensions, strict=True):
-        if d.new == d.old and d.scale == 1 and (d.start, d.end) == (0, 1):
+    for axis, dimension in zip(axes, dimensions, strict=True):
+        if (
+            dimension.new == dimension.old
+            and dimension.scale == 1
+            and (dimension.start, dimension.end) == (0, 1)
+        ):
             continue
-        places = places_of(d)
+        positions = find_positions(dimension)
         if mode == "nearest":
-            result = _taken(result, axis, _NEAREST[nearest_mode](places), d)
+            result = _take_nearest(result, axis, _NEAREST[nearest_mode](positions), dimension)
         else:
-            result = _weighted(result, axis, kernel.matrix(places, d))
-        outside = (places < 0) | (places > d.old - 1)
-        if is_crop and outside.any():
-            outside = outside.reshape(-1, *[1] * (x.ndim - 1 - axis))
-            result = jnp.where(outside, extrapolation_value, result)
+            result = _apply_interpolation_matrix(
+                result, axis, kernel.interpolation_matrix(positions, dimension)
+            )
+        is_outside = (positions < 0) | (positions > dimension.old - 1)
+        if is_crop and is_outside.any():
+            is_outside = is_outside.reshape(-1, *[1] * (x.ndim - 1 - axis))
+            result = jnp.where(is_outside, extrapolation_value, result)
     if jnp.issubdtype(x.dtype, jnp.integer) and result.dtype != x.dtype:
         limits = jnp.iinfo(x.dtype)
         result = jnp.clip(jnp.rint(result), limits.min, limits.max)
@@ -194,7 +212,7 @@ def upsample(x: Array, scales: Any = None, mode: str = "nearest") -> Array:
     )  # fmt: skip
 
 
-def _dimensions(
+def _plan_dimensions(
     old: Sequence[int], scales: Any, sizes: Any, policy: str, roi: Any
 ) -> list[_Dimension]:
     factors = [] if scales is None else [float(s) for s in scales]
@@ -208,7 +226,7 @@ def _dimensions(
             factors = [factor] * len(old)
             new = [int(factor * size + 0.5) for size in old]
     else:
-        raise check.refuse("Resize is given neither scales nor sizes", "give it one of them")
+        raise check.value_error("Resize is given neither scales nor sizes", "give it one of them")
     starts = [0.0] * len(old) + [1.0] * len(old) if roi is None else [float(r) for r in roi]
     ends = starts[len(old) :]
     return [
@@ -217,14 +235,17 @@ def _dimensions(
     ]
 
 
-def _taken(x: Array, axis: int, places: Line, d: _Dimension) -> Array:
-    chosen = np.clip(places, 0, d.old - 1).astype(int)
-    if d.new % d.old == 0 and (chosen == np.arange(d.new) // (d.new // d.old)).all():
-        return jnp.repeat(x, d.new // d.old, axis)
+def _take_nearest(x: Array, axis: int, positions: Line, dimension: _Dimension) -> Array:
+    chosen = np.clip(positions, 0, dimension.old - 1).astype(int)
+    if (
+        dimension.new % dimension.old == 0
+        and (chosen == np.arange(dimension.new) // (dimension.new // dimension.old)).all()
+    ):
+        return jnp.repeat(x, dimension.new // dimension.old, axis)
     return jnp.take(x, chosen, axis, mode="clip")
 
 
-def _weighted(x: Array, axis: int, matrix: Line) -> Array:
-    kind = jnp.promote_types(x.dtype, jnp.float32)
-    result = jnp.tensordot(x.astype(kind), jnp.asarray(matrix, kind), (axis, 1))
+def _apply_interpolation_matrix(x: Array, axis: int, matrix: Line) -> Array:
+    compute_dtype = jnp.promote_types(x.dtype, jnp.float32)
+    result = jnp.tensordot(x.astype(compute_dtype), jnp.asarray(matrix, compute_dtype), (axis, 1))
     return jnp.moveaxis(result, -1, axis)

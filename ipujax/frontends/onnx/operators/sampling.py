@@ -1,4 +1,4 @@
-"""Images between their elements."""
+"""Interpolation of images at positions between their elements."""
 
 from __future__ import annotations
 
@@ -10,58 +10,60 @@ import jax.numpy as jnp
 
 Array = jax.Array
 Taps = Sequence[tuple[Array, Array]]
-"""Places of elements along a dimension, whole numbers as floats, and their weights."""
-Padded = Callable[[Array, int, int], tuple[Array, Array]]
-"""Gives for places along a dimension, its number and its size, places that are inside, and which
-of them count."""
+"""Element positions along a dimension, integers as floats, with their weights."""
+PadPositions = Callable[[Array, int, int], tuple[Array, Array]]
+"""A function from positions along a dimension, its number and size to positions inside, and to
+which of them are counted."""
 
 
-def linear_taps(places: Array) -> Taps:
-    """The two elements around each place."""
-    low = jnp.floor(places)
-    share = places - low
-    return [(low, 1 - share), (low + 1, share)]
+def linear_taps(positions: Array) -> Taps:
+    """Returns the two elements around each position, with linear weights."""
+    low = jnp.floor(positions)
+    fraction = positions - low
+    return [(low, 1 - fraction), (low + 1, fraction)]
 
 
-def cubic_taps(places: Array, a: float = -0.75) -> Taps:
-    """The four elements around each place, by cubic convolution."""
-    low = jnp.floor(places)
-    share = places - low
-    return [(low + tap, cubic(share - tap, a)) for tap in (-1, 0, 1, 2)]
+def cubic_taps(positions: Array, a: float = -0.75) -> Taps:
+    """Returns the four elements around each position, with cubic weights."""
+    low = jnp.floor(positions)
+    fraction = positions - low
+    return [(low + tap, cubic_kernel(fraction - tap, a)) for tap in (-1, 0, 1, 2)]
 
 
-def cubic(distance: Array, a: float) -> Array:
-    """The kernel of cubic convolution (Keys, 1981)."""
+def cubic_kernel(distance: Array, a: float) -> Array:
+    """Computes the kernel of cubic convolution (Keys, 1981)."""
     x = abs(distance)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((x - 5) * x + 8) * x * a - 4 * a
     return (x <= 1) * near + ((x > 1) & (x < 2)) * far
 
 
-def zeros_outside(places: Array, axis: int, size: int) -> tuple[Array, Array]:
-    """Counts what is inside of the image alone."""
-    return jnp.clip(places, 0, size - 1), (places >= 0) & (places < size)
+def clip_with_zeros_outside(positions: Array, axis: int, size: int) -> tuple[Array, Array]:
+    """Clips positions to the image, and counts only those inside of it."""
+    return jnp.clip(positions, 0, size - 1), (positions >= 0) & (positions < size)
 
 
-def sampled(image: Array, taps: Sequence[Taps], padded: Padded = zeros_outside) -> Array:
-    """Weighted sums of elements of an image.
+def sample_image_at_taps(
+    image: Array, taps: Sequence[Taps], pad: PadPositions = clip_with_zeros_outside
+) -> Array:
+    """Returns weighted sums of elements of an image.
 
     Args:
       image: [channels, sizes...].
-      taps: for each of the sizes, places and weights of one shape [...].
-      padded: what is done with places outside.
+      taps: for each dimension, positions and weights of one shape [...].
+      pad: moves positions outside of the image inside, or excludes them.
 
     Returns:
       [channels, ...].
     """
     sizes = image.shape[1:]
-    inside = [
-        [(*padded(place, axis, size), weight) for place, weight in taps[axis]]
+    padded_taps = [
+        [(*pad(position, axis, size), weight) for position, weight in taps[axis]]
         for axis, size in enumerate(sizes)
     ]
     lines = image.reshape(image.shape[0], -1)
     total: Array | None = None
-    for corner in itertools.product(*inside):
+    for corner in itertools.product(*padded_taps):
         flat, factor = jnp.zeros((), jnp.int32), jnp.ones((), lines.dtype)
         for (place, counts, weight), size in zip(corner, sizes, strict=True):
             flat = flat * size + jax.lax.stop_gradient(place).astype(jnp.int32)

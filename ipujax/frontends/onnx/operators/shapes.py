@@ -1,4 +1,4 @@
-"""Operators that change shapes, or tell them."""
+"""ONNX operators that change or return shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.operators.arrays import axis_of, ints, library, limited
+from ipujax.frontends.onnx.operators.arrays import (
+    check_array_size,
+    normalize_axis,
+    numpy_or_jax,
+    to_int_tuple,
+)
 from ipujax.frontends.onnx.operators.table import operator
 
 
@@ -27,76 +32,76 @@ def size(x: Any) -> Any:
 
 @operator("Reshape", 5, static=("shape",))
 def reshape(x: Any, shape: Any, allowzero: int = 0) -> Any:
-    sizes = ints(shape)
+    sizes = to_int_tuple(shape)
     if sizes.count(-1) > 1:
-        raise check.refuse(
+        raise check.value_error(
             f"shape input to ReshapeOp can only use -1 to specify one unknown dimension: {sizes}",
             "give the other sizes",
         )
     if not allowzero:
         sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
-    return library(x).reshape(x, sizes)
+    return numpy_or_jax(x).reshape(x, sizes)
 
 
 @operator("Flatten")
 def flatten(x: Any, axis: int = 1) -> Any:
-    start = axis_of(axis, x.ndim) if axis < 0 else axis
-    return library(x).reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
+    start = normalize_axis(axis, x.ndim) if axis < 0 else axis
+    return numpy_or_jax(x).reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
 
 
 @operator("Squeeze", static=("axes",))
 def squeeze(x: Any, axes: Any = None) -> Any:
-    """Axes are an attribute before version 13, and an input since."""
-    return library(x).squeeze(x, None if axes is None else ints(axes))
+    """Removes axes of size one; axes are an attribute before version 13, an input since."""
+    return numpy_or_jax(x).squeeze(x, None if axes is None else to_int_tuple(axes))
 
 
 @operator("Unsqueeze", static=("axes",))
 def unsqueeze(x: Any, axes: Any) -> Any:
-    """Axes are an attribute before version 13, and an input since."""
-    return library(x).expand_dims(x, ints(axes))
+    """Inserts axes of size one; axes are an attribute before version 13, an input since."""
+    return numpy_or_jax(x).expand_dims(x, to_int_tuple(axes))
 
 
 @operator("Transpose")
 def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
     if perm is not None and len(perm) != x.ndim:
-        raise check.refuse(
-            f"Rank of permutation tensor {_row(perm)}, rank {len(perm)} must be equal to rank of "
-            f"input tensor, shape {_row(x.shape)}, rank {x.ndim}."
+        raise check.value_error(
+            f"Rank of permutation tensor {_format_shape(perm)}, rank {len(perm)} must be equal to rank of "
+            f"input tensor, shape {_format_shape(x.shape)}, rank {x.ndim}."
         )
-    return library(x).transpose(x, perm)
+    return numpy_or_jax(x).transpose(x, perm)
 
 
 @operator("Expand", 8, static=("shape",))
 def expand(x: Any, shape: Any) -> Any:
     try:
-        whole = np.broadcast_shapes(x.shape, ints(shape))
+        full_shape = np.broadcast_shapes(x.shape, to_int_tuple(shape))
     except ValueError as error:
-        raise check.refuse(
-            f"an array of shape {x.shape} is expanded to {ints(shape)}: corresponding dimensions "
+        raise check.value_error(
+            f"an array of shape {x.shape} is expanded to {to_int_tuple(shape)}: corresponding dimensions "
             "must have the same value or one of them must be 1",
             "give another shape",
         ) from error
-    return library(x).broadcast_to(x, limited(whole))
+    return numpy_or_jax(x).broadcast_to(x, check_array_size(full_shape))
 
 
 @operator("Tile", 6, static=("repeats",))
 def tile(x: Any, repeats: Any) -> Any:
-    times = ints(repeats)
+    times = to_int_tuple(repeats)
     if len(times) != x.ndim:
-        raise check.refuse(
+        raise check.value_error(
             f"the repeats {times} of an array of shape {x.shape} should have one element for each "
             "dimension of the data tensor",
             "give as many numbers as the array has axes",
         )
-    limited([size * time for size, time in zip(x.shape, times, strict=True)])
-    return library(x).tile(x, times)
+    check_array_size([size * time for size, time in zip(x.shape, times, strict=True)])
+    return numpy_or_jax(x).tile(x, times)
 
 
 @operator("DepthToSpace")
 def depth_to_space(x: jax.Array, blocksize: int, mode: str = "DCR") -> jax.Array:
     n, c, h, w = x.shape
     small = c // blocksize**2
-    if _depth_first(mode):
+    if _is_depth_first(mode):
         split = jnp.reshape(x, (n, blocksize, blocksize, small, h, w)).transpose(0, 3, 4, 1, 5, 2)
     else:
         split = jnp.reshape(x, (n, small, blocksize, blocksize, h, w)).transpose(0, 1, 4, 2, 5, 3)
@@ -108,15 +113,15 @@ def space_to_depth(x: jax.Array, blocksize: int, mode: str = "DCR") -> jax.Array
     n, c, h, w = x.shape
     high, wide = h // blocksize, w // blocksize
     split = jnp.reshape(x, (n, c, high, blocksize, wide, blocksize))
-    order = (0, 3, 5, 1, 2, 4) if _depth_first(mode) else (0, 1, 3, 5, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if _is_depth_first(mode) else (0, 1, 3, 5, 2, 4)
     return split.transpose(order).reshape(n, c * blocksize**2, high, wide)
 
 
-def _row(numbers: Sequence[int]) -> str:
+def _format_shape(numbers: Sequence[int]) -> str:
     return f"[{' '.join(map(str, numbers))}]"
 
 
-def _depth_first(mode: str) -> bool:
+def _is_depth_first(mode: str) -> bool:
     if mode not in ("DCR", "CRD"):
-        raise check.refuse(f"mode is {mode!r}", "give 'DCR' or 'CRD'")
+        raise check.value_error(f"mode is {mode!r}", "give 'DCR' or 'CRD'")
     return mode == "DCR"

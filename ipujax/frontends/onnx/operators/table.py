@@ -1,4 +1,4 @@
-"""The table of ONNX's operators: a function for each meaning that an operator has had."""
+"""The table of ONNX operators, with one function for each version of an operator."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 
 from ipujax.doors.graphs import Call, Graph, Node, Operators
 from ipujax.frontends.checks import check
-from ipujax.frontends.onnx.dtypes import narrowed
+from ipujax.frontends.onnx.dtypes import narrow_integers
 
 Function = Callable[..., Any]
 
 Static = Sequence[str] | Callable[[Node], Sequence[str]]
-"""Names of inputs that must be known, or what gives them for a node."""
+"""Names of inputs that must be constants, or a function that returns them for a node."""
 
 
 class VersionedOperators(Operators):
-    """Operators whose meaning depends on the version of their domain.
+    """A table of operators whose meaning depends on the version of their domain.
 
-    Where all that an operator is given is known, as NumPy arrays, so is its result, with 64 bits
-    where ONNX has them; arrays of JAX are what the model computes, or is given.
+    Constants are NumPy arrays, with 64 bits where ONNX has them; values that the model computes or
+    takes as inputs are JAX arrays. An operator on constants has constant results.
     """
 
     def __init__(self) -> None:
@@ -43,70 +43,72 @@ class VersionedOperators(Operators):
         folded: bool = True,
         acts: bool = False,
     ) -> Callable[[Function], Function]:
-        """Decorates the function of an operator from a version of its domain on.
+        """Returns a decorator that registers an operator's function from a version on.
 
-        Inputs are its positional arguments, None where the node leaves one out; attributes are
-        given by their names. It returns a tuple where the operator can have several results.
+        The function takes inputs by position, None for one that the node leaves out, and attributes
+        by name. It returns a tuple where the operator can have several results.
 
         Args:
-          name: the operator's, with its domain before it if that is not ONNX's own.
-          version: the first in which it means this.
-          static: names of those parameters that are inputs whose values decide shapes, for each
-            node if that depends on it: they are NumPy arrays.
-          folded: whether its result is known where its arguments are.
-          acts: whether it does something besides, and is there for that even if nothing reads its
-            results; nothing of it is known then.
+          name: the operator's name, after its domain if that is not ONNX's own.
+          version: the first version in which the operator has this meaning.
+          static: the names of inputs whose values decide shapes, which must be NumPy arrays; or a
+            function that returns them for a node.
+          folded: whether its result is a constant if its arguments are constants.
+          acts: whether it has a side effect. It is then run even if nothing reads its results, and
+            is never folded.
         """
 
-        def decorated(function: Function) -> Function:
+        def register_version(function: Function) -> Function:
             key = f"{name}-{version}"
             self.register(key)(function)
             self._versions.setdefault(name, []).append(version)
             parameters = tuple(p for p in inspect.signature(function).parameters if p != "call")
-            if not callable(static) and (other := set(static) - set(parameters)):
-                raise ValueError(f"{function} has no parameters {other}")
+            if not callable(static) and (unknown_names := set(static) - set(parameters)):
+                raise ValueError(f"{function} has no parameters {unknown_names}")
             self._static[key], self._parameters[key] = static, parameters
             self._folded[key] = folded and not acts
             if acts:
                 self._acting.add(key)
             return function
 
-        return decorated
+        return register_version
 
-    def resolve(self, name: str, version: int) -> str:
-        """The operator's name in this table for a version of its domain; itself if it has none."""
-        known = [v for v in self._versions.get(name, ()) if v <= version]
-        return f"{name}-{max(known)}" if known else name
+    def resolve_version(self, name: str, version: int) -> str:
+        """Returns an operator's name in this table for a version of its domain, or its own name."""
+        older_versions = [v for v in self._versions.get(name, ()) if v <= version]
+        return f"{name}-{max(older_versions)}" if older_versions else name
 
     def function_of(self, name: str, version: int) -> Function:
-        """The function of an operator in a version of its domain."""
-        return self._functions[self.resolve(name, version)][0]
+        """Returns the function of an operator in a version of its domain."""
+        return self._functions[self.resolve_version(name, version)][0]
 
-    def names(self) -> tuple[str, ...]:
-        """Of all operators, without versions."""
+    def list_operator_names(self) -> tuple[str, ...]:
+        """Returns the names of all operators, without versions."""
         return tuple(sorted(self._versions))
 
     def static_inputs(self, node: Node) -> dict[int, str]:
-        """Positions and names of the node's inputs that must be known."""
+        """Returns positions and names of the node's inputs that must be constants."""
         static = self._static.get(node.operator, ())
         names = static(node) if callable(static) else static
         parameters = self._parameters.get(node.operator, ())
         return {i: name for i, name in enumerate(parameters) if name in names}
 
-    def acts(self, node: Node, graph: Graph) -> bool:
-        """Whether a node of a graph does something besides, itself or in a graph inside it."""
+    def node_has_effect(self, node: Node, graph: Graph) -> bool:
+        """Returns whether a node, or a node of its inner graphs, has a side effect."""
         names = [value for value in node.kwargs.values() if isinstance(value, str)]
-        inner = [graph.graphs[name] for name in names if name in graph.graphs]
-        return node.operator in self._acting or any(self.acts(n, g) for g in inner for n in g.nodes)
+        inner_graphs = [graph.graphs[name] for name in names if name in graph.graphs]
+        return node.operator in self._acting or any(
+            self.node_has_effect(n, g) for g in inner_graphs for n in g.nodes
+        )
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """As `Operators.apply`; gives what the node asks for of the results."""
+        """Computes an operator and returns as many results as its node has."""
         operator = call.node.operator
         static = self.static_inputs(call.node)
         for position, name in static.items():
             if position < len(args) and isinstance(args[position], jax.Array):
-                raise check.refuse(
-                    f"the values of {name!r} decide a shape, and only running the model tells them",
+                raise check.value_error(
+                    f"the values of {name!r} decide a shape, and are known only at run time",
                     "give them by from_onnx(..., constants={...}) if they come from an input",
                 )
         values = jax.tree.leaves((args, {k: v for k, v in kwargs.items() if k == "captured"}))
@@ -114,7 +116,7 @@ class VersionedOperators(Operators):
             with jax.ensure_compile_time_eval(), jax.enable_x64(True), np.errstate(all="ignore"):
                 value = jax.tree.map(np.asarray, super().apply(call, args, kwargs))
         else:
-            args = [a if i in static else narrowed(a) for i, a in enumerate(args)]
+            args = [a if i in static else narrow_integers(a) for i, a in enumerate(args)]
             value = super().apply(call, args, kwargs)
         count = len(call.node.results)
         if not isinstance(value, tuple):
@@ -123,6 +125,6 @@ class VersionedOperators(Operators):
 
 
 ONNX = VersionedOperators()
-"""All operators that are known."""
+"""The table of all ONNX operators that ipujax knows."""
 
 operator = ONNX.since

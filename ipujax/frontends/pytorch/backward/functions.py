@@ -1,4 +1,4 @@
-"""Functions of `torch.autograd.Function` in a trace, with their own backward pass."""
+"""Tracing of `torch.autograd.Function` with the user's own backward pass."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.autograd.function import FunctionCtx
 from ipujax.errors import IPUError
 from ipujax.frontends.pytorch.backward import markers
 from ipujax.frontends.pytorch.backward.needs import is_inexact
-from ipujax.frontends.pytorch.errors import line_of, untraceable_backward
+from ipujax.frontends.pytorch.errors import first_line_of_function, untraceable_backward_error
 
 
 class Context(FunctionCtx):
-    """What a function's forward pass leaves to its backward pass."""
+    """The values that a function's forward pass saves for its backward pass."""
 
     needs_input_grad: tuple[bool, ...] = ()
     materialize_grads = True
@@ -28,61 +28,71 @@ class Context(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What was saved."""
+        """The saved tensors."""
         return tuple(self.to_save)
 
     saved_variables = saved_tensors
 
 
-def call(cls: Any, args: tuple[Any, ...], differentiable: Sequence[bool]) -> Any:
-    """What a function gives for arguments, with its backward pass in the trace.
+def trace_autograd_function(cls: Any, args: tuple[Any, ...], differentiable: Sequence[bool]) -> Any:
+    """Calls an autograd function with its own backward pass recorded in the trace.
 
     Args:
       cls: a `torch.autograd.Function`.
-      args: of its `apply`.
-      differentiable: of each, whether it has a gradient.
+      args: the arguments of its `apply`.
+      differentiable: for each argument, whether it has a gradient.
 
     Raises:
       FrontendError: (a `ValueError`) its backward pass cannot be traced.
     """
-    number = markers.new_number()
+    number = markers.new_backward_number()
     positions = [i for i, flag in enumerate(differentiable) if flag]
-    entered = markers.enter([args[i] for i in positions], number)
+    marked_inputs = markers.mark_inputs([args[i] for i in positions], number)
     inputs = list(args)
-    for position, tensor in zip(positions, entered, strict=True):
+    for position, tensor in zip(positions, marked_inputs, strict=True):
         inputs[position] = tensor
     context = Context()
     context.needs_input_grad = tuple(differentiable)
     with torch.no_grad():
-        outputs = _forward(cls, context, inputs)
+        outputs = _run_user_forward(cls, context, inputs)
     results = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    constant = {id(tensor) for tensor in context.non_differentiable}
-    smooth = [i for i, x in enumerate(results) if _is_smooth(x) and id(x) not in constant]
-    if smooth:
-        own = [results[i] for i in smooth]
-        given = markers.gradients_of(own, number)
-        gradients = _backward(cls, context, results, dict(zip(smooth, given, strict=True)), args)
-        wanted = [gradients[i] for i in positions]
-        is_once = _once_differentiable(cls.backward) is not None
-        left = markers.leave(own, entered, wanted, number, is_once=is_once)
-        changed = {id(x): args[i] for i, x in zip(positions, entered, strict=True)}
-        for i, before, after in zip(smooth, own, left, strict=True):
-            results[i] = _in_place(context, changed, before, after)
+    constant_ids = {id(tensor) for tensor in context.non_differentiable}
+    smooth_positions = [
+        i for i, x in enumerate(results) if _is_inexact_tensor(x) and id(x) not in constant_ids
+    ]
+    if smooth_positions:
+        smooth_results = [results[i] for i in smooth_positions]
+        output_gradients = markers.mark_output_gradients(smooth_results, number)
+        gradients = _run_user_backward(
+            cls, context, results, dict(zip(smooth_positions, output_gradients, strict=True)), args
+        )
+        input_gradients = [gradients[i] for i in positions]
+        is_once = _unwrap_once_differentiable(cls.backward) is not None
+        marked_outputs = markers.mark_outputs(
+            smooth_results, marked_inputs, input_gradients, number, is_once=is_once
+        )
+        argument_of_marked = {id(x): args[i] for i, x in zip(positions, marked_inputs, strict=True)}
+        for i, result, marked_result in zip(
+            smooth_positions, smooth_results, marked_outputs, strict=True
+        ):
+            results[i] = _write_in_place(context, argument_of_marked, result, marked_result)
     return tuple(results) if isinstance(outputs, tuple) else results[0]
 
 
-def _in_place(context: Context, changed: dict[int, Any], before: Any, after: Any) -> Any:
-    """A result, which is the argument itself where the function works in place on that."""
-    is_dirty = any(before is tensor for tensor in context.dirty_tensors)
-    argument = changed.get(id(before)) if is_dirty else None
-    return after if argument is None else argument.copy_(after)
+def _write_in_place(
+    context: Context, argument_of_marked: dict[int, Any], result: Any, marked_result: Any
+) -> Any:
+    """Returns a result; writes it to the argument if the function declares it changed in place."""
+    is_dirty = any(result is tensor for tensor in context.dirty_tensors)
+    argument = argument_of_marked.get(id(result)) if is_dirty else None
+    return marked_result if argument is None else argument.copy_(marked_result)
 
 
-def _is_smooth(value: Any) -> bool:
+def _is_inexact_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_inexact(value)
 
 
-def _forward(cls: Any, context: Context, inputs: list[Any]) -> Any:
+def _run_user_forward(cls: Any, context: Context, inputs: list[Any]) -> Any:
     if cls.setup_context is Function.setup_context:
         return cls.forward(context, *inputs)
     outputs = cls.forward(*inputs)
@@ -90,49 +100,49 @@ def _forward(cls: Any, context: Context, inputs: list[Any]) -> Any:
     return outputs
 
 
-def _backward(
+def _run_user_backward(
     cls: Any,
     context: Context,
     results: Sequence[Any],
-    given: dict[int, torch.Tensor],
+    gradient_of_result: dict[int, torch.Tensor],
     args: Sequence[Any],
 ) -> list[torch.Tensor | None]:
-    """The gradients of all arguments, of the forms that these have."""
-    tensors = [isinstance(result, torch.Tensor) for result in results]
-    zeros = context.materialize_grads
-    slopes = [
-        given.get(i, torch.zeros_like(result) if is_tensor and zeros else None)
-        for i, (result, is_tensor) in enumerate(zip(results, tensors, strict=True))
+    """Returns the gradients of all arguments, in their shapes and dtypes."""
+    is_tensor_result = [isinstance(result, torch.Tensor) for result in results]
+    fills_zeros = context.materialize_grads
+    output_gradients = [
+        gradient_of_result.get(i, torch.zeros_like(result) if is_tensor and fills_zeros else None)
+        for i, (result, is_tensor) in enumerate(zip(results, is_tensor_result, strict=True))
     ]
     function = cls.backward if cls.vjp is Function.vjp else cls.vjp
-    function = _once_differentiable(function) or function
+    function = _unwrap_once_differentiable(function) or function
     try:
-        found = function(context, *slopes)
-        gradients = list(found) if isinstance(found, tuple | list) else [found]
+        returned = function(context, *output_gradients)
+        gradients = list(returned) if isinstance(returned, tuple | list) else [returned]
         if any(gradient is not None for gradient in gradients[len(args) :]):
             raise RuntimeError(f"it gives {len(gradients)} gradients for {len(args)} arguments")
         if len(gradients) < len(args):
             raise RuntimeError(f"it gives {len(gradients)} gradients for {len(args)} arguments")
         pairs = zip(gradients, args, strict=False)
-        return [None if g is None else _as_form(g, x) for g, x in pairs]
+        return [None if g is None else _cast_gradient(g, x) for g, x in pairs]
     except IPUError:
         raise
     except Exception as error:
         name = f"torch.autograd.Function {cls.__qualname__}"
         is_missing = cls.backward is Function.backward and cls.vjp is Function.vjp
-        where = line_of(cls.forward if is_missing else function)
-        raise untraceable_backward(name, where, error) from error
+        location = first_line_of_function(cls.forward if is_missing else function)
+        raise untraceable_backward_error(name, location, error) from error
 
 
-def _once_differentiable(function: Any) -> Callable[..., Any] | None:
-    """The backward pass itself of one that is marked as such; None for others."""
+def _unwrap_once_differentiable(function: Any) -> Callable[..., Any] | None:
+    """Returns the backward pass inside `once_differentiable`; None if it is not wrapped."""
     code = getattr(function, "__code__", None)
     is_marked = code is not None and code.co_qualname.startswith("once_differentiable.")
     return function.__wrapped__ if is_marked else None
 
 
-def _as_form(gradient: torch.Tensor, value: Any) -> torch.Tensor | None:
-    """A gradient in the shape and dtype of what it is the gradient of."""
+def _cast_gradient(gradient: torch.Tensor, value: Any) -> torch.Tensor | None:
+    """Returns a gradient in the shape and dtype of the value it belongs to."""
     if not isinstance(value, torch.Tensor) or not is_inexact(value):
         return None
     if gradient.shape != value.shape:

@@ -1,4 +1,4 @@
-"""Hooks of tensors, parameters and modules in a trace."""
+"""Tracing of backward hooks of tensors, parameters and modules."""
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -13,95 +13,99 @@ from torch.utils.hooks import RemovableHandle
 
 from ipujax.errors import FrontendError, IPUError
 from ipujax.frontends.pytorch.backward import markers
-from ipujax.frontends.pytorch.backward.needs import BackwardUse, is_differentiable
-from ipujax.frontends.pytorch.errors import line_of, untraceable_backward
+from ipujax.frontends.pytorch.backward.needs import BackwardUse, find_differentiable
+from ipujax.frontends.pytorch.errors import first_line_of_function, untraceable_backward_error
 
 Hook = Callable[..., Any]
 
 
-def register(tensor: torch.Tensor, hook: Hook) -> RemovableHandle:
-    """As `Tensor.register_hook`: the trace has what the hook computes."""
-    number = markers.new_number()
-    (given,) = markers.gradients_of([tensor], number)
-    changed = _called(hook, "Tensor.register_hook", given)
-    gradient = given if changed is None else changed
-    markers.hook([tensor], [gradient], number)
+def trace_tensor_hook(tensor: torch.Tensor, hook: Hook) -> RemovableHandle:
+    """Records a hook of `Tensor.register_hook` in the trace."""
+    number = markers.new_backward_number()
+    (incoming,) = markers.mark_output_gradients([tensor], number)
+    hook_result = _call_hook(hook, "Tensor.register_hook", incoming)
+    gradient = incoming if hook_result is None else hook_result
+    markers.mark_hooked_tensors([tensor], [gradient], number)
     return RemovableHandle(OrderedDict())
 
 
-def _called(hook: Hook, name: str, *args: Any) -> Any:
-    """What a hook gives.
+def _call_hook(hook: Hook, name: str, *args: Any) -> Any:
+    """Calls a hook and returns its result.
 
     Raises:
-      FrontendError: (a `ValueError`) it cannot be traced.
+      FrontendError: (a `ValueError`) the hook cannot be traced.
     """
     try:
         return hook(*args)
     except IPUError:
         raise
     except Exception as error:
-        raise untraceable_backward(f"the hook of {name}", line_of(hook), error) from error
+        raise untraceable_backward_error(
+            f"the hook of {name}", first_line_of_function(hook), error
+        ) from error
 
 
-def refuse_post_accumulate(what: str, where: str | None) -> FrontendError:
-    """The error of a hook that PyTorch calls after it has added up gradients."""
+def refuse_post_accumulate(owner: str, location: str | None) -> FrontendError:
+    """Returns the error for a hook that runs after gradients are accumulated."""
     return FrontendError(
-        f"{what} has a hook of register_post_accumulate_grad_hook, which cannot be converted: "
-        "gradients are added up on IPUs",
-        where=where,
+        f"{owner} has a hook of register_post_accumulate_grad_hook, which cannot be converted: "
+        "gradients are accumulated on IPUs",
+        where=location,
         fix="use Tensor.register_hook for what changes a gradient, and the optimizer for the rest",
     )
 
 
 @contextlib.contextmanager
-def of_parameters(module: torch.nn.Module, kept: Any) -> Generator[None]:
-    """The trace of the module begins with the hooks of its parameters, as they are now."""
+def trace_parameter_hooks(module: torch.nn.Module, kept_backward: Any) -> Generator[None]:
+    """Traces a module so that its parameters' hooks come first."""
     parameters = dict(module.named_parameters())
     hooks = {
         name: list(parameter._backward_hooks.values())
         for name, parameter in parameters.items()
         if parameter._backward_hooks
     }
-    kept.has_any = bool(hooks)
+    kept_backward.has_any = bool(hooks)
 
-    def begin(*_args: Any) -> None:
-        _refuse_what_has_no_place(module, kept)
-        for name, own in hooks.items():
-            owner, _, attribute = name.rpartition(".")
-            tensor = getattr(module.get_submodule(owner), attribute)
-            for hook in own:
-                register(tensor, hook)
+    def trace_hooks_first(*_args: Any) -> None:
+        _refuse_untraceable_hooks(module, kept_backward)
+        for name, parameter_hooks in hooks.items():
+            module_path, _, attribute = name.rpartition(".")
+            tensor = getattr(module.get_submodule(module_path), attribute)
+            for hook in parameter_hooks:
+                trace_tensor_hook(tensor, hook)
 
-    handle = module.register_forward_pre_hook(begin, prepend=True)
+    handle = module.register_forward_pre_hook(trace_hooks_first, prepend=True)
     try:
         yield
     finally:
         handle.remove()
 
 
-def _refuse_what_has_no_place(module: torch.nn.Module, kept: Any) -> None:
+def _refuse_untraceable_hooks(module: torch.nn.Module, kept_backward: Any) -> None:
     for name, parameter in module.named_parameters():
-        own: Mapping[int, Hook] = getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
-        for hook in own.values():
-            kept.has_any = True
-            raise refuse_post_accumulate(f"parameter {name!r}", line_of(hook))
+        accumulate_hooks: Mapping[int, Hook] = (
+            getattr(parameter, "_post_accumulate_grad_hooks", None) or {}
+        )
+        for hook in accumulate_hooks.values():
+            kept_backward.has_any = True
+            raise refuse_post_accumulate(f"parameter {name!r}", first_line_of_function(hook))
     for path, part in module.named_modules():
         if part._is_full_backward_hook is False and part._backward_hooks:
-            kept.has_any = True
+            kept_backward.has_any = True
             hook = next(iter(part._backward_hooks.values()))
             raise FrontendError(
                 f"module {path!r} ({type(part).__name__}) has a hook of register_backward_hook, "
-                "which sees gradients of whichever operator was the last",
-                where=line_of(hook),
+                "which takes the gradients of the module's last operator only",
+                where=first_line_of_function(hook),
                 fix="use register_full_backward_hook",
             )
 
 
 class ModuleHook:
-    """As PyTorch's `BackwardHook`, in a trace.
+    """A replacement of PyTorch's `BackwardHook` that works in a trace.
 
-    The gradients of a module's outputs come to the hook, which stands at the inputs, as those of
-    zeros that go from the inputs to the outputs.
+    The hook is recorded at the module's inputs. Zeros that run from the inputs to the outputs carry
+    the gradients of the outputs to it.
     """
 
     def __init__(
@@ -117,91 +121,105 @@ class ModuleHook:
         self._input_count = 0
 
     def setup_input_hook(self, args: Any) -> Any:
-        """The inputs, as the module sees them."""
-        self._inputs = self._smooth(args, lambda x: x.view_as(x))
+        """Returns the inputs as the module sees them."""
+        self._inputs = self._map_differentiable(args, lambda x: x.view_as(x))
         self._input_count = len(args)
-        return _with_values(args, self._inputs)
+        return _replace_items(args, self._inputs)
 
     def setup_output_hook(self, result: Any) -> Any:
-        """The outputs, as all others see them."""
+        """Returns the outputs as operators outside of the module see them."""
         values = result if isinstance(result, tuple) else (result,)
-        outputs = self._smooth(values, lambda x: x)
+        outputs = self._map_differentiable(values, lambda x: x)
         if not outputs:
             return result
-        beside = self._hook_at_inputs(outputs, len(values)) if self._hooks else []
-        number = markers.new_number()
-        entered = markers.enter([*outputs.values(), *beside], number)
-        own = entered[: len(outputs)]
-        given = _packed(outputs, markers.gradients_of(own, number), len(values))
+        carriers = self._trace_hooks_at_inputs(outputs, len(values)) if self._hooks else []
+        number = markers.new_backward_number()
+        marked = markers.mark_inputs([*outputs.values(), *carriers], number)
+        marked_outputs = marked[: len(outputs)]
+        output_gradients = _pack_with_none(
+            outputs, markers.mark_output_gradients(marked_outputs, number), len(values)
+        )
         for hook in self._pre_hooks:
-            changed = _called(hook, "register_full_backward_pre_hook", self._module, given)
-            given = _checked(changed, given, "Backward pre hook", "grad_output")
+            hook_result = _call_hook(
+                hook, "register_full_backward_pre_hook", self._module, output_gradients
+            )
+            output_gradients = _check_hook_result(
+                hook_result, output_gradients, "Backward pre hook", "grad_output"
+            )
         if self._hooks and not self._inputs:
-            self._call_without_inputs(given)
-        gradients = [given[i] for i in outputs]
-        left = markers.leave(own, entered, [*gradients, *(gradients if beside else ())], number)
-        values = _with_values(values, dict(zip(outputs, left, strict=True)))
+            self._call_without_inputs(output_gradients)
+        gradients = [output_gradients[i] for i in outputs]
+        hooked_outputs = markers.mark_outputs(
+            marked_outputs, marked, [*gradients, *(gradients if carriers else ())], number
+        )
+        values = _replace_items(values, dict(zip(outputs, hooked_outputs, strict=True)))
         return values if isinstance(result, tuple) else values[0]
 
-    def _smooth(self, values: Any, change: Hook) -> dict[int, torch.Tensor]:
+    def _map_differentiable(self, values: Any, change: Hook) -> dict[int, torch.Tensor]:
         if not torch.is_grad_enabled():
             return {}
-        flags = is_differentiable(values, self._use)
+        flags = find_differentiable(values, self._use)
         return {i: change(x) for i, (x, flag) in enumerate(zip(values, flags, strict=True)) if flag}
 
-    def _hook_at_inputs(
+    def _trace_hooks_at_inputs(
         self, outputs: Mapping[int, torch.Tensor], count: int
     ) -> list[torch.Tensor]:
-        """Zeros whose gradients are those of the outputs."""
+        """Records the hooks at the inputs; returns zeros whose gradients are the outputs'."""
         if not self._inputs:
             return []
-        number = markers.new_number()
+        number = markers.new_backward_number()
         zeros = [torch.zeros(x.shape, dtype=x.dtype) for x in outputs.values()]
         tensors = [*self._inputs.values(), *zeros]
-        given = markers.gradients_of(tensors, number)
-        of_inputs = _packed(self._inputs, given[: len(self._inputs)], self._input_count)
-        of_outputs = _packed(outputs, given[len(self._inputs) :], count)
+        incoming = markers.mark_output_gradients(tensors, number)
+        input_gradients = _pack_with_none(
+            self._inputs, incoming[: len(self._inputs)], self._input_count
+        )
+        output_gradients = _pack_with_none(outputs, incoming[len(self._inputs) :], count)
         for hook in self._hooks:
             name = "register_full_backward_hook"
-            changed = _called(hook, name, self._module, of_inputs, of_outputs)
-            of_inputs = _checked(changed, of_inputs, "Backward hook", "grad_input")
-        gradients = [of_inputs[i] for i in self._inputs]
-        changed = markers.hook(tensors, [*gradients, *(None for _ in zeros)], number)
+            changed = _call_hook(hook, name, self._module, input_gradients, output_gradients)
+            input_gradients = _check_hook_result(
+                changed, input_gradients, "Backward hook", "grad_input"
+            )
+        gradients = [input_gradients[i] for i in self._inputs]
+        changed = markers.mark_hooked_tensors(tensors, [*gradients, *(None for _ in zeros)], number)
         return changed[len(self._inputs) :]
 
-    def _call_without_inputs(self, of_outputs: tuple[Any, ...]) -> None:
-        """Calls hooks of a module none of whose inputs has a gradient: they can only observe."""
-        nothing = (None,) * self._input_count
+    def _call_without_inputs(self, output_gradients: tuple[Any, ...]) -> None:
+        """Calls the hooks of a module without differentiable inputs: they only observe."""
+        no_gradients = (None,) * self._input_count
         for hook in self._hooks:
             name = "register_full_backward_hook"
-            changed = _called(hook, name, self._module, nothing, of_outputs)
-            if changed is not None and any(gradient is not None for gradient in changed):
+            hook_result = _call_hook(hook, name, self._module, no_gradients, output_gradients)
+            if hook_result is not None and any(gradient is not None for gradient in hook_result):
                 raise RuntimeError(
                     "Backward hook for Modules where no input requires gradient should always "
                     "return None or None for all gradients."
                 )
 
 
-def _packed(
-    places: Mapping[int, Any], values: Sequence[torch.Tensor], count: int
+def _pack_with_none(
+    positions: Mapping[int, Any], values: Sequence[torch.Tensor], count: int
 ) -> tuple[Any, ...]:
-    """Values at their places among others, which are None."""
-    found = dict(zip(places, values, strict=True))
-    return tuple(found.get(i) for i in range(count))
+    """Returns a tuple with values at their positions and None elsewhere."""
+    value_at = dict(zip(positions, values, strict=True))
+    return tuple(value_at.get(i) for i in range(count))
 
 
-def _checked(changed: Any, before: tuple[Any, ...], what: str, gradients: str) -> tuple[Any, ...]:
-    if changed is None:
-        return before
-    changed = changed if isinstance(changed, tuple | list) else (changed,)
-    if len(changed) != len(before):
+def _check_hook_result(
+    hook_result: Any, incoming: tuple[Any, ...], hook_name: str, gradient_name: str
+) -> tuple[Any, ...]:
+    if hook_result is None:
+        return incoming
+    hook_result = hook_result if isinstance(hook_result, tuple | list) else (hook_result,)
+    if len(hook_result) != len(incoming):
         raise RuntimeError(
-            f"{what} returned an invalid number of {gradients}, got {len(changed)}, but expected "
-            f"{len(before)}"
+            f"{hook_name} returned an invalid number of {gradient_name}, got {len(hook_result)}, but expected "
+            f"{len(incoming)}"
         )
-    return tuple(changed)
+    return tuple(hook_result)
 
 
-def _with_values(values: Any, changed: Mapping[int, Any]) -> Any:
-    items = [changed.get(i, value) for i, value in enumerate(values)]
+def _replace_items(values: Any, replacements: Mapping[int, Any]) -> Any:
+    items = [replacements.get(i, value) for i, value in enumerate(values)]
     return type(values)(*items) if hasattr(values, "_fields") else tuple(items)

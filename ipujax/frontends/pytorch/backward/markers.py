@@ -1,8 +1,8 @@
-"""Operators that mark where a backward pass of the user's begins and ends in a trace.
+"""Operators that mark where a user-written backward pass begins and ends in a trace.
 
-A trace has, one after the other: `enter`, the forward pass, `gradients`, the backward pass, and
-`leave`. All that belong together have the same number. `hooked` ends the hook of a tensor, which
-has no forward pass; `place_hooks` gives it the other form.
+A trace contains, in this order: the operator enter, the forward pass, gradients, the backward
+pass, and leave, all with the same number. The operator hooked ends the hook of a tensor,
+which has no forward pass; `place_hooks` rewrites it to the first form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _numbers = itertools.count()
 Tensors = Sequence[torch.Tensor]
 
 
-def _copies(tensors: Tensors, *_: Any) -> list[torch.Tensor]:
+def _empty_copies(tensors: Tensors, *_: Any) -> list[torch.Tensor]:
     return [torch.empty_like(tensor) for tensor in tensors]
 
 
@@ -33,41 +33,41 @@ for _schema in (
 ):
     _name = _schema.partition("(")[0]
     torch.library.define(f"{_NAMESPACE}::{_name}", _schema.removeprefix(_name))
-    torch.library.register_fake(f"{_NAMESPACE}::{_name}")(_copies)
+    torch.library.register_fake(f"{_NAMESPACE}::{_name}")(_empty_copies)
 
 
-def _refuse(*_: Any) -> Any:
+def _refuse_nested_autograd(*_: Any) -> Any:
     raise NotImplementedError("torch.autograd.grad through a backward pass of the user's own")
 
 
-# With these, results require gradients wherever operands do.
-torch.library.register_autograd(f"{_NAMESPACE}::enter", _refuse)
-torch.library.register_autograd(f"{_NAMESPACE}::leave", _refuse)
+# Registered so that results require gradients wherever operands do.
+torch.library.register_autograd(f"{_NAMESPACE}::enter", _refuse_nested_autograd)
+torch.library.register_autograd(f"{_NAMESPACE}::leave", _refuse_nested_autograd)
 
 OPERATORS: Any = getattr(torch.ops, _NAMESPACE)
 HOOKED, GRADIENTS = OPERATORS.hooked.default, OPERATORS.gradients.default
 ENTER, LEAVE = OPERATORS.enter.default, OPERATORS.leave.default
 
-# What nothing reads yet must not be removed before `place_hooks` has seen it.
+# Unread `hooked` nodes must survive until `place_hooks` has rewritten them.
 has_side_effect(HOOKED)
 
 
-def new_number() -> int:
-    """The number of another backward pass."""
+def new_backward_number() -> int:
+    """Returns the number of a new backward pass."""
     return next(_numbers)
 
 
-def enter(inputs: Tensors, number: int) -> list[torch.Tensor]:
-    """The inputs of a function, as its forward pass sees them."""
+def mark_inputs(inputs: Tensors, number: int) -> list[torch.Tensor]:
+    """Marks a function's inputs and returns them as its forward pass sees them."""
     return OPERATORS.enter(list(inputs), number)
 
 
-def gradients_of(outputs: Tensors, number: int) -> list[torch.Tensor]:
-    """The gradients of a function's outputs, which its backward pass is given."""
+def mark_output_gradients(outputs: Tensors, number: int) -> list[torch.Tensor]:
+    """Returns the gradients of a function's outputs, which its backward pass takes."""
     return OPERATORS.gradients(list(outputs), number)
 
 
-def leave(
+def mark_outputs(
     outputs: Tensors,
     inputs: Tensors,
     gradients: Sequence[torch.Tensor | None],
@@ -75,24 +75,26 @@ def leave(
     *,
     is_once: bool = False,
 ) -> list[torch.Tensor]:
-    """A function's outputs, as all others see them.
+    """Marks a function's outputs and returns them as operators outside of it see them.
 
     Args:
-      outputs: of the forward pass.
-      inputs: what `enter` gave.
-      gradients: what the backward pass gave, one for each input; None for no gradient.
-      number: of the backward pass.
+      outputs: the outputs of the forward pass.
+      inputs: the results of `mark_inputs`.
+      gradients: the results of the backward pass, one for each input; None for no gradient.
+      number: the number of the backward pass.
       is_once: whether the backward pass has no derivative.
     """
     positions = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    given = [gradient for gradient in gradients if gradient is not None]
-    return OPERATORS.leave(list(outputs), list(inputs), given, positions, is_once, number)
+    present_gradients = [gradient for gradient in gradients if gradient is not None]
+    return OPERATORS.leave(
+        list(outputs), list(inputs), present_gradients, positions, is_once, number
+    )
 
 
-def hook(
+def mark_hooked_tensors(
     tensors: Tensors, gradients: Sequence[torch.Tensor | None], number: int
 ) -> list[torch.Tensor]:
-    """Tensors whose gradients a hook has changed to those given; None for no gradient."""
+    """Marks tensors with the gradients that a hook has given them; None for no gradient."""
     positions = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    given = [gradient for gradient in gradients if gradient is not None]
-    return OPERATORS.hooked(list(tensors), given, positions, number)
+    present_gradients = [gradient for gradient in gradients if gradient is not None]
+    return OPERATORS.hooked(list(tensors), present_gradients, positions, number)

@@ -1,4 +1,4 @@
-"""Which tensors have gradients in a trace."""
+"""Selection of the tensors that have gradients in a trace."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 
 
 class BackwardUse(enum.Enum):
-    """Whose gradients are wanted of a traced module."""
+    """The values of a traced module whose gradients are computed."""
 
     NONE = "none"
     PARAMETERS = "parameters"
     ALL = "parameters and inputs"
 
 
-def is_differentiable(values: Sequence[Any], use: BackwardUse) -> tuple[bool, ...]:
-    """Of each value, whether it is a tensor that may have a gradient.
+def find_differentiable(values: Sequence[Any], use: BackwardUse) -> tuple[bool, ...]:
+    """Returns for each value whether it is a tensor that may have a gradient.
 
-    Inputs of a model do not say that they require gradients, and neither does what is made of them:
-    where theirs are wanted, any tensor of floats or complex numbers may.
+    Inputs of a model do not require gradients in the trace, and neither do values computed from
+    them: where gradients of inputs are computed, any float or complex tensor may have one.
     """
     if use is BackwardUse.NONE:
         return tuple(False for _ in values)
@@ -33,5 +33,5 @@ def is_differentiable(values: Sequence[Any], use: BackwardUse) -> tuple[bool, ..
 
 
 def is_inexact(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's numbers are of a kind that has gradients."""
+    """Returns whether a tensor holds floating-point or complex numbers."""
     return tensor.is_floating_point() or tensor.is_complex()

@@ -1,4 +1,4 @@
-"""Puts hooks where their tensors are, before all that read these."""
+"""Moves the hooks of tensors in front of everything that reads the tensors."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from torch.export import ExportedProgram
 
 from ipujax.errors import FrontendError, InternalError
 from ipujax.frontends.pytorch.backward import markers
-from ipujax.frontends.pytorch.errors import is_users
+from ipujax.frontends.pytorch.errors import is_user_code
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ')
 
 
 def place_hooks(program: ExportedProgram) -> None:
-    """Has all that reads a tensor which has a hook read what the hook gives.
+    """Makes all readers of a hooked tensor read the result of its hook.
 
-    Before: hooks are where they were registered, and nothing reads what `hooked` gives.
-    After: each is a function like the others, between `enter` and `leave`.
+    Before: hooks are where they were registered, and nothing reads the results of `hooked`.
+    After: each hook is a function between `enter` and `leave`, like the others.
 
     Raises:
-      FrontendError: (a `ValueError`) a hook needs what cannot be computed that early.
+      FrontendError: (a `ValueError`) a hook needs a value that is computed after the first reader.
     """
     module = program.graph_module
     for part in [m for m in module.modules() if isinstance(m, torch.fx.GraphModule)]:
@@ -32,8 +32,8 @@ def place_hooks(program: ExportedProgram) -> None:
             if node.target is not markers.HOOKED:
                 continue
             if part is not module and any(t.op == "placeholder" for t in node.args[0]):
-                raise _misplaced(node, "is registered where no gradients are computed")
-            names = _Placing(part.graph, node).place()
+                raise _hook_placement_error(node, "is registered where no gradients are computed")
+            names = _HookMover(part.graph, node).move_hook()
             if part is module:
                 _rename_outputs(program, names)
         part.recompile()
@@ -46,28 +46,28 @@ def _rename_outputs(program: ExportedProgram, names: Mapping[str, str]) -> None:
             spec.arg.name = names[name]
 
 
-def _misplaced(hooked: Any, what: str) -> FrontendError:
+def _hook_placement_error(hooked: Any, problem: str) -> FrontendError:
     frames = _FRAME.findall(hooked.meta.get("stack_trace") or "")
-    lines = [f"{file}:{line}" for file, line in frames if is_users(file)]
+    lines = [f"{file}:{line}" for file, line in frames if is_user_code(file)]
     return FrontendError(
-        f"the hook of a tensor's gradient {what}",
+        f"the hook of a tensor's gradient {problem}",
         where=lines[-1] if lines else None,
         fix="write a torch.autograd.Function whose backward does the same",
     )
 
 
-class _Placing:
-    """Moves a hook in front of what first reads its tensors.
+class _HookMover:
+    """Moves one hook in front of the first reader of its tensors.
 
     Args:
-      graph: that the hook is in.
-      hooked: the node that it ends with.
+      graph: the graph that contains the hook.
+      hooked: the `hooked` node that ends the hook.
     """
 
     def __init__(self, graph: torch.fx.Graph, hooked: Any) -> None:
         self._graph, self._hooked = graph, hooked
         self._tensors, self._gradients, self._positions, self._number = hooked.args
-        self._region = _region_of(graph, hooked)
+        self._region = _nodes_of_hook(graph, hooked)
         self._users = {u for t in self._tensors for u in t.users if self._is_outside(u)}
         self._first = min([*self._users, self._region[0]])
         self._copies: dict[Any, Any] = {}
@@ -76,63 +76,73 @@ class _Placing:
         # Hooks are called in the order of registration: later ones go in front of this one.
         return user not in self._region and user.target not in (markers.HOOKED, markers.GRADIENTS)
 
-    def place(self) -> dict[str, str]:
-        """Gives the new names of the tensors."""
+    def move_hook(self) -> dict[str, str]:
+        """Moves the hook and returns the new names of the tensors."""
         with self._graph.inserting_before(self._first):
-            tensors = [self._copy(tensor) for tensor in self._tensors]
-            entered = self._call(markers.ENTER, tensors, self._number)
-            inner = self._items(entered)
-            self._copies[self._region[0]] = self._call(markers.GRADIENTS, inner, self._number)
-            gradients = [self._copy(gradient) for gradient in self._gradients]
-            left = self._call(
-                markers.LEAVE, inner, inner, gradients, self._positions, False, self._number
+            tensors = [self._copy_if_late(tensor) for tensor in self._tensors]
+            enter_node = self._insert_call(markers.ENTER, tensors, self._number)
+            marked_tensors = self._insert_getitems(enter_node)
+            self._copies[self._region[0]] = self._insert_call(
+                markers.GRADIENTS, marked_tensors, self._number
             )
-            results = self._items(left)
-        for tensor, result in zip(self._tensors, results, strict=True):
+            gradients = [self._copy_if_late(gradient) for gradient in self._gradients]
+            leave_node = self._insert_call(
+                markers.LEAVE,
+                marked_tensors,
+                marked_tensors,
+                gradients,
+                self._positions,
+                False,
+                self._number,
+            )
+            hooked_tensors = self._insert_getitems(leave_node)
+        for tensor, result in zip(self._tensors, hooked_tensors, strict=True):
             tensor.replace_all_uses_with(result, lambda user: user in self._users)
         for item in list(self._hooked.users):
-            item.replace_all_uses_with(results[item.args[1]])
+            item.replace_all_uses_with(hooked_tensors[item.args[1]])
             self._graph.erase_node(item)
         for node in reversed(self._region):
             if not node.users:
                 self._graph.erase_node(node)
-        return {t.name: r.name for t, r in zip(self._tensors, results, strict=True)}
+        return {t.name: r.name for t, r in zip(self._tensors, hooked_tensors, strict=True)}
 
-    def _call(self, target: Any, *args: Any) -> Any:
+    def _insert_call(self, target: Any, *args: Any) -> Any:
         node = self._graph.call_function(target, args)
         node.meta = dict(self._hooked.meta)
         return node
 
-    def _items(self, listed: Any) -> list[Any]:
+    def _insert_getitems(self, list_node: Any) -> list[Any]:
         items: list[Any] = []
         for index, tensor in enumerate(self._tensors):
-            item = self._call(operator.getitem, listed, index)
+            item = self._insert_call(operator.getitem, list_node, index)
             item.meta["val"] = tensor.meta["val"]
             items.append(item)
         return items
 
-    def _copy(self, node: Any) -> Any:
-        """A node, or a copy of it that is early enough."""
+    def _copy_if_late(self, node: Any) -> Any:
+        """Returns a node, or a copy of it where the node comes after the first reader."""
         if node in self._copies:
             return self._copies[node]
         if node < self._first and node not in self._region:
             return node
-        self._check_copy(node)
-        before = [self._copy(operand) for operand in node.all_input_nodes]
-        known = dict(zip(node.all_input_nodes, before, strict=True))
-        self._copies[node] = self._graph.node_copy(node, known.__getitem__)
+        self._check_copyable(node)
+        operands = [self._copy_if_late(operand) for operand in node.all_input_nodes]
+        copy_of_operand = dict(zip(node.all_input_nodes, operands, strict=True))
+        self._copies[node] = self._graph.node_copy(node, copy_of_operand.__getitem__)
         return self._copies[node]
 
-    def _check_copy(self, node: Any) -> None:
+    def _check_copyable(self, node: Any) -> None:
         tags: Sequence[Any] = getattr(node.target, "tags", ())
         schema = getattr(node.target, "_schema", None)
         is_random = torch.Tag.nondeterministic_seeded in tags
         if node not in self._region and (is_random or (schema and schema.is_mutable)):
-            raise _misplaced(self._hooked, "needs random numbers drawn after the tensor is used")
+            raise _hook_placement_error(
+                self._hooked, "needs random numbers drawn after the tensor is used"
+            )
 
 
-def _region_of(graph: torch.fx.Graph, hooked: Any) -> list[Any]:
-    """The nodes from the gradients that a hook is given to its end."""
+def _nodes_of_hook(graph: torch.fx.Graph, hooked: Any) -> list[Any]:
+    """Returns the nodes of a hook, from the gradients it takes to its end."""
     number = hooked.args[3]
     region: list[Any] = []
     for node in graph.nodes:

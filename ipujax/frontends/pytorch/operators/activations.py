@@ -1,4 +1,4 @@
-"""Activations, and softmax."""
+"""PyTorch activation functions and softmax."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def threshold(x: jax.Array, threshold: Any, value: Any) -> jax.Array:
 
 @operator("aten.hardtanh.default")
 def hardtanh(x: jax.Array, low: Any = -1, high: Any = 1) -> jax.Array:
-    # Of a bound itself PyTorch's derivative is 0, that of `jnp.clip` is not.
+    # At a bound PyTorch's derivative is 0, unlike that of `jnp.clip`.
     low, high = jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
 
@@ -86,8 +86,8 @@ def selu(x: jax.Array) -> jax.Array:
 @operator("aten.gelu.default")
 def gelu(x: jax.Array, approximate: str = "none") -> jax.Array:
     if approximate == "tanh":
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
-        return 0.5 * x * (1 + jnp.tanh(inner))
+        tanh_argument = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+        return 0.5 * x * (1 + jnp.tanh(tanh_argument))
     return 0.5 * x * (1 + jax.lax.erf(x * math.sqrt(0.5)))
 
 
@@ -130,10 +130,10 @@ def glu(x: jax.Array, dim: int = -1) -> jax.Array:
 
 @operator("aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default")
 def softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
-    return _softmax(x.astype(call.aval.dtype), dim)
+    return _softmax_of_any_rank(x.astype(call.aval.dtype), dim)
 
 
-def _softmax(x: jax.Array, dim: int) -> jax.Array:
+def _softmax_of_any_rank(x: jax.Array, dim: int) -> jax.Array:
     return jax.nn.softmax(x, dim if x.ndim else None)
 
 
@@ -150,9 +150,9 @@ def safe_softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.A
 
 
 def softmax_or_zero(x: jax.Array, dim: int) -> jax.Array:
-    """Softmax; 0 where everything is minus infinity, and so are its derivatives."""
+    """Returns the softmax; values and derivatives are 0 where every score is minus infinity."""
     is_masked = jnp.max(x, dim, keepdims=True) == -jnp.inf
-    return jnp.where(is_masked, 0, _softmax(jnp.where(is_masked, 0, x), dim))
+    return jnp.where(is_masked, 0, _softmax_of_any_rank(jnp.where(is_masked, 0, x), dim))
 
 
 @operator("aten._masked_softmax.default")
@@ -160,10 +160,10 @@ def masked_softmax(
     x: jax.Array, mask: jax.Array, dim: int | None = None, mask_type: int | None = None
 ) -> jax.Array:
     return softmax_or_zero(
-        jnp.where(spread_mask(mask, mask_type), -jnp.inf, x), -1 if dim is None else dim
+        jnp.where(broadcast_key_mask(mask, mask_type), -jnp.inf, x), -1 if dim is None else dim
     )
 
 
-def spread_mask(mask: jax.Array, mask_type: int | None) -> jax.Array:
-    """For scores [batch, heads, queries, keys] of attention: of type 1, a mask is of keys."""
+def broadcast_key_mask(mask: jax.Array, mask_type: int | None) -> jax.Array:
+    """Shapes a mask for scores [batch, heads, queries, keys]; type 1 is a mask of keys."""
     return mask[:, None, None, :] if mask_type == 1 else mask

@@ -1,4 +1,4 @@
-"""Arithmetic with two numbers or more, element by element."""
+"""PyTorch elementwise arithmetic of two or more operands."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from ipujax.frontends.pytorch.operators.table import operator, promoted
+from ipujax.frontends.pytorch.operators.table import operator, promote_arguments
 from ipujax.frontends.pytorch.operators.unary import absolute
 
 
-def _of_tensors_and_numbers(*names: str) -> tuple[str, ...]:
-    """The overloads that operators of two operands have."""
-    kinds = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
-    kinds = (*kinds, "other", "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
-    return tuple(f"aten.{name}.{kind}" for name in names for kind in kinds)
+def _binary_overloads(*names: str) -> tuple[str, ...]:
+    """Returns the names of all overloads that binary operators have."""
+    overloads = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+    overloads = (*overloads, "other", "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
+    return tuple(f"aten.{name}.{overload}" for name in names for overload in overloads)
 
 
 @operator("aten.add.Tensor", "aten.add.Scalar")
-@promoted
+@promote_arguments
 def add(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return x + (y if alpha == 1 else alpha * y)
 
 
-@operator(*_of_tensors_and_numbers("sub", "subtract"))
-@promoted
+@operator(*_binary_overloads("sub", "subtract"))
+@promote_arguments
 def sub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return x - (y if alpha == 1 else alpha * y)
 
 
 @operator("aten.rsub.Tensor", "aten.rsub.Scalar")
-@promoted
+@promote_arguments
 def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return y - (x if alpha == 1 else alpha * x)
 
@@ -42,7 +42,7 @@ def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
 @operator("aten.true_divide.Tensor", "aten.true_divide.Scalar")
 @operator("aten.div.Tensor_mode", "aten.div.Scalar_mode")
 @operator("aten.divide.Tensor_mode", "aten.divide.Scalar_mode")
-@promoted
+@promote_arguments
 def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
     if rounding_mode == "floor":
         return jnp.floor_divide(x, y)
@@ -53,21 +53,21 @@ def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
     return jnp.trunc(x / y)
 
 
-@operator(*_of_tensors_and_numbers("pow"))
+@operator(*_binary_overloads("pow"))
 @operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar")
 @operator("aten.float_power.Scalar")
-@promoted
+@promote_arguments
 def power(x: Any, y: Any) -> jax.Array:
-    if isinstance(y, float) and y.is_integer() and abs(y) < _WHOLE_POWERS:
-        y = int(y)  # it is multiplied then, which has derivatives everywhere
+    if isinstance(y, float) and y.is_integer() and abs(y) < _MAX_MULTIPLIED_POWER:
+        y = int(y)  # becomes multiplications, which are differentiable everywhere
     if isinstance(y, jax.Array) and jnp.issubdtype(y.dtype, jnp.integer):
-        # Of integers, only 1 and -1 have inverses; the others' are rounded to 0.
+        # Only the integers 1 and -1 have integer inverses; the others' are rounded to 0.
         x = jnp.where((y < 0) & (jnp.abs(x) != 1), 0, x)
         return jnp.power(x, jnp.abs(y))
     return jnp.power(x, y)
 
 
-_WHOLE_POWERS = 64.0
+_MAX_MULTIPLIED_POWER = 64.0
 
 
 def _copysign(x: Any, y: Any) -> jax.Array:
@@ -83,12 +83,12 @@ def _fmin(x: Any, y: Any) -> jax.Array:
     return jnp.where((x <= y) | jnp.isnan(y), x, y)
 
 
-def _at_least(x: Any, low: Any) -> jax.Array:
-    """`x` and its derivative where it is the bound itself."""
+def _clamp_below(x: Any, low: Any) -> jax.Array:
+    """Returns `x` where it is not below a bound, with derivative 1 at the bound."""
     return jnp.where(x < low, low, x)
 
 
-def _at_most(x: Any, high: Any) -> jax.Array:
+def _clamp_above(x: Any, high: Any) -> jax.Array:
     return jnp.where(x > high, high, x)
 
 
@@ -104,7 +104,7 @@ def _nextafter_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
     return result, jnp.broadcast_to(jnp.where(x == y, 0, tangents[0]), result.shape)
 
 
-# In the dtype of the result.
+# Computed in the dtype of the result.
 _PROMOTED: dict[str, Any] = {
     "atan2 arctan2": jnp.arctan2,
     "bitwise_and __and__": jnp.bitwise_and,
@@ -112,8 +112,8 @@ _PROMOTED: dict[str, Any] = {
     "bitwise_or __or__": jnp.bitwise_or,
     "bitwise_right_shift __rshift__": jnp.right_shift,
     "bitwise_xor __xor__": jnp.bitwise_xor,
-    "clamp_max": _at_most,
-    "clamp_min": _at_least,
+    "clamp_max": _clamp_above,
+    "clamp_min": _clamp_below,
     "copysign": _copysign,
     "floor_divide": jnp.floor_divide,
     "fmax": _fmax,
@@ -138,8 +138,8 @@ _PROMOTED: dict[str, Any] = {
     "xlogy special_xlogy": special.xlogy,
 }
 
-# Of the operands as they are; what is compared gets a common dtype.
-_OTHERS: dict[str, Any] = {
+# Computed with the operands as they are; comparisons promote them to a common dtype.
+_KEEP_OPERAND_DTYPES: dict[str, Any] = {
     "eq": jnp.equal,
     "ge greater_equal": jnp.greater_equal,
     "gt greater": jnp.greater,
@@ -152,34 +152,34 @@ _OTHERS: dict[str, Any] = {
 }
 
 for _names, _function in _PROMOTED.items():
-    operator(*_of_tensors_and_numbers(*_names.split()))(promoted(_function))
-operator("aten.max.other")(promoted(jnp.maximum))
-operator("aten.min.other")(promoted(jnp.minimum))
-for _names, _function in _OTHERS.items():
-    operator(*_of_tensors_and_numbers(*_names.split()))(_function)
+    operator(*_binary_overloads(*_names.split()))(promote_arguments(_function))
+operator("aten.max.other")(promote_arguments(jnp.maximum))
+operator("aten.min.other")(promote_arguments(jnp.minimum))
+for _names, _function in _KEEP_OPERAND_DTYPES.items():
+    operator(*_binary_overloads(*_names.split()))(_function)
 
 
 @operator("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
-@promoted
+@promote_arguments
 def clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
-    x = x if min is None else _at_least(x, min)
-    return x if max is None else _at_most(x, max)
+    x = x if min is None else _clamp_below(x, min)
+    return x if max is None else _clamp_above(x, max)
 
 
 @operator("aten.lerp.Scalar", "aten.lerp.Tensor")
-@promoted
+@promote_arguments
 def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
     return start + weight * (end - start)
 
 
 @operator("aten.addcmul.default")
-@promoted
+@promote_arguments
 def addcmul(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
     return x + (y * z if value == 1 else value * (y * z))
 
 
 @operator("aten.addcdiv.default")
-@promoted
+@promote_arguments
 def addcdiv(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
     return x + (y / z if value == 1 else value * (y / z))
 

@@ -1,4 +1,4 @@
-"""Attention, and the layers around it that PyTorch computes as one operator."""
+"""PyTorch attention, and transformer layers computed as one operator."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Call
-from ipujax.frontends.pytorch.operators.activations import gelu, softmax_or_zero, spread_mask
-from ipujax.frontends.pytorch.operators.dropouts import dropped
+from ipujax.frontends.pytorch.operators.activations import broadcast_key_mask, gelu, softmax_or_zero
+from ipujax.frontends.pytorch.operators.dropouts import drop_elements
 from ipujax.frontends.pytorch.operators.networks import linear
 from ipujax.frontends.pytorch.operators.normalization import layer_norm
 from ipujax.frontends.pytorch.operators.table import operator
@@ -34,9 +34,9 @@ def attention(
     if enable_gqa:
         times = query.shape[-3] // key.shape[-3]
         key, value = jnp.repeat(key, times, -3), jnp.repeat(value, times, -3)
-    weights = _weights(query, key, mask, is_causal, scale)
+    weights = _attention_weights(query, key, mask, is_causal, scale)
     if dropout > 0:
-        weights = dropped(call.key, weights, dropout)
+        weights = drop_elements(call.key, weights, dropout)
     return jnp.matmul(weights, value)
 
 
@@ -52,20 +52,20 @@ def flash_attention(
     scale: float | None = None,
 ) -> tuple[Array, Array]:
     result = attention(call, query, key, value, attn_mask, dropout, is_causal, scale)
-    scores = _scores(query, key, attn_mask, is_causal, scale)
+    scores = _scores_with_mask(query, key, attn_mask, is_causal, scale)
     return result, jax.nn.logsumexp(scores, -1)
 
 
-def _weights(
+def _attention_weights(
     query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float | None
 ) -> Array:
-    scores = _scores(query, key, mask, is_causal, scale)
-    if mask is None:  # then no query is without keys
+    scores = _scores_with_mask(query, key, mask, is_causal, scale)
+    if mask is None:  # every query then has keys
         return jax.nn.softmax(scores, -1)
     return softmax_or_zero(scores, -1)
 
 
-def _scores(
+def _scores_with_mask(
     query: Array, key: Array, mask: Array | None, is_causal: bool, scale: float | None
 ) -> Array:
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
@@ -94,20 +94,24 @@ def multi_head_attention(
     average_weights: bool = True,
     mask_type: int | None = None,
 ) -> tuple[Array, Array]:
-    """In evaluation; masks are true for what is left out."""
+    """Computes attention in evaluation mode; masks are true for keys that are left out."""
     weights, biases = jnp.split(qkv_weight, 3), jnp.split(qkv_bias, 3)
 
-    def projected(x: Array, part: int) -> Array:
+    def project_heads(x: Array, part: int) -> Array:
         x = linear(x, weights[part], biases[part])
         return x.reshape(*x.shape[:2], heads, -1).swapaxes(1, 2)
 
-    kept = None if mask is None else ~spread_mask(mask.astype(bool), mask_type)
-    shares = _weights(projected(query, 0), projected(key, 1), kept, False, None)
-    joined = jnp.matmul(shares, projected(value, 2)).swapaxes(1, 2).reshape(query.shape)
-    result = linear(joined, weight, bias)
+    is_attended = None if mask is None else ~broadcast_key_mask(mask.astype(bool), mask_type)
+    weights_of_keys = _attention_weights(
+        project_heads(query, 0), project_heads(key, 1), is_attended, False, None
+    )
+    attended = (
+        jnp.matmul(weights_of_keys, project_heads(value, 2)).swapaxes(1, 2).reshape(query.shape)
+    )
+    result = linear(attended, weight, bias)
     if not need_weights:
         return result, jnp.zeros((0,), result.dtype)
-    return result, shares.mean(1) if average_weights else shares
+    return result, weights_of_keys.mean(1) if average_weights else weights_of_keys
 
 
 @operator("aten._transformer_encoder_layer_fwd.default")
@@ -122,10 +126,10 @@ def transformer_encoder_layer(
     use_gelu: bool,
     norm_first: bool,
     eps: float,
-    *rest: Any,
+    *layer_arrays: Any,
 ) -> Array:
-    """In evaluation."""
-    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masks = rest
+    """Computes an encoder layer in evaluation mode."""
+    scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masks = layer_arrays
     mask, mask_type = (*masks, None, None)[:2]
 
     def attend(x: Array) -> Array:
@@ -139,14 +143,14 @@ def transformer_encoder_layer(
         hidden = gelu(hidden) if use_gelu else jax.nn.relu(hidden)
         return linear(hidden, weight_2, bias_2)
 
-    def first(x: Array) -> Array:
+    def normalize_first(x: Array) -> Array:
         return layer_norm(x, (embed_dim,), scale_1, shift_1, eps)
 
-    def second(x: Array) -> Array:
+    def normalize_second(x: Array) -> Array:
         return layer_norm(x, (embed_dim,), scale_2, shift_2, eps)
 
     if norm_first:
-        x = x + attend(first(x))
-        return x + feed_forward(second(x))
-    x = first(x + attend(x))
-    return second(x + feed_forward(x))
+        x = x + attend(normalize_first(x))
+        return x + feed_forward(normalize_second(x))
+    x = normalize_first(x + attend(x))
+    return normalize_second(x + feed_forward(x))

@@ -1,4 +1,4 @@
-"""Dimensions as PyTorch's operators name them."""
+"""Conversion of PyTorch dimensions to axes, and selection along an axis."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from jax import lax
 
 
-def axes_of(x: jax.Array, dim: int | Sequence[int] | None) -> tuple[int, ...]:
-    """The axes that an operator reduces: all of them for None and an empty list.
+def axes_to_reduce(x: jax.Array, dim: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Returns the axes that an operator reduces: all axes for None or an empty list.
 
-    A tensor of no dimensions has dimension 0 and -1 for PyTorch, which is none here.
+    PyTorch accepts the dimensions 0 and -1 for a tensor without dimensions, which has no axes here.
     """
     if x.ndim == 0:
         return ()
@@ -21,19 +21,21 @@ def axes_of(x: jax.Array, dim: int | Sequence[int] | None) -> tuple[int, ...]:
     return tuple(d % x.ndim for d in dims) or tuple(range(x.ndim))
 
 
-def each_of(values: Sequence[int], count: int) -> tuple[int, ...]:
-    """A number for each of so many dimensions, where one may stand for all."""
+def expand_per_dimension(values: Sequence[int], count: int) -> tuple[int, ...]:
+    """Returns one number for each dimension, where a single one may stand for all."""
     return tuple(values) * count if len(values) == 1 else tuple(values)
 
 
-def along(function: Callable[..., Any], x: jax.Array, dim: int, keepdim: bool = True) -> Any:
-    """`function(x, axis)`, whose results keep the axis, also of a tensor of no dimensions.
+def apply_along_axis(
+    function: Callable[..., Any], x: jax.Array, dim: int, keepdim: bool = True
+) -> Any:
+    """Computes `function(x, axis)`, also for a tensor without dimensions.
 
     Args:
-      function: gives an array or a tuple of arrays.
-      x: its first argument.
-      dim: the axis, as PyTorch counts.
-      keepdim: whether the results keep it here, too.
+      function: returns an array or a tuple of arrays that keep the axis.
+      x: the first argument of the function.
+      dim: the dimension, as PyTorch counts it.
+      keepdim: whether the results returned here keep the axis.
     """
     if x.ndim == 0:
         results = function(x[None], 0)
@@ -43,22 +45,22 @@ def along(function: Callable[..., Any], x: jax.Array, dim: int, keepdim: bool = 
     return results if keepdim else jax.tree.map(lambda result: result.squeeze(axis), results)
 
 
-def picked(
+def select_along_axis(
     x: jax.Array, dim: int, keepdim: bool, choose: Callable[[jax.Array, int], jax.Array]
 ) -> tuple[jax.Array, jax.Array]:
-    """What a choice along an axis picks, and its indices.
+    """Returns the elements chosen along an axis, and their indices.
 
-    The derivative is that of the element picked.
+    The derivative is that of the chosen element.
 
     Args:
-      x: from what.
-      dim: along which dimension.
-      keepdim: whether the results keep it.
-      choose: gives the indices, with the axis kept, of an array along an axis.
+      x: the array to choose from.
+      dim: the dimension along which elements are chosen.
+      keepdim: whether the results keep the dimension.
+      choose: returns indices along an axis of an array, with the axis kept.
     """
 
-    def pick(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+    def take_chosen(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
         indices = choose(lax.stop_gradient(x), axis)
         return jnp.take_along_axis(x, indices, axis), indices
 
-    return along(pick, x, dim, keepdim)
+    return apply_along_axis(take_chosen, x, dim, keepdim)

@@ -1,4 +1,4 @@
-"""The operator of functions that have a backward pass of the user's own."""
+"""The operator of functions with a user-written backward pass."""
 
 from __future__ import annotations
 
@@ -23,60 +23,62 @@ def with_backward(
     positions: Sequence[int],
     is_once: bool,
     inputs: Sequence[Any],
-    others: Sequence[Any],
+    outer_values: Sequence[Any],
 ) -> Any:
-    """What a function gives; its derivative is what its backward pass says.
+    """Computes a function whose derivative is its user-written backward pass.
 
     Args:
-      call: of it.
-      forward: the graph of its forward pass: outputs, values that others read, and what the
-        backward pass reads.
-      backward: that of its backward pass.
-      output_count: how many outputs have gradients.
-      positions: of those inputs that the backward pass gives gradients of.
+      call: the call of the operator.
+      forward: the graph of the forward pass. It returns the outputs, values that other nodes read,
+        and values that the backward pass reads.
+      backward: the graph of the backward pass.
+      output_count: the number of outputs that have gradients.
+      positions: the positions of the inputs whose gradients the backward pass returns.
       is_once: whether the backward pass has no derivative.
-      inputs: what may have gradients.
-      others: what else the passes read.
+      inputs: the inputs that may have gradients.
+      outer_values: all other values that the passes read.
     """
-    seen = output_count + len(call.node.results) - 1
+    read_count = output_count + len(call.node.results) - 1
 
-    def run(inputs: Any, others: Any, key: Any) -> tuple[Any, ...]:
-        return tuple(call.graphs[forward](*inputs, *others, key=key))
+    def run_forward_graph(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, ...]:
+        return tuple(call.graphs[forward](*inputs, *outer_values, key=key))
 
     @jax.custom_vjp
-    def function(inputs: Any, others: Any, key: Any) -> tuple[Any, ...]:
-        return run(inputs, others, key)[:seen]
+    def run_differentiable(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, ...]:
+        return run_forward_graph(inputs, outer_values, key)[:read_count]
 
-    def begin(inputs: Any, others: Any, key: Any) -> tuple[Any, Any]:
-        values = run(inputs, others, key)
-        return values[:seen], (values[seen:], key)
+    def run_forward_rule(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, Any]:
+        values = run_forward_graph(inputs, outer_values, key)
+        return values[:read_count], (values[read_count:], key)
 
-    def end(kept: Any, slopes: Any) -> tuple[Any, None, None]:
-        values, key = kept
+    def run_backward_rule(residuals: Any, cotangents: Any) -> tuple[Any, None, None]:
+        values, key = residuals
         # PyTorch's gradients of complex numbers are the conjugates of JAX's.
-        given = [jnp.conj(slope) for slope in slopes[:output_count]]
-        found = call.graphs[backward](*given, *values, key=key)
+        output_gradients = [jnp.conj(slope) for slope in cotangents[:output_count]]
+        input_gradients = call.graphs[backward](*output_gradients, *values, key=key)
         if is_once:
-            found = refuse_derivatives(_twice(call.node.where), found)
-        gradients = dict(zip(positions, map(jnp.conj, found), strict=True))
+            input_gradients = refuse_derivatives(
+                _second_derivative_error(call.node.where), input_gradients
+            )
+        gradients = dict(zip(positions, map(jnp.conj, input_gradients), strict=True))
         return tuple(gradients.get(i) for i in range(len(inputs))), None, None
 
-    function.defvjp(begin, end)
-    values = function(tuple(inputs), tuple(others), call.inner_key)
-    outputs, escaped = list(values[:output_count]), values[output_count:]
-    return (outputs, *map(jax.lax.stop_gradient, escaped)) if escaped else outputs
+    run_differentiable.defvjp(run_forward_rule, run_backward_rule)
+    values = run_differentiable(tuple(inputs), tuple(outer_values), call.inner_key)
+    outputs, detached_values = list(values[:output_count]), values[output_count:]
+    return (outputs, *map(jax.lax.stop_gradient, detached_values)) if detached_values else outputs
 
 
-def _twice(where: str | None) -> FrontendError:
+def _second_derivative_error(location: str | None) -> FrontendError:
     return FrontendError(
         "a backward pass that is marked by once_differentiable is differentiated",
-        where=where,
+        where=location,
         fix="write it with operators of PyTorch alone, without the mark",
     )
 
 
 def refuse_derivatives(error: Exception | None, values: Any) -> Any:
-    """The values themselves; to differentiate them raises the error, if there is one."""
+    """Returns values whose differentiation raises an error, if there is one."""
     if error is None:
         return values
 
@@ -84,8 +86,8 @@ def refuse_derivatives(error: Exception | None, values: Any) -> Any:
     def identity(value: Any) -> Any:
         return value
 
-    def refuse(*_: Any) -> Any:
+    def raise_error(*_: Any) -> Any:
         raise error
 
-    identity.defvjp(refuse, refuse)
+    identity.defvjp(raise_error, raise_error)
     return jax.tree.map(identity, values)

@@ -1,4 +1,4 @@
-"""Convolutions."""
+"""PyTorch convolutions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ipujax.scopes import frontend_attribute
 Ints = Sequence[int]
 
 
-def _each(values: Ints, count: int) -> tuple[int, ...]:
-    """A number for each dimension, where one may stand for all."""
+def _repeat_per_dimension(values: Ints, count: int) -> tuple[int, ...]:
+    """Returns one number for each dimension, where a single one may stand for all."""
     return tuple(values) * count if len(values) == 1 else tuple(values)
 
 
@@ -28,8 +28,8 @@ def conv(
     dilation: Ints = (1,),
     groups: int = 1,
 ) -> jax.Array:
-    pads = [(p, p) for p in _each(padding, weight.ndim - 2)]
-    return _conv(x, weight, bias, stride, pads, dilation, groups)
+    pads = [(p, p) for p in _repeat_per_dimension(padding, weight.ndim - 2)]
+    return _convolve_with_padding(x, weight, bias, stride, pads, dilation, groups)
 
 
 @operator(
@@ -46,9 +46,12 @@ def conv_of_mode(
     groups: int = 1,
 ) -> jax.Array:
     kernel = weight.shape[2:]
-    overlaps = [d * (k - 1) for d, k in zip(_each(dilation, len(kernel)), kernel, strict=True)]
+    overlaps = [
+        d * (k - 1)
+        for d, k in zip(_repeat_per_dimension(dilation, len(kernel)), kernel, strict=True)
+    ]
     pads = [(o // 2, o - o // 2) if padding == "same" else (0, 0) for o in overlaps]
-    return _conv(x, weight, bias, stride, pads, dilation, groups)
+    return _convolve_with_padding(x, weight, bias, stride, pads, dilation, groups)
 
 
 @operator(
@@ -67,16 +70,16 @@ def conv_transpose(
     count = weight.ndim - 2
     kernel = weight.shape[2:]
     pads: list[tuple[int, int]] = []
-    for size, p, more, d in zip(
-        kernel, _each(padding, count), _each(output_padding, count), _each(dilation, count),
+    for size, p, output_pad, d in zip(
+        kernel, _repeat_per_dimension(padding, count), _repeat_per_dimension(output_padding, count), _repeat_per_dimension(dilation, count),
         strict=True,
     ):  # fmt: skip
-        reach = d * (size - 1)
-        pads.append((reach - p, reach - p + more))
-    # [inputs, outputs / groups, ...] as the weights of the convolution that it is the transpose of
+        kernel_reach = d * (size - 1)
+        pads.append((kernel_reach - p, kernel_reach - p + output_pad))
+    # weights are [inputs, outputs / groups, ...], those of the convolution that this transposes
     weight = weight.reshape(groups, -1, *weight.shape[1:]).swapaxes(1, 2)
     weight = jnp.flip(weight.reshape(-1, *weight.shape[2:]), range(2, 2 + count))
-    return _conv(x, weight, bias, (1,), pads, dilation, groups, stride)
+    return _convolve_with_padding(x, weight, bias, (1,), pads, dilation, groups, stride)
 
 
 @operator("aten.convolution.default")
@@ -98,12 +101,12 @@ def convolution(
 
 @operator("aten.conv_tbc.default")
 def conv_tbc(x: jax.Array, weight: jax.Array, bias: jax.Array, pad: int = 0) -> jax.Array:
-    """Of [time, batch, channels]."""
+    """Convolves [time, batch, channels]."""
     result = conv(x.transpose(1, 2, 0), weight.transpose(2, 1, 0), bias, padding=(pad,))
     return result.transpose(2, 0, 1)
 
 
-def _conv(
+def _convolve_with_padding(
     x: jax.Array,
     weight: jax.Array,
     bias: jax.Array | None,
@@ -111,16 +114,16 @@ def _conv(
     pads: Sequence[tuple[int, int]],
     dilation: Ints,
     groups: int,
-    spread: Ints = (1,),
+    input_dilation: Ints = (1,),
 ) -> jax.Array:
-    """The convolution of one batch, or of one image without a batch."""
+    """Convolves a batch, or a single image without a batch axis."""
     count = weight.ndim - 2
     is_batch = x.ndim == weight.ndim
-    # PyTorch promises no order of sums, so CPUs may take the fastest one.
+    # PyTorch promises no order of sums, so CPUs may use the fastest method.
     with frontend_attribute("convolutions", "products"):
         result = jax.lax.conv_general_dilated(
-            x if is_batch else x[None], weight, _each(stride, count), pads,
-            lhs_dilation=_each(spread, count), rhs_dilation=_each(dilation, count),
+            x if is_batch else x[None], weight, _repeat_per_dimension(stride, count), pads,
+            lhs_dilation=_repeat_per_dimension(input_dilation, count), rhs_dilation=_repeat_per_dimension(dilation, count),
             feature_group_count=groups,
         )  # fmt: skip
     if bias is not None:

@@ -1,4 +1,4 @@
-"""Operators that give a tensor as it is, or in another dtype."""
+"""Operators that return a tensor unchanged or in another dtype."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
-_SAME = (
+_UNCHANGED = (
     "clone.default", "contiguous.default", "alias.default", "alias_copy.default", "lift.default",
     "lift_fresh.default", "lift_fresh_copy.default", "resolve_conj.default",
     "resolve_neg.default", "requires_grad_.default", "pin_memory.default", "_to_copy.default",
@@ -20,16 +20,16 @@ _SAME = (
                                            "Long", "Short")),
 )  # fmt: skip
 _DETACHED = ("detach.default", "detach_.default", "detach_copy.default", "data.default")
-_NOTHING = (
+_ASSERTIONS = (
     "_assert_async.default", "_assert_async.msg", "_assert_tensor_metadata.default",
     "_assert_scalar.default", "sym_constrain_range.default",
     "sym_constrain_range_for_size.default", "_functional_assert_async.msg",
 )  # fmt: skip
 
 
-@operator(*(f"aten.{name}" for name in _SAME))
-def same(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
-    """A tensor of which PyTorch tells the dtype; memory has no layout here."""
+@operator(*(f"aten.{name}" for name in _UNCHANGED))
+def return_in_traced_dtype(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+    """Returns the tensor: its dtype is converted to the traced one, and layouts do not exist."""
     is_made_real = jnp.iscomplexobj(x) and not jnp.issubdtype(call.aval.dtype, jnp.complexfloating)
     return x.real if is_made_real else x
 
@@ -39,11 +39,11 @@ def detach(x: jax.Array) -> jax.Array:
     return jax.lax.stop_gradient(x)
 
 
-@operator(*(f"aten.{name}" for name in _NOTHING))
-def nothing(*_: Any, **__: Any) -> None:
-    """What PyTorch has checked when it traced the module."""
+@operator(*(f"aten.{name}" for name in _ASSERTIONS))
+def ignore_assertion(*_: Any, **__: Any) -> None:
+    """Ignores an assertion, which PyTorch has checked during the trace."""
 
 
 @operator("aten.copy.default")
 def copy(call: Call, x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
-    return jnp.broadcast_to(same(call, source), call.aval.shape)
+    return jnp.broadcast_to(return_in_traced_dtype(call, source), call.aval.shape)

@@ -1,4 +1,4 @@
-"""Operators that make tensors of numbers that are known."""
+"""Operators that create tensors from numbers and shapes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
-# What is in memory that nobody has written is zero here, so that runs are alike.
+# Uninitialized memory is zero here, so that runs are reproducible.
 _ZEROS = (
     "zeros.default", "zeros_like.default", "new_zeros.default", "zero.default",
     "empty.memory_format", "empty_like.default", "empty_strided.default",
@@ -64,7 +64,7 @@ def arange_from(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> ja
     "aten.linspace.Scalar_Tensor",
 )  # fmt: skip
 def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
-    return _between(call, start, end, steps)
+    return _interpolate_evenly(call, start, end, steps)
 
 
 @operator(
@@ -72,13 +72,13 @@ def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
     "aten.logspace.Scalar_Tensor",
 )  # fmt: skip
 def logspace(call: Call, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
-    return base ** _between(call, start, end, steps)
+    return base ** _interpolate_evenly(call, start, end, steps)
 
 
-def _between(call: Call, start: Any, end: Any, steps: int) -> Any:
-    """Steps from both ends, as PyTorch counts them, so that both are exact."""
-    is_known = not isinstance(start, jax.Array) and not isinstance(end, jax.Array)
-    library: Any = np if is_known else jnp
+def _interpolate_evenly(call: Call, start: Any, end: Any, steps: int) -> Any:
+    """Returns evenly spaced numbers, counted from both ends so that both are exact."""
+    is_constant = not isinstance(start, jax.Array) and not isinstance(end, jax.Array)
+    library: Any = np if is_constant else jnp
     if jnp.issubdtype(call.aval.dtype, jnp.integer):
         start, end = library.trunc(start), library.trunc(end)
     step = (end - start) / max(steps - 1, 1)

@@ -1,4 +1,4 @@
-"""Operators on diagonals and triangles of matrices."""
+"""PyTorch operators on diagonals and triangles of matrices."""
 
 from __future__ import annotations
 

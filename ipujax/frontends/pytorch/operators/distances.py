@@ -1,4 +1,4 @@
-"""Distances and similarities of vectors."""
+"""PyTorch distances and similarities of vectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.frontends.pytorch.operators.axes import axes_of
+from ipujax.frontends.pytorch.operators.axes import axes_to_reduce
 from ipujax.frontends.pytorch.operators.norms import vector_norm
 from ipujax.frontends.pytorch.operators.table import operator
 
@@ -21,7 +21,7 @@ def pairwise_distance(
 @operator("aten.cosine_similarity.default")
 def cosine_similarity(x: jax.Array, y: jax.Array, dim: int = 1, eps: float = 1e-8) -> jax.Array:
     x, y = jnp.broadcast_arrays(x, y)
-    axes = axes_of(x, dim)
+    axes = axes_to_reduce(x, dim)
     sizes = [jnp.maximum(vector_norm(v, 2, axes, True), eps) for v in (x, y)]
     return jnp.sum((x / sizes[0]) * (y / sizes[1]), axes)
 

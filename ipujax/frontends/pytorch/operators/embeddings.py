@@ -1,4 +1,4 @@
-"""Tables of embeddings."""
+"""PyTorch embedding tables."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Array:
-    """The rows; a padding's has no derivative. `sparse` is of PyTorch's gradients only."""
+    """Returns rows of a table; the padding row has no gradient, and `sparse` is ignored."""
     rows = jnp.take(weight, indices, 0, mode="clip")
     if scale_grad_by_freq:
         counts = jnp.zeros(weight.shape[0], rows.dtype).at[indices].add(1)
-        rows = _with_slope(rows, 1 / counts[indices][..., None])
+        rows = _scale_gradient(rows, 1 / counts[indices][..., None])
     if padding_idx < 0:
         return rows
     is_padding = (indices == padding_idx)[..., None]
     return jnp.where(is_padding, jax.lax.stop_gradient(rows), rows)
 
 
-def _with_slope(x: Array, slope: Array) -> Array:
-    """The same values, whose derivative is scaled."""
+def _scale_gradient(x: Array, factor: Array) -> Array:
+    """Returns equal values whose gradient is scaled."""
     fixed = jax.lax.stop_gradient(x)
-    return fixed + (x - fixed) * slope
+    return fixed + (x - fixed) * factor
 
 
 @operator(
@@ -52,31 +52,32 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[Array, ...]:
-    """The bags, and the indices' bags, the bags' sizes and the rows of maxima."""
+    """Returns the bags, the bag of each index, the sizes of bags and rows of maxima."""
     avals = call.node.avals[0]
     count = avals[0].shape[0]
     padding = (
         -1 if padding_idx is None else padding_idx % weight.shape[0] if padding_idx != -1 else -1
     )
-    # The bag of an index is the last one that begins at it or before.
+    # An index belongs to the last bag that begins at or before it.
     bags = jnp.searchsorted(offsets[:count], jnp.arange(indices.size), side="right") - 1
     rows = embedding(weight, indices, padding, scale_grad_by_freq)
-    kept = (indices != padding)[:, None]
-    sizes = jax.ops.segment_sum(kept[:, 0].astype(jnp.int32), bags, count)
+    is_used = (indices != padding)[:, None]
+    sizes = jax.ops.segment_sum(is_used[:, 0].astype(jnp.int32), bags, count)
     if mode == _MAX:
-        best = jax.ops.segment_max(jnp.where(kept, rows, -jnp.inf), bags, count)
+        best = jax.ops.segment_max(jnp.where(is_used, rows, -jnp.inf), bags, count)
         result = jnp.where(sizes[:, None] > 0, best, 0)
     else:
         if per_sample_weights is not None:
             rows = rows * per_sample_weights[:, None]
-        result = jax.ops.segment_sum(jnp.where(kept, rows, 0), bags, count)
+        result = jax.ops.segment_sum(jnp.where(is_used, rows, 0), bags, count)
     if mode == _MEAN:
         result = result / jnp.maximum(sizes, 1)[:, None]
     return result, *(
-        _filled(v, aval.shape) for v, aval in zip((bags, sizes, sizes), avals[1:], strict=True)
+        _zeros_if_other_shape(v, aval.shape)
+        for v, aval in zip((bags, sizes, sizes), avals[1:], strict=True)
     )
 
 
-def _filled(values: Array, shape: tuple[int, ...]) -> Array:
-    """Of the shape that PyTorch gives what it keeps for the derivative, which nobody reads here."""
+def _zeros_if_other_shape(values: Array, shape: tuple[int, ...]) -> Array:
+    """Returns values, or zeros if PyTorch's unused backward result has another shape."""
     return values if values.shape == shape else jnp.zeros(shape, values.dtype)

@@ -1,4 +1,4 @@
-"""Operators of the graph itself: values that get other names, and inner graphs."""
+"""Operators of the graph itself: assignments, constants and inner graphs."""
 
 from __future__ import annotations
 
@@ -14,44 +14,44 @@ from ipujax.frontends.pytorch.operators.table import operator
 
 
 @operator("assign")
-def assign(value: Any) -> Any:
-    """Another name for a value."""
+def assign_name(value: Any) -> Any:
+    """Returns a value that gets another name."""
     return value
 
 
 @operator("constant")
-def constant(value: Any) -> Any:
-    """A tensor that the graph holds."""
+def convert_constant(value: Any) -> Any:
+    """Returns a tensor that the graph holds, as a JAX array."""
     return to_jax(value)
 
 
 @operator("getitem")
 def getitem(values: Sequence[Any], index: int) -> Any:
-    """One of several results."""
+    """Returns one of several results."""
     return values[index]
 
 
 @operator("listed")
-def listed(values: Sequence[Any]) -> list[Any]:
-    """Several values by one name."""
+def collect_values(values: Sequence[Any]) -> list[Any]:
+    """Returns several values as one list."""
     return list(values)
 
 
 @operator("ipujax_backward.enter.default")
-def enter(values: Sequence[Any], number: int) -> Sequence[Any]:
-    """The inputs of a function none of whose results is used."""
+def pass_unused_inputs(values: Sequence[Any], number: int) -> Sequence[Any]:
+    """Returns the inputs of a function whose results are unused."""
     return values
 
 
 @operator("ipujax_backward.gradients.default")
-def gradients(values: Sequence[Any], number: int) -> list[Any]:
-    """The gradients of what nobody uses."""
+def zero_unused_gradients(values: Sequence[Any], number: int) -> list[Any]:
+    """Returns zero gradients for unused outputs."""
     return [jnp.zeros_like(value) for value in values]
 
 
 @operator("higher_order.wrap_with_set_grad_enabled")
-def set_grad_enabled(call: Call, enabled: bool, graph: str, *args: Any) -> Any:
-    """What is computed under `torch.no_grad()`, or enabled again inside it."""
+def run_with_grad_mode(call: Call, enabled: bool, graph: str, *args: Any) -> Any:
+    """Runs a graph, and detaches its results under `torch.no_grad()`."""
     outputs = call.graphs[graph](*args, key=call.inner_key)
     return outputs if enabled else jax.lax.stop_gradient(outputs)
 
@@ -60,48 +60,50 @@ def set_grad_enabled(call: Call, enabled: bool, graph: str, *args: Any) -> Any:
 def autocast(
     call: Call, device: str, dtype: Any, enabled: bool, cache: bool, graph: str, *args: Any
 ) -> Any:
-    """What is computed under `torch.autocast`; the graph has the conversions."""
+    """Runs a graph traced under `torch.autocast`, which contains the conversions."""
     return call.graphs[graph](*args, key=call.inner_key)
 
 
 @operator("higher_order.cond")
 def cond(call: Call, choice: Any, yes: str, no: str, operands: Sequence[Any] = ()) -> Any:
-    """One of two graphs."""
+    """Runs one of two graphs."""
     graphs = (call.graphs[yes], call.graphs[no])
-    yes_of, no_of = (lambda *args, g=g: g(*args, key=call.inner_key) for g in graphs)
-    return jax.lax.cond(choice, yes_of, no_of, *operands)
+    run_yes, run_no = (lambda *args, g=g: g(*args, key=call.inner_key) for g in graphs)
+    return jax.lax.cond(choice, run_yes, run_no, *operands)
 
 
 @operator("higher_order.while_loop")
 def while_loop(
-    call: Call, goes_on: str, body: str, carried: Sequence[Any], others: Sequence[Any] = ()
+    call: Call, goes_on: str, body: str, carried: Sequence[Any], constants: Sequence[Any] = ()
 ) -> Any:
-    """A graph again and again, as long as another says so."""
-    go, step = call.graphs[goes_on], call.graphs[body]
+    """Runs a graph while another graph returns true."""
+    check_condition, run_body = call.graphs[goes_on], call.graphs[body]
 
-    def next_of(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        turn, *values = state
-        return turn + 1, *step(*values, *others, key=_key_of(call, turn))
+    def advance_while_loop(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        iteration, *values = state
+        return iteration + 1, *run_body(*values, *constants, key=_key_of_iteration(call, iteration))
 
     state = (jnp.int32(0), *map(jnp.asarray, carried))
-    return jax.lax.while_loop(lambda state: go(*state[1:], *others)[0], next_of, state)[1:]
+    return jax.lax.while_loop(
+        lambda state: check_condition(*state[1:], *constants)[0], advance_while_loop, state
+    )[1:]
 
 
 @operator("higher_order.scan")
 def scan(
-    call: Call, graph: str, start: Sequence[Any], rows: Sequence[Any], others: Sequence[Any] = ()
+    call: Call, graph: str, start: Sequence[Any], rows: Sequence[Any], constants: Sequence[Any] = ()
 ) -> Any:
-    """A graph for each row: it is given what it carries, the row, and other tensors."""
-    step = call.graphs[graph]
+    """Runs a graph for each row, with carried values, the row and constant tensors."""
+    run_body = call.graphs[graph]
 
-    def next_of(state: tuple[Any, ...], row: Sequence[Any]) -> Any:
-        turn, *values = state
-        results = step(*values, *row, *others, key=_key_of(call, turn))
-        return (turn + 1, *results[: len(start)]), results[len(start) :]
+    def advance_scan(state: tuple[Any, ...], row: Sequence[Any]) -> Any:
+        iteration, *values = state
+        results = run_body(*values, *row, *constants, key=_key_of_iteration(call, iteration))
+        return (iteration + 1, *results[: len(start)]), results[len(start) :]
 
-    (_, *end), stacked = jax.lax.scan(next_of, (jnp.int32(0), *start), tuple(rows))
+    (_, *end), stacked = jax.lax.scan(advance_scan, (jnp.int32(0), *start), tuple(rows))
     return (*end, *stacked)
 
 
-def _key_of(call: Call, turn: jax.Array) -> jax.Array | None:
-    return None if call.inner_key is None else jax.random.fold_in(call.inner_key, turn)
+def _key_of_iteration(call: Call, iteration: jax.Array) -> jax.Array | None:
+    return None if call.inner_key is None else jax.random.fold_in(call.inner_key, iteration)

@@ -1,4 +1,4 @@
-"""Operators that take elements of a tensor: slices, indices and masks."""
+"""PyTorch slicing, indexing and masking operators."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ipujax.doors.graphs import Call
 from ipujax.frontends.pytorch.operators.table import operator
 
 
-def row(x: jax.Array) -> jax.Array:
-    """A number as a vector of one, as PyTorch takes numbers in the place of vectors."""
+def at_least_vector(x: jax.Array) -> jax.Array:
+    """Returns a number as a vector of one element: PyTorch accepts numbers as vectors."""
     return x if x.ndim else x.reshape(1)
 
 
-def grid_along(x: jax.Array, axis: int, index: jax.Array) -> tuple[jax.Array, ...]:
-    """Indices of all axes of `x` where those of one axis are given element by element."""
+def element_index_along(x: jax.Array, axis: int, index: jax.Array) -> tuple[jax.Array, ...]:
+    """Returns indices of all axes of `x`, of which one axis is given element by element."""
     grids = jnp.ogrid[tuple(slice(0, size) for size in index.shape)]
-    where = [jnp.asarray(grid) for grid in grids]
-    where[axis % x.ndim] = index
-    return tuple(where)
+    index_per_axis = [jnp.asarray(grid) for grid in grids]
+    index_per_axis[axis % x.ndim] = index
+    return tuple(index_per_axis)
 
 
-def along(axis: int, index: Any) -> tuple[Any, ...]:
-    """An index of one axis, and all of those before it."""
+def index_at_one_axis(axis: int, index: Any) -> tuple[Any, ...]:
+    """Returns an indexing tuple with an index at one axis and full slices before it."""
     return (*(slice(None),) * axis, index)
 
 
 @operator("aten.slice.Tensor", "aten.slice_copy.Tensor")
-def slice_of(
+def slice_tensor(
     x: jax.Array, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> jax.Array:
     first, last, step = slice(start, end, step).indices(x.shape[axis])
@@ -45,25 +45,30 @@ def select(x: jax.Array, axis: int, index: int) -> jax.Array:
 
 @operator("aten.narrow.default", "aten.narrow_copy.default")
 def narrow(x: jax.Array, axis: int, start: int, length: int) -> jax.Array:
-    return slice_of(x, axis, start, start % max(x.shape[axis], 1) + length)
+    return slice_tensor(x, axis, start, start % max(x.shape[axis], 1) + length)
 
 
 @operator("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(x: jax.Array, indices: Sequence[jax.Array | None]) -> jax.Array:
-    return x[tuple(slice(None) if one is None else one for one in indices)]
+    return x[tuple(slice(None) if axis_index is None else axis_index for axis_index in indices)]
 
 
 @operator("aten._unsafe_masked_index.default")
 def masked_index(
     x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], fill: Any
 ) -> jax.Array:
-    return jnp.where(mask, index(x, inside(x, indices)), jnp.asarray(fill, x.dtype))
+    return jnp.where(mask, index(x, clip_indices_to_shape(x, indices)), jnp.asarray(fill, x.dtype))
 
 
-def inside(x: jax.Array, indices: Sequence[jax.Array | None]) -> list[jax.Array | None]:
-    """Indices that a mask may leave out, as such that there are."""
+def clip_indices_to_shape(
+    x: jax.Array, indices: Sequence[jax.Array | None]
+) -> list[jax.Array | None]:
+    """Clips indices into the array, since a mask may exclude those outside."""
     sizes = zip(indices, x.shape, strict=False)
-    return [None if one is None else jnp.clip(one, 0, size - 1) for one, size in sizes]
+    return [
+        None if axis_index is None else jnp.clip(axis_index, 0, size - 1)
+        for axis_index, size in sizes
+    ]
 
 
 @operator("aten.index_select.default")
@@ -75,10 +80,10 @@ def index_select(x: jax.Array, axis: int, indices: jax.Array) -> jax.Array:
 def gather(x: jax.Array, axis: int, indices: jax.Array, *, sparse_grad: bool = False) -> jax.Array:
     if not x.ndim or not indices.size:
         return jnp.broadcast_to(x if not x.ndim else jnp.zeros((), x.dtype), indices.shape)
-    axis, indices = axis % x.ndim, row(indices)
-    kept = [slice(0, size) for size in indices.shape]
-    kept[axis] = slice(None)
-    return jnp.take_along_axis(x[tuple(kept)], indices, axis)
+    axis, indices = axis % x.ndim, at_least_vector(indices)
+    slices = [slice(0, size) for size in indices.shape]
+    slices[axis] = slice(None)
+    return jnp.take_along_axis(x[tuple(slices)], indices, axis)
 
 
 @operator("aten.take_along_dim.default")
@@ -104,19 +109,19 @@ def masked_fill(x: jax.Array, mask: jax.Array, value: Any) -> jax.Array:
 
 @operator("aten.masked_scatter.default")
 def masked_scatter(x: jax.Array, mask: jax.Array, source: jax.Array) -> jax.Array:
-    """The elements of a mask become those of the source, in order."""
+    """Replaces masked elements by the source's elements, in order."""
     mask = mask.astype(bool)
-    shape = jnp.broadcast_shapes(x.shape, mask.shape)
+    full_shape = jnp.broadcast_shapes(x.shape, mask.shape)
     if not source.size:
-        return jnp.broadcast_to(x, shape)
-    x, mask = jnp.broadcast_to(x, shape), jnp.broadcast_to(mask, shape)
-    return jnp.where(mask, source.reshape(-1)[rank(mask, source.size)], x)
+        return jnp.broadcast_to(x, full_shape)
+    x, mask = jnp.broadcast_to(x, full_shape), jnp.broadcast_to(mask, full_shape)
+    return jnp.where(mask, source.reshape(-1)[rank_in_mask(mask, source.size)], x)
 
 
-def rank(mask: jax.Array, count: int) -> jax.Array:
-    """How many elements of a mask are before each, at most `count - 1`."""
-    before = jnp.cumsum(mask.reshape(-1), dtype=jnp.int32) - 1
-    return jnp.clip(before, 0, count - 1).reshape(mask.shape)
+def rank_in_mask(mask: jax.Array, count: int) -> jax.Array:
+    """Returns for each element the number of mask elements before it, at most `count - 1`."""
+    preceding = jnp.cumsum(mask.reshape(-1), dtype=jnp.int32) - 1
+    return jnp.clip(preceding, 0, count - 1).reshape(mask.shape)
 
 
 @operator("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", "aten.isin.Scalar_Tensor")

@@ -1,4 +1,4 @@
-"""Operators that join tensors, and that take them apart."""
+"""PyTorch concatenation and split operators."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from ipujax.frontends.pytorch.operators.table import operator
 
 @operator("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
 def cat(call: Call, tensors: Sequence[jax.Array], axis: int = 0) -> jax.Array:
-    """Empty vectors may be among tensors of any shape."""
-    kept = [x for x in _cast(call, tensors) if x.shape != (0,)]
-    return jnp.concatenate(kept, axis) if kept else jnp.zeros(call.aval.shape)
+    """Concatenates tensors; empty vectors may be among tensors of any shape."""
+    nonempty = [x for x in _cast_to_result_dtype(call, tensors) if x.shape != (0,)]
+    return jnp.concatenate(nonempty, axis) if nonempty else jnp.zeros(call.aval.shape)
 
 
 @operator("aten.stack.default")
 def stack(call: Call, tensors: Sequence[jax.Array], axis: int = 0) -> jax.Array:
-    return jnp.stack(_cast(call, tensors), axis)
+    return jnp.stack(_cast_to_result_dtype(call, tensors), axis)
 
 
 def _register_joining(name: str, function: Callable[..., jax.Array]) -> None:
     @operator(f"aten.{name}.default")
     def join(call: Call, tensors: Sequence[jax.Array]) -> jax.Array:
-        return function(_cast(call, tensors))
+        return function(_cast_to_result_dtype(call, tensors))
 
 
-def _cast(call: Call, tensors: Sequence[jax.Array]) -> list[jax.Array]:
+def _cast_to_result_dtype(call: Call, tensors: Sequence[jax.Array]) -> list[jax.Array]:
     return [x.astype(call.aval.dtype) for x in tensors]
 
 
@@ -51,8 +51,8 @@ _SPLITS = (
 
 
 @operator(*(f"aten.{name}" for name in _SPLITS))
-def split(call: Call, x: jax.Array, how: Any, axis: int = 0) -> list[jax.Array]:
-    """PyTorch tells the sizes."""
+def split(call: Call, x: jax.Array, sizes_or_sections: Any, axis: int = 0) -> list[jax.Array]:
+    """Splits a tensor into the traced sizes."""
     sizes = [aval.shape[axis] for aval in call.node.avals[0]]
     ends = list(itertools.accumulate(sizes))
     return [
@@ -62,16 +62,16 @@ def split(call: Call, x: jax.Array, how: Any, axis: int = 0) -> list[jax.Array]:
 
 
 @operator("aten.hsplit.int", "aten.vsplit.int", "aten.dsplit.int")
-def split_of_name(call: Call, x: jax.Array, sections: int) -> list[jax.Array]:
-    return split(call, x, sections, _axis_of(call, x))
+def split_by_operator_name(call: Call, x: jax.Array, sections: int) -> list[jax.Array]:
+    return split(call, x, sections, _axis_of_split_name(call, x))
 
 
 @operator("aten.hsplit.array", "aten.vsplit.array", "aten.dsplit.array")
-def split_of_name_at(call: Call, x: jax.Array, indices: Sequence[int]) -> list[jax.Array]:
-    return split_at(x, indices, _axis_of(call, x))
+def split_at_by_operator_name(call: Call, x: jax.Array, indices: Sequence[int]) -> list[jax.Array]:
+    return split_at(x, indices, _axis_of_split_name(call, x))
 
 
-def _axis_of(call: Call, x: jax.Array) -> int:
+def _axis_of_split_name(call: Call, x: jax.Array) -> int:
     if "vsplit" in call.node.operator:
         return 0
     return 2 if "dsplit" in call.node.operator else min(x.ndim - 1, 1)
@@ -79,9 +79,9 @@ def _axis_of(call: Call, x: jax.Array) -> int:
 
 @operator("aten.tensor_split.indices")
 def split_at(x: jax.Array, indices: Sequence[int], axis: int = 0) -> list[jax.Array]:
-    before = (slice(None),) * (axis % x.ndim)
+    full_slices = (slice(None),) * (axis % x.ndim)
     bounds = itertools.pairwise((0, *indices, None))
-    return [x[(*before, slice(start, end))] for start, end in bounds]
+    return [x[(*full_slices, slice(start, end))] for start, end in bounds]
 
 
 @operator("aten.unbind.int", "aten.unbind_copy.int")

@@ -1,4 +1,4 @@
-"""Decompositions of matrices, and what is solved with them."""
+"""PyTorch matrix decompositions and linear solvers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ipujax.frontends.pytorch.operators.norms import linalg_matrix_norm
 from ipujax.frontends.pytorch.operators.table import operator
 
 
-def _info(x: jax.Array) -> jax.Array:
-    """What tells that a decomposition went well."""
+def _success_info(x: jax.Array) -> jax.Array:
+    """Returns the zeros that report a successful decomposition."""
     return jnp.zeros(x.shape[:-2], jnp.int32)
 
 
-def _transposed(x: jax.Array) -> jax.Array:
+def _transpose_matrices(x: jax.Array) -> jax.Array:
     return jnp.swapaxes(x, -2, -1)
 
 
 def _adjoint(x: jax.Array) -> jax.Array:
-    return jnp.conj(_transposed(x))
+    return jnp.conj(_transpose_matrices(x))
 
 
 @operator("aten.cholesky.default", "aten.linalg_cholesky.default")
@@ -33,35 +33,37 @@ def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
 
 @operator("aten.linalg_cholesky_ex.default")
 def cholesky_ex(a: jax.Array, upper: bool = False, check_errors: bool = False) -> Any:
-    return cholesky(a, upper), _info(a)
+    return cholesky(a, upper), _success_info(a)
 
 
 @operator("aten.cholesky_solve.default")
 def cholesky_solve(b: jax.Array, factor: jax.Array, upper: bool = False) -> jax.Array:
     lower = _adjoint(factor) if upper else factor
-    return _triangular(_adjoint(lower), _triangular(lower, b, upper=False), upper=True)
+    return _solve_triangular(_adjoint(lower), _solve_triangular(lower, b, upper=False), upper=True)
 
 
 @operator("aten.cholesky_inverse.default")
 def cholesky_inverse(factor: jax.Array, upper: bool = False) -> jax.Array:
     lower = _adjoint(factor) if upper else factor
-    inverse = _triangular(lower, jnp.eye(lower.shape[-1], dtype=lower.dtype), upper=False)
+    inverse = _solve_triangular(lower, jnp.eye(lower.shape[-1], dtype=lower.dtype), upper=False)
     return _adjoint(inverse) @ inverse
 
 
-def _triangular(
-    a: jax.Array, b: jax.Array, *, upper: bool, left: bool = True, unit: bool = False
+def _solve_triangular(
+    a: jax.Array, b: jax.Array, *, upper: bool, left_side: bool = True, unit: bool = False
 ) -> jax.Array:
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     a, b = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (a, b))
-    return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unit)
+    return lax.linalg.triangular_solve(
+        a, b, left_side=left_side, lower=not upper, unit_diagonal=unit
+    )
 
 
 @operator("aten.linalg_solve_triangular.default")
 def solve_triangular(
     a: jax.Array, b: jax.Array, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> jax.Array:
-    return _triangular(a, b, upper=upper, left=left, unit=unitriangular)
+    return _solve_triangular(a, b, upper=upper, left_side=left, unit=unitriangular)
 
 
 @operator("aten.triangular_solve.default")
@@ -70,8 +72,8 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> tuple[jax.Array, jax.Array]:  # fmt: skip
     batch = jnp.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    used, is_upper = (_transposed(a), not upper) if transpose else (a, upper)
-    solution = _triangular(used, b, upper=is_upper, unit=unitriangular)
+    operand, is_upper = (_transpose_matrices(a), not upper) if transpose else (a, upper)
+    solution = _solve_triangular(operand, b, upper=is_upper, unit=unitriangular)
     return solution, jnp.broadcast_to(a, (*batch, *a.shape[-2:]))
 
 
@@ -82,7 +84,7 @@ def inverse(a: jax.Array) -> jax.Array:
 
 @operator("aten.linalg_inv_ex.default")
 def inverse_ex(a: jax.Array, check_errors: bool = False) -> tuple[jax.Array, jax.Array]:
-    return jnp.linalg.inv(a), _info(a)
+    return jnp.linalg.inv(a), _success_info(a)
 
 
 @operator("aten.linalg_solve.default")
@@ -91,12 +93,12 @@ def solve(a: jax.Array, b: jax.Array, left: bool = True) -> jax.Array:
         return jnp.linalg.solve(a, b[..., None])[..., 0]
     if left:
         return jnp.linalg.solve(a, b)
-    return _transposed(jnp.linalg.solve(_transposed(a), _transposed(b)))
+    return _transpose_matrices(jnp.linalg.solve(_transpose_matrices(a), _transpose_matrices(b)))
 
 
 @operator("aten.linalg_solve_ex.default")
 def solve_ex(a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False) -> Any:
-    return solve(a, b, left), _info(a)
+    return solve(a, b, left), _success_info(a)
 
 
 @operator("aten._linalg_solve_ex.default")
@@ -136,10 +138,10 @@ def householder_product(a: jax.Array, tau: jax.Array) -> jax.Array:
 def ormqr(
     a: jax.Array, tau: jax.Array, b: jax.Array, left: bool = True, transpose: bool = False
 ) -> jax.Array:
-    # All columns of q are needed, of which a has some.
+    # All columns of q are needed, and a has only some.
     m = a.shape[-2]
-    wide = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], m - a.shape[-1]), a.dtype)], -1)
-    q = householder_product(wide, tau)
+    square = jnp.concatenate([a, jnp.zeros((*a.shape[:-1], m - a.shape[-1]), a.dtype)], -1)
+    q = householder_product(square, tau)
     q = _adjoint(q) if transpose else q
     return q @ b if left else b @ q
 
@@ -160,7 +162,7 @@ def svd_some(
 
 
 @operator("aten.svd.default")
-def svd_old(a: jax.Array, some: bool = True, compute_uv: bool = True) -> Any:
+def svd_deprecated(a: jax.Array, some: bool = True, compute_uv: bool = True) -> Any:
     if compute_uv:
         u, s, vh = jnp.linalg.svd(a, not some)
         return u, s, _adjoint(vh)
@@ -177,10 +179,10 @@ def svdvals(a: jax.Array, driver: str | None = None) -> jax.Array:
 @operator("aten.linalg_eigh.default")
 def eigh(a: jax.Array, uplo: str = "L") -> tuple[jax.Array, jax.Array]:
     half = jnp.tril(a) if uplo.upper() == "L" else _adjoint(jnp.triu(a))
-    whole = half + _adjoint(jnp.tril(half, -1))
-    symmetric = (a + _adjoint(a)) / 2  # it is differentiated with respect to both triangles
-    whole = lax.stop_gradient(whole - symmetric) + symmetric
-    values, vectors = jnp.linalg.eigh(whole, symmetrize_input=False)
+    full_matrix = half + _adjoint(jnp.tril(half, -1))
+    symmetric = (a + _adjoint(a)) / 2  # the gradient is with respect to both triangles
+    full_matrix = lax.stop_gradient(full_matrix - symmetric) + symmetric
+    values, vectors = jnp.linalg.eigh(full_matrix, symmetrize_input=False)
     return values, vectors
 
 
@@ -238,14 +240,14 @@ def logdet(a: jax.Array) -> jax.Array:
 
 @operator("aten.linalg_lu_factor.default")
 def lu_factor(a: jax.Array, pivot: bool = True) -> tuple[jax.Array, jax.Array]:
-    _needs_pivots(pivot)
+    _check_pivoting(pivot)
     factors, pivots, _ = lax.linalg.lu(a)
     return factors, pivots + 1
 
 
 @operator("aten.linalg_lu_factor_ex.default", "aten._lu_with_info.default")
 def lu_factor_ex(a: jax.Array, pivot: bool = True, check_errors: bool = False) -> Any:
-    return (*lu_factor(a, pivot), _info(a))
+    return (*lu_factor(a, pivot), _success_info(a))
 
 
 @operator("aten.linalg_lu.default")
@@ -253,11 +255,11 @@ def lu(a: jax.Array, pivot: bool = True) -> tuple[jax.Array, jax.Array, jax.Arra
     return lu_unpack(*lu_factor(a, pivot))
 
 
-def _needs_pivots(pivot: bool) -> None:
+def _check_pivoting(pivot: bool) -> None:
     if not pivot:
-        raise check.refuse(
-            "a decomposition into triangles without pivots is missing: JAX has none",
-            "leave pivot=False away",
+        raise check.value_error(
+            "an LU decomposition without pivoting is missing: JAX has none",
+            "leave pivot=False out",
         )
 
 
@@ -270,7 +272,7 @@ def lu_unpack(
     p, lower, u = empty, empty, empty
     if unpack_pivots:
         order = lax.linalg.lu_pivots_to_permutation(pivots - 1, m)
-        p = _transposed(jax.nn.one_hot(order, m, dtype=factors.dtype))
+        p = _transpose_matrices(jax.nn.one_hot(order, m, dtype=factors.dtype))
     if unpack_data:
         k = min(m, n)
         lower = jnp.tril(factors[..., :, :k], -1) + jnp.eye(m, k, dtype=factors.dtype)
@@ -286,14 +288,14 @@ def lu_solve(
         return _adjoint(lu_solve(factors, pivots, _adjoint(b), True, not adjoint))
     p, lower, u = lu_unpack(factors, pivots)
     if adjoint:
-        y = _triangular(_adjoint(u), b, upper=False)
-        return p @ _triangular(_adjoint(lower), y, upper=True, unit=True)
-    y = _triangular(lower, _transposed(p) @ b, upper=False, unit=True)
-    return _triangular(u, y, upper=True)
+        y = _solve_triangular(_adjoint(u), b, upper=False)
+        return p @ _solve_triangular(_adjoint(lower), y, upper=True, unit=True)
+    y = _solve_triangular(lower, _transpose_matrices(p) @ b, upper=False, unit=True)
+    return _solve_triangular(u, y, upper=True)
 
 
 @operator("aten.lu_solve.default")
-def lu_solve_old(b: jax.Array, factors: jax.Array, pivots: jax.Array) -> jax.Array:
+def lu_solve_deprecated(b: jax.Array, factors: jax.Array, pivots: jax.Array) -> jax.Array:
     return lu_solve(factors, pivots, b)
 
 
@@ -302,16 +304,16 @@ def pinv(a: jax.Array, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
     if a.size == 0:
         return jnp.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
     if not hermitian:
-        limit = _relative_limit(a, atol, rtol, lax.stop_gradient(svdvals(a)).max(-1))
+        limit = _relative_singular_limit(a, atol, rtol, lax.stop_gradient(svdvals(a)).max(-1))
         return jnp.linalg.pinv(a, limit)
     fixed = lax.stop_gradient(a)
     values, vectors = eigh(fixed)
     sizes = lax.abs(values)
     largest = sizes.max(-1)
-    is_used = sizes > (_relative_limit(a, atol, rtol, largest) * largest)[..., None]
+    is_used = sizes > (_relative_singular_limit(a, atol, rtol, largest) * largest)[..., None]
     inverses = jnp.where(is_used, 1 / jnp.where(is_used, values, 1), 0)
     inverse = (vectors * inverses[..., None, :]) @ _adjoint(vectors)
-    # Its derivative is that of any matrix (Golub and Pereyra 1973).
+    # The derivative is that of a general matrix (Golub and Pereyra 1973).
     change, adjoint, eye = a - fixed, _adjoint(inverse), jnp.eye(a.shape[-1], dtype=a.dtype)
     outside = inverse @ adjoint @ _adjoint(change) @ (eye - fixed @ inverse)
     outside += (eye - inverse @ fixed) @ _adjoint(change) @ adjoint @ inverse
@@ -323,8 +325,8 @@ def pinv_of_rcond(a: jax.Array, rcond: Any = 1e-15, hermitian: bool = False) -> 
     return pinv(a, 0.0, rcond, hermitian)
 
 
-def _relative_limit(a: jax.Array, atol: Any, rtol: Any, largest: jax.Array) -> jax.Array:
-    """What singular values must exceed to count, in parts of the largest."""
+def _relative_singular_limit(a: jax.Array, atol: Any, rtol: Any, largest: jax.Array) -> jax.Array:
+    """Returns the limit that used singular values exceed, relative to the largest."""
     if rtol is None:
         default = max(a.shape[-2:]) * jnp.finfo(a.dtype).eps
         rtol = default if atol is None else jnp.where(jnp.asarray(atol) > 0, 0.0, default)
@@ -338,7 +340,7 @@ def matrix_rank(
 ) -> jax.Array:
     values = lax.abs(eigvalsh(a)) if hermitian else svdvals(a)
     largest = jnp.max(values, -1, initial=0.0)
-    limit = _relative_limit(a, atol, rtol, largest) * largest
+    limit = _relative_singular_limit(a, atol, rtol, largest) * largest
     return jnp.sum(values > limit[..., None], -1)
 
 

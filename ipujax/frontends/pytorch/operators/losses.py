@@ -1,4 +1,4 @@
-"""Loss functions of an output and a target of the same shape, or of several outputs."""
+"""PyTorch losses of outputs and targets of equal shapes, or of several outputs."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ from ipujax.frontends.pytorch.operators.table import operator
 from ipujax.frontends.pytorch.operators.unary import absolute
 
 Array = jax.Array
-MEAN, SUM = 1, 2  # of PyTorch's numbers for reductions; 0 is none
+MEAN, SUM = 1, 2  # PyTorch's codes of reductions; 0 is none
 
 
-def reduced(losses: Array, reduction: int) -> Array:
-    """The mean, the sum or all of some losses."""
+def reduce_losses_by_code(losses: Array, reduction: int) -> Array:
+    """Returns the mean or the sum of losses, or the losses themselves."""
     if reduction == MEAN:
         return jnp.mean(losses)
     return jnp.sum(losses) if reduction == SUM else losses
 
 
-def at_least_zero(x: Array) -> Array:
-    """As `torch.clamp_min(x, 0)`, whose derivative at 0 is 1."""
+def clamp_at_zero(x: Array) -> Array:
+    """Returns `torch.clamp_min(x, 0)`, whose derivative at 0 is 1."""
     return jnp.where(x >= 0, x, 0)
 
 
 @operator("aten.mse_loss.default")
 def mse(x: Array, target: Array, reduction: int = MEAN) -> Array:
-    return reduced(jnp.square(x - target), reduction)
+    return reduce_losses_by_code(jnp.square(x - target), reduction)
 
 
 @operator("aten.l1_loss.default")
 def l1(x: Array, target: Array, reduction: int = MEAN) -> Array:
-    return reduced(absolute(x - target), reduction)
+    return reduce_losses_by_code(absolute(x - target), reduction)
 
 
 @operator("aten.smooth_l1_loss.default")
 def smooth_l1(x: Array, target: Array, reduction: int = MEAN, beta: float = 1.0) -> Array:
     if beta == 0:
         return l1(x, target, reduction)
-    far = jnp.abs(x - target)
-    losses = jnp.where(far < beta, 0.5 * jnp.square(x - target) / beta, far - 0.5 * beta)
-    return reduced(losses, reduction)
+    distance = jnp.abs(x - target)
+    losses = jnp.where(distance < beta, 0.5 * jnp.square(x - target) / beta, distance - 0.5 * beta)
+    return reduce_losses_by_code(losses, reduction)
 
 
 @operator("aten.huber_loss.default")
 def huber(x: Array, target: Array, reduction: int = MEAN, delta: float = 1.0) -> Array:
-    far = jnp.abs(x - target)
-    losses = jnp.where(far < delta, 0.5 * jnp.square(x - target), delta * (far - 0.5 * delta))
-    return reduced(losses, reduction)
+    distance = jnp.abs(x - target)
+    losses = jnp.where(
+        distance < delta, 0.5 * jnp.square(x - target), delta * (distance - 0.5 * delta)
+    )
+    return reduce_losses_by_code(losses, reduction)
 
 
 @jax.custom_jvp
@@ -74,7 +76,7 @@ def binary_cross_entropy(
     x: Array, target: Array, weight: Array | None = None, reduction: int = MEAN
 ) -> Array:
     losses = _cross_entropy(x, target)
-    return reduced(losses if weight is None else losses * weight, reduction)
+    return reduce_losses_by_code(losses if weight is None else losses * weight, reduction)
 
 
 @operator("aten.binary_cross_entropy_with_logits.default")
@@ -87,14 +89,14 @@ def binary_cross_entropy_with_logits(
 ) -> Array:
     scale = 1 if pos_weight is None else 1 + (pos_weight - 1) * target
     losses = (1 - target) * x - scale * jax.nn.log_sigmoid(x)
-    return reduced(losses if weight is None else losses * weight, reduction)
+    return reduce_losses_by_code(losses if weight is None else losses * weight, reduction)
 
 
 @operator("aten.kl_div.default")
 def kl_div(x: Array, target: Array, reduction: int = MEAN, log_target: bool = False) -> Array:
     if log_target:
-        return reduced(jnp.exp(target) * (target - x), reduction)
-    return reduced(jax.scipy.special.xlogy(target, target) - target * x, reduction)
+        return reduce_losses_by_code(jnp.exp(target) * (target - x), reduction)
+    return reduce_losses_by_code(jax.scipy.special.xlogy(target, target) - target * x, reduction)
 
 
 @operator("aten.poisson_nll_loss.default")
@@ -106,20 +108,20 @@ def poisson_nll(
         large = jnp.where(target > 1, target, 1)
         stirling = large * jnp.log(large) - large + 0.5 * jnp.log(2 * math.pi * large)
         losses = losses + jnp.where(target > 1, stirling, 0)
-    return reduced(losses, reduction)
+    return reduce_losses_by_code(losses, reduction)
 
 
 @operator("aten.hinge_embedding_loss.default")
 def hinge_embedding(x: Array, target: Array, margin: float = 1.0, reduction: int = MEAN) -> Array:
-    of_others = jnp.where(target != 1, at_least_zero(margin - x), 0)
-    return reduced(of_others + jnp.where(target != -1, x, 0), reduction)
+    dissimilar_losses = jnp.where(target != 1, clamp_at_zero(margin - x), 0)
+    return reduce_losses_by_code(dissimilar_losses + jnp.where(target != -1, x, 0), reduction)
 
 
 @operator("aten.margin_ranking_loss.default")
 def margin_ranking(
     x: Array, y: Array, target: Array, margin: float = 0.0, reduction: int = MEAN
 ) -> Array:
-    return reduced(at_least_zero(-target * (x - y) + margin), reduction)
+    return reduce_losses_by_code(clamp_at_zero(-target * (x - y) + margin), reduction)
 
 
 @operator("aten.cosine_embedding_loss.default")
@@ -129,8 +131,8 @@ def cosine_embedding(
     eps = 1e-12
     squares = (jnp.sum(x * x, -1) + eps) * (jnp.sum(y * y, -1) + eps)
     cosine = jnp.sum(x * y, -1) / jnp.sqrt(squares)
-    unlike = jnp.where(target == -1, at_least_zero(cosine - margin), 0)
-    return reduced(jnp.where(target == 1, 1 - cosine, 0) + unlike, reduction)
+    unlike = jnp.where(target == -1, clamp_at_zero(cosine - margin), 0)
+    return reduce_losses_by_code(jnp.where(target == 1, 1 - cosine, 0) + unlike, reduction)
 
 
 @operator("aten.triplet_margin_loss.default")
@@ -148,9 +150,9 @@ def triplet_margin(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = jnp.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return reduced(at_least_zero(margin + near - far), reduction)
+    return reduce_losses_by_code(clamp_at_zero(margin + near - far), reduction)
 
 
 @operator("aten.soft_margin_loss.default")
 def soft_margin(x: Array, target: Array, reduction: int = MEAN) -> Array:
-    return reduced(jnp.log1p(jnp.exp(-target * x)), reduction)
+    return reduce_losses_by_code(jnp.log1p(jnp.exp(-target * x)), reduction)

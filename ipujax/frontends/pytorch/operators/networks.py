@@ -1,4 +1,4 @@
-"""Layers of neural networks that have no module of their own."""
+"""PyTorch neural network layers: linear, one-hot and shuffles."""
 
 from __future__ import annotations
 
@@ -29,23 +29,25 @@ def one_hot(x: jax.Array, num_classes: int = -1) -> jax.Array:
 
 @operator("aten.pixel_shuffle.default")
 def pixel_shuffle(x: jax.Array, factor: int) -> jax.Array:
-    *rest, channels, height, width = x.shape
-    x = x.reshape(*rest, channels // factor**2, factor, factor, height, width)
+    *leading_shape, channels, height, width = x.shape
+    x = x.reshape(*leading_shape, channels // factor**2, factor, factor, height, width)
     count = x.ndim
     x = x.transpose(*range(count - 4), count - 2, count - 4, count - 1, count - 3)
-    return x.reshape(*rest, channels // factor**2, height * factor, width * factor)
+    return x.reshape(*leading_shape, channels // factor**2, height * factor, width * factor)
 
 
 @operator("aten.pixel_unshuffle.default")
 def pixel_unshuffle(x: jax.Array, factor: int) -> jax.Array:
-    *rest, channels, height, width = x.shape
-    x = x.reshape(*rest, channels, height // factor, factor, width // factor, factor)
+    *leading_shape, channels, height, width = x.shape
+    x = x.reshape(*leading_shape, channels, height // factor, factor, width // factor, factor)
     count = x.ndim
     x = x.transpose(*range(count - 4), count - 3, count - 1, count - 4, count - 2)
-    return x.reshape(*rest, channels * factor**2, height // factor, width // factor)
+    return x.reshape(*leading_shape, channels * factor**2, height // factor, width // factor)
 
 
 @operator("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
 def channel_shuffle(x: jax.Array, groups: int) -> jax.Array:
-    batch, channels, *rest = x.shape
-    return x.reshape(batch, groups, channels // groups, *rest).swapaxes(1, 2).reshape(x.shape)
+    batch, channels, *image_shape = x.shape
+    return (
+        x.reshape(batch, groups, channels // groups, *image_shape).swapaxes(1, 2).reshape(x.shape)
+    )

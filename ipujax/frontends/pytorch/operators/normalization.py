@@ -1,4 +1,4 @@
-"""Normalizations, and what they leave in their moving statistics."""
+"""PyTorch normalization operators and their moving statistics."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ Array = jax.Array
 Optional = jax.Array | None
 
 
-def _wide(x: Array) -> Array:
-    """In at least 32 bits: statistics of 16 are too coarse."""
+def _at_least_float32(x: Array) -> Array:
+    """Returns an array in at least float32: float16 is too coarse for statistics."""
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
-def _by_channel(values: Array, x: Array) -> Array:
-    """Values of the channels of `x`, which are its dimension 1."""
+def _broadcast_channels(values: Array, x: Array) -> Array:
+    """Returns one value for each channel (axis 1), shaped to broadcast with `x`."""
     return values.reshape(-1, *[1] * (x.ndim - 2))
 
 
-def _scaled(normal: Array, weight: Optional, bias: Optional) -> Array:
-    """Scaled and shifted by channel."""
-    normal = normal if weight is None else normal * _by_channel(weight, normal)
-    return normal if bias is None else normal + _by_channel(bias, normal)
+def _scale_and_shift(normal: Array, weight: Optional, bias: Optional) -> Array:
+    """Scales and shifts an array by channel."""
+    normal = normal if weight is None else normal * _broadcast_channels(weight, normal)
+    return normal if bias is None else normal + _broadcast_channels(bias, normal)
 
 
-def _normal(x: Array, axes: Sequence[int], eps: float) -> tuple[Array, Array, Array, Array]:
-    """With mean 0 and variance 1; and the mean, the biased variance and the factor, `keepdims`."""
-    x = _wide(x)
+def _normalize_over_axes(
+    x: Array, axes: Sequence[int], eps: float
+) -> tuple[Array, Array, Array, Array]:
+    """Normalizes over axes; returns also the mean, biased variance and factor, `keepdims`."""
+    x = _at_least_float32(x)
     mean = jnp.mean(x, axes, keepdims=True)
     differences = x - mean
     variance = jnp.mean(jnp.square(differences), axes, keepdims=True)
@@ -41,11 +43,11 @@ def _normal(x: Array, axes: Sequence[int], eps: float) -> tuple[Array, Array, Ar
     return differences * factor, mean, variance, factor
 
 
-def _moved(old: Array, new: Array, momentum: float) -> Array:
+def _update_moving_average(old: Array, new: Array, momentum: float) -> Array:
     return jax.lax.stop_gradient(old + momentum * (new - old))
 
 
-def _unbiased(variance: Array, size: int) -> Array:
+def _unbias_variance(variance: Array, size: int) -> Array:
     return variance * (size / max(size - 1, 1))
 
 
@@ -61,7 +63,7 @@ def batch_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Any:
-    """The result, and then the moving statistics where there are some."""
+    """Normalizes a batch; returns also the moving statistics if they are given."""
     result, _, _, new_mean, new_variance = _batch_norm(
         x, weight, bias, mean, variance, training, momentum, eps
     )
@@ -81,33 +83,39 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Any, ...]:
-    """The result, what it was normalized with, and the moving statistics."""
+    """Returns the normalized batch, its statistics and the moving statistics."""
     if not training and mean is not None and variance is not None:
-        factor = jax.lax.rsqrt(_wide(variance) + eps)
-        normal = (_wide(x) - _by_channel(_wide(mean), x)) * _by_channel(factor, x)
+        factor = jax.lax.rsqrt(_at_least_float32(variance) + eps)
+        normal = (
+            _at_least_float32(x) - _broadcast_channels(_at_least_float32(mean), x)
+        ) * _broadcast_channels(factor, x)
         empty = jnp.zeros((0,), normal.dtype)
-        return _scaled(normal, weight, bias), empty, empty, mean, variance
-    normal, own_mean, own_variance, factor = _normal(x, (0, *range(2, x.ndim)), eps)
+        return _scale_and_shift(normal, weight, bias), empty, empty, mean, variance
+    normal, batch_mean, batch_variance, factor = _normalize_over_axes(
+        x, (0, *range(2, x.ndim)), eps
+    )
     if mean is not None and variance is not None:
-        size = x.size // max(own_mean.size, 1)
-        mean = _moved(mean, own_mean.reshape(-1), momentum)
-        variance = _moved(variance, _unbiased(own_variance.reshape(-1), size), momentum)
-    result = _scaled(normal, weight, bias)
-    return result, own_mean.reshape(-1), factor.reshape(-1), mean, variance
+        size = x.size // max(batch_mean.size, 1)
+        mean = _update_moving_average(mean, batch_mean.reshape(-1), momentum)
+        variance = _update_moving_average(
+            variance, _unbias_variance(batch_variance.reshape(-1), size), momentum
+        )
+    result = _scale_and_shift(normal, weight, bias)
+    return result, batch_mean.reshape(-1), factor.reshape(-1), mean, variance
 
 
 @operator("aten._batch_norm_with_update_functional.default")
 def batch_norm_with_update(
     x: Array, weight: Optional, bias: Optional, mean: Array, variance: Array, *args: float
 ) -> tuple[Any, ...]:
-    """In training. What cuDNN would reserve for the derivative is empty."""
+    """Normalizes a batch in training; cuDNN's reserved space is empty."""
     *results, mean, variance = _batch_norm(x, weight, bias, mean, variance, True, *args)
     return *results, jnp.zeros((0,), jnp.uint8), mean, variance
 
 
 @operator("aten.native_batch_norm.default")
 def native_batch_norm(x: Array, *args: Any) -> tuple[Any, ...]:
-    """In evaluation: what changes moving statistics has been made functional."""
+    """Normalizes a batch in evaluation: other uses have been made functional."""
     return _batch_norm(x, *args)[:3]
 
 
@@ -137,16 +145,20 @@ def instance_norm(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Any:
-    """The result, and then the moving statistics where there are some."""
+    """Normalizes each sample; returns also the moving statistics if they are given."""
     if not use_input_stats:
         return batch_norm(x, weight, bias, mean, variance, False, momentum, eps)
-    normal, own_mean, own_variance, _ = _normal(x, range(2, x.ndim), eps)
-    result = _scaled(normal, weight, bias)
+    normal, sample_mean, sample_variance, _ = _normalize_over_axes(x, range(2, x.ndim), eps)
+    result = _scale_and_shift(normal, weight, bias)
     if mean is None or variance is None:
         return result
-    unbiased = _unbiased(own_variance, math.prod(x.shape[2:]))
-    new_mean = _moved(mean, own_mean.mean(0).reshape(-1), momentum)
-    return result, new_mean, _moved(variance, unbiased.mean(0).reshape(-1), momentum)
+    unbiased_variance = _unbias_variance(sample_variance, math.prod(x.shape[2:]))
+    new_mean = _update_moving_average(mean, sample_mean.mean(0).reshape(-1), momentum)
+    return (
+        result,
+        new_mean,
+        _update_moving_average(variance, unbiased_variance.mean(0).reshape(-1), momentum),
+    )
 
 
 @operator("aten.layer_norm.default")
@@ -165,7 +177,7 @@ def layer_norm(
 def native_layer_norm(
     x: Array, shape: Sequence[int], weight: Optional, bias: Optional, eps: float
 ) -> tuple[Array, Array, Array]:
-    result, mean, _, factor = _normal(x, range(x.ndim - len(shape), x.ndim), eps)
+    result, mean, _, factor = _normalize_over_axes(x, range(x.ndim - len(shape), x.ndim), eps)
     result = result if weight is None else result * weight
     result = result if bias is None else result + bias
     return result, mean, factor
@@ -183,7 +195,7 @@ def fused_rms_norm(
     x: Array, shape: Sequence[int], weight: Optional, eps: float | None
 ) -> tuple[Array, Array]:
     eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
-    wide = _wide(x)
+    wide = _at_least_float32(x)
     square = jnp.mean(jnp.square(wide), range(x.ndim - len(shape), x.ndim), keepdims=True)
     factor = jax.lax.rsqrt(square + eps)
     result = wide * factor
@@ -219,8 +231,8 @@ def native_group_norm(
 def _group_norm(
     x: Array, groups: int, weight: Optional, bias: Optional, eps: float
 ) -> tuple[Array, ...]:
-    normal, mean, _, factor = _normal(x.reshape(x.shape[0], groups, -1), (2,), eps)
-    result = _scaled(normal.reshape(x.shape), weight, bias)
+    normal, mean, _, factor = _normalize_over_axes(x.reshape(x.shape[0], groups, -1), (2,), eps)
+    result = _scale_and_shift(normal.reshape(x.shape), weight, bias)
     return result, mean[..., 0], factor[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""Norms and distances, whose derivatives at 0 are PyTorch's."""
+"""PyTorch norms and distances, with PyTorch's derivatives at 0."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.frontends.pytorch.operators.axes import axes_of
+from ipujax.frontends.pytorch.operators.axes import axes_to_reduce
 from ipujax.frontends.pytorch.operators.reductions import Dims
 from ipujax.frontends.pytorch.operators.table import operator
 from ipujax.frontends.pytorch.operators.unary import absolute
 
 
-def root(x: jax.Array, degree: float = 2.0) -> jax.Array:
-    """A root whose derivative at 0 is 0."""
+def root_with_zero_slope(x: jax.Array, degree: float = 2.0) -> jax.Array:
+    """Returns a root whose derivative at 0 is 0."""
     is_zero = x == 0
     safe = jnp.where(is_zero, 1, x)
     return jnp.where(is_zero, 0, lax.sqrt(safe) if degree == 2 else safe ** (1 / degree))
 
 
 def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...], keepdim: bool) -> jax.Array:
-    """The norm of the vectors along some axes together."""
+    """Returns the norm of the vectors along some axes together."""
     if order == 2:
         squares = x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x * x
-        return root(jnp.sum(squares, axes, keepdims=keepdim))
+        return root_with_zero_slope(jnp.sum(squares, axes, keepdims=keepdim))
     size = absolute(x)
     if order == 0:
         return jnp.sum((size != 0).astype(size.dtype), axes, keepdims=keepdim)
@@ -39,7 +39,7 @@ def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...], keepdim: bool
         return reduce(size, axes, keepdims=keepdim, initial=initial)
     is_zero = size == 0
     powers = jnp.where(is_zero, 0 if order > 0 else jnp.inf, jnp.where(is_zero, 1, size) ** order)
-    return root(jnp.sum(powers, axes, keepdims=keepdim), order)
+    return root_with_zero_slope(jnp.sum(powers, axes, keepdims=keepdim), order)
 
 
 @operator("aten.linalg_vector_norm.default")
@@ -47,7 +47,7 @@ def linalg_vector_norm(
     x: jax.Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> jax.Array:
     x = x if dtype is None else x.astype(dtype)
-    return vector_norm(x, ord, axes_of(x, dim), keepdim)
+    return vector_norm(x, ord, axes_to_reduce(x, dim), keepdim)
 
 
 @operator("aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
@@ -80,7 +80,7 @@ def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
 def linalg_norm(
     x: jax.Array, ord: Any = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> jax.Array:
-    axes = axes_of(x, dim)
+    axes = axes_to_reduce(x, dim)
     if ord is None or ((len(axes) == 1 or x.ndim == 0) and not isinstance(ord, str)):
         return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype)
     return linalg_matrix_norm(x, ord, axes, keepdim, dtype)
@@ -96,16 +96,16 @@ def linalg_matrix_norm(
         return vector_norm(x, 2, (row, column), keepdim)
     if ord == "nuc" or abs(ord) == 2:
         values = jnp.linalg.svd(jnp.moveaxis(x, (row, column), (-2, -1)), compute_uv=False)
-        result = _of_values(values, ord)
+        result = _norm_of_singular_values(values, ord)
         return jnp.expand_dims(result, sorted((row, column))) if keepdim else result
-    summed, searched = (row, column) if abs(ord) == 1 else (column, row)
-    sums = jnp.sum(absolute(x), summed, keepdims=True)
-    result = (jnp.max if ord > 0 else jnp.min)(sums, searched, keepdims=True)
+    summed_axis, reduced_axis = (row, column) if abs(ord) == 1 else (column, row)
+    sums = jnp.sum(absolute(x), summed_axis, keepdims=True)
+    result = (jnp.max if ord > 0 else jnp.min)(sums, reduced_axis, keepdims=True)
     return result if keepdim else result.squeeze((row, column))
 
 
-def _of_values(values: jax.Array, ord: Any) -> jax.Array:
-    """A norm of matrices that their singular values tell."""
+def _norm_of_singular_values(values: jax.Array, ord: Any) -> jax.Array:
+    """Returns a matrix norm computed from singular values."""
     if ord == "nuc":
         return values.sum(-1)
     return values.max(-1) if ord > 0 else values.min(-1)

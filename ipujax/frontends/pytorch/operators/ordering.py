@@ -1,4 +1,4 @@
-"""Operators that order and count elements, and that seek in what is in order."""
+"""PyTorch sorting, top-k and searches in sorted tensors."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ipujax.frontends.pytorch.operators.table import operator
 Pair = tuple[jax.Array, jax.Array]
 
 
-def _order(x: jax.Array, axis: int, descending: bool) -> jax.Array:
-    """The indices that sort, equal elements in the order that they have; NaN is the greatest."""
+def _stable_sort_indices(x: jax.Array, axis: int, descending: bool) -> jax.Array:
+    """Returns indices of a stable sort, in which NaN is the greatest."""
     x = jax.lax.stop_gradient(x)
     if not descending:
         return jnp.argsort(x, axis, stable=True)
-    # Backwards, and backwards again: a stable order upwards is one downwards from behind.
-    behind = jnp.argsort(jnp.flip(x, axis), axis, stable=True)
-    return x.shape[axis] - 1 - jnp.flip(behind, axis)
+    # A stable ascending sort of the reversed array is a stable descending sort, read backwards.
+    reversed_order = jnp.argsort(jnp.flip(x, axis), axis, stable=True)
+    return x.shape[axis] - 1 - jnp.flip(reversed_order, axis)
 
 
 @operator("aten.sort.default")
 def sort(x: jax.Array, axis: int = -1, descending: bool = False) -> Pair:
     if not x.ndim:
         return x, jnp.zeros((), jnp.int32)
-    order = _order(x, axis, descending)
+    order = _stable_sort_indices(x, axis, descending)
     return jnp.take_along_axis(x, order, axis), order
 
 
@@ -61,7 +61,7 @@ def topk(x: jax.Array, k: int, axis: int = -1, largest: bool = True, in_order: b
     if largest and axis % x.ndim == x.ndim - 1:
         values, order = jax.lax.top_k(x, k)
         return values, order
-    order = jax.lax.slice_in_dim(_order(x, axis, largest), 0, k, axis=axis)
+    order = jax.lax.slice_in_dim(_stable_sort_indices(x, axis, largest), 0, k, axis=axis)
     return jnp.take_along_axis(x, order, axis), order
 
 
@@ -75,15 +75,15 @@ def searchsorted(
     side: str | None = None,
     sorter: jax.Array | None = None,
 ) -> jax.Array:
-    """Where values belong; ranges of all axes but the last belong together."""
+    """Returns insertion points of values; leading axes of both arrays correspond."""
     side = "right" if right or side == "right" else "left"
     ordered = ordered if sorter is None else jnp.take_along_axis(ordered, sorter, -1)
     values = jnp.asarray(values)
     if ordered.ndim == 1:
         return jnp.searchsorted(ordered, values, side=side)
     rows = ordered.reshape(-1, ordered.shape[-1]), values.reshape(-1, values.shape[-1])
-    found = jax.vmap(lambda row, sought: jnp.searchsorted(row, sought, side=side))(*rows)
-    return found.reshape(values.shape)
+    insertion_points = jax.vmap(lambda row, sought: jnp.searchsorted(row, sought, side=side))(*rows)
+    return insertion_points.reshape(values.shape)
 
 
 @operator("aten.bucketize.Tensor", "aten.bucketize.Scalar")

@@ -1,4 +1,4 @@
-"""Products of vectors and matrices."""
+"""PyTorch products of vectors and matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.frontends.pytorch.operators.table import operator, promoted
+from ipujax.frontends.pytorch.operators.table import operator, promote_arguments
 
 
 @operator("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default")
@@ -28,13 +28,13 @@ def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 @operator("aten.outer.default", "aten.ger.default")
-@promoted
+@promote_arguments
 def outer(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.outer(x, y)
 
 
 @operator("aten.linalg_vecdot.default")
-@promoted
+@promote_arguments
 def vecdot(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
     return jnp.sum(jnp.conj(x) * y, dim)
 
@@ -45,25 +45,25 @@ def multi_dot(arrays: Sequence[jax.Array]) -> jax.Array:
 
 
 @operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
-@promoted
+@promote_arguments
 def addmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
-    return _sum(x, jnp.matmul(y, z), beta, alpha)
+    return _add_scaled_product(x, jnp.matmul(y, z), beta, alpha)
 
 
 @operator("aten.addbmm.default")
-@promoted
+@promote_arguments
 def addbmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
-    return _sum(x, jnp.einsum("bij,bjk->ik", y, z), beta, alpha)
+    return _add_scaled_product(x, jnp.einsum("bij,bjk->ik", y, z), beta, alpha)
 
 
 @operator("aten.addr.default")
-@promoted
+@promote_arguments
 def addr(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
-    return _sum(x, jnp.outer(y, z), beta, alpha)
+    return _add_scaled_product(x, jnp.outer(y, z), beta, alpha)
 
 
-def _sum(x: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
-    """Of both with factors; what has the factor 0 does not count, not even NaN."""
+def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+    """Adds an array and a product with factors; a term with factor 0 is left out, even NaN."""
     if alpha == 0:
         product = jnp.zeros_like(product)
     elif alpha != 1:
@@ -83,7 +83,7 @@ def tensordot(
     x: jax.Array, y: jax.Array, dims_self: Sequence[int], dims_other: Sequence[int]
 ) -> jax.Array:
     for i, j in zip(dims_self, dims_other, strict=True):
-        # A dimension of one element is as if it were repeated.
+        # A dimension of size one broadcasts.
         if x.shape[i] == 1:
             y = jnp.sum(y, j, keepdims=True)
         elif y.shape[j] == 1:
@@ -92,19 +92,19 @@ def tensordot(
 
 
 @operator("aten.kron.default")
-@promoted
+@promote_arguments
 def kron(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.kron(x.astype(jnp.int8), y) if x.dtype == jnp.bool_ else jnp.kron(x, y)
 
 
 @operator("aten.linalg_cross.default")
-@promoted
+@promote_arguments
 def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
     return jnp.cross(x, y, axis=dim)
 
 
 @operator("aten.cross.default")
-@promoted
+@promote_arguments
 def cross(x: jax.Array, y: jax.Array, dim: int | None = None) -> jax.Array:
     shape = jnp.broadcast_shapes(x.shape, y.shape)
     x, y = jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)
@@ -117,7 +117,7 @@ def matrix_power(x: jax.Array, n: int) -> jax.Array:
 
 
 @operator("aten.linalg_vander.default")
-@promoted
+@promote_arguments
 def linalg_vander(x: jax.Array, N: int | None = None) -> jax.Array:
     x = jnp.atleast_1d(x)
     count = x.shape[-1] if N is None else N

@@ -1,4 +1,4 @@
-"""Recurrent layers: LSTM, GRU and simple ones."""
+"""PyTorch recurrent layers: LSTM, GRU and simple RNNs."""
 
 from __future__ import annotations
 
@@ -9,67 +9,74 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import Call
-from ipujax.frontends.pytorch.operators.dropouts import dropped
+from ipujax.frontends.pytorch.operators.dropouts import drop_elements
 from ipujax.frontends.pytorch.operators.networks import linear
 from ipujax.frontends.pytorch.operators.table import operator
 
 Array = jax.Array
 State = tuple[Array, ...]
 Step = Callable[[Array, State, Sequence[Any]], State]
-"""The state after a step from the part of the gates that the input makes, the state before, and
-the weights of the recurrence: those of the gates, their bias, and the projection's."""
+"""A function from the input's part of the gates, the old state and the recurrent weights (of the
+gates, their bias, and the projection) to the new state."""
 
 
-def _lstm_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
+def _advance_lstm(gates: Array, state: State, weights: Sequence[Any]) -> State:
     weight, bias, projection = weights
     hidden, cell = state
-    entered, forgotten, new, given = jnp.split(gates + linear(hidden, weight, bias), 4, -1)
-    cell = jax.nn.sigmoid(forgotten) * cell + jax.nn.sigmoid(entered) * jnp.tanh(new)
-    hidden = jax.nn.sigmoid(given) * jnp.tanh(cell)
+    input_gate, forget_gate, new, output_gate = jnp.split(
+        gates + linear(hidden, weight, bias), 4, -1
+    )
+    cell = jax.nn.sigmoid(forget_gate) * cell + jax.nn.sigmoid(input_gate) * jnp.tanh(new)
+    hidden = jax.nn.sigmoid(output_gate) * jnp.tanh(cell)
     return (hidden if projection is None else jnp.matmul(hidden, projection.T)), cell
 
 
-def _gru_step(gates: Array, state: State, weights: Sequence[Any]) -> State:
+def _advance_gru(gates: Array, state: State, weights: Sequence[Any]) -> State:
     weight, bias, _ = weights
     (hidden,) = state
-    mine = jnp.split(linear(hidden, weight, bias), 3, -1)
-    given = jnp.split(gates, 3, -1)
-    reset, update = jax.nn.sigmoid(given[0] + mine[0]), jax.nn.sigmoid(given[1] + mine[1])
-    new = jnp.tanh(given[2] + reset * mine[2])
+    hidden_parts = jnp.split(linear(hidden, weight, bias), 3, -1)
+    input_parts = jnp.split(gates, 3, -1)
+    reset, update = (
+        jax.nn.sigmoid(input_parts[0] + hidden_parts[0]),
+        jax.nn.sigmoid(input_parts[1] + hidden_parts[1]),
+    )
+    new = jnp.tanh(input_parts[2] + reset * hidden_parts[2])
     return ((hidden - new) * update + new,)
 
 
-def _simple_step(activation: Callable[[Array], Array]) -> Step:
-    def step(gates: Array, state: State, weights: Sequence[Any]) -> State:
+def _make_simple_rnn(activation: Callable[[Array], Array]) -> Step:
+    def advance_simple_rnn(gates: Array, state: State, weights: Sequence[Any]) -> State:
         weight, bias, _ = weights
         return (activation(gates + linear(state[0], weight, bias)),)
 
-    return step
+    return advance_simple_rnn
 
 
-_STEPS: dict[str, Step] = {
-    "lstm": _lstm_step,
-    "gru": _gru_step,
-    "rnn_tanh": _simple_step(jnp.tanh),
-    "rnn_relu": _simple_step(jax.nn.relu),
+_STEP_FUNCTIONS: dict[str, Step] = {
+    "lstm": _advance_lstm,
+    "gru": _advance_gru,
+    "rnn_tanh": _make_simple_rnn(jnp.tanh),
+    "rnn_relu": _make_simple_rnn(jax.nn.relu),
 }
 
 
-def _layer(step: Step, x: Array, state: State, weights: Sequence[Any], reverse: bool) -> Any:
-    """One direction of a layer over [time, batch, features]: its outputs and its last state."""
+def _run_layer_direction(
+    step: Step, x: Array, state: State, weights: Sequence[Any], reverse: bool
+) -> Any:
+    """Runs one direction over [time, batch, features]; returns its outputs and last state."""
     weight, recurrent, bias, recurrent_bias, projection = weights
-    # All steps' products with the input are one.
+    # The input products of all steps are computed at once.
     gates = linear(x, weight, bias)
 
-    def one(state: State, gates: Array) -> tuple[State, Array]:
+    def advance_direction(state: State, gates: Array) -> tuple[State, Array]:
         state = step(gates, state, (recurrent, recurrent_bias, projection))
         return state, state[0]
 
-    last, outputs = jax.lax.scan(one, state, gates, reverse=reverse)
+    last, outputs = jax.lax.scan(advance_direction, state, gates, reverse=reverse)
     return outputs, last
 
 
-def _layers(
+def _run_layers(
     call: Call,
     step: Step,
     x: Array,
@@ -82,20 +89,22 @@ def _layers(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Array, ...]:
-    """The outputs, and the last states of all layers and directions."""
+    """Runs all layers; returns the outputs, and the last states of all layers and directions."""
     x = x.swapaxes(0, 1) if batch_first else x
     directions = 2 if bidirectional else 1
-    each = len(params) // (layers * directions)
+    params_per_direction = len(params) // (layers * directions)
     lasts: list[State] = []
     for layer in range(layers):
         if layer and train and dropout > 0:
-            x = dropped(jax.random.fold_in(call.key, layer), x, dropout)
+            x = drop_elements(jax.random.fold_in(call.key, layer), x, dropout)
         outputs: list[Array] = []
         for direction in range(directions):
             number = layer * directions + direction
-            weights = _with_nones(params[number * each :][:each], has_biases)
+            weights = _fill_missing_weights(
+                params[number * params_per_direction :][:params_per_direction], has_biases
+            )
             state = tuple(s[number] for s in states)
-            output, last = _layer(step, x, state, weights, direction == 1)
+            output, last = _run_layer_direction(step, x, state, weights, direction == 1)
             outputs.append(output)
             lasts.append(last)
         x = outputs[0] if directions == 1 else jnp.concatenate(outputs, -1)
@@ -103,21 +112,21 @@ def _layers(
     return (x.swapaxes(0, 1) if batch_first else x, *ends)
 
 
-def _with_nones(weights: Sequence[Array], has_biases: bool) -> tuple[Any, ...]:
-    """The weights of a layer: input's, recurrent, biases of both, and the projection's."""
-    plain = 4 if has_biases else 2
-    biases = weights[2:plain] if has_biases else (None, None)
-    projection = weights[plain] if len(weights) > plain else None
+def _fill_missing_weights(weights: Sequence[Array], has_biases: bool) -> tuple[Any, ...]:
+    """Returns input and recurrent weights, both biases and the projection, None if missing."""
+    gate_count = 4 if has_biases else 2
+    biases = weights[2:gate_count] if has_biases else (None, None)
+    projection = weights[gate_count] if len(weights) > gate_count else None
     return (*weights[:2], *biases, projection)
 
 
-def _register(name: str, step: Step) -> None:
-    # An LSTM has two states, and is given them as a list.
+def _register_recurrent(name: str, step: Step) -> None:
+    # PyTorch passes the two states of an LSTM as a list.
     is_lstm = name == "lstm"
 
     @operator(f"aten.{name}.input")
-    def run(call: Call, x: Array, state: Any, *args: Any) -> tuple[Array, ...]:
-        return _layers(call, step, x, state if is_lstm else (state,), *args)
+    def run_recurrent_layers(call: Call, x: Array, state: Any, *args: Any) -> tuple[Array, ...]:
+        return _run_layers(call, step, x, state if is_lstm else (state,), *args)
 
     @operator(f"aten.{name}_cell.default")
     def run_cell(
@@ -129,11 +138,11 @@ def _register(name: str, step: Step) -> None:
         recurrent_bias: Array | None = None,
     ) -> Any:
         gates = linear(x, weight, bias)
-        after = step(
+        next_state = step(
             gates, tuple(state) if is_lstm else (state,), (recurrent, recurrent_bias, None)
         )
-        return after if is_lstm else after[0]
+        return next_state if is_lstm else next_state[0]
 
 
-for _name, _step in _STEPS.items():
-    _register(_name, _step)
+for _name, _step in _STEP_FUNCTIONS.items():
+    _register_recurrent(_name, _step)

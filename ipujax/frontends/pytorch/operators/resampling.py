@@ -1,4 +1,4 @@
-"""Images in other sizes: each dimension is resampled by itself."""
+"""PyTorch image resizing, one dimension at a time."""
 
 from __future__ import annotations
 
@@ -13,54 +13,70 @@ import numpy as np
 from ipujax.frontends.pytorch.operators.table import operator
 
 Matrix = np.ndarray[Any, Any]
-"""The weights of the old elements of a line for each new one [new, old]."""
+"""The weights of the old elements of a dimension for each new element, [new, old]."""
 
 SHARPNESS = -0.75
-"""PyTorch's parameter of cubic interpolation."""
+"""PyTorch's coefficient of cubic interpolation."""
 
-_F32 = np.float32  # PyTorch finds places in 32 bits, and where they are rounded shows.
+_POSITION_DTYPE = (
+    np.float32
+)  # PyTorch computes positions in float32, and the rounding is visible in results.
 
 
-def _scale(old: int, new: int, given: float | None, align_corners: bool) -> Any:
+def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: bool) -> Any:
     if align_corners:
-        return _F32(old - 1) / _F32(new - 1) if new > 1 else _F32(0)
-    return _F32(1 / given) if given is not None and given > 0 else _F32(old) / _F32(new)
+        return (
+            _POSITION_DTYPE(old - 1) / _POSITION_DTYPE(new - 1) if new > 1 else _POSITION_DTYPE(0)
+        )
+    return (
+        _POSITION_DTYPE(1 / scale_factor)
+        if scale_factor is not None and scale_factor > 0
+        else _POSITION_DTYPE(old) / _POSITION_DTYPE(new)
+    )
 
 
-def _centres(old: int, new: int, scale: float | None, align_corners: bool) -> Matrix:
-    steps = np.arange(new, dtype=_F32)
-    factor = _scale(old, new, scale, align_corners)
-    return steps * factor if align_corners else factor * (steps + _F32(0.5)) - _F32(0.5)
+def _old_positions(old: int, new: int, scale: float | None, align_corners: bool) -> Matrix:
+    steps = np.arange(new, dtype=_POSITION_DTYPE)
+    factor = _old_per_new(old, new, scale, align_corners)
+    return (
+        steps * factor
+        if align_corners
+        else factor * (steps + _POSITION_DTYPE(0.5)) - _POSITION_DTYPE(0.5)
+    )
 
 
 def cubic_pieces(x: Any, a: float) -> tuple[Any, Any]:
-    """The weights of elements at distances below 1, and from there to 2 (Keys 1981)."""
+    """Returns the cubic weights at distances below 1, and from 1 to 2 (Keys 1981)."""
     return ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
 
 
-def _cubic(distance: Matrix, a: float) -> Matrix:
+def _cubic_kernel(distance: Matrix, a: float) -> Matrix:
     x = np.abs(distance)
     near, far = cubic_pieces(x, a)
     return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
-def _linear_matrix(old: int, new: int, scale: float | None, align_corners: bool) -> Matrix:
-    centres = np.clip(_centres(old, new, scale, align_corners), 0, old - 1)
+def _linear_interpolation_matrix(
+    old: int, new: int, scale: float | None, align_corners: bool
+) -> Matrix:
+    centres = np.clip(_old_positions(old, new, scale, align_corners), 0, old - 1)
     return np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(old)))
 
 
-def _cubic_matrix(old: int, new: int, scale: float | None, align_corners: bool) -> Matrix:
-    centres = _centres(old, new, scale, align_corners)
+def _cubic_interpolation_matrix(
+    old: int, new: int, scale: float | None, align_corners: bool
+) -> Matrix:
+    centres = _old_positions(old, new, scale, align_corners)
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
-        places = np.floor(centres) + tap
-        weights = _cubic(centres - places, SHARPNESS)
-        columns = np.clip(places, 0, old - 1).astype(int)
+        positions = np.floor(centres) + tap
+        weights = _cubic_kernel(centres - positions, SHARPNESS)
+        columns = np.clip(positions, 0, old - 1).astype(int)
         np.add.at(matrix, (np.arange(new), columns), weights)
     return matrix
 
 
-def _smooth_matrix(
+def _antialias_matrix(
     kernel: Callable[[Matrix], Matrix],
     reach: float,
     old: int,
@@ -68,8 +84,8 @@ def _smooth_matrix(
     scale: float | None,
     align_corners: bool,
 ) -> Matrix:
-    """With a kernel that is as wide as the new elements: no aliasing."""
-    factor = _scale(old, new, scale, align_corners)
+    """Returns the weights of a kernel as wide as the new elements, which avoids aliasing."""
+    factor = _old_per_new(old, new, scale, align_corners)
     width = max(factor, 1)
     centres = factor * (np.arange(new) + 0.5)
     first = np.maximum((centres - reach * width + 0.5).astype(int), 0)
@@ -81,52 +97,54 @@ def _smooth_matrix(
     return weights / weights.sum(1, keepdims=True)
 
 
-def _triangle(x: Matrix) -> Matrix:
+def _triangle_weight(x: Matrix) -> Matrix:
     return np.maximum(0, 1 - np.abs(x))
 
 
-def _lanczos(x: Matrix) -> Matrix:
+def _lanczos_weight(x: Matrix) -> Matrix:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
 
-_Maker = Callable[[int, int, float | None, bool], Matrix]
+_MatrixBuilder = Callable[[int, int, float | None, bool], Matrix]
 
 
-def _resampled(
+def _resample_last_axes(
     x: jax.Array,
     sizes: Sequence[int],
     scales: Sequence[float | None],
     align_corners: bool,
-    matrix_of: _Maker,
+    build_matrix: _MatrixBuilder,
 ) -> jax.Array:
-    """The last dimensions in other sizes."""
+    """Resizes the last axes by interpolation matrices."""
     for axis, new, scale in zip(range(x.ndim - len(sizes), x.ndim), sizes, scales, strict=True):
         if new == x.shape[axis] and (align_corners or scale in (None, 1)):
             continue
-        matrix = jnp.asarray(matrix_of(x.shape[axis], new, scale, align_corners), x.dtype)
+        matrix = jnp.asarray(build_matrix(x.shape[axis], new, scale, align_corners), x.dtype)
         x = jnp.moveaxis(jnp.tensordot(x, matrix, (axis, 1)), -1, axis)
     return x
 
 
-def _nearest(
+def _resample_nearest(
     x: jax.Array, sizes: Sequence[int], scales: Sequence[float | None], offset: float
 ) -> jax.Array:
     for axis, new, scale in zip(range(x.ndim - len(sizes), x.ndim), sizes, scales, strict=True):
         old = x.shape[axis]
-        factor = _scale(old, new, scale, False)
-        places = ((np.arange(new, dtype=_F32) + _F32(offset)) * factor).astype(int)
-        places = np.minimum(places, old - 1)
-        if new % old == 0 and (places == np.arange(new) // (new // old)).all():
+        factor = _old_per_new(old, new, scale, False)
+        old_indices = (
+            (np.arange(new, dtype=_POSITION_DTYPE) + _POSITION_DTYPE(offset)) * factor
+        ).astype(int)
+        old_indices = np.minimum(old_indices, old - 1)
+        if new % old == 0 and (old_indices == np.arange(new) // (new // old)).all():
             x = jnp.repeat(x, new // old, axis)
         else:
-            x = jnp.take(x, places, axis, mode="clip")
+            x = jnp.take(x, old_indices, axis, mode="clip")
     return x
 
 
-def _sizes_of(
+def _find_new_sizes(
     x: jax.Array, sizes: Sequence[int] | None, scales: Sequence[float] | None, count: int
 ) -> tuple[Sequence[int], Sequence[float | None]]:
-    """The new sizes and the scales of what is told either."""
+    """Returns the new sizes and the scales, of which the caller gives one."""
     if sizes is not None:
         return sizes, [None] * count
     factors = list(scales or ())
@@ -136,42 +154,46 @@ def _sizes_of(
 
 def _register_nearest(name: str, count: int, offset: float) -> None:
     @operator(f"aten.{name}.default")
-    def by_size(x: jax.Array, sizes: Sequence[int], *scales: float | None) -> jax.Array:
-        return _nearest(x, sizes, scales or [None] * count, offset)
+    def resize_nearest_to(x: jax.Array, sizes: Sequence[int], *scales: float | None) -> jax.Array:
+        return _resample_nearest(x, sizes, scales or [None] * count, offset)
 
     @operator(f"aten.{name}.vec")
-    def by_scale(
+    def resize_nearest_by(
         x: jax.Array, sizes: Sequence[int] | None, factors: Sequence[float] | None
     ) -> jax.Array:
-        return _nearest(x, *_sizes_of(x, sizes, factors, count), offset)
+        return _resample_nearest(x, *_find_new_sizes(x, sizes, factors, count), offset)
 
 
-def _register(name: str, count: int, matrix_of: _Maker) -> None:
+def _register_interpolation(name: str, count: int, build_matrix: _MatrixBuilder) -> None:
     @operator(f"aten.{name}.default")
-    def by_size(
+    def interpolate_to(
         x: jax.Array, sizes: Sequence[int], align_corners: bool, *scales: float | None
     ) -> jax.Array:
-        return _resampled(x, sizes, scales or [None] * count, align_corners, matrix_of)
+        return _resample_last_axes(x, sizes, scales or [None] * count, align_corners, build_matrix)
 
     @operator(f"aten.{name}.vec")
-    def by_scale(
+    def interpolate_by(
         x: jax.Array,
         sizes: Sequence[int] | None,
         align_corners: bool,
         factors: Sequence[float] | None,
     ) -> jax.Array:
-        return _resampled(x, *_sizes_of(x, sizes, factors, count), align_corners, matrix_of)
+        return _resample_last_axes(
+            x, *_find_new_sizes(x, sizes, factors, count), align_corners, build_matrix
+        )
 
 
 for _count in (1, 2, 3):
     _register_nearest(f"upsample_nearest{_count}d", _count, 0)
     _register_nearest(f"_upsample_nearest_exact{_count}d", _count, 0.5)
 for _count, _name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
-    _register(f"upsample_{_name}", _count, _linear_matrix)
-_register("upsample_bicubic2d", 2, _cubic_matrix)
+    _register_interpolation(f"upsample_{_name}", _count, _linear_interpolation_matrix)
+_register_interpolation("upsample_bicubic2d", 2, _cubic_interpolation_matrix)
 for _name, _kernel, _reach in (
-    ("bilinear2d", _triangle, 1),
-    ("bicubic2d", functools.partial(_cubic, a=-0.5), 2),
-    ("lanczos2d", _lanczos, 3),
+    ("bilinear2d", _triangle_weight, 1),
+    ("bicubic2d", functools.partial(_cubic_kernel, a=-0.5), 2),
+    ("lanczos2d", _lanczos_weight, 3),
 ):
-    _register(f"_upsample_{_name}_aa", 2, functools.partial(_smooth_matrix, _kernel, _reach))
+    _register_interpolation(
+        f"_upsample_{_name}_aa", 2, functools.partial(_antialias_matrix, _kernel, _reach)
+    )

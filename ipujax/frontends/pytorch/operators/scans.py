@@ -1,4 +1,4 @@
-"""Cumulative sums, products and extremes, and differences."""
+"""PyTorch cumulative sums, products and extrema, and differences."""
 
 from __future__ import annotations
 
@@ -9,49 +9,51 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.frontends.pytorch.operators.axes import along, picked
-from ipujax.frontends.pytorch.operators.table import operator, promoted
+from ipujax.frontends.pytorch.operators.axes import apply_along_axis, select_along_axis
+from ipujax.frontends.pytorch.operators.table import operator, promote_arguments
 
 
 @operator("aten.cumsum.default")
-@promoted
+@promote_arguments
 def cumsum(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
-    return along(lax.cumsum, x, dim)
+    return apply_along_axis(lax.cumsum, x, dim)
 
 
 @operator("aten.cumprod.default")
-@promoted
+@promote_arguments
 def cumprod(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
-    return along(lax.cumprod, x, dim)
+    return apply_along_axis(lax.cumprod, x, dim)
 
 
 @operator("aten.logcumsumexp.default")
-@promoted
+@promote_arguments
 def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
-    return along(lax.cumlogsumexp, x, dim)
+    return apply_along_axis(lax.cumlogsumexp, x, dim)
 
 
 @operator("aten.cummax.default")
 def cummax(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _extremes(lax.cummax, x, dim)
+    return _cumulative_extrema(lax.cummax, x, dim)
 
 
 @operator("aten.cummin.default")
 def cummin(x: jax.Array, dim: int) -> tuple[jax.Array, jax.Array]:
-    return _extremes(lax.cummin, x, dim)
+    return _cumulative_extrema(lax.cummin, x, dim)
 
 
-def _extremes(
+def _cumulative_extrema(
     function: Callable[..., jax.Array], x: jax.Array, dim: int
 ) -> tuple[jax.Array, jax.Array]:
-    """The extremes so far, and where each was met last."""
+    """Returns the cumulative extrema, and the last index of each."""
 
-    def choose(x: jax.Array, axis: int) -> jax.Array:
+    def find_last_index(x: jax.Array, axis: int) -> jax.Array:
         x = x.astype(jnp.int8) if x.dtype == jnp.bool_ else x
-        met = (x == function(x, axis)) | jnp.isnan(x)
-        return lax.cummax(jnp.where(met, lax.broadcasted_iota(jnp.int32, x.shape, axis), 0), axis)
+        is_extremum = (x == function(x, axis)) | jnp.isnan(x)
+        return lax.cummax(
+            jnp.where(is_extremum, lax.broadcasted_iota(jnp.int32, x.shape, axis), 0), axis
+        )
 
-    return picked(x, dim, True, choose)
+    return select_along_axis(x, dim, True, find_last_index)
 
 
 @operator("aten.diff.default")

@@ -1,4 +1,4 @@
-"""Operators that give a tensor with other elements at some places."""
+"""PyTorch scatter operators, which replace or combine elements at indices."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.frontends.pytorch.operators.indexing import (
-    along,
-    grid_along,
-    inside,
-    rank,
-    row,
-    slice_of,
+    at_least_vector,
+    clip_indices_to_shape,
+    element_index_along,
+    index_at_one_axis,
+    rank_in_mask,
+    slice_tensor,
 )
 from ipujax.frontends.pytorch.operators.table import operator
 
 
-def put_at(x: jax.Array, where: Any, values: Any) -> jax.Array:
-    """With values at places; which of several at one place stays is not defined, as in PyTorch.
+def set_at(x: jax.Array, index: Any, values: Any) -> jax.Array:
+    """Sets elements at an index; of several at one element any may stay, as in PyTorch.
 
-    PyTorch's derivative gives all of these the cotangent of the place, and so does that of a
-    scatter whose places are said to be different.
+    PyTorch gives each of these the element's cotangent, and so does JAX for a scatter whose indices
+    are declared unique.
     """
-    return x.at[where].set(jnp.asarray(values, x.dtype), unique_indices=True)
+    return x.at[index].set(jnp.asarray(values, x.dtype), unique_indices=True)
 
 
-def add_at(x: jax.Array, where: Any, values: jax.Array) -> jax.Array:
-    """With values added at places; of bools, with those that are true."""
+def add_at(x: jax.Array, index: Any, values: jax.Array) -> jax.Array:
+    """Adds values to elements at an index; for bools, takes the logical or."""
     values = values.astype(x.dtype)
-    return x.at[where].max(values) if x.dtype == jnp.bool_ else x.at[where].add(values)
+    return x.at[index].max(values) if x.dtype == jnp.bool_ else x.at[index].add(values)
 
 
 @operator("aten.slice_scatter.default")
@@ -44,12 +44,12 @@ def slice_scatter(
     end: int | None = None,
     step: int = 1,
 ) -> jax.Array:
-    return put_at(x, along(axis % x.ndim, slice(start, end, step)), source)
+    return set_at(x, index_at_one_axis(axis % x.ndim, slice(start, end, step)), source)
 
 
 @operator("aten.select_scatter.default")
 def select_scatter(x: jax.Array, source: jax.Array, axis: int, index: int) -> jax.Array:
-    return put_at(x, along(axis % x.ndim, index), source)
+    return set_at(x, index_at_one_axis(axis % x.ndim, index), source)
 
 
 @operator("aten.select_backward.default")
@@ -73,7 +73,7 @@ def slice_inverse(
     end: Any = None,
     step: int = 1,
 ) -> jax.Array:
-    return slice_of(source, axis, start, end, step)
+    return slice_tensor(source, axis, start, end, step)
 
 
 @operator("aten.index_put.default", "aten._unsafe_index_put.default")
@@ -84,30 +84,32 @@ def index_put(
     accumulate: bool = False,
 ) -> jax.Array:
     if len(indices) == 1 and indices[0] is not None and indices[0].dtype in (bool, jnp.uint8):
-        return _put_masked(x, indices[0].astype(bool), values, accumulate)
-    where = tuple(slice(None) if one is None else one for one in indices)
+        return _set_masked(x, indices[0].astype(bool), values, accumulate)
+    full_index = tuple(slice(None) if axis_index is None else axis_index for axis_index in indices)
     if accumulate:
-        return add_at(x, where, values)
-    return put_at(x, where, values)
+        return add_at(x, full_index, values)
+    return set_at(x, full_index, values)
 
 
-def _put_masked(x: jax.Array, mask: jax.Array, values: jax.Array, accumulate: bool) -> jax.Array:
-    """A mask of the first axes; there are as many values as elements of it, or one for all."""
-    rest = x.shape[mask.ndim :]
+def _set_masked(x: jax.Array, mask: jax.Array, values: jax.Array, accumulate: bool) -> jax.Array:
+    """Sets or adds values where a mask of the first axes is true: one for each, or one for all."""
+    row_shape = x.shape[mask.ndim :]
     values = values.astype(x.dtype)
-    if values.ndim > len(rest) and values.shape[0] > 1:
-        values = values[rank(mask, values.shape[0])]
-    elif values.ndim > len(rest):
+    if values.ndim > len(row_shape) and values.shape[0] > 1:
+        values = values[rank_in_mask(mask, values.shape[0])]
+    elif values.ndim > len(row_shape):
         values = values[0]
-    wide = mask.reshape(*mask.shape, *[1] * len(rest))
-    return jnp.where(wide, jnp.add(x, values) if accumulate else values, x)
+    wide_mask = mask.reshape(*mask.shape, *[1] * len(row_shape))
+    return jnp.where(wide_mask, jnp.add(x, values) if accumulate else values, x)
 
 
 @operator("aten._unsafe_masked_index_put_accumulate.default")
 def masked_index_put(
     x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], values: jax.Array
 ) -> jax.Array:
-    return index_put(x, inside(x, indices), jnp.where(mask, values, 0), accumulate=True)
+    return index_put(
+        x, clip_indices_to_shape(x, indices), jnp.where(mask, values, 0), accumulate=True
+    )
 
 
 @operator("aten.scatter.value")
@@ -119,22 +121,24 @@ def scatter_value(x: jax.Array, axis: int, index: jax.Array, value: Any) -> jax.
 def scatter(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
     if not x.ndim:
         return source.reshape(()).astype(x.dtype) if index.size else x
-    where, values = _places(x, axis, index, source)
-    return put_at(x, where, values)
+    target_index, values = _target_and_values(x, axis, index, source)
+    return set_at(x, target_index, values)
 
 
 @operator("aten.scatter_add.default")
 def scatter_add(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
-    where, values = _places(row(x), axis, index, source)
-    return add_at(row(x), where, values).reshape(x.shape)
+    target_index, values = _target_and_values(at_least_vector(x), axis, index, source)
+    return add_at(at_least_vector(x), target_index, values).reshape(x.shape)
 
 
-def _places(
+def _target_and_values(
     x: jax.Array, axis: int, index: jax.Array, source: jax.Array
 ) -> tuple[tuple[jax.Array, ...], jax.Array]:
-    """The indices that PyTorch's scatter writes to, and what it writes."""
-    index, source = row(index), row(source).astype(x.dtype)
-    return grid_along(x, axis, index), source[tuple(slice(0, size) for size in index.shape)]
+    """Returns the index that PyTorch's scatter writes to, and the values it writes."""
+    index, source = at_least_vector(index), at_least_vector(source).astype(x.dtype)
+    return element_index_along(x, axis, index), source[
+        tuple(slice(0, size) for size in index.shape)
+    ]
 
 
 @operator("aten.scatter.reduce")
@@ -162,18 +166,22 @@ def index_reduce(
     *,
     include_self: bool = True,
 ) -> jax.Array:
-    whole = _spread(row(x), axis, index, row(source))
-    return scatter_reduce(x, axis, whole, source, reduce, include_self=include_self)
+    element_index = _expand_index_to_elements(
+        at_least_vector(x), axis, index, at_least_vector(source)
+    )
+    return scatter_reduce(x, axis, element_index, source, reduce, include_self=include_self)
 
 
-def _spread(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
-    """A vector of indices of one axis, for each element of the source."""
-    return jnp.broadcast_to(_only_along(x, axis, row(index)), source.shape)
+def _expand_index_to_elements(
+    x: jax.Array, axis: int, index: jax.Array, source: jax.Array
+) -> jax.Array:
+    """Expands a vector of indices along one axis to an index for each element of the source."""
+    return jnp.broadcast_to(_reshape_along_axis(x, axis, at_least_vector(index)), source.shape)
 
 
-def _only_along(x: jax.Array, axis: int, values: jax.Array) -> jax.Array:
-    """A vector of one axis, for a tensor."""
-    return values.reshape([-1 if other == axis % x.ndim else 1 for other in range(x.ndim)])
+def _reshape_along_axis(x: jax.Array, axis: int, values: jax.Array) -> jax.Array:
+    """Reshapes a vector along one axis to broadcast with a tensor."""
+    return values.reshape([-1 if dimension == axis % x.ndim else 1 for dimension in range(x.ndim)])
 
 
 @operator("aten.scatter_reduce.two")
@@ -186,16 +194,18 @@ def scatter_reduce(
     *,
     include_self: bool = True,
 ) -> jax.Array:
-    """What several elements at one place give together; places that get none stay."""
-    shape, x = x.shape, row(x)
-    where, values = _places(x, axis, index, source)
-    reached = jnp.zeros(x.shape, bool).at[where].set(True)
+    """Reduces elements with equal indices; elements without any keep their value."""
+    shape, x = x.shape, at_least_vector(x)
+    target_index, values = _target_and_values(x, axis, index, source)
+    is_reached = jnp.zeros(x.shape, bool).at[target_index].set(True)
     name = {"multiply": "prod", "add": "sum"}.get(reduce, reduce)
-    start = x if include_self else jnp.where(reached, _neutral(name, x.dtype), x)
-    return _REDUCED[name](start, where, values, reached, include_self).reshape(shape)
+    initial = x if include_self else jnp.where(is_reached, _neutral_element(name, x.dtype), x)
+    return _SCATTER_REDUCTIONS[name](
+        initial, target_index, values, is_reached, include_self
+    ).reshape(shape)
 
 
-def _neutral(reduce: str, dtype: Any) -> Any:
+def _neutral_element(reduce: str, dtype: Any) -> Any:
     if reduce in ("sum", "mean"):
         return jnp.zeros((), dtype)
     if reduce == "prod":
@@ -208,94 +218,114 @@ def _neutral(reduce: str, dtype: Any) -> Any:
     return jnp.asarray(info.min if reduce == "amax" else info.max, dtype)
 
 
-def _sum(start: jax.Array, where: Any, values: jax.Array, *_: Any) -> jax.Array:
-    return add_at(start, where, values)
+def _scatter_sum(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+    return add_at(initial, index, values)
 
 
-def _mean(
-    start: jax.Array, where: Any, values: jax.Array, reached: jax.Array, include_self: bool
+def _scatter_mean(
+    initial: jax.Array, index: Any, values: jax.Array, is_reached: jax.Array, include_self: bool
 ) -> jax.Array:
-    counted = jnp.zeros(start.shape, jnp.int32).at[where].add(1) + include_self
-    count = jnp.maximum(counted, 1)
-    total = start.at[where].add(values)
-    if jnp.issubdtype(start.dtype, jnp.integer):
-        return total // count.astype(start.dtype)
-    return total / count.astype(start.dtype)
+    contributions = jnp.zeros(initial.shape, jnp.int32).at[index].add(1) + include_self
+    count = jnp.maximum(contributions, 1)
+    total = initial.at[index].add(values)
+    if jnp.issubdtype(initial.dtype, jnp.integer):
+        return total // count.astype(initial.dtype)
+    return total / count.astype(initial.dtype)
 
 
-def _prod(start: jax.Array, where: Any, values: jax.Array, *_: Any) -> jax.Array:
-    """The derivative is that of all others' product, for which a zero is counted apart."""
-    if start.dtype == jnp.bool_:
-        return start.at[where].min(values)
-    if not jnp.issubdtype(start.dtype, jnp.inexact):
-        return start.at[where].multiply(values)
+def _scatter_product(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+    """Multiplies elements; its derivative is the product of all others, where zeros are counted."""
+    if initial.dtype == jnp.bool_:
+        return initial.at[index].min(values)
+    if not jnp.issubdtype(initial.dtype, jnp.inexact):
+        return initial.at[index].multiply(values)
     fixed = jax.lax.stop_gradient
-    x, v = fixed(start), fixed(values)
-    zeros = (x == 0).astype(jnp.int32).at[where].add((v == 0).astype(jnp.int32))
-    nonzero = jnp.where(x == 0, 1, x).at[where].multiply(jnp.where(v == 0, 1, v))
+    x, v = fixed(initial), fixed(values)
+    zeros = (x == 0).astype(jnp.int32).at[index].add((v == 0).astype(jnp.int32))
+    nonzero = jnp.where(x == 0, 1, x).at[index].multiply(jnp.where(v == 0, 1, v))
     result = jnp.where(zeros > 0, 0, nonzero)
 
-    def others(one: jax.Array, zeros: jax.Array, nonzero: jax.Array) -> jax.Array:
-        whole = jnp.where(one == 0, nonzero, nonzero / jnp.where(one == 0, 1, one))
-        return jnp.where(zeros - (one == 0) > 0, 0, whole)
+    def product_of_others(factor: jax.Array, zeros: jax.Array, nonzero: jax.Array) -> jax.Array:
+        quotient = jnp.where(factor == 0, nonzero, nonzero / jnp.where(factor == 0, 1, factor))
+        return jnp.where(zeros - (factor == 0) > 0, 0, quotient)
 
-    change = (start - x) * others(x, zeros, nonzero)
-    return result + change.at[where].add((values - v) * others(v, zeros[where], nonzero[where]))
+    change = (initial - x) * product_of_others(x, zeros, nonzero)
+    return result + change.at[index].add(
+        (values - v) * product_of_others(v, zeros[index], nonzero[index])
+    )
 
 
-def _extremes(start: jax.Array, where: Any, values: jax.Array, greatest: bool) -> jax.Array:
-    """The derivative goes to all that are the extreme, in equal parts."""
+def _scatter_extremum(
+    initial: jax.Array, index: Any, values: jax.Array, greatest: bool
+) -> jax.Array:
+    """Returns extrema, whose derivative is split equally among all equal elements."""
     fixed = jax.lax.stop_gradient
-    x, v = fixed(start), fixed(values)
-    best = x.at[where].max(v) if greatest else x.at[where].min(v)
-    if not jnp.issubdtype(start.dtype, jnp.floating):
+    x, v = fixed(initial), fixed(values)
+    best = x.at[index].max(v) if greatest else x.at[index].min(v)
+    if not jnp.issubdtype(initial.dtype, jnp.floating):
         return best
-    own, theirs = x == best, v == best[where]
-    count = own.astype(x.dtype).at[where].add(theirs.astype(x.dtype))
-    change = jnp.where(own, start - x, 0).at[where].add(jnp.where(theirs, values - v, 0))
+    is_initial_best, is_value_best = x == best, v == best[index]
+    count = is_initial_best.astype(x.dtype).at[index].add(is_value_best.astype(x.dtype))
+    change = (
+        jnp.where(is_initial_best, initial - x, 0)
+        .at[index]
+        .add(jnp.where(is_value_best, values - v, 0))
+    )
     return best + jnp.where(jnp.isfinite(best), change / jnp.maximum(count, 1), 0)
 
 
-def _amax(start: jax.Array, where: Any, values: jax.Array, *_: Any) -> jax.Array:
-    return _extremes(start, where, values, greatest=True)
+def _scatter_max(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+    return _scatter_extremum(initial, index, values, greatest=True)
 
 
-def _amin(start: jax.Array, where: Any, values: jax.Array, *_: Any) -> jax.Array:
-    return _extremes(start, where, values, greatest=False)
+def _scatter_min(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+    return _scatter_extremum(initial, index, values, greatest=False)
 
 
-_REDUCED = {"sum": _sum, "mean": _mean, "prod": _prod, "amax": _amax, "amin": _amin}
+_SCATTER_REDUCTIONS = {
+    "sum": _scatter_sum,
+    "mean": _scatter_mean,
+    "prod": _scatter_product,
+    "amax": _scatter_max,
+    "amin": _scatter_min,
+}
 
 
 @operator("aten.index_add.default")
 def index_add(
     x: jax.Array, axis: int, index: jax.Array, source: jax.Array, *, alpha: Any = 1
 ) -> jax.Array:
-    wide, values = row(x), row(source).astype(x.dtype)
+    vector, values = at_least_vector(x), at_least_vector(source).astype(x.dtype)
     values = values if alpha == 1 else values * jnp.asarray(alpha, x.dtype)
-    return add_at(wide, along(axis % wide.ndim, row(index)), values).reshape(x.shape)
+    return add_at(
+        vector, index_at_one_axis(axis % vector.ndim, at_least_vector(index)), values
+    ).reshape(x.shape)
 
 
 @operator("aten.index_copy.default")
 def index_copy(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
-    wide = row(x)
-    return put_at(wide, along(axis % wide.ndim, row(index)), row(source)).reshape(x.shape)
+    vector = at_least_vector(x)
+    return set_at(
+        vector,
+        index_at_one_axis(axis % vector.ndim, at_least_vector(index)),
+        at_least_vector(source),
+    ).reshape(x.shape)
 
 
 @operator("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(x: jax.Array, axis: int, index: jax.Array, value: Any) -> jax.Array:
-    wide = row(x)
-    filled = jnp.zeros(wide.shape[axis], bool).at[row(index)].set(True)
-    filled = _only_along(wide, axis, filled)
-    result = jnp.where(filled, jnp.asarray(value, x.dtype), wide)
+    vector = at_least_vector(x)
+    is_filled = jnp.zeros(vector.shape[axis], bool).at[at_least_vector(index)].set(True)
+    is_filled = _reshape_along_axis(vector, axis, is_filled)
+    result = jnp.where(is_filled, jnp.asarray(value, x.dtype), vector)
     return result.reshape(x.shape)
 
 
 @operator("aten.put.default")
 def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = False) -> jax.Array:
-    flat, where = x.reshape(-1), index.reshape(-1)
+    flat, flat_index = x.reshape(-1), index.reshape(-1)
     values = source.reshape(-1).astype(x.dtype)
-    result = add_at(flat, where, values) if accumulate else put_at(flat, where, values)
+    result = add_at(flat, flat_index, values) if accumulate else set_at(flat, flat_index, values)
     return result.reshape(x.shape)
 
 
@@ -303,10 +333,10 @@ def put(x: jax.Array, index: jax.Array, source: jax.Array, accumulate: bool = Fa
 def diagonal_scatter(
     x: jax.Array, source: jax.Array, offset: int = 0, axis1: int = 0, axis2: int = 1
 ) -> jax.Array:
-    turned = jnp.moveaxis(x, (axis1, axis2), (-2, -1))
+    diagonal_last = jnp.moveaxis(x, (axis1, axis2), (-2, -1))
     steps = np.arange(source.shape[-1])
     rows, columns = steps + max(-offset, 0), steps + max(offset, 0)
-    result = put_at(turned, (..., rows, columns), source)
+    result = set_at(diagonal_last, (..., rows, columns), source)
     return jnp.moveaxis(result, (-2, -1), (axis1, axis2))
 
 
@@ -314,7 +344,7 @@ def diagonal_scatter(
 def as_strided(
     x: jax.Array, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> jax.Array:
-    return x.reshape(-1)[_addresses(size, stride, storage_offset)]
+    return x.reshape(-1)[_memory_offsets(size, stride, storage_offset)]
 
 
 @operator("aten.as_strided_scatter.default")
@@ -325,11 +355,13 @@ def as_strided_scatter(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> jax.Array:
-    return put_at(x.reshape(-1), _addresses(size, stride, storage_offset), source).reshape(x.shape)
+    return set_at(x.reshape(-1), _memory_offsets(size, stride, storage_offset), source).reshape(
+        x.shape
+    )
 
 
-def _addresses(size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
-    """Where in memory the elements of a strided tensor are."""
+def _memory_offsets(size: Sequence[int], stride: Sequence[int], offset: int | None) -> np.ndarray:
+    """Returns the memory offsets of the elements of a strided tensor."""
     grids = np.ogrid[tuple(slice(0, length) for length in size)]
     sums = sum(grid * step for grid, step in zip(grids, stride, strict=True))
     return np.broadcast_to(np.asarray(sums + (offset or 0)), tuple(size))

@@ -1,4 +1,4 @@
-"""Operators that give the same values another shape, or another order of axes."""
+"""PyTorch operators that change the shape or the order of axes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _BROADCASTS = ("expand.default", "expand_as.default", "expand_copy.default", "br
 
 @operator(*(f"aten.{name}" for name in _RESHAPES))
 def reshape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
-    """All that keep the order of the elements: PyTorch tells the shape."""
+    """Reshapes a tensor to the traced shape."""
     return x.reshape(call.aval.shape)
 
 
 @operator("aten.resize.default", "aten.resize_as.default")
 def resize(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
-    """The first elements; after them, what in PyTorch nobody has written is zero here."""
+    """Returns the first elements in a new shape, followed by zeros where PyTorch leaves garbage."""
     flat = x.reshape(-1)[: math.prod(call.aval.shape)]
     return jnp.pad(flat, (0, math.prod(call.aval.shape) - flat.size)).reshape(call.aval.shape)
 
 
 @operator(*(f"aten.{name}" for name in _BROADCASTS))
-def broadcast(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     return jnp.broadcast_to(x, call.aval.shape)
 
 
@@ -61,8 +61,8 @@ def permute(x: jax.Array, axes: Sequence[int]) -> jax.Array:
     "aten.transpose.int", "aten.transpose_copy.int", "aten.swapaxes.default",
     "aten.swapdims.default",
 )  # fmt: skip
-def transpose(x: jax.Array, one: int, other: int) -> jax.Array:
-    return x.swapaxes(one, other) if x.ndim else x
+def transpose(x: jax.Array, first_axis: int, second_axis: int) -> jax.Array:
+    return x.swapaxes(first_axis, second_axis) if x.ndim else x
 
 
 @operator(
@@ -70,7 +70,7 @@ def transpose(x: jax.Array, one: int, other: int) -> jax.Array:
     "aten.mT.default", "aten.mH.default", "aten.adjoint.default",
 )  # fmt: skip
 def matrix_transpose(call: Call, x: jax.Array) -> jax.Array:
-    """Of matrices; `T` alone turns around all axes."""
+    """Transposes matrices; `T` alone reverses all axes."""
     name = call.node.operator
     x = jnp.conj(x) if any(part in name for part in ("H.", "adjoint")) else x
     return x.T if "numpy_T" in name or x.ndim < 2 else x.mT
@@ -102,7 +102,7 @@ def repeat_each_by(
     *,
     output_size: int | None = None,
 ) -> jax.Array:
-    """Numbers of repeats that are computed; how many there are in all is known."""
+    """Repeats elements by computed counts, whose sum is known from the trace."""
     total = call.aval.shape[axis or 0]
     return jnp.repeat(x, repeats, axis, total_repeat_length=total)
 
@@ -154,7 +154,7 @@ def view_as_complex(x: jax.Array) -> jax.Array:
 
 @operator("aten.view.dtype", "aten.view_copy.dtype")
 def view_as_bits(call: Call, x: jax.Array, dtype: Any) -> jax.Array:
-    """The bits of numbers as those of numbers of another dtype."""
+    """Reinterprets the bits of numbers as another dtype."""
     if x.dtype == jnp.bool_ or call.aval.dtype == jnp.bool_:
         return x.astype(jnp.uint8).view(jnp.uint8).astype(call.aval.dtype)
     return x.view(call.aval.dtype)

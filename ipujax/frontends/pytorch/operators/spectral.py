@@ -1,4 +1,4 @@
-"""Fourier transforms."""
+"""PyTorch Fourier transforms."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ipujax.frontends.pytorch.operators.table import operator
 Sizes = Sequence[int] | None
 
 
-def _complex(x: jax.Array) -> jax.Array:
+def _as_complex(x: jax.Array) -> jax.Array:
     return x.astype(jnp.result_type(x.dtype, jnp.complex64))
 
 
-def _real(x: jax.Array) -> jax.Array:
+def _as_real(x: jax.Array) -> jax.Array:
     return x.astype(jnp.result_type(x.dtype, jnp.float32))
 
 
-def _define(name: str, function: Any, prepare: Any) -> None:
-    """Of one axis: `fft_<name>(x, n, dim, norm)`."""
+def _register_transform(name: str, function: Any, prepare: Any) -> None:
+    """Registers a transform of one axis: `fft_<name>(x, n, dim, norm)`."""
 
     @operator(f"aten.fft_{name}.default")
     def transform(
@@ -34,8 +34,8 @@ def _define(name: str, function: Any, prepare: Any) -> None:
     del transform  # the table has it
 
 
-def _define_many(name: str, function: Any, prepare: Any, dims: Any) -> None:
-    """Of several axes: `fft_<name>(x, s, dim, norm)`."""
+def _register_transform_of_axes(name: str, function: Any, prepare: Any, dims: Any) -> None:
+    """Registers a transform of several axes: `fft_<name>(x, s, dim, norm)`."""
 
     @operator(f"aten.fft_{name}.default")
     def transform(
@@ -52,7 +52,7 @@ def _define_many(name: str, function: Any, prepare: Any, dims: Any) -> None:
 
 
 def _hfftn(x: jax.Array, s: Sizes, axes: tuple[int, ...], norm: str | None) -> jax.Array:
-    """Of all axes but the last, and of the last one as of half a real spectrum."""
+    """Transforms all axes but the last, then the last one as half of a real spectrum."""
     sizes = [None] * len(axes) if s is None else list(s)
     for axis, size in zip(axes[:-1], sizes[:-1], strict=True):
         x = jnp.fft.fft(x, size, axis, norm)
@@ -67,28 +67,28 @@ def _ihfftn(x: jax.Array, s: Sizes, axes: tuple[int, ...], norm: str | None) -> 
     return x
 
 
-_ONE: dict[str, tuple[Any, Any]] = {
-    "fft": (jnp.fft.fft, _complex),
-    "ifft": (jnp.fft.ifft, _complex),
-    "rfft": (jnp.fft.rfft, _real),
-    "irfft": (jnp.fft.irfft, _complex),
-    "hfft": (jnp.fft.hfft, _complex),
-    "ihfft": (jnp.fft.ihfft, _real),
+_TRANSFORMS_OF_ONE_AXIS: dict[str, tuple[Any, Any]] = {
+    "fft": (jnp.fft.fft, _as_complex),
+    "ifft": (jnp.fft.ifft, _as_complex),
+    "rfft": (jnp.fft.rfft, _as_real),
+    "irfft": (jnp.fft.irfft, _as_complex),
+    "hfft": (jnp.fft.hfft, _as_complex),
+    "ihfft": (jnp.fft.ihfft, _as_real),
 }
-_MANY: dict[str, tuple[Any, Any]] = {
-    "fft": (jnp.fft.fftn, _complex),
-    "ifft": (jnp.fft.ifftn, _complex),
-    "rfft": (jnp.fft.rfftn, _real),
-    "irfft": (jnp.fft.irfftn, _complex),
-    "hfft": (_hfftn, _complex),
-    "ihfft": (_ihfftn, _real),
+_TRANSFORMS_OF_MANY_AXES: dict[str, tuple[Any, Any]] = {
+    "fft": (jnp.fft.fftn, _as_complex),
+    "ifft": (jnp.fft.ifftn, _as_complex),
+    "rfft": (jnp.fft.rfftn, _as_real),
+    "irfft": (jnp.fft.irfftn, _as_complex),
+    "hfft": (_hfftn, _as_complex),
+    "ihfft": (_ihfftn, _as_real),
 }
 
-for _name, (_function, _prepare) in _ONE.items():
-    _define(_name, _function, _prepare)
-for _name, (_function, _prepare) in _MANY.items():
-    _define_many(f"{_name}2", _function, _prepare, (-2, -1))
-    _define_many(f"{_name}n", _function, _prepare, None)
+for _name, (_function, _prepare) in _TRANSFORMS_OF_ONE_AXIS.items():
+    _register_transform(_name, _function, _prepare)
+for _name, (_function, _prepare) in _TRANSFORMS_OF_MANY_AXES.items():
+    _register_transform_of_axes(f"{_name}2", _function, _prepare, (-2, -1))
+    _register_transform_of_axes(f"{_name}n", _function, _prepare, None)
 
 
 @operator("aten.fft_fftshift.default")
@@ -101,17 +101,17 @@ def ifftshift(x: jax.Array, dim: Any = None) -> jax.Array:
     return jnp.fft.ifftshift(x, dim)
 
 
-# By PyTorch's numbers for how transforms are scaled: the exponent of their size.
+# PyTorch's normalization codes: the exponent of the transform's size.
 _EXPONENTS = {0: 0.0, 1: -0.5, 2: -1.0}
 
 
-def _scale(sizes: Sequence[int], normalization: int) -> float:
+def _normalization_factor(sizes: Sequence[int], normalization: int) -> float:
     return math.prod(sizes) ** _EXPONENTS[normalization]
 
 
 @operator("aten._fft_c2c.default")
 def c2c(x: jax.Array, dim: Sequence[int], normalization: int, forward: bool) -> jax.Array:
-    scale = _scale([x.shape[d] for d in dim], normalization)
+    scale = _normalization_factor([x.shape[d] for d in dim], normalization)
     if forward:
         return jnp.fft.fftn(x, axes=tuple(dim)) * scale
     return jnp.fft.ifftn(x, axes=tuple(dim), norm="forward") * scale
@@ -119,12 +119,12 @@ def c2c(x: jax.Array, dim: Sequence[int], normalization: int, forward: bool) -> 
 
 @operator("aten._fft_r2c.default")
 def r2c(x: jax.Array, dim: Sequence[int], normalization: int, onesided: bool) -> jax.Array:
-    scale = _scale([x.shape[d] for d in dim], normalization)
+    scale = _normalization_factor([x.shape[d] for d in dim], normalization)
     return (jnp.fft.rfftn if onesided else jnp.fft.fftn)(x, axes=tuple(dim)) * scale
 
 
 @operator("aten._fft_c2r.default")
 def c2r(x: jax.Array, dim: Sequence[int], normalization: int, last_dim_size: int) -> jax.Array:
     sizes = [*(x.shape[d] for d in dim[:-1]), last_dim_size]
-    scale = _scale(sizes, normalization)
+    scale = _normalization_factor(sizes, normalization)
     return jnp.fft.irfftn(x, sizes, axes=tuple(dim), norm="forward") * scale

@@ -1,4 +1,4 @@
-"""Deviations, medians, quantiles and histograms."""
+"""PyTorch variances, medians, quantiles, modes and histograms."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.frontends.pytorch.operators.axes import axes_of, picked
-from ipujax.frontends.pytorch.operators.norms import root
+from ipujax.frontends.pytorch.operators.axes import axes_to_reduce, select_along_axis
+from ipujax.frontends.pytorch.operators.norms import root_with_zero_slope
 from ipujax.frontends.pytorch.operators.reductions import Dims
-from ipujax.frontends.pytorch.operators.table import operator, promoted
+from ipujax.frontends.pytorch.operators.table import operator, promote_arguments
 
 
-def _moments(
+def _variance_and_mean(
     x: jax.Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-    """Variance and mean."""
-    axes = axes_of(x, dim)
+    """Returns the variance and the mean."""
+    axes = axes_to_reduce(x, dim)
     count = math.prod(x.shape[axis] for axis in axes)
     mean = jnp.mean(x, axes, keepdims=True)
     squares = lax.square(lax.abs(x - mean)) if jnp.iscomplexobj(x) else lax.square(x - mean)
@@ -31,83 +31,89 @@ def _moments(
 
 _STATISTICS: dict[str, Callable[[jax.Array, jax.Array], Any]] = {
     "var": lambda variance, mean: variance,
-    "std": lambda variance, mean: root(variance),
+    "std": lambda variance, mean: root_with_zero_slope(variance),
     "var_mean": lambda variance, mean: (variance, mean),
-    "std_mean": lambda variance, mean: (root(variance), mean),
+    "std_mean": lambda variance, mean: (root_with_zero_slope(variance), mean),
 }
 
 
-def _define(name: str, of: Callable[[jax.Array, jax.Array], Any]) -> None:
+def _register_statistic(name: str, combine: Callable[[jax.Array, jax.Array], Any]) -> None:
     @operator(f"aten.{name}.correction")
-    def corrected(
+    def compute_with_correction(
         x: jax.Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
     ) -> Any:
-        return of(*_moments(x, dim, correction, keepdim))
+        return combine(*_variance_and_mean(x, dim, correction, keepdim))
 
     @operator(f"aten.{name}.default")
-    def of_all(x: jax.Array, unbiased: bool = True) -> Any:
-        return corrected(x, None, int(unbiased))
+    def compute_over_all(x: jax.Array, unbiased: bool = True) -> Any:
+        return compute_with_correction(x, None, int(unbiased))
 
     @operator(f"aten.{name}.dim")
-    def along_dims(x: jax.Array, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> Any:
-        return corrected(x, dim, int(unbiased), keepdim)
+    def compute_over_dims(
+        x: jax.Array, dim: Dims, unbiased: bool = True, keepdim: bool = False
+    ) -> Any:
+        return compute_with_correction(x, dim, int(unbiased), keepdim)
 
-    del of_all, along_dims  # the table has them
+    del compute_over_all, compute_over_dims  # registered in the table
 
 
 for _name, _of in _STATISTICS.items():
-    _define(_name, _of)
+    _register_statistic(_name, _of)
 
 
 @operator("aten.kthvalue.default")
 def kthvalue(
     x: jax.Array, k: int, dim: int = -1, keepdim: bool = False
 ) -> tuple[jax.Array, jax.Array]:
-    def choose(x: jax.Array, axis: int) -> jax.Array:
+    def find_kth_index(x: jax.Array, axis: int) -> jax.Array:
         return lax.slice_in_dim(jnp.argsort(x, axis), k - 1, k, axis=axis)
 
-    return picked(x, dim, keepdim, choose)
+    return select_along_axis(x, dim, keepdim, find_kth_index)
 
 
 @operator("aten.median.dim")
 def median_along(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
-    def choose(x: jax.Array, axis: int) -> jax.Array:
+    def find_median_index(x: jax.Array, axis: int) -> jax.Array:
         middle = (x.shape[axis] - 1) // 2
         index = lax.slice_in_dim(jnp.argsort(x, axis), middle, middle + 1, axis=axis)
         nan = jnp.isnan(x)
         first = jnp.argmax(nan, axis, keepdims=True)
         return jnp.where(nan.any(axis, keepdims=True), first, index)
 
-    return picked(x, dim, keepdim, choose)
+    return select_along_axis(x, dim, keepdim, find_median_index)
 
 
 @operator("aten.nanmedian.dim")
 def nanmedian_along(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
-    def choose(x: jax.Array, axis: int) -> jax.Array:
+    def find_nanmedian_index(x: jax.Array, axis: int) -> jax.Array:
         count = jnp.sum(~jnp.isnan(x), axis, keepdims=True)
         return jnp.take_along_axis(jnp.argsort(x, axis), jnp.maximum(count - 1, 0) // 2, axis)
 
-    return picked(x, dim, keepdim, choose)
+    return select_along_axis(x, dim, keepdim, find_nanmedian_index)
 
 
 @operator("aten.median.default")
 def median(x: jax.Array) -> jax.Array:
-    return _shared(x, median_along(lax.stop_gradient(x).reshape(-1), 0)[0]) if x.size else _none(x)
+    return (
+        _share_gradient(x, median_along(lax.stop_gradient(x).reshape(-1), 0)[0])
+        if x.size
+        else _median_of_nothing(x)
+    )
 
 
 @operator("aten.nanmedian.default")
 def nanmedian(x: jax.Array) -> jax.Array:
     flat = lax.stop_gradient(x).reshape(-1)
-    return _shared(x, nanmedian_along(flat, 0)[0]) if x.size else _none(x)
+    return _share_gradient(x, nanmedian_along(flat, 0)[0]) if x.size else _median_of_nothing(x)
 
 
-def _none(x: jax.Array) -> jax.Array:
-    """The median of no numbers."""
+def _median_of_nothing(x: jax.Array) -> jax.Array:
+    """Returns the median of no numbers."""
     return jnp.asarray(jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0, x.dtype)
 
 
-def _shared(x: jax.Array, value: jax.Array) -> jax.Array:
-    """A value whose derivative all elements that are equal to it share."""
+def _share_gradient(x: jax.Array, value: jax.Array) -> jax.Array:
+    """Returns a value whose gradient is split among all equal elements."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return value
     is_value = (x == value) | (jnp.isnan(x) & jnp.isnan(value))
@@ -117,9 +123,9 @@ def _shared(x: jax.Array, value: jax.Array) -> jax.Array:
 
 @operator("aten.mode.default")
 def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array, jax.Array]:
-    """The most frequent value, the least of several; its last index, as PyTorch gives it."""
+    """Returns the most frequent value, of several the least, and its last index."""
 
-    def choose(x: jax.Array, axis: int) -> jax.Array:
+    def find_mode_index(x: jax.Array, axis: int) -> jax.Array:
         rows = jnp.moveaxis(x, axis, -1)
         counts = jnp.sum(rows[..., :, None] == rows[..., None, :], -1)
         frequent = counts == counts.max(-1, keepdims=True)
@@ -129,22 +135,22 @@ def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array,
         last = rows.shape[-1] - 1 - jnp.argmax((rows == least)[..., ::-1], -1, keepdims=True)
         return jnp.moveaxis(last, -1, axis)
 
-    return picked(x, dim, keepdim, choose)
+    return select_along_axis(x, dim, keepdim, find_mode_index)
 
 
 @operator("aten.quantile.default", "aten.quantile.scalar")
-@promoted
+@promote_arguments
 def quantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
-    return _quantile(jnp.quantile, x, q, *args, **kwargs)
+    return _quantile_along(jnp.quantile, x, q, *args, **kwargs)
 
 
 @operator("aten.nanquantile.default", "aten.nanquantile.scalar")
-@promoted
+@promote_arguments
 def nanquantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
-    return _quantile(jnp.nanquantile, x, q, *args, **kwargs)
+    return _quantile_along(jnp.nanquantile, x, q, *args, **kwargs)
 
 
-def _quantile(
+def _quantile_along(
     function: Any, x: jax.Array, q: Any, dim: int | None = None, keepdim: bool = False,
     interpolation: str = "linear",
 ) -> jax.Array:  # fmt: skip

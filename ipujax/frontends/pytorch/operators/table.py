@@ -1,4 +1,4 @@
-"""The table of PyTorch's operators (ATen), which the modules of this package fill."""
+"""The table of PyTorch's ATen operators, which the modules of this package fill."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from ipujax.doors.graphs import Call, Operators
 
 ATEN = Operators()
-"""By PyTorch's names, such as `aten.add.Tensor`. Results get the dtypes that PyTorch tells."""
+"""The table by PyTorch's names, such as `aten.add.Tensor`. Results get the traced dtypes."""
 
 operator = ATEN.register
 
 
-def promoted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose arrays are all given in the dtype of its result, as arithmetic does."""
+def promote_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wraps a function so that its array arguments are cast to the dtype of its result."""
 
     @functools.wraps(function)
-    def call_with_promoted(call: Call, *args: Any, **kwargs: Any) -> Any:
+    def call_promoted(call: Call, *args: Any, **kwargs: Any) -> Any:
         dtype = call.aval.dtype
 
         def cast(value: Any) -> Any:
@@ -29,6 +29,6 @@ def promoted(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return function(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
 
-    # The table asks for the name of the first parameter, and `wraps` tells that of the function.
-    del call_with_promoted.__wrapped__
-    return call_with_promoted
+    # The table reads the name of the first parameter; `__wrapped__` would show that of `function`.
+    del call_promoted.__wrapped__
+    return call_promoted

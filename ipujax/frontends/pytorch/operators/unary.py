@@ -1,4 +1,4 @@
-"""Functions of one number, element by element."""
+"""PyTorch elementwise functions of one operand."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
-from ipujax.frontends.pytorch.operators.table import operator, promoted
+from ipujax.frontends.pytorch.operators.table import operator, promote_arguments
 
 
-def _rounded(function: Any) -> Any:
-    """A rounding, which leaves integers as they are."""
+def _keep_integers(function: Any) -> Any:
+    """Wraps a rounding function so that integers stay as they are."""
     return lambda x: function(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
-def _truncated(x: jax.Array) -> jax.Array:
+def _truncate(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, lax.ceil(x), lax.floor(x))
 
 
 def absolute(x: jax.Array) -> jax.Array:
-    """The absolute value, whose derivative at 0 is 0."""
+    """Returns the absolute value, whose derivative at 0 is 0."""
     if jnp.issubdtype(x.dtype, jnp.floating):
         return x * lax.sign(x)
     return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) or x.dtype == jnp.bool_ else lax.abs(x)
 
 
-# In the dtype of the result, by names that the library has for them.
+# Computed in the dtype of the result, by PyTorch's names.
 _PROMOTED: dict[str, Any] = {
     "acos arccos": lax.acos,
     "acosh arccosh": lax.acosh,
@@ -37,7 +37,7 @@ _PROMOTED: dict[str, Any] = {
     "asinh arcsinh": lax.asinh,
     "atan arctan": lax.atan,
     "atanh arctanh": lax.atanh,
-    "ceil": _rounded(lax.ceil),
+    "ceil": _keep_integers(lax.ceil),
     "conj _conj conj_physical _conj_physical": jnp.conj,
     "cos": lax.cos,
     "cosh": lax.cosh,
@@ -48,8 +48,8 @@ _PROMOTED: dict[str, Any] = {
     "exp": lax.exp,
     "exp2 special_exp2": jnp.exp2,
     "expm1 special_expm1": lax.expm1,
-    "floor": _rounded(lax.floor),
-    "frac": lambda x: x - _truncated(x),
+    "floor": _keep_integers(lax.floor),
+    "frac": lambda x: x - _truncate(x),
     "i0 special_i0 special_modified_bessel_i0": lambda x: lax.exp(absolute(x)) * lax.bessel_i0e(x),
     "lgamma special_gammaln": lax.lgamma,
     "log": lax.log,
@@ -78,11 +78,11 @@ _PROMOTED: dict[str, Any] = {
     "square": lambda x: x * x,
     "tan": lax.tan,
     "tanh": lax.tanh,
-    "trunc fix": _rounded(_truncated),
+    "trunc fix": _keep_integers(_truncate),
 }
 
-# Of the number as it is.
-_OTHERS: dict[str, Any] = {
+# Computed with the operand as it is.
+_KEEP_DTYPE_OF_OPERAND: dict[str, Any] = {
     "abs absolute": absolute,
     "imag": jnp.imag,
     "isfinite": jnp.isfinite,
@@ -97,8 +97,8 @@ _OTHERS: dict[str, Any] = {
 }
 
 for _names, _function in _PROMOTED.items():
-    operator(*(f"aten.{name}.default" for name in _names.split()))(promoted(_function))
-for _names, _function in _OTHERS.items():
+    operator(*(f"aten.{name}.default" for name in _names.split()))(promote_arguments(_function))
+for _names, _function in _KEEP_DTYPE_OF_OPERAND.items():
     operator(*(f"aten.{name}.default" for name in _names.split()))(_function)
 
 
@@ -108,7 +108,7 @@ def signbit(x: jax.Array) -> jax.Array:
 
 
 @operator("aten.round.default", "aten.round.decimals", "aten.special_round.default")
-def rounded(x: jax.Array, decimals: int = 0) -> jax.Array:
+def round_to_decimals(x: jax.Array, decimals: int = 0) -> jax.Array:
     return x if jnp.issubdtype(x.dtype, jnp.integer) else jnp.round(x, decimals)
 
 
@@ -132,7 +132,7 @@ def nan_to_num(
 
 
 @operator("aten.logit.default", "aten.special_logit.default")
-@promoted
+@promote_arguments
 def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
     if eps is not None:
         x = jnp.where(x < eps, eps, jnp.where(x > 1 - eps, 1 - eps, x))
@@ -140,7 +140,7 @@ def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
 
 
 @operator("aten.special_entr.default")
-@promoted
+@promote_arguments
 def entropy(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, -jnp.inf, special.entr(x))
 

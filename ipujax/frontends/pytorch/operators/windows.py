@@ -1,4 +1,4 @@
-"""Operators that pad tensors, and that take windows of them."""
+"""PyTorch padding and windows of tensors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _MODE_NUMBERS = ("constant", "reflect", "replicate", "circular")
 def pad(
     x: jax.Array, widths: Sequence[int], mode: str = "constant", value: float | None = None
 ) -> jax.Array:
-    """Widths are those before and after of the last axis, then of the one before it, and so on.
+    """Pads a tensor by widths before and after, from the last axis to the first.
 
-    Negative widths cut.
+    Negative widths remove elements.
     """
     pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
@@ -31,8 +31,8 @@ def pad(
         return jax.lax.pad(x, filling, [(low, high, 0) for low, high in pairs])
     wider = jnp.pad(x, [(max(low, 0), max(high, 0)) for low, high in pairs], mode=_MODES[mode])
     cuts = [(max(-low, 0), max(-high, 0)) for low, high in pairs]
-    kept = [slice(low, size - high) for (low, high), size in zip(cuts, wider.shape, strict=True)]
-    return wider[tuple(kept)]
+    slices = [slice(low, size - high) for (low, high), size in zip(cuts, wider.shape, strict=True)]
+    return wider[tuple(slices)]
 
 
 @operator("aten.constant_pad_nd.default")
@@ -64,7 +64,7 @@ def pad_of_mode(
 
 @operator("aten.unfold.default", "aten.unfold_copy.default")
 def unfold(x: jax.Array, axis: int, size: int, step: int) -> jax.Array:
-    """Windows of one axis; their own axis is the last."""
+    """Returns windows of one axis as a new last axis."""
     if not x.ndim:
         return x.reshape(1)[:size]
     axis %= x.ndim
@@ -81,7 +81,7 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> jax.Array:
-    """The windows of an image as columns: `[..., channels * kernel, windows]`."""
+    """Returns the windows of an image as columns: `[..., channels * kernel, windows]`."""
     *batch, channels, height, width = x.shape
     images = x.reshape(math.prod(batch), channels, height, width)
     patches = jax.lax.conv_general_dilated_patches(
@@ -100,9 +100,11 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> jax.Array:
-    """The sum of windows at their places in an image: the transpose of `im2col`."""
+    """Adds windows at their positions in an image: the transpose of `im2col`."""
     channels = columns.shape[-2] // (kernel[0] * kernel[1])
     image = jax.ShapeDtypeStruct((*columns.shape[:-2], channels, *size), columns.dtype)
-    transposed = jax.linear_transpose(lambda x: im2col(x, kernel, dilation, padding, stride), image)
-    (summed,) = transposed(columns)
-    return summed
+    fold_windows = jax.linear_transpose(
+        lambda x: im2col(x, kernel, dilation, padding, stride), image
+    )
+    (image_sum,) = fold_windows(columns)
+    return image_sum

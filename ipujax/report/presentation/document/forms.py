@@ -1,7 +1,7 @@
-"""Forms: what may stand at a place of a document, how it is written, and how it is read.
+"""Forms: the schema of a place in a document, with its encoder and decoder.
 
-The structure of a section is stated once, as a form; what writes it, what reads it and its JSON
-Schema follow. Forms of data classes follow from the annotations of their fields.
+The structure of a section is stated once, as a form; its writer, its reader and its JSON Schema
+follow. Forms of data classes follow from the annotations of their fields.
 """
 
 from __future__ import annotations
@@ -19,210 +19,237 @@ from ipujax.report.presentation.document import runs
 Schema = dict[str, Any]
 
 
-class Strings:
-    """Numbers texts as they come, so that a document has each once; 0 is the empty one."""
+class StringTable:
+    """A table of numbered texts, so that a document holds each once; 0 is the empty text."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {"": 0}
 
-    def number(self, text: str) -> int:
-        """What stands for a text."""
+    def number_text(self, text: str) -> int:
+        """Returns the number that stands for a text."""
         return self._numbers.setdefault(text, len(self._numbers))
 
     @property
     def texts(self) -> list[str]:
-        """All of them, by number."""
+        """The texts, in the order of their numbers."""
         return list(self._numbers)
 
 
-def _plain(value: Any, _: Strings) -> Any:
-    """NumPy's numbers as Python's."""
+def _encode_as_python_number(value: Any, _: StringTable) -> Any:
+    """Converts a NumPy scalar to a Python number; returns other values unchanged."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _same(data: Any, _: Sequence[str]) -> Any:
+def _decode_unchanged(data: Any, _: Sequence[str]) -> Any:
     return data
 
 
 @dc.dataclass(frozen=True, slots=True)
 class Form:
-    """What stands at one place.
+    """The form of one place in a document: its schema, encoder and decoder.
 
     Attributes:
-      schema: what may stand there.
-      encode: from a value to plain Python; texts may be numbered.
-      decode: from what stands there, and all texts, to a value.
-      attribute: what an object calls it, if that is not what its document does.
-      told: whether it follows from the rest, so that nobody reads it.
+      schema: the JSON Schema of the place.
+      encode: converts a value to plain Python; texts may be numbered.
+      decode: converts plain Python back to a value, given all texts.
+      attribute: the object's attribute, if that differs from the key in the document.
+      told: whether it is written only, as it follows from other keys.
     """
 
     schema: Schema
-    encode: Callable[[Any, Strings], Any] = _plain
-    decode: Callable[[Any, Sequence[str]], Any] = _same
+    encode: Callable[[Any, StringTable], Any] = _encode_as_python_number
+    decode: Callable[[Any, Sequence[str]], Any] = _decode_unchanged
     attribute: str = ""
     told: bool = False
 
-    def of(self, attribute: str) -> Form:
-        """The same, of an attribute of another name."""
+    def from_attribute(self, attribute: str) -> Form:
+        """Returns the form, reading an attribute whose name is not the key."""
         return dc.replace(self, attribute=attribute)
 
-    def via(self, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Form:
-        """The form of what `write` makes a value of this form, and `read` makes of one."""
+    def with_conversion(
+        self, to_data: Callable[[Any], Any], from_data: Callable[[Any], Any]
+    ) -> Form:
+        """Returns a form that also converts values before encoding and after decoding."""
         return Form(
             self.schema,
-            lambda value, strings: self.encode(write(value), strings),
-            lambda data, texts: read(self.decode(data, texts)),
+            lambda value, strings: self.encode(to_data(value), strings),
+            lambda data, texts: from_data(self.decode(data, texts)),
         )
 
 
 Forms = Mapping[str, Form]
 
 
-def plain(**schema: Any) -> Form:
-    """What JSON has itself."""
+def json_form(**schema: Any) -> Form:
+    """Returns the form of a value that JSON has itself."""
     return Form(schema)
 
 
-TEXT = plain(type="string")
-FLAG = plain(type="boolean")
-WHOLE = plain(type="integer")
-COUNT = plain(type="integer", minimum=0)
-REAL = plain(type="number")
-POSITIVE = plain(type="number", minimum=0)
-SHARE = plain(type="number", minimum=0, maximum=1)
-MANY = plain(type="integer", minimum=1, maximum=runs.MOST)
-OR_NONE = plain(type="integer", minimum=-1).via(
+TEXT = json_form(type="string")
+FLAG = json_form(type="boolean")
+WHOLE = json_form(type="integer")
+COUNT = json_form(type="integer", minimum=0)
+REAL = json_form(type="number")
+POSITIVE = json_form(type="number", minimum=0)
+SHARE = json_form(type="number", minimum=0, maximum=1)
+MANY = json_form(type="integer", minimum=1, maximum=runs.MOST)
+OR_NONE = json_form(type="integer", minimum=-1).with_conversion(
     lambda number: -1 if number is None else int(number),
     lambda number: None if number == -1 else number,
 )
-WORD = Form(COUNT.schema, lambda text, strings: strings.number(text), lambda n, texts: texts[n])
+WORD = Form(
+    COUNT.schema, lambda text, strings: strings.number_text(text), lambda n, texts: texts[n]
+)
 
 
-def one_of(values: Iterable[object]) -> Form:
-    """One of a few."""
-    return plain(enum=list(values))
+def enum_form(values: Iterable[object]) -> Form:
+    """Returns the form of one of a few values."""
+    return json_form(enum=list(values))
 
 
-def either(*schemas: Schema) -> Schema:
-    """One or another."""
+def schema_of_alternatives(*schemas: Schema) -> Schema:
+    """Returns the schema of one or another alternative."""
     return {"anyOf": list(schemas)}
 
 
-def or_null(form: Form) -> Form:
-    """Something or None."""
+def optional_form(form: Form) -> Form:
+    """Returns the form of a value or None."""
     return Form(
-        either({"type": "null"}, form.schema),
+        schema_of_alternatives({"type": "null"}, form.schema),
         lambda value, strings: None if value is None else form.encode(value, strings),
         lambda data, texts: None if data is None else form.decode(data, texts),
     )
 
 
-def listed(form: Form) -> Form:
-    """A tuple of equal things."""
+def tuple_form(form: Form) -> Form:
+    """Returns the form of a tuple of values of one form."""
     encode, decode = form.encode, form.decode
     return Form(
         {"type": "array", "items": form.schema},
         lambda values, strings: [encode(value, strings) for value in values],
-        lambda data, texts: tuple([decode(each, texts) for each in data]),
+        lambda data, texts: tuple([decode(item, texts) for item in data]),
     )
 
 
-def in_order(*forms: Form) -> Form:
-    """A tuple of different things that JSON has itself."""
+def form_of_tuple(*forms: Form) -> Form:
+    """Returns the form of a tuple of given forms that JSON has itself."""
     count = len(forms)
     items = [form.schema for form in forms]
-    return plain(type="array", prefixItems=items, minItems=count, maxItems=count)
+    return json_form(type="array", prefixItems=items, minItems=count, maxItems=count)
 
 
-def mapped(form: Form, **schema: Any) -> Form:
-    """A dict from texts to equal things."""
+def dict_form(form: Form, **schema: Any) -> Form:
+    """Returns the form of a dict from texts to values of one form."""
     return Form(
         {"type": "object", **schema, "additionalProperties": form.schema},
-        lambda values, strings: {key: form.encode(each, strings) for key, each in values.items()},
+        lambda values, strings: {key: form.encode(value, strings) for key, value in values.items()},
         lambda data, texts: {key: form.decode(each, texts) for key, each in data.items()},
     )
 
 
-ARRAY = listed(COUNT).via(np.ndarray.tolist, lambda found: np.array(found, dtype=np.int64))
-RUNS = Form({"$ref": "#/$defs/runs"}).via(runs.runs, runs.from_runs)
-REPEATS = Form({"$ref": "#/$defs/repeats"}).via(runs.repeats, runs.from_repeats)
+ARRAY = tuple_form(COUNT).with_conversion(
+    np.ndarray.tolist, lambda found: np.array(found, dtype=np.int64)
+)
+RUNS = Form({"$ref": "#/$defs/runs"}).with_conversion(runs.encode_runs, runs.decode_runs)
+REPEATS = Form({"$ref": "#/$defs/repeats"}).with_conversion(
+    runs.encode_repeats, runs.decode_repeats
+)
 DEFINED: dict[str, Schema] = {
-    "runs": listed(in_order(WHOLE, WHOLE, MANY)).schema,
-    "repeats": listed(in_order(COUNT, MANY)).schema,
+    "runs": tuple_form(form_of_tuple(WHOLE, WHOLE, MANY)).schema,
+    "repeats": tuple_form(form_of_tuple(COUNT, MANY)).schema,
 }
 
 
-def derived(cls: type, number: Form = POSITIVE, /, **others: Form) -> dict[str, Form]:
-    """The forms of a data class's fields, in their order.
+def forms_of_fields(
+    cls: type, float_form: Form = POSITIVE, /, **field_forms: Form
+) -> dict[str, Form]:
+    """Returns the forms of a data class's fields, in their order.
 
     Args:
       cls: the class.
-      number: of fields that are float, or all numbers if it is `REAL`.
-      others: of fields of which the annotation does not say enough.
+      float_form: the form of float fields; also of int fields if it is `REAL`.
+      field_forms: the forms of fields whose annotation does not determine them.
     """
-    hints = {key: hint for key, hint in typing.get_type_hints(cls).items() if key not in others}
-    whole = number if number is REAL else COUNT
-    known: dict[Any, Form] = {str: TEXT, bool: FLAG, int: whole, float: number, np.ndarray: ARRAY}
+    hints = {
+        key: hint for key, hint in typing.get_type_hints(cls).items() if key not in field_forms
+    }
+    int_form = float_form if float_form is REAL else COUNT
+    form_of_type: dict[Any, Form] = {
+        str: TEXT,
+        bool: FLAG,
+        int: int_form,
+        float: float_form,
+        np.ndarray: ARRAY,
+    }
     names = [field.name for field in dc.fields(cls)]
-    return {name: others.get(name) or _of(hints[name], known) for name in names}
-
-
-def _of(hint: Any, known: Mapping[Any, Form]) -> Form:
-    inner = typing.get_args(hint)
-    if isinstance(hint, types.UnionType):
-        return or_null(known[inner[0]])
-    return known[hint]
-
-
-def described(forms: Forms, later: Sequence[str] = ()) -> Schema:
-    """The schema of an object; keys that came later are missing in reports of earlier versions."""
     return {
-        "type": "object",
-        "properties": {key: form.schema for key, form in forms.items()},
-        "required": [key for key in forms if key not in later],
+        name: field_forms.get(name) or _form_of_type_hint(hints[name], form_of_type)
+        for name in names
     }
 
 
-def told(form: Form) -> Form:
-    """What follows from the rest: it is written, and nobody reads it."""
+def _form_of_type_hint(hint: Any, form_of_type: Mapping[Any, Form]) -> Form:
+    type_arguments = typing.get_args(hint)
+    if isinstance(hint, types.UnionType):
+        return optional_form(form_of_type[type_arguments[0]])
+    return form_of_type[hint]
+
+
+def object_schema(forms: Forms, optional_keys: Sequence[str] = ()) -> Schema:
+    """Returns the schema of an object; earlier versions' reports may lack the optional keys."""
+    return {
+        "type": "object",
+        "properties": {key: form.schema for key, form in forms.items()},
+        "required": [key for key in forms if key not in optional_keys],
+    }
+
+
+def mark_write_only(form: Form) -> Form:
+    """Returns the form marked as written only, as its value follows from other keys."""
     return dc.replace(form, told=True)
 
 
-def record(cls: Callable[..., Any], forms: Forms, later: Sequence[str] = ()) -> Form:
-    """An object, by its attributes."""
-    read = _read(forms)
+def object_form(cls: Callable[..., Any], forms: Forms, optional_keys: Sequence[str] = ()) -> Form:
+    """Returns the form of an object, by its attributes."""
+    stored_keys = _keys_to_decode(forms)
     return Form(
-        described(forms, later),
+        object_schema(forms, optional_keys),
         lambda value, strings: {
             key: form.encode(getattr(value, form.attribute or key), strings)
             for key, form in forms.items()
         },
         lambda data, texts: cls(
-            **{name: form.decode(data[key], texts) for key, name, form in read if key in data}
+            **{
+                name: form.decode(data[key], texts)
+                for key, name, form in stored_keys
+                if key in data
+            }
         ),
     )
 
 
-def columns(cls: Callable[..., Any], forms: Forms, later: Sequence[str] = ()) -> Form:
-    """A tuple of objects, as a list for each of their attributes."""
-    read = _read(forms)
+def columns_form(cls: Callable[..., Any], forms: Forms, optional_keys: Sequence[str] = ()) -> Form:
+    """Returns the form of a tuple of objects, as one list for each attribute."""
+    stored_keys = _keys_to_decode(forms)
 
-    def decode(data: Mapping[str, Any], texts: Sequence[str]) -> tuple[Any, ...]:
-        there = [column for column in read if column[0] in data]
-        names = [name for _, name, _ in there]
-        found = [[form.decode(each, texts) for each in data[key]] for key, _, form in there]
-        rows = zip(*found, strict=True)
+    def decode_columns(data: Mapping[str, Any], texts: Sequence[str]) -> tuple[Any, ...]:
+        present_columns = [column for column in stored_keys if column[0] in data]
+        names = [name for _, name, _ in present_columns]
+        decoded_columns = [
+            [form.decode(item, texts) for item in data[key]] for key, _, form in present_columns
+        ]
+        rows = zip(*decoded_columns, strict=True)
         return tuple([cls(**dict(zip(names, row, strict=True))) for row in rows])
 
     return Form(
-        described({key: listed(form) for key, form in forms.items()}, later),
+        object_schema({key: tuple_form(form) for key, form in forms.items()}, optional_keys),
         lambda values, strings: {
             key: [form.encode(getattr(each, form.attribute or key), strings) for each in values]
             for key, form in forms.items()
         },
-        decode,
+        decode_columns,
     )
 
 
-def _read(forms: Forms) -> list[tuple[str, str, Form]]:
+def _keys_to_decode(forms: Forms) -> list[tuple[str, str, Form]]:
     return [(key, form.attribute or key, form) for key, form in forms.items() if not form.told]

@@ -1,4 +1,4 @@
-"""Arrays of integers written short: as arithmetic runs, or as values that repeat."""
+"""Compresses arrays of integers: as arithmetic runs, or as values that repeat."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ Runs = list[list[int]]
 """Arithmetic runs `[first, step, count]`."""
 
 MOST = 10**8
-"""Numbers of one array; a few letters could else fill the memory."""
+"""The most numbers of one array, as a few letters could otherwise fill the memory."""
 
 Repeats = list[list[int]]
 """Values and how often each comes, `[value, count]`."""
 
 
-def runs(values: np.ndarray) -> Runs:
-    """Numbers as the fewest runs `[first, step, count]` that a walk from the left finds."""
+def encode_runs(values: np.ndarray) -> Runs:
+    """Encodes numbers as the fewest runs `[first, step, count]` that a walk from the left finds."""
     steps = np.diff(values.astype(np.int64)).tolist()
-    found: Runs = []
+    encoded_runs: Runs = []
     first, count, step = 0, 0, 0
     for i, value in enumerate(values.tolist()):
         if count > 1 and steps[i - 1] != step:
-            found.append([first, step, count])
+            encoded_runs.append([first, step, count])
             count = 0
         if count == 0:
             first, step = value, 0
         elif count == 1:
             step = steps[i - 1]
         count += 1
-    return [*found, [first, step, count]] if count else found
+    return [*encoded_runs, [first, step, count]] if count else encoded_runs
 
 
-def from_runs(found: Sequence[Sequence[int]]) -> np.ndarray:
-    """int64: the numbers of which `runs` made these.
+def decode_runs(encoded_runs: Sequence[Sequence[int]]) -> np.ndarray:
+    """Decodes the numbers (int64) that `encode_runs` encoded.
 
     Raises:
       ValueError: more than `MOST`.
     """
-    _check_total(count for _, _, count in found)
-    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in found]
+    _check_total(count for _, _, count in encoded_runs)
+    parts = [first + step * np.arange(count, dtype=np.int64) for first, step, count in encoded_runs]
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-def repeats(values: np.ndarray) -> Repeats:
-    """Numbers as `[value, count]`, for each value that comes several times in a row."""
+def encode_repeats(values: np.ndarray) -> Repeats:
+    """Encodes numbers as `[value, count]`, for each value that comes several times in a row."""
     if not len(values):
         return []
     starts = np.concatenate([[0], np.flatnonzero(np.diff(values)) + 1])
@@ -53,19 +53,19 @@ def repeats(values: np.ndarray) -> Repeats:
     return [list(pair) for pair in zip(values[starts].tolist(), counts.tolist(), strict=True)]
 
 
-def from_repeats(found: Sequence[Sequence[int]]) -> np.ndarray:
-    """int64: the numbers of which `repeats` made these.
+def decode_repeats(encoded_repeats: Sequence[Sequence[int]]) -> np.ndarray:
+    """Decodes the numbers (int64) that `encode_repeats` encoded.
 
     Raises:
       ValueError: more than `MOST`.
     """
-    _check_total(count for _, count in found)
-    values = [value for value, _ in found]
-    return np.repeat(np.array(values, dtype=np.int64), [count for _, count in found])
+    _check_total(count for _, count in encoded_repeats)
+    values = [value for value, _ in encoded_repeats]
+    return np.repeat(np.array(values, dtype=np.int64), [count for _, count in encoded_repeats])
 
 
-def alike(*columns: np.ndarray) -> Iterator[tuple[list[int], np.ndarray]]:
-    """Rows of equal numbers: these, and where they are."""
+def group_equal_rows(*columns: np.ndarray) -> Iterator[tuple[list[int], np.ndarray]]:
+    """Yields each distinct row of some columns, with the indices at which it stands."""
     kinds, member = np.unique(
         np.stack([column.astype(np.int64) for column in columns]), axis=1, return_inverse=True
     )

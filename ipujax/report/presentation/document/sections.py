@@ -1,4 +1,4 @@
-"""The sections of a document, as forms: all that a report says but its steps."""
+"""The sections of a document as forms: all parts of a report except its steps."""
 
 from __future__ import annotations
 
@@ -11,191 +11,208 @@ from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.report.advice.findings import Advice, Cost
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation.document import forms, runs
-from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, Strings
+from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, StringTable
 from lowering import machine
 
-COST = forms.record(Cost, forms.derived(Cost, cycles=forms.POSITIVE), later=("name",))
+COST = forms.object_form(
+    Cost, forms.forms_of_fields(Cost, cycles=forms.POSITIVE), optional_keys=("name",)
+)
 _LATER = ("enough", "fullest_bytes")
-ADVICE = forms.record(Advice, forms.derived(Advice, about_bytes=forms.WHOLE), later=_LATER)
-HOST = forms.record(
+ADVICE = forms.object_form(
+    Advice, forms.forms_of_fields(Advice, about_bytes=forms.WHOLE), optional_keys=_LATER
+)
+HOST = forms.object_form(
     HostTrace,
-    {"spans": forms.columns(HostSpan, forms.derived(HostSpan, kind=WORD, name=WORD, thread=WORD))},
+    {
+        "spans": forms.columns_form(
+            HostSpan, forms.forms_of_fields(HostSpan, kind=WORD, name=WORD, thread=WORD)
+        )
+    },
 )
 
-SOURCES = forms.listed(forms.record(Excerpt, forms.derived(Excerpt)))
+SOURCES = forms.tuple_form(forms.object_form(Excerpt, forms.forms_of_fields(Excerpt)))
 
-# --- the chip: what it can be is the business of `ipu.targets.Target` --------------------------
+# --- the chip: `ipu.targets.Target` checks its values --------------------------------------------
 
-_RATES = forms.listed(forms.in_order(TEXT, TEXT, forms.WHOLE)).via(
+_RATES = forms.tuple_form(forms.form_of_tuple(TEXT, TEXT, forms.WHOLE)).with_conversion(
     lambda rates: [[*pair, rate] for pair, rate in rates],
     lambda rows: tuple(((inputs, partials), rate) for inputs, partials, rate in rows),
 )
-_LINKS = forms.record(
+_LINKS = forms.object_form(
     machine.Links,
-    forms.derived(machine.Links, REAL),
-    later=("gateway_bytes_per_second", "ipus_of_gateway"),
+    forms.forms_of_fields(machine.Links, REAL),
+    optional_keys=("gateway_bytes_per_second", "ipus_of_gateway"),
 )
-TARGET = forms.record(
+TARGET = forms.object_form(
     machine.Target,
-    forms.derived(machine.Target, REAL, macs_per_cycle=_RATES, amp_units=_RATES, links=_LINKS),
+    forms.forms_of_fields(
+        machine.Target, REAL, macs_per_cycle=_RATES, amp_units=_RATES, links=_LINKS
+    ),
 )
 
-# --- what the cycles go to ---------------------------------------------------------------------
+# --- the causes of cycles ------------------------------------------------------------------------
 
 _CAUSES: forms.Forms = {cause: forms.ARRAY for cause in machine.CAUSES}
 BREAKDOWN = Form(
-    forms.described(_CAUSES),
-    forms.mapped(forms.ARRAY).encode,
+    forms.object_schema(_CAUSES),
+    forms.dict_form(forms.ARRAY).encode,
     lambda data, texts: {key: form.decode(data[key], texts) for key, form in _CAUSES.items()},
 )
 
-# --- memory: how full each tile is, of what, and what a tile can hold --------------------------
+# --- memory: the bytes on each tile by category, and a tile's limit ------------------------------
 
 
-def _by_ipu(categories: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """For each IPU what any of its tiles holds."""
-    every = zip(*categories.values(), strict=True)
-    return [{k: b for k, b in zip(categories, held, strict=True) if b.any()} for held in every]
+def _categories_by_ipu(categories: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """Returns for each IPU the bytes per tile of the categories that any of its tiles holds."""
+    bytes_of_ipus = zip(*categories.values(), strict=True)
+    return [
+        {k: b for k, b in zip(categories, tile_bytes, strict=True) if b.any()}
+        for tile_bytes in bytes_of_ipus
+    ]
 
 
-def _memory(
+def _build_memory(
     tile_peak_bytes: Sequence[np.ndarray],
     tile_categories: Sequence[Mapping[str, np.ndarray]],
-    **others: Any,
+    **memory_fields: Any,
 ) -> machine.Memory:
     peaks = np.stack(tile_peak_bytes)
     categories = {name: np.zeros_like(peaks) for name in machine.CATEGORIES}
-    for ipu, held in zip(range(len(peaks)), tile_categories, strict=True):
-        for name, bytes_ in held.items():
+    for ipu, bytes_of_category in zip(range(len(peaks)), tile_categories, strict=True):
+        for name, bytes_ in bytes_of_category.items():
             if len(bytes_) != peaks.shape[1]:
                 raise ValueError(f"{len(bytes_)} of {peaks.shape[1]} tiles")
             categories[name][ipu] = bytes_
-    return machine.Memory(tile_peak_bytes=peaks, tile_categories=categories, **others)
+    return machine.Memory(tile_peak_bytes=peaks, tile_categories=categories, **memory_fields)
 
 
-_TENSOR = forms.derived(machine.Tensor, category=forms.one_of(machine.CATEGORIES))
+_TENSOR = forms.forms_of_fields(machine.Tensor, category=forms.enum_form(machine.CATEGORIES))
 _ALL = {"required": list(machine.CATEGORIES)}
 _TILE = {"ipu": COUNT, "tile": COUNT}
-_WORST = Form(forms.described(_TILE), lambda tile, _: dict(zip(_TILE, tile, strict=True)))
-MEMORY = forms.record(
-    _memory,
+_WORST = Form(forms.object_schema(_TILE), lambda tile, _: dict(zip(_TILE, tile, strict=True)))
+MEMORY = forms.object_form(
+    _build_memory,
     {
-        "fits": forms.told(forms.FLAG),
+        "fits": forms.mark_write_only(forms.FLAG),
         "limit": COUNT,
-        "missing_bytes": forms.told(COUNT),
-        "worst": forms.told(_WORST),
+        "missing_bytes": forms.mark_write_only(COUNT),
+        "worst": forms.mark_write_only(_WORST),
         "most_code_bytes": COUNT,
         "code_limit": COUNT,
-        "tile_peak_bytes": forms.listed(forms.REPEATS),
-        "tile_categories": forms.listed(forms.mapped(forms.REPEATS)).via(_by_ipu, list),
+        "tile_peak_bytes": forms.tuple_form(forms.REPEATS),
+        "tile_categories": forms.tuple_form(forms.dict_form(forms.REPEATS)).with_conversion(
+            _categories_by_ipu, list
+        ),
         "always_live_bytes": forms.ARRAY,
         "peak_bytes": forms.ARRAY,
         "remote_bytes": forms.ARRAY,
-        "by_category": forms.told(forms.mapped(COUNT, **_ALL)),
-        "ipu_categories": forms.told(forms.mapped(forms.ARRAY, **_ALL)),
-        "biggest": forms.listed(forms.record(machine.Tensor, _TENSOR, later=("path",))),
+        "by_category": forms.mark_write_only(forms.dict_form(COUNT, **_ALL)),
+        "ipu_categories": forms.mark_write_only(forms.dict_form(forms.ARRAY, **_ALL)),
+        "biggest": forms.tuple_form(
+            forms.object_form(machine.Tensor, _TENSOR, optional_keys=("path",))
+        ),
     },
 )
 
-# --- liveness: what is there at which step, for each IPU ---------------------------------------
+# --- liveness: the tensors alive at each step, for each IPU --------------------------------------
 
-_STEPS = forms.record(
+_STEPS = forms.object_form(
     dict,
     {
-        "name": forms.listed(WORD).of("names"),
-        "origin": forms.listed(WORD).of("origins"),
-        "operation": forms.listed(forms.OR_NONE).of("operations"),
+        "name": forms.tuple_form(WORD).from_attribute("names"),
+        "origin": forms.tuple_form(WORD).from_attribute("origins"),
+        "operation": forms.tuple_form(forms.OR_NONE).from_attribute("operations"),
         "bytes": forms.ARRAY,
-        "temporary": forms.ARRAY.of("temporary_bytes"),
+        "temporary": forms.ARRAY.from_attribute("temporary_bytes"),
     },
-    later=("operation",),
+    optional_keys=("operation",),
 )
 
 
-def _tensors(mapping: Form) -> Form:
-    """Tensors, of which `mapping` says how they lie."""
+def _tensors_form(mapping: Form) -> Form:
+    """Returns the form of tensors whose tile mapping has the form `mapping`."""
     tensor = {
         **dict.fromkeys(("name", "category", "operation", "origin"), WORD),
-        "bytes": forms.told(COUNT.of("total_bytes")),
+        "bytes": forms.mark_write_only(COUNT.from_attribute("total_bytes")),
         **dict.fromkeys(("first", "last"), forms.OR_NONE),
         "mapping": mapping,
         "value": forms.OR_NONE,
         "path": WORD,
     }
-    return forms.columns(machine.Lifetime, tensor, later=("path",))
+    return forms.columns_form(machine.Lifetime, tensor, optional_keys=("path",))
 
 
-def _encode_held(held: machine.Liveness, strings: Strings) -> dict[str, Any]:
-    """Ways to lie are there once, those of equal bytes alike."""
+def _encode_liveness(liveness: machine.Liveness, strings: StringTable) -> dict[str, Any]:
+    """Encodes liveness; tile mappings with equal bytes are written once."""
     numbers: dict[machine.OnTiles, int] = {}
     contents: dict[bytes, int] = {}
 
-    def number(mapping: machine.OnTiles, _: Strings) -> int:
+    def number_mapping(mapping: machine.OnTiles, _: StringTable) -> int:
         if mapping not in numbers:
             content = mapping.bytes_per_tile().tobytes()
             numbers[mapping] = contents.setdefault(content, len(contents))
         return numbers[mapping]
 
-    steps = _STEPS.encode(held, strings)
-    tensors = _tensors(Form({}, number)).encode(held.tensors, strings)
-    mappings = [runs.repeats(np.frombuffer(content, dtype=np.int64)) for content in contents]
-    return {"worst": held.worst, "steps": steps, "tensors": tensors, "mappings": mappings}
+    steps = _STEPS.encode(liveness, strings)
+    tensors = _tensors_form(Form({}, number_mapping)).encode(liveness.tensors, strings)
+    mappings = [runs.encode_repeats(np.frombuffer(content, dtype=np.int64)) for content in contents]
+    return {"worst": liveness.worst, "steps": steps, "tensors": tensors, "mappings": mappings}
 
 
-def _decode_held(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Liveness:
-    mappings = [machine.TileBytes(runs.from_repeats(each)) for each in data["mappings"]]
+def _decode_liveness(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Liveness:
+    mappings = [machine.TileBytes(runs.decode_repeats(repeats)) for repeats in data["mappings"]]
     steps: dict[str, Any] = {"operations": [None] * len(data["steps"]["name"])}
     steps.update(_STEPS.decode(data["steps"], texts))
     if len(set(map(len, steps.values()))) > 1:
         raise ValueError("columns of steps of different lengths")
     mapping = Form({}, decode=lambda number, _: mappings[number])
-    return machine.Liveness(**steps, tensors=_tensors(mapping).decode(data["tensors"], texts))
+    return machine.Liveness(**steps, tensors=_tensors_form(mapping).decode(data["tensors"], texts))
 
 
 _HELD = {
     "worst": COUNT,
     "steps": _STEPS,
-    "tensors": _tensors(COUNT),
-    "mappings": forms.listed(forms.REPEATS),
+    "tensors": _tensors_form(COUNT),
+    "mappings": forms.tuple_form(forms.REPEATS),
 }
-LIVENESS = forms.listed(Form(forms.described(_HELD), _encode_held, _decode_held))
+LIVENESS = forms.tuple_form(Form(forms.object_schema(_HELD), _encode_liveness, _decode_liveness))
 
 # --- the program tree as columns of nodes ------------------------------------------------------
 
 
-def _kind(text: str) -> str:
+def _check_node_kind(text: str) -> str:
     if text not in get_args(machine.NodeKind):
         raise ValueError(f"there is no node of kind {text!r}")
     return text
 
 
 _NODE = {
-    "kind": WORD.via(str, _kind),
+    "kind": WORD.with_conversion(str, _check_node_kind),
     "name": WORD,
     "origin": WORD,
-    "ipu": forms.OR_NONE,  # of what concerns several or none
+    "ipu": forms.OR_NONE,  # None for nodes of several IPUs or of none
     "count": COUNT,
     "cycles": COUNT,
     "operation": forms.OR_NONE,
-    "children": forms.listed(COUNT),
+    "children": forms.tuple_form(COUNT),
 }
-_NODES = forms.columns(dict, _NODE, later=("operation",))
+_NODES = forms.columns_form(dict, _NODE, optional_keys=("operation",))
 
 
-def _encode_tree(root: machine.ProgramNode, strings: Strings) -> dict[str, list[Any]]:
-    """Nodes in an order in which parts come first; equal ones are there once."""
+def _encode_tree(root: machine.ProgramNode, strings: StringTable) -> dict[str, list[Any]]:
+    """Encodes a program tree as columns, children first; equal nodes are written once."""
     rows: dict[tuple[Any, ...], int] = {}
-    known: dict[int, int] = {}
-    *own, _ = _NODE.items()
+    number_of_node: dict[int, int] = {}
+    *fields, _ = _NODE.items()
 
-    def number(node: machine.ProgramNode) -> int:
-        if id(node) not in known:
-            row = [form.encode(getattr(node, key), strings) for key, form in own]
-            children = tuple(map(number, node.children))
-            known[id(node)] = rows.setdefault((*row, children), len(rows))
-        return known[id(node)]
+    def number_program_node(node: machine.ProgramNode) -> int:
+        if id(node) not in number_of_node:
+            row = [form.encode(getattr(node, key), strings) for key, form in fields]
+            children = tuple(map(number_program_node, node.children))
+            number_of_node[id(node)] = rows.setdefault((*row, children), len(rows))
+        return number_of_node[id(node)]
 
-    number(root)
+    number_program_node(root)
     columns = dict(zip(_NODE, map(list, zip(*rows, strict=True)), strict=True))
     return {**columns, "children": list(map(list, columns["children"]))}
 
@@ -210,27 +227,35 @@ def _decode_tree(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Progr
 
 PROGRAM = Form(_NODES.schema, _encode_tree, _decode_tree)
 
-_VERTICES = forms.listed(Form(forms.described({"kind": TEXT, "count": COUNT}))).via(
+_VERTICES = forms.tuple_form(
+    Form(forms.object_schema({"kind": TEXT, "count": COUNT}))
+).with_conversion(
     lambda vertices: [{"kind": kind, "count": count} for kind, count in vertices.items()],
     lambda entries: {entry["kind"]: entry["count"] for entry in entries},
 )
-GRAPH = forms.record(machine.Graph, {"compute_sets": COUNT, "vertices": _VERTICES, "edges": COUNT})
+GRAPH = forms.object_form(
+    machine.Graph, {"compute_sets": COUNT, "vertices": _VERTICES, "edges": COUNT}
+)
 
 # --- where the cycles go, by operation, and how a pipeline fills its IPUs ----------------------
 
-_SOURCE = forms.one_of(["formula", "default"])
-_OPERATION = forms.derived(
+_SOURCE = forms.enum_form(["formula", "default"])
+_OPERATION = forms.forms_of_fields(
     machine.OperationTotal,
     source=_SOURCE,
-    call_path=forms.listed(WORD),
-    direction=forms.or_null(forms.one_of(machine.DIRECTIONS)),
-    number=forms.plain(type="integer", minimum=-1),
+    call_path=forms.tuple_form(WORD),
+    direction=forms.optional_form(forms.enum_form(machine.DIRECTIONS)),
+    float_form=forms.json_form(type="integer", minimum=-1),
 )
 _SINCE = ("scope", "call_path", "direction", "number", "label")
-OPERATIONS = forms.listed(forms.record(machine.OperationTotal, _OPERATION, later=_SINCE))
+OPERATIONS = forms.tuple_form(
+    forms.object_form(machine.OperationTotal, _OPERATION, optional_keys=_SINCE)
+)
 
-_TASK = {"stage": COUNT, "phase": forms.one_of(machine.TASK_PHASES)}
-_CYCLES = forms.listed(Form(forms.described({**_TASK, "cycles": forms.POSITIVE}))).via(
+_TASK = {"stage": COUNT, "phase": forms.enum_form(machine.TASK_PHASES)}
+_CYCLES = forms.tuple_form(
+    Form(forms.object_schema({**_TASK, "cycles": forms.POSITIVE}))
+).with_conversion(
     lambda cycles: [{"stage": s, "phase": p, "cycles": n} for (s, p), n in cycles.items()],
     lambda entries: {(entry["stage"], entry["phase"]): entry["cycles"] for entry in entries},
 )
@@ -245,24 +270,29 @@ class _Tasks(NamedTuple):
     micro_batches: np.ndarray
 
 
-def _tasks(grid: machine.Grid) -> list[_Tasks]:
+def _split_grid_by_task_kind(grid: machine.Grid) -> list[_Tasks]:
     return [
-        _Tasks(stage, machine.TASK_PHASES[phase], grid.tick[own], grid.micro_batch[own])
-        for (stage, phase), own in runs.alike(grid.stage, grid.phase)
+        _Tasks(
+            stage,
+            machine.TASK_PHASES[phase],
+            grid.tick[task_indices],
+            grid.micro_batch[task_indices],
+        )
+        for (stage, phase), task_indices in runs.group_equal_rows(grid.stage, grid.phase)
     ]
 
 
-def _grid(found: Sequence[_Tasks]) -> machine.Grid:
-    parts = [np.empty((4, 0), dtype=np.int64)]
-    for tasks in found:
-        stage = np.full_like(tasks.ticks, tasks.stage)
-        phase = np.full_like(tasks.ticks, machine.TASK_PHASES.index(tasks.phase))
-        parts.append(np.stack([stage, phase, tasks.micro_batches, tasks.ticks]))
-    return machine.Grid.of(*np.concatenate(parts, axis=1))
+def _join_grid(task_groups: Sequence[_Tasks]) -> machine.Grid:
+    columns = [np.empty((4, 0), dtype=np.int64)]
+    for task_group in task_groups:
+        stage = np.full_like(task_group.ticks, task_group.stage)
+        phase = np.full_like(task_group.ticks, machine.TASK_PHASES.index(task_group.phase))
+        columns.append(np.stack([stage, phase, task_group.micro_batches, task_group.ticks]))
+    return machine.Grid.sort_tasks(*np.concatenate(columns, axis=1))
 
 
-_TASKS = forms.record(_Tasks, {**_TASK, "ticks": forms.RUNS, "micro_batches": forms.RUNS})
-PIPELINE = forms.record(
+_TASKS = forms.object_form(_Tasks, {**_TASK, "ticks": forms.RUNS, "micro_batches": forms.RUNS})
+PIPELINE = forms.object_form(
     machine.PipelineProfile,
     {
         "schedule": TEXT,
@@ -272,7 +302,9 @@ PIPELINE = forms.record(
         "cycles": COUNT,
         "tick_cycles": forms.REPEATS,
         "stage_cycles": _CYCLES,
-        "stage_ipus": forms.listed(forms.listed(COUNT)),
-        "tasks": forms.listed(_TASKS).via(_tasks, _grid).of("grid"),
+        "stage_ipus": forms.tuple_form(forms.tuple_form(COUNT)),
+        "tasks": forms.tuple_form(_TASKS)
+        .with_conversion(_split_grid_by_task_kind, _join_grid)
+        .from_attribute("grid"),
     },
 )

@@ -1,4 +1,4 @@
-"""What each IPU does when: the tree of a trace as a list of nodes."""
+"""The form of a report's steps: the tree of their trace as a list of nodes."""
 
 from __future__ import annotations
 
@@ -9,59 +9,64 @@ from typing import Any
 import numpy as np
 
 from ipujax.report.presentation.document import forms
-from ipujax.report.presentation.document.forms import COUNT, Form, Schema, Strings
-from ipujax.report.presentation.document.runs import Runs, alike, from_runs, runs
+from ipujax.report.presentation.document.forms import COUNT, Form, Schema, StringTable
+from ipujax.report.presentation.document.runs import (
+    Runs,
+    decode_runs,
+    encode_runs,
+    group_equal_rows,
+)
 from lowering import machine, trace
 
-_KIND = forms.plain(type="integer", minimum=0, maximum=len(trace.KINDS) - 1)
-_MANY = forms.plain(**{**forms.MANY.schema, "maximum": 10**6})
-_COLUMN = forms.listed(COUNT)
-_NUMBER = forms.plain(type="integer", minimum=trace.NONE)
+_KIND = forms.json_form(type="integer", minimum=0, maximum=len(trace.KINDS) - 1)
+_MANY = forms.json_form(**{**forms.MANY.schema, "maximum": 10**6})
+_COLUMN = forms.tuple_form(COUNT)
+_NUMBER = forms.json_form(type="integer", minimum=trace.NONE)
 _LATER = {"block": ("operation",)}
 _TASK = {
     "body": COUNT,
-    "stage": forms.or_null(COUNT),
-    "phase": forms.or_null(forms.one_of(trace.PHASES)),
+    "stage": forms.optional_form(COUNT),
+    "phase": forms.optional_form(forms.enum_form(trace.PHASES)),
     **dict.fromkeys(("places", "starts", "micro_batches"), forms.RUNS),
 }
 _FIELDS: Mapping[str, forms.Forms] = {
     "block": {
-        "ipu": Form(forms.either(COUNT.schema, _COLUMN.schema)),
-        "kind": forms.listed(_KIND),
+        "ipu": Form(forms.schema_of_alternatives(COUNT.schema, _COLUMN.schema)),
+        "kind": forms.tuple_form(_KIND),
         "name": _COLUMN,
         "origin": _COLUMN,
-        "operation": forms.listed(_NUMBER),
-        "start": forms.or_null(_COLUMN),
+        "operation": forms.tuple_form(_NUMBER),
+        "start": forms.optional_form(_COLUMN),
         "cycles": _COLUMN,
     },
-    "group": {"parts": forms.listed(forms.in_order(COUNT, COUNT, forms.WHOLE, _MANY))},
+    "group": {"parts": forms.tuple_form(forms.form_of_tuple(COUNT, COUNT, forms.WHOLE, _MANY))},
     "on": {"body": COUNT, "ipu": COUNT},
     "loop": {"body": COUNT, "count": COUNT, "period": COUNT},
-    "tasks": {"tasks": forms.listed(Form(forms.described(_TASK)))},
+    "tasks": {"tasks": forms.tuple_form(Form(forms.object_schema(_TASK)))},
 }
 NODES: dict[str, Schema] = {
-    f"{name}_node": forms.described(
-        {"type": forms.plain(const=name), **fields}, later=_LATER.get(name, ())
+    f"{name}_node": forms.object_schema(
+        {"type": forms.json_form(const=name), **fields}, optional_keys=_LATER.get(name, ())
     )
     for name, fields in _FIELDS.items()
 }
 """The kinds of nodes."""
 
 
-def _encode(steps: machine.Steps, strings: Strings) -> dict[str, Any]:
-    """The trace behind steps; equal parts are there once."""
-    writer = _Writer(strings)
-    root = writer.number(steps.trace)
+def _encode_steps(steps: machine.Steps, strings: StringTable) -> dict[str, Any]:
+    """Encodes the trace of steps; equal parts are written once."""
+    writer = _TraceWriter(strings)
+    root = writer.number_trace_node(steps.trace)
     return {"count": len(steps), "root": root, "nodes": writer.nodes}
 
 
-def _decode(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Steps:
-    """The steps that `encode` wrote.
+def _decode_steps(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Steps:
+    """Decodes the steps that `_encode_steps` encoded.
 
     Raises:
       LookupError: a part that comes after the whole, or a text that is not there.
       ValueError: columns of different lengths, or another number of steps.
-      InternalError: what is no trace.
+      InternalError: the nodes form no valid trace.
     """
     nodes: list[trace.Trace] = []
     for node in data["nodes"]:
@@ -72,46 +77,46 @@ def _decode(data: Mapping[str, Any], texts: Sequence[str]) -> machine.Steps:
     return steps
 
 
-class _Writer:
-    """Numbers nodes, parts before wholes."""
+class _TraceWriter:
+    """A writer that numbers the nodes of a trace, parts before wholes."""
 
-    def __init__(self, strings: Strings):
+    def __init__(self, strings: StringTable):
         self.nodes: list[dict[str, Any]] = []
         self._strings = strings
         self._by_identity: dict[int, int] = {}
         self._by_content: dict[str, int] = {}
 
-    def number(self, node: trace.Trace) -> int:
-        """Of a node that is or will be among the nodes."""
+    def number_trace_node(self, node: trace.Trace) -> int:
+        """Returns the number of a node, adding it to the nodes if it is new."""
         if id(node) not in self._by_identity:
-            data = self._data(node)
+            data = self._encode_trace_node(node)
             number = self._by_content.setdefault(json.dumps(data), len(self.nodes))
             if number == len(self.nodes):
                 self.nodes.append(data)
             self._by_identity[id(node)] = number
         return self._by_identity[id(node)]
 
-    def _data(self, node: trace.Trace) -> dict[str, Any]:
+    def _encode_trace_node(self, node: trace.Trace) -> dict[str, Any]:
         match node:
             case trace.Block():
-                return self._block(node)
+                return self._encode_block(node)
             case trace.On():
-                return {"type": "on", "body": self.number(node.body), "ipu": node.ipu}
+                return {"type": "on", "body": self.number_trace_node(node.body), "ipu": node.ipu}
             case trace.Loop():
-                body = self.number(node.body)
+                body = self.number_trace_node(node.body)
                 return {"type": "loop", "body": body, "count": node.count, "period": node.period}
             case trace.Group():
-                return {"type": "group", "parts": self._parts(node)}
+                return {"type": "group", "parts": self._encode_group_parts(node)}
             case trace.Tasks():
-                return {"type": "tasks", "tasks": self._tasks(node)}
+                return {"type": "tasks", "tasks": self._encode_tasks(node)}
 
-    def _block(self, block: trace.Block) -> dict[str, Any]:
+    def _encode_block(self, block: trace.Block) -> dict[str, Any]:
         ipus = block.ipu.tolist()
         names, origins = (
-            np.array([self._strings.number(text) for text in texts], dtype=np.int64)
+            np.array([self._strings.number_text(text) for text in texts], dtype=np.int64)
             for texts in (block.names, block.origins)
         )
-        gapless = np.array_equal(block.start, _after_each_other(block.cycles))
+        is_gapless = np.array_equal(block.start, _start_without_gaps(block.cycles))
         return {
             "type": "block",
             "ipu": ipus[0] if len(set(ipus)) == 1 else ipus,
@@ -119,34 +124,42 @@ class _Writer:
             "name": names[block.name].tolist(),
             "origin": origins[block.name].tolist(),
             "operation": np.array(block.operations, dtype=np.int64)[block.name].tolist(),
-            "start": None if gapless else block.start.tolist(),
+            "start": None if is_gapless else block.start.tolist(),
             "cycles": block.cycles.tolist(),
         }
 
-    def _parts(self, group: trace.Group) -> Runs:
-        """Neighbours that are the same node share an entry for each run of their starts."""
-        children = np.array([self.number(child) for child in group.children], dtype=np.int64)
-        cuts = np.flatnonzero(np.diff(children)) + 1
-        same = zip(np.split(children, cuts), np.split(group.offset, cuts), strict=True)
-        return [[int(child[0]), *run] for child, starts in same for run in runs(starts)]
+    def _encode_group_parts(self, group: trace.Group) -> Runs:
+        """Encodes a group; equal neighbours share an entry for each run of starts."""
+        children = np.array(
+            [self.number_trace_node(child) for child in group.children], dtype=np.int64
+        )
+        boundaries = np.flatnonzero(np.diff(children)) + 1
+        runs_of_child = zip(
+            np.split(children, boundaries), np.split(group.offset, boundaries), strict=True
+        )
+        return [
+            [int(child[0]), *run] for child, starts in runs_of_child for run in encode_runs(starts)
+        ]
 
-    def _tasks(self, tasks: trace.Tasks) -> list[dict[str, Any]]:
-        """Tasks of one body, stage and phase together."""
+    def _encode_tasks(self, tasks: trace.Tasks) -> list[dict[str, Any]]:
+        """Encodes tasks, those of one body, stage and phase together."""
         return [
             {
-                "body": self.number(tasks.bodies[which]),
+                "body": self.number_trace_node(tasks.bodies[body]),
                 "stage": None if stage == trace.NONE else stage,
                 "phase": None if phase == trace.NONE else trace.PHASES[phase],
-                "places": runs(places),
-                "starts": runs(tasks.start[places]),
-                "micro_batches": runs(tasks.micro_batch[places]),
+                "places": encode_runs(indices),
+                "starts": encode_runs(tasks.start[indices]),
+                "micro_batches": encode_runs(tasks.micro_batch[indices]),
             }
-            for (which, stage, phase), places in alike(tasks.which, tasks.stage, tasks.phase)
+            for (body, stage, phase), indices in group_equal_rows(
+                tasks.which, tasks.stage, tasks.phase
+            )
         ]
 
 
-def _after_each_other(cycles: np.ndarray) -> np.ndarray:
-    """When steps start, each of which starts as the one before it ends."""
+def _start_without_gaps(cycles: np.ndarray) -> np.ndarray:
+    """Returns the starts of steps that each start as the one before ends."""
     return np.cumsum(cycles) - cycles
 
 
@@ -154,15 +167,21 @@ _Data = Mapping[str, Any]
 _Nodes = Sequence[trace.Trace]
 
 
-def _read_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
+def _decode_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
     codes: dict[tuple[int, int, int], int] = {}
     operations = data.get("operation", [trace.NONE] * len(data["name"]))
-    called = zip(data["name"], data["origin"], operations, strict=True)
-    name = np.array([codes.setdefault(each, len(codes)) for each in called], dtype=np.int32)
+    name_keys = zip(data["name"], data["origin"], operations, strict=True)
+    name = np.array(
+        [codes.setdefault(code_key, len(codes)) for code_key in name_keys], dtype=np.int32
+    )
     ipu = data["ipu"] if isinstance(data["ipu"], list) else [data["ipu"]] * len(name)
     cycles = np.array(data["cycles"], dtype=np.int64)
-    given = data["start"]
-    start = _after_each_other(cycles) if given is None else np.array(given, dtype=np.int64)
+    stored_start = data["start"]
+    start = (
+        _start_without_gaps(cycles)
+        if stored_start is None
+        else np.array(stored_start, dtype=np.int64)
+    )
     kind = np.array(data["kind"], dtype=np.uint8)
     if not len(ipu) == len(kind) == len(name) == len(start) == len(cycles):
         raise ValueError("columns of a block of different lengths")
@@ -180,50 +199,56 @@ def _read_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
     )
 
 
-def _read_group(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
-    return trace.group(
+def _decode_group(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
+    return trace.group_traces(
         (first + step * i, nodes[child])
         for child, first, step, count in data["parts"]
         for i in range(count)
     )
 
 
-def _read_tasks(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
+def _decode_tasks(data: _Data, nodes: _Nodes, _: Sequence[str]) -> trace.Trace:
     entries = data["tasks"]
-    none = np.empty(0, dtype=np.int64)
-    places = [from_runs(entry["places"]) for entry in entries]
-    order = np.argsort(np.concatenate([none, *places]), kind="stable")
+    no_indices = np.empty(0, dtype=np.int64)
+    indices_of_entry = [decode_runs(entry["places"]) for entry in entries]
+    order = np.argsort(np.concatenate([no_indices, *indices_of_entry]), kind="stable")
 
-    def column(each: Sequence[int]) -> np.ndarray:
-        return np.repeat(np.array(each, dtype=np.int64), list(map(len, places)))[order]
+    def expand_entry_values(value_of_entry: Sequence[int]) -> np.ndarray:
+        return np.repeat(
+            np.array(value_of_entry, dtype=np.int64), list(map(len, indices_of_entry))
+        )[order]
 
-    def joined(key: str) -> np.ndarray:
-        return np.concatenate([none, *(from_runs(entry[key]) for entry in entries)])[order]
+    def join_entry_runs(key: str) -> np.ndarray:
+        return np.concatenate([no_indices, *(decode_runs(entry[key]) for entry in entries)])[order]
 
-    def known(key: str, number: Callable[[Any], int]) -> np.ndarray:
-        return column([trace.NONE if e[key] is None else number(e[key]) for e in entries])
+    def expand_entry_key(key: str, to_number: Callable[[Any], int]) -> np.ndarray:
+        return expand_entry_values(
+            [trace.NONE if e[key] is None else to_number(e[key]) for e in entries]
+        )
 
-    return trace.tasks(
+    return trace.build_tasks(
         bodies=[nodes[entry["body"]] for entry in entries],
-        which=column(range(len(entries))),
-        start=joined("starts"),
-        stage=known("stage", int),
-        micro_batch=joined("micro_batches"),
-        phase=known("phase", trace.PHASES.index),
+        which=expand_entry_values(range(len(entries))),
+        start=join_entry_runs("starts"),
+        stage=expand_entry_key("stage", int),
+        micro_batch=join_entry_runs("micro_batches"),
+        phase=expand_entry_key("phase", trace.PHASES.index),
     )
 
 
 _READERS: Mapping[str, Callable[[_Data, _Nodes, Sequence[str]], trace.Trace]] = {
-    "block": _read_block,
-    "on": lambda data, nodes, _: trace.on(nodes[data["body"]], data["ipu"]),
-    "loop": lambda data, nodes, _: trace.loop(nodes[data["body"]], data["count"], data["period"]),
-    "group": _read_group,
-    "tasks": _read_tasks,
+    "block": _decode_block,
+    "on": lambda data, nodes, _: trace.assign_to_ipu(nodes[data["body"]], data["ipu"]),
+    "loop": lambda data, nodes, _: trace.repeat_trace(
+        nodes[data["body"]], data["count"], data["period"]
+    ),
+    "group": _decode_group,
+    "tasks": _decode_tasks,
 }
 
-_NODE = Form(forms.either(*({"$ref": f"#/$defs/{name}"} for name in NODES)))
+_NODE = Form(forms.schema_of_alternatives(*({"$ref": f"#/$defs/{name}"} for name in NODES)))
 STEPS = Form(
-    forms.described({"count": COUNT, "root": COUNT, "nodes": forms.listed(_NODE)}),
-    _encode,
-    _decode,
+    forms.object_schema({"count": COUNT, "root": COUNT, "nodes": forms.tuple_form(_NODE)}),
+    _encode_steps,
+    _decode_steps,
 )

@@ -1,9 +1,9 @@
-"""A report as Chrome's trace events, for ui.perfetto.dev: `events` writes them.
+"""Writes a report as Chrome's trace events, for ui.perfetto.dev.
 
-`tracks` says where each step is drawn, `nesting` puts what is around steps around them, `waits`
-says what an IPU waits for, `living` how much it holds meanwhile, `counters` counts, `flows` draws
-arrows.
+`events` writes them. `tracks` chooses the track of each step, `nesting` puts the slices of calls,
+tasks and scopes around steps, `waits` finds what an IPU waits for, `live_bytes` how much it holds
+meanwhile, `counters` counts, `flows` draws arrows.
 """
 
-from ipujax.report.presentation.perfetto.events import host_events as host_events
-from ipujax.report.presentation.perfetto.events import write as write
+from ipujax.report.presentation.perfetto.events import draw_host_spans as draw_host_spans
+from ipujax.report.presentation.perfetto.events import write_trace_events as write_trace_events

@@ -1,8 +1,8 @@
-"""The events of a report, one by one.
+"""Writes the trace events of a report, one by one.
 
 A process for each IPU, with a thread for its program: slices in slices, and between them what the
-IPU waits for. What overlaps that has threads of its own. Counters tell how much the IPU holds, and
-how many IPUs do anything. Arrows lead from a stage's task to the next stage's of the same
+IPU waits for. Overlapping steps have threads of their own. Counters show how much the IPU holds,
+and how many IPUs work. Arrows lead from a stage's task to the next stage's of the same
 micro-batch. The format: "Trace Event Format" by Google.
 """
 
@@ -15,19 +15,23 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 
 from ipujax.errors import ReportError
-from ipujax.report.presentation.perfetto.counters import busy_ipus, live_bytes
-from ipujax.report.presentation.perfetto.flows import Arrow, arrows
-from ipujax.report.presentation.perfetto.living import live_trace
+from ipujax.report.presentation.perfetto.counters import count_busy_ipus, count_live_bytes
+from ipujax.report.presentation.perfetto.flows import Arrow, find_micro_batch_arrows
+from ipujax.report.presentation.perfetto.living import rename_steps_by_liveness
 from ipujax.report.presentation.perfetto.nesting import Nesting
 from ipujax.report.presentation.perfetto.texts import (
     PROGRAM,
     Event,
-    all_microseconds,
-    microseconds,
-    text,
-    whole,
+    complete_slice,
+    convert_all_to_microseconds,
+    convert_to_microseconds,
+    to_compact_json,
 )
-from ipujax.report.presentation.perfetto.tracks import by_ipu, title, tracks_of
+from ipujax.report.presentation.perfetto.tracks import (
+    assign_tracks,
+    group_steps_by_ipu,
+    track_title,
+)
 from ipujax.report.presentation.perfetto.waits import Waits
 from ipujax.version import __version__
 from lowering import machine, trace
@@ -38,24 +42,26 @@ if TYPE_CHECKING:
 _Steps = dict[str, np.ndarray]
 
 
-def write(report: Report, out: TextIO, limit: int | None) -> None:
-    """Writes the events; see `Report.to_perfetto`.
+def write_trace_events(report: Report, out: TextIO, limit: int | None) -> None:
+    """Writes the trace events of a report; see `Report.to_perfetto`.
 
     Raises:
       ReportError: (a `ValueError`) a limit that is no positive number.
     """
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ReportError(f"limit is a positive number of steps, or None for all; not {limit!r}")
-    drawn = _Drawn(report, limit)
+    drawing = _Drawing(report, limit)
     separator = '{"traceEvents":[\n'
-    for event in drawn.events():
-        out.write(separator + (event if isinstance(event, str) else text(event)))
+    for event in drawing.list_events():
+        out.write(separator + (event if isinstance(event, str) else to_compact_json(event)))
         separator = ",\n"
-    out.write(f'\n],"displayTimeUnit":"ns","otherData":{json.dumps(drawn.about())}}}\n')
+    out.write(
+        f'\n],"displayTimeUnit":"ns","otherData":{json.dumps(drawing.describe_trace_file())}}}\n'
+    )
 
 
-class _Drawn:
-    """The steps of a report that are drawn: the first ones, by time."""
+class _Drawing:
+    """The first steps of a report by time, as they are drawn."""
 
     def __init__(self, report: Report, limit: int | None) -> None:
         self._report = report
@@ -63,102 +69,109 @@ class _Drawn:
         most = len(report.steps) if limit is None else limit
         first, self._before = trace.first_steps(report.steps.trace, most)
         self._steps = machine.Steps(first, report.operations).columns(most)
-        live = trace.early(live_trace(report), self._before)
+        live = trace.steps_before(rename_steps_by_liveness(report), self._before)
         self._live = machine.Steps(live).columns(most)
-        self._tracks = tracks_of(self._steps)
+        self._tracks = assign_tracks(self._steps)
         self._whole = len(self._steps["ipu"]) == len(report.steps)
 
-    def about(self) -> dict[str, Any]:
-        """What the file says of itself."""
-        report, written = self._report, len(self._steps["ipu"])
+    def describe_trace_file(self) -> dict[str, Any]:
+        """Returns the metadata of the file."""
+        report, num_steps = self._report, len(self._steps["ipu"])
         return {
             "ipujax": __version__,
             "program": report.name,
             "target": report.target.name,
             "clock_hz": self._hertz,
             "cycles": int(report.cycles),
-            "steps": written,
-            "steps_left_out": len(report.steps) - written,
+            "steps": num_steps,
+            "steps_left_out": len(report.steps) - num_steps,
             "note": "modelled, not measured; the spans of the host are by its own clock",
         }
 
-    def events(self) -> Iterator[Event | str]:
-        """All of them: what threads are called, slices, counters, arrows, and the host."""
+    def list_events(self) -> Iterator[Event | str]:
+        """Yields all events: names of threads, slices, counters, arrows, and the host's spans."""
         report, steps, tracks, hertz = self._report, self._steps, self._tracks, self._hertz
-        everything = report.num_ipus + 2
-        until = report.cycles if self._whole else self._before - 1
-        yield from self._names(everything)
-        nesting = Nesting(report, steps, Waits(steps, tracks), until)
-        own = by_ipu(steps, tracks == PROGRAM)
+        process_of_all_ipus = report.num_ipus + 2
+        last_cycle = report.cycles if self._whole else self._before - 1
+        yield from self._name_processes_and_threads(process_of_all_ipus)
+        nesting = Nesting(report, steps, Waits(steps, tracks), last_cycle)
+        steps_of_ipu = group_steps_by_ipu(steps, tracks == PROGRAM)
         for ipu in range(report.num_ipus):
-            yield from nesting.events(ipu, own.get(ipu, np.zeros(0, dtype=np.int64)))
-        yield from self._beside()
-        yield from busy_ipus(steps, everything, hertz)
-        yield from live_bytes(report, steps, self._live)
-        for number, arrow in enumerate(arrows(steps)):
-            yield from self._flow(number, arrow)
+            yield from nesting.draw_ipu_program(
+                ipu, steps_of_ipu.get(ipu, np.zeros(0, dtype=np.int64))
+            )
+        yield from self._draw_overlapping_steps()
+        yield from count_busy_ipus(steps, process_of_all_ipus, hertz)
+        yield from count_live_bytes(report, steps, self._live)
+        for number, arrow in enumerate(find_micro_batch_arrows(steps)):
+            yield from self._draw_flow_arrow(number, arrow)
         if report.host is not None:
-            yield from host_events(report.host.spans, report.num_ipus + 1)
+            yield from draw_host_spans(report.host.spans, report.num_ipus + 1)
 
-    def _names(self, everything: int) -> Iterator[Event]:
-        """What processes and threads are called, and their order."""
+    def _name_processes_and_threads(self, process_of_all_ipus: int) -> Iterator[Event]:
+        """Yields the events that name and order processes and threads."""
         ipus = range(self._report.num_ipus)
-        yield _meta("process_name", everything, 0, name="all IPUs")
-        yield _meta("process_sort_index", everything, 0, sort_index=-1)
+        yield _metadata_event("process_name", process_of_all_ipus, 0, name="all IPUs")
+        yield _metadata_event("process_sort_index", process_of_all_ipus, 0, sort_index=-1)
         for ipu in ipus:
-            yield _meta("process_name", ipu + 1, 0, name=f"IPU {ipu}")
-            yield _meta("process_sort_index", ipu + 1, 0, sort_index=ipu)
-        places = {(ipu, PROGRAM) for ipu in ipus}
-        places.update(zip(self._steps["ipu"].tolist(), self._tracks.tolist(), strict=True))
-        for ipu, thread in sorted(places):
-            yield _meta("thread_name", ipu + 1, thread, name=title(thread))
-            yield _meta("thread_sort_index", ipu + 1, thread, sort_index=thread)
+            yield _metadata_event("process_name", ipu + 1, 0, name=f"IPU {ipu}")
+            yield _metadata_event("process_sort_index", ipu + 1, 0, sort_index=ipu)
+        threads = {(ipu, PROGRAM) for ipu in ipus}
+        threads.update(zip(self._steps["ipu"].tolist(), self._tracks.tolist(), strict=True))
+        for ipu, thread in sorted(threads):
+            yield _metadata_event("thread_name", ipu + 1, thread, name=track_title(thread))
+            yield _metadata_event("thread_sort_index", ipu + 1, thread, sort_index=thread)
 
-    def _beside(self) -> Iterator[str]:
-        """What overlaps an IPU's program."""
+    def _draw_overlapping_steps(self) -> Iterator[str]:
+        """Yields the slices of steps that overlap an IPU's program."""
         steps = self._steps
-        aside = np.flatnonzero(self._tracks != PROGRAM)
-        ends = steps["start_cycle"][aside] + steps["cycles"][aside]
-        at = all_microseconds(steps["start_cycle"][aside], self._hertz)
-        until = all_microseconds(ends, self._hertz)
+        step_numbers = np.flatnonzero(self._tracks != PROGRAM)
+        ends = steps["start_cycle"][step_numbers] + steps["cycles"][step_numbers]
+        at = convert_all_to_microseconds(steps["start_cycle"][step_numbers], self._hertz)
+        ends_at = convert_all_to_microseconds(ends, self._hertz)
         keys = ("ipu", "kind", "name", "cycles")
-        rows = zip(*(steps[key][aside].tolist() for key in keys), strict=True)
+        rows = zip(*(steps[key][step_numbers].tolist() for key in keys), strict=True)
         for i, (ipu, kind, name, cycles) in enumerate(rows):
-            named = text(str(steps["names"][name]) or trace.KINDS[kind])
+            name_json = to_compact_json(str(steps["names"][name]) or trace.KINDS[kind])
             line = str(steps["origins"][name])
-            args = f'"cycles":{cycles}' + (f',"line":{text(line)}' if line else "")
-            what = f'"name":{named},"cat":"{trace.KINDS[kind]}","args":{{{args}}}'
-            yield whole(ipu + 1, int(self._tracks[aside[i]]), at[i], until[i], what)
+            args = f'"cycles":{cycles}' + (f',"line":{to_compact_json(line)}' if line else "")
+            fields = f'"name":{name_json},"cat":"{trace.KINDS[kind]}","args":{{{args}}}'
+            yield complete_slice(
+                ipu + 1, int(self._tracks[step_numbers[i]]), at[i], ends_at[i], fields
+            )
 
-    def _flow(self, number: int, arrow: Arrow) -> Iterator[Event]:
+    def _draw_flow_arrow(self, number: int, arrow: Arrow) -> Iterator[Event]:
         steps = self._steps
-        for mark, step, more in (("s", arrow.source, {}), ("f", arrow.target, {"bp": "e"})):
+        for phase_letter, step, binding in (
+            ("s", arrow.source, {}),
+            ("f", arrow.target, {"bp": "e"}),
+        ):
             yield {
-                "ph": mark,
+                "ph": phase_letter,
                 "name": f"micro-batch {arrow.micro_batch}",
                 "cat": "micro-batch",
                 "id": number,
                 "pid": int(steps["ipu"][step]) + 1,
                 "tid": int(self._tracks[step]),
-                "ts": microseconds(int(steps["start_cycle"][step]), self._hertz),
-                **more,
+                "ts": convert_to_microseconds(int(steps["start_cycle"][step]), self._hertz),
+                **binding,
             }
 
 
-def _meta(what: str, process: int, thread: int, **args: Any) -> Event:
-    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": args}
+def _metadata_event(name: str, process: int, thread: int, **args: Any) -> Event:
+    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": args}
 
 
-def host_events(spans: Any, process: int) -> Iterator[Event]:
-    """The host's threads, from the first span on."""
-    yield _meta("process_name", process, 0, name="host, by wall clock")
-    yield _meta("process_sort_index", process, 0, sort_index=process)
+def draw_host_spans(spans: Any, process: int) -> Iterator[Event]:
+    """Yields the events of the host's threads, from the first span on."""
+    yield _metadata_event("process_name", process, 0, name="host, by wall clock")
+    yield _metadata_event("process_sort_index", process, 0, sort_index=process)
     numbers: dict[str, int] = {}
     for span in spans:
         if span.thread not in numbers:
             numbers[span.thread] = len(numbers) + 1
-            yield _meta("thread_name", process, numbers[span.thread], name=span.thread)
-        begin = microseconds(span.start)
+            yield _metadata_event("thread_name", process, numbers[span.thread], name=span.thread)
+        begin = convert_to_microseconds(span.start)
         yield {
             "ph": "X",
             "name": f"{span.kind} {span.name}".strip(),
@@ -166,6 +179,6 @@ def host_events(spans: Any, process: int) -> Iterator[Event]:
             "pid": process,
             "tid": numbers[span.thread],
             "ts": begin,
-            "dur": round(microseconds(span.start + span.seconds) - begin, 3),
+            "dur": round(convert_to_microseconds(span.start + span.seconds) - begin, 3),
             "args": {},
         }

@@ -1,4 +1,4 @@
-"""The way of each micro-batch from stage to stage, as arrows between steps."""
+"""Finds the path of each micro-batch from stage to stage, as arrows between steps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _BACKWARD = trace.PHASES.index(schedules.Phase.BACKWARD.word)
 
 
 class Arrow(NamedTuple):
-    """From a stage's task to the next stage's of the same micro-batch.
+    """An arrow from a stage's task to the next stage's task of the same micro-batch.
 
     Attributes:
-      source: the last step of the one.
-      target: the first step of the other.
-      micro_batch: which one.
+      source: the last step of the first task.
+      target: the first step of the second task.
+      micro_batch: the number of the micro-batch.
     """
 
     source: int
@@ -36,41 +36,43 @@ class _Task(NamedTuple):
     last: int
 
 
-def arrows(steps: dict[str, np.ndarray]) -> list[Arrow]:
-    """All arrows of a call; `steps` are the columns of `machine.Steps`.
+def find_micro_batch_arrows(steps: dict[str, np.ndarray]) -> list[Arrow]:
+    """Finds all arrows of a call; `steps` are the columns of `machine.Steps`.
 
     Forward passes go up the stages and backward passes down. Of several backward tasks of a stage
     and micro-batch, the first sends the gradients on; the others are for weights.
     """
-    drawn: list[Arrow] = []
-    waiting: dict[tuple[int, int, int], int] = {}
+    arrows: list[Arrow] = []
+    last_steps: dict[tuple[int, int, int], int] = {}
     done: set[tuple[int, int, int]] = set()
-    for task in sorted(_tasks(steps), key=lambda task: task.start):
+    for task in sorted(_group_steps_into_tasks(steps), key=lambda task: task.start):
         phase, micro_batch, stage = key = task[:3]
         if phase == _FORWARD:
             done.discard((_BACKWARD, micro_batch, stage))  # the pipeline has begun anew
         elif key in done:
             continue
         done.add(key)
-        before = stage - 1 if phase == _FORWARD else stage + 1
-        source = waiting.pop((phase, micro_batch, before), None)
+        previous_stage = stage - 1 if phase == _FORWARD else stage + 1
+        source = last_steps.pop((phase, micro_batch, previous_stage), None)
         if source is not None:
-            drawn.append(Arrow(source, task.first, micro_batch))
-        waiting[key] = task.last
-    return drawn
+            arrows.append(Arrow(source, task.first, micro_batch))
+        last_steps[key] = task.last
+    return arrows
 
 
-def _tasks(steps: dict[str, np.ndarray]) -> list[_Task]:
-    """Neighbouring steps with the same labels, where these are of a micro-batch."""
+def _group_steps_into_tasks(steps: dict[str, np.ndarray]) -> list[_Task]:
+    """Groups neighbouring steps with the same labels, where these are of a micro-batch."""
     labels = np.stack([steps[key] for key in ("phase", "micro_batch", "stage")])
     starts, ends = steps["start_cycle"], steps["start_cycle"] + steps["cycles"]
-    cuts = np.flatnonzero((np.diff(labels, axis=1) != 0).any(axis=0)) + 1
-    bounds = [0, *cuts.tolist(), labels.shape[1]]
+    boundaries = np.flatnonzero((np.diff(labels, axis=1) != 0).any(axis=0)) + 1
+    bounds = [0, *boundaries.tolist(), labels.shape[1]]
     tasks: list[_Task] = []
-    for low, high in itertools.pairwise(bounds):
-        phase, micro_batch, stage = labels[:, low].tolist() if high > low else (trace.NONE,) * 3
+    for start_index, stop_index in itertools.pairwise(bounds):
+        phase, micro_batch, stage = (
+            labels[:, start_index].tolist() if stop_index > start_index else (trace.NONE,) * 3
+        )
         if phase in (_FORWARD, _BACKWARD) and micro_batch != trace.NONE:
-            first = low + int(starts[low:high].argmin())
-            last = low + int(ends[low:high].argmax())
+            first = start_index + int(starts[start_index:stop_index].argmin())
+            last = start_index + int(ends[start_index:stop_index].argmax())
             tasks.append(_Task(phase, micro_batch, stage, int(starts[first]), first, last))
     return tasks

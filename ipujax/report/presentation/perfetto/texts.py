@@ -1,4 +1,4 @@
-"""Events as text: there may be millions, and few things to say of each."""
+"""Writes trace events as text, as there may be millions."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ PROGRAM = 1
 """The thread of an IPU's program."""
 
 
-def text(data: Any) -> str:
-    """JSON without spaces."""
+def to_compact_json(data: Any) -> str:
+    """Returns data as JSON without spaces."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False)
 
 
-def microseconds(ticks: float, hertz: float = 1.0) -> float:
-    """What a clock counts, by default seconds, as microseconds.
+def convert_to_microseconds(ticks: float, hertz: float = 1.0) -> float:
+    """Converts what a clock counts, by default seconds, to microseconds.
 
-    Starts and ends are rounded down to the nanoseconds in which viewers count, so that what does
-    not overlap in ticks does not overlap in them, and what lies in one another still does.
+    Starts and ends are rounded down to the nanoseconds in which viewers count, so that slices that
+    do not overlap in ticks do not overlap in them, and nested slices stay nested.
     """
     return int(ticks * 1e9 / hertz) / 1000
 
 
-def all_microseconds(ticks: np.ndarray, hertz: float) -> list[float]:
-    """The same of many."""
+def convert_all_to_microseconds(ticks: np.ndarray, hertz: float) -> list[float]:
+    """Converts many clock counts to microseconds; see `convert_to_microseconds`."""
     return ((ticks * (1e9 / hertz)).astype(np.int64) / 1000).tolist()
 
 
-def begin(process: int, thread: int, at: float, what: str) -> str:
-    """A slice that others lie in; `what` is its name and more, as JSON without braces."""
-    return f'{{"ph":"B","pid":{process},"tid":{thread},"ts":{at},{what}}}'
+def begin_slice(process: int, thread: int, start_time: float, fields: str) -> str:
+    """Returns the event that begins a slice; `fields` is its name and more, as JSON."""
+    return f'{{"ph":"B","pid":{process},"tid":{thread},"ts":{start_time},{fields}}}'
 
 
-def end(process: int, thread: int, at: float) -> str:
-    """The end of the slice that was begun last."""
-    return f'{{"ph":"E","pid":{process},"tid":{thread},"ts":{at}}}'
+def end_slice(process: int, thread: int, end_time: float) -> str:
+    """Returns the event that ends the slice that was begun last."""
+    return f'{{"ph":"E","pid":{process},"tid":{thread},"ts":{end_time}}}'
 
 
-def whole(process: int, thread: int, at: float, until: float, what: str) -> str:
-    """A slice that no others lie in."""
-    long = round(until - at, 3)
-    return f'{{"ph":"X","pid":{process},"tid":{thread},"ts":{at},"dur":{long},{what}}}'
+def complete_slice(
+    process: int, thread: int, start_time: float, end_time: float, fields: str
+) -> str:
+    """Returns the event of a slice that contains no others."""
+    duration = round(end_time - start_time, 3)
+    return (
+        f'{{"ph":"X","pid":{process},"tid":{thread},"ts":{start_time},"dur":{duration},{fields}}}'
+    )
 
 
-def counter(process: int, name: str, unit: str, at: float, value: int) -> str:
-    """What a counter counts from a time on; viewers call it by its name and unit."""
-    what = f'"pid":{process},"tid":0,"ts":{at},"args":{{"{unit}":{value}}}'
-    return f'{{"ph":"C","name":"{name}",{what}}}'
+def counter_event(process: int, name: str, unit: str, time: float, value: int) -> str:
+    """Returns the event that sets a counter from a time on; viewers show its name and unit."""
+    fields = f'"pid":{process},"tid":0,"ts":{time},"args":{{"{unit}":{value}}}'
+    return f'{{"ph":"C","name":"{name}",{fields}}}'

@@ -77,7 +77,7 @@ def refused() -> str:
     configureSessionOptions(options)
     options.globalReplicaOffset += 1
     try:
-        options.check()
+        options.check_supported()
     except ipu.errors.PopARTError as error:
         return str(error)
     return ""

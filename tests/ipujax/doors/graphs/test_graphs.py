@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax.doors.graphs import Evaluation, Graph, Node, Operators, Ref, filled
+from ipujax.doors.graphs import Evaluation, Graph, Node, Operators, Ref, substitute_refs
 from ipujax.errors import FrontendError, InternalError
 
 FLOAT = jax.ShapeDtypeStruct((), jnp.float32)
@@ -36,7 +36,7 @@ def twice(call, graph, x):
 
 def evaluated(graph, values=(), key=None, **options):
     named = dict(zip(graph.inputs, values, strict=True))
-    return filled(graph.outputs, Evaluation(OPERATORS, **options)(graph, named, key))
+    return substitute_refs(graph.outputs, Evaluation(OPERATORS, **options)(graph, named, key))
 
 
 def test_sources_are_the_inputs_that_values_are_made_of_in_the_end():
