@@ -10,11 +10,11 @@ from typing import Any
 
 from ipujax.estimators.checks import check
 from ipujax.estimators.estimator import Estimator
+from ipujax.estimators.estimator_mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_spec import IPUEstimatorSpec as IPUEstimatorSpec
+from ipujax.estimators.estimator_spec import ModeKeys as ModeKeys
 from ipujax.estimators.function_mode import FunctionMode
-from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
 from ipujax.estimators.model_fn import FunctionByName
-from ipujax.estimators.spec import IPUEstimatorSpec as IPUEstimatorSpec
-from ipujax.estimators.spec import ModeKeys as ModeKeys
 
 __all__ = ["IPUEstimator", "IPUEstimatorSpec", "ModeKeys"]
 

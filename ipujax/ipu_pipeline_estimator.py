@@ -10,11 +10,11 @@ from typing import Any
 
 from ipujax.estimators.checks import check
 from ipujax.estimators.estimator import Estimator
-from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_spec import ModeKeys as ModeKeys
 from ipujax.estimators.model_fn import FunctionByName
 from ipujax.estimators.pipeline_mode import PipelineMode
 from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec as IPUPipelineEstimatorSpec
-from ipujax.estimators.spec import ModeKeys as ModeKeys
 
 __all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec", "ModeKeys"]
 

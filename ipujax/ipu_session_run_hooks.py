@@ -1,14 +1,14 @@
 """Hooks that an estimator tells of its device loops (seed 001, 18.12.4), and some to begin with."""
 
-from ipujax.estimators.hooks import Session as Session
-from ipujax.estimators.hooks import SessionRunContext as SessionRunContext
-from ipujax.estimators.hooks import SessionRunHook as SessionRunHook
-from ipujax.estimators.hooks import SessionRunValues as SessionRunValues
-from ipujax.estimators.listeners import CheckpointSaverListener as CheckpointSaverListener
 from ipujax.estimators.logging_hook import IPULoggingTensorHook as IPULoggingTensorHook
-from ipujax.estimators.more_hooks import EarlyStoppingHook as EarlyStoppingHook
-from ipujax.estimators.more_hooks import ProfilerHook as ProfilerHook
-from ipujax.estimators.more_hooks import StopAtStepHook as StopAtStepHook
+from ipujax.estimators.saver_listeners import CheckpointSaverListener as CheckpointSaverListener
+from ipujax.estimators.session_hooks import Session as Session
+from ipujax.estimators.session_hooks import SessionRunContext as SessionRunContext
+from ipujax.estimators.session_hooks import SessionRunHook as SessionRunHook
+from ipujax.estimators.session_hooks import SessionRunValues as SessionRunValues
+from ipujax.estimators.stop_and_profiler_hooks import EarlyStoppingHook as EarlyStoppingHook
+from ipujax.estimators.stop_and_profiler_hooks import ProfilerHook as ProfilerHook
+from ipujax.estimators.stop_and_profiler_hooks import StopAtStepHook as StopAtStepHook
 
 __all__ = [
     "CheckpointSaverListener",

@@ -24,9 +24,9 @@ from ipujax.pipelines.arguments import RecomputationMode as RecomputationMode
 from ipujax.pipelines.check import check_pipeline as check_pipeline
 from ipujax.pipelines.compared import PipelineCheck as PipelineCheck
 from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
-from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.state import StageOutput as StageOutput
+from ipujax.pipelines.trace_pipeline import run_pipeline
 from ipujax.pipelines.values import check
 from lowering import pipelines
 

@@ -22,7 +22,7 @@ from ipujax.report.checks import check
 from ipujax.report.pva.compilation import IPU as IPU
 from ipujax.report.pva.compilation import CompilationReport as CompilationReport
 from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
-from ipujax.report.pva.held import MemoryContents
+from ipujax.report.pva.memory_contents import MemoryContents
 from ipujax.report.pva.programs import Program as Program
 from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
 from ipujax.report.pva.view import View

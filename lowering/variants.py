@@ -17,7 +17,7 @@ from lowering.ops.storage import load_p, store_p
 from lowering.ops.tasks import PipelineSpec
 from lowering.passes.plan_pipelines import is_pipeline
 from lowering.passes.rewrite import EquationFinder, EquationRewriter, open_jits, rewrite_equations
-from lowering.pipelines.order import StageMemory
+from lowering.pipelines.cuts import StageMemory
 from lowering.pipelines.recut import FlatPipeline
 from lowering.pipelines.reshard import ShardedBody
 from lowering.schedules import Schedule, ScheduleError, build, simulate

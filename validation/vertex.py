@@ -6,7 +6,7 @@ import re
 from typing import cast
 
 from lowering.machine.planner import amp_cycles
-from lowering.machine.planner.constants import DATA_PATH_BYTES, SUPERSTEP_CYCLES
+from lowering.machine.planner.planner_constants import DATA_PATH_BYTES, SUPERSTEP_CYCLES
 from lowering.machine.target import Number, Target
 from validation.row import Prediction, Row, SkipError
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from ipujax.cli import style
-from ipujax.cli.pipe import handle_output_errors
+from ipujax.cli.output_errors import handle_output_errors
 from ipujax.system.attachments import AttachedProcess, list_attached_processes
 from ipujax.system.chips import MACHINE
 from ipujax.system.device_ids import DEVICES, ListedDevice

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable, Sequence
 
 from ipujax.cli import style
-from ipujax.cli.pipe import handle_output_errors
+from ipujax.cli.output_errors import handle_output_errors
 
 _COMMANDS = {
     "run": "starts a program as several processes (ipurun)",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ipujax.cli import style
 from ipujax.cli.inventory import tile_clock_speed
-from ipujax.cli.pipe import handle_output_errors
+from ipujax.cli.output_errors import handle_output_errors
 from ipujax.host.tables import Row, format_boxed_table
 from ipujax.system.attachments import AttachedProcess, list_attached_processes
 from ipujax.system.chips import MACHINE

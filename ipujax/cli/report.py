@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ipujax.cli import style
-from ipujax.cli.pipe import handle_output_errors
+from ipujax.cli.output_errors import handle_output_errors
 from ipujax.errors import IPUError, ReportError
 from ipujax.host import files
 
@@ -237,7 +237,8 @@ def _load_report_argument(path: str) -> Report:
       _CommandError: there is no readable report.
     """
     from ipujax import report
-    from ipujax.report.presentation import document, file
+    from ipujax.report.presentation import document
+    from ipujax.report.presentation import report_file as file
 
     try:
         if path != "-":

@@ -11,7 +11,7 @@ from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
 from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.options import is_logging_cycles
-from ipujax.driver.running import wait_if_timed
+from ipujax.driver.ready_program import wait_if_timed
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine.one_kernel import run_kernel
 from ipujax.system.devices import SYSTEM

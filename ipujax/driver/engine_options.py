@@ -32,7 +32,7 @@ def apply_engine_options(
     report = program.report()
     if not report.memory.fits:
         # Late: it needs the machine model, which most runs do not.
-        from ipujax.report.presentation.text import describe_lack_of_memory
+        from ipujax.report.presentation.text_page import describe_lack_of_memory
 
         text = f"{describe_lack_of_memory(report)}\n  in:    `{report.name}`"
         raise OutOfMemoryError(text, report=report)

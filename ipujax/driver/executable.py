@@ -12,7 +12,7 @@ from ipujax.driver import executable_cache
 from ipujax.driver.checks import check
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
-from ipujax.driver.running import ReadyProgram
+from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine.compilation import list_memory_analyses, sum_cost_analyses
 from ipujax.events import IpuTraceEventType
 from ipujax.host_trace import HostTrace

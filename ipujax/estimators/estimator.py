@@ -12,28 +12,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipujax.checks.lines import api_boundary
-from ipujax.estimators.beginning import InitialStates
+from ipujax.estimators.checkpoint_saver import CheckpointSaver
 from ipujax.estimators.checks import check, check_steps
-from ipujax.estimators.data import DataSet, open_data_set
+from ipujax.estimators.estimator_mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_spec import MODES, ModeKeys, check_hooks
 from ipujax.estimators.event_files import EventFile
-from ipujax.estimators.export import call_receiver_functions, make_zero_element, write_saved_models
-from ipujax.estimators.folder import ModelFolder
-from ipujax.estimators.hooks import HookCallback, SessionRunHook
-from ipujax.estimators.journal import TrainingLog, write_scores
-from ipujax.estimators.listeners import (
-    CheckpointSaverListener,
-    check_listeners,
-    check_saving_is_set,
-)
-from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.initial_states import InitialStates
+from ipujax.estimators.input_data import DataSet, open_data_set
+from ipujax.estimators.metric_totals import MetricTotals, unstack_tree
+from ipujax.estimators.model_folder import ModelFolder
 from ipujax.estimators.predictions import (
     select_features,
     select_predictions_by_key,
     split_into_examples,
 )
-from ipujax.estimators.saver import CheckpointSaver
-from ipujax.estimators.scores import MetricTotals, unstack_tree
-from ipujax.estimators.spec import MODES, ModeKeys, check_hooks
+from ipujax.estimators.saved_model_export import (
+    call_receiver_functions,
+    make_zero_element,
+    write_saved_models,
+)
+from ipujax.estimators.saver_listeners import (
+    CheckpointSaverListener,
+    check_listeners,
+    check_saving_is_set,
+)
+from ipujax.estimators.session_hooks import HookCallback, SessionRunHook
+from ipujax.estimators.training_log import TrainingLog, write_scores
 from ipujax.estimators.workers import StopAgreement
 from ipujax.host.files import StrPath
 from ipujax.ipu_run_config import RunConfig

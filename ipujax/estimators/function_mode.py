@@ -13,11 +13,11 @@ import numpy as np
 from ipujax.checks.structures import structure_text
 from ipujax.driver.compiler import compile
 from ipujax.estimators.checks import check, check_metric_names
-from ipujax.estimators.hooks import SessionRunHook
-from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_spec import RESERVED_METRICS, IPUEstimatorSpec, ModeKeys
+from ipujax.estimators.metric_totals import MetricTotals, check_returned_metrics, unstack_tree
 from ipujax.estimators.model_fn import FunctionByName, features_and_labels, split_element_arguments
-from ipujax.estimators.scores import MetricTotals, check_returned_metrics, unstack_tree
-from ipujax.estimators.spec import RESERVED_METRICS, IPUEstimatorSpec, ModeKeys
+from ipujax.estimators.session_hooks import SessionRunHook
 from ipujax.estimators.workers import Workers
 from ipujax.optimizers.trained_leaves import init_optimizer_state
 from ipujax.replication_ops import replication_index

@@ -13,7 +13,12 @@ from absl import logging
 from ipujax.driver import tracing
 from ipujax.errors import FailedPreconditionError
 from ipujax.estimators.checks import check, check_number
-from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
+from ipujax.estimators.session_hooks import (
+    Session,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.scopes import current_device
 from ipujax.system.devices import SYSTEM

@@ -10,18 +10,18 @@ import numpy as np
 
 from ipujax.errors import InternalError
 from ipujax.estimators.checks import check, check_metric_names
-from ipujax.estimators.hooks import SessionRunHook
-from ipujax.estimators.mode import EstimatorMode, EstimatorSettings
-from ipujax.estimators.model_fn import FunctionByName
-from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec
-from ipujax.estimators.scores import (
+from ipujax.estimators.estimator_mode import EstimatorMode, EstimatorSettings
+from ipujax.estimators.estimator_spec import ModeKeys
+from ipujax.estimators.metric_totals import (
     LOSS,
     MetricTotals,
     check_returned_metrics,
     parse_loss,
     unstack_tree,
 )
-from ipujax.estimators.spec import ModeKeys
+from ipujax.estimators.model_fn import FunctionByName
+from ipujax.estimators.pipeline_spec import IPUPipelineEstimatorSpec
+from ipujax.estimators.session_hooks import SessionRunHook
 from ipujax.metrics import Metric
 from ipujax.optimizers.trained_leaves import init_optimizer_state
 from ipujax.pipelines.arguments import OptimizerFunctionOutput

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipujax.estimators.checks import check
-from ipujax.estimators.spec import MODES, ModeKeys
+from ipujax.estimators.estimator_spec import MODES, ModeKeys
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 
 _RESERVED_ARGUMENTS = frozenset({

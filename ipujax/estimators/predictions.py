@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from ipujax.estimators.checks import check
-from ipujax.estimators.scores import unstack_tree
+from ipujax.estimators.metric_totals import unstack_tree
 from ipujax.training.state import Tree
 
 

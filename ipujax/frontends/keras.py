@@ -15,7 +15,7 @@ from ipujax.checks.lines import api_boundary
 from ipujax.frontends import keras_backend
 from ipujax.frontends.checks import check
 from ipujax.frontends.model import Model, Part, Tree, Variables
-from ipujax.pipelines.places import current_stage
+from ipujax.pipelines.stage_assignment import current_stage
 
 # The placeholder that Keras itself uses for an unknown size when it infers shapes.
 _ANY_SIZE = 83

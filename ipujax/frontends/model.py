@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ipujax.frontends.checks import check
-from ipujax.pipelines.cut import split_into_stages
+from ipujax.pipelines.split_function import split_into_stages
 from ipujax.pipelines.stages import StageOutput
 
 Tree = Any

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ipujax.frontends.keras import add_trace_context
 from ipujax.keras.pipeline_stage import PipelineStage as PipelineStage
-from ipujax.keras.staged import trace_in_stages
+from ipujax.keras.stage_tracing import trace_in_stages
 
 if TYPE_CHECKING:
     from ipujax.keras import layers as layers

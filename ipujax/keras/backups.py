@@ -22,13 +22,13 @@ import numpy as np
 from ipujax.distribution.collectives import broadcast_from_process, concatenate_over_processes
 from ipujax.distribution.join import get_joined_instance
 from ipujax.host import files
-from ipujax.keras import positions
+from ipujax.keras import data_positions as positions
+from ipujax.keras.atomic_saving import is_remote
 from ipujax.keras.checks import check
-from ipujax.keras.instances import name_unwritable_file
-from ipujax.keras.mode import seed_states
-from ipujax.keras.positions import Position
+from ipujax.keras.data_positions import Position
+from ipujax.keras.process_agreement import name_unwritable_file
+from ipujax.keras.program_mode import seed_states
 from ipujax.keras.strategy import current_strategy
-from ipujax.keras.whole_files import is_remote
 
 _GROUP = "ipujax"  # in the file of weights
 _POSITIONS, _SEEDS, _METRICS = "positions", "seeds", "metrics"  # in the group

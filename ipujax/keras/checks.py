@@ -9,7 +9,7 @@ from typing import Any
 from ipujax.checks.arguments import Checks
 from ipujax.errors import KerasError, KerasTypeError
 from ipujax.keras.batches import Batches
-from ipujax.keras.mode import ProgramMode
+from ipujax.keras.program_mode import ProgramMode
 from ipujax.report.words import count_with_noun
 from ipujax.system.devices import SYSTEM
 

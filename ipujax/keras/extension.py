@@ -14,16 +14,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ipujax.frontends.keras_backend import import_keras
-from ipujax.keras import arrays, backups, instances, positions, stage_config, whole_files
-from ipujax.keras.assignment import (
+from ipujax.keras import array_batches as arrays
+from ipujax.keras import atomic_saving as whole_files
+from ipujax.keras import backups, stage_config
+from ipujax.keras import data_positions as positions
+from ipujax.keras import process_agreement as instances
+from ipujax.keras.batches import Batches
+from ipujax.keras.checks import check
+from ipujax.keras.execution_functions import ExecutionFunction, report
+from ipujax.keras.layer_stages import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check
-from ipujax.keras.functions import ExecutionFunction, report
-from ipujax.keras.options import set_gradient_accumulation_options, set_pipelining_options
+from ipujax.keras.model_options import set_gradient_accumulation_options, set_pipelining_options
 from ipujax.keras.queue_options import set_infeed_queue_options, set_outfeed_queue_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
 from ipujax.keras.strategy import current_strategy

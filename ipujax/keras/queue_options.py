@@ -9,7 +9,7 @@ from typing import Any
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
 from ipujax.keras.checks import check
-from ipujax.keras.stages import discard_functions
+from ipujax.keras.model_stages import discard_functions
 
 _INFEED = "_ipu_infeed_queue_options"
 _OUTFEED = "_ipu_outfeed_queue_options"

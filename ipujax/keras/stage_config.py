@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipujax.keras.stages import (
+from ipujax.keras.model_stages import (
     Entry,
     assign_stages,
     calls_of_model,

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ipujax.keras.assignment import get_pipeline_stage_assignment
-from ipujax.keras.stages import Stages, calls_of_model, is_graph, stages_of_model
+from ipujax.keras.layer_stages import get_pipeline_stage_assignment
+from ipujax.keras.model_stages import Stages, calls_of_model, is_graph, stages_of_model
 from ipujax.pipelines.values import check
 
 _HEADER = ("Layer (type) (node index)", "Output Shape", "Pipeline Stage")

@@ -24,9 +24,9 @@ from ipujax.optimizers.trained_leaves import is_trained
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.compared import Difference, Pair, PipelineCheck, compare_pairs, schedule_name
 from ipujax.pipelines.request import AskedSchedule, PipelineRequest, StageFunction
-from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.stages import Arguments, Pytree
 from ipujax.pipelines.state import without_weak_type
+from ipujax.pipelines.trace_pipeline import run_pipeline
 from ipujax.pipelines.unpipelined import Step, Unpipelined
 from ipujax.pipelines.values import check
 from lowering import jaxpr

@@ -25,6 +25,7 @@ from ipujax.popart.checks import check, convert_frontend_errors
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.devices import DeviceInfo, configure_ipus_for_session
 from ipujax.popart.forward import Forward, find_differentiable_names
+from ipujax.popart.graph_json import serialize_graph
 from ipujax.popart.host_weights import HostWeights, split_off_slots
 from ipujax.popart.inputs import InputShapeInfo, check_input_shapes, read_broadcast_inputs
 from ipujax.popart.loss_scaling import count_gradients
@@ -37,16 +38,15 @@ from ipujax.popart.options import (
     VirtualGraphMode,
 )
 from ipujax.popart.patterns import Patterns
-from ipujax.popart.placed import distribute_nodes, read_placement
+from ipujax.popart.placement import distribute_nodes, read_placement
 from ipujax.popart.reports import Reports
-from ipujax.popart.serialized import serialize_graph
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
 from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
 from ipujax.popart.weights import Weights
 from ipujax.training import Inference, Training
 from ipujax.training.device_loop import DeviceLoop
 from ipujax.training.loss_scaling import wrap_with_loss_scaling
-from ipujax.training.step import ReplicaReduction
+from ipujax.training.weight_update import ReplicaReduction
 from ipujax.utils import reset_ipu_seed
 
 Array = np.ndarray[Any, Any]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ipujax.popart.checks import check
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import ExchangeStrategy, TileSet
 
 Array = np.ndarray[Any, Any]

@@ -9,7 +9,7 @@ from typing import Any
 from ipujax.config import IPUConfig
 from ipujax.driver import executable_cache
 from ipujax.popart.checks import check
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import SyncPattern
 from ipujax.system.device_ids import DEVICES
 from ipujax.system.devices import SYSTEM

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipujax.popart.checks import check
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 
 
 class PatternsLevel(NumberedEnum):

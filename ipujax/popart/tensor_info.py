@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from ipujax.checks.arguments import parse_dtype
 from ipujax.popart.checks import check
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 
 Array = np.ndarray[Any, Any]
 

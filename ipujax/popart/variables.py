@@ -7,7 +7,7 @@ import enum
 
 from ipujax.checks.attributes import check_attributes
 from ipujax.popart.checks import check
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 
 
 class CommGroupType(enum.IntEnum):

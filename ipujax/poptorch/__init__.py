@@ -16,7 +16,6 @@ from ipujax.errors import RecoverableError, UnrecoverableError
 from ipujax.poptorch import _impl as _impl
 from ipujax.poptorch import _logging as _logging
 from ipujax.poptorch import optim, poptorch_core, profiling
-from ipujax.poptorch.absent import autocast, fps, nearest
 from ipujax.poptorch.attribute import Attribute
 from ipujax.poptorch.blocks import (
     BeginBlock,
@@ -52,6 +51,7 @@ from ipujax.poptorch.hooks import registerPostCompileHook, registerPreCompileHoo
 from ipujax.poptorch.host_calls import CPU
 from ipujax.poptorch.install import install
 from ipujax.poptorch.log import setLogLevel
+from ipujax.poptorch.missing_functions import autocast, fps, nearest
 from ipujax.poptorch.multi_conv import MultiConv
 from ipujax.poptorch.name_scope import NameScope
 from ipujax.poptorch.operators import isRunningOnIpu

@@ -13,10 +13,10 @@ from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
 from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
 from ipujax.frontends.pytorch.capture import ModuleTrace
+from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.shares import BatchSplit
 
 
 @dc.dataclass(frozen=True)

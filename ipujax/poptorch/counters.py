@@ -8,10 +8,10 @@ from typing import NamedTuple, cast
 
 from ipujax.driver.stages import Executable
 from ipujax.errors import PopTorchError
+from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.programs import Program
-from ipujax.poptorch.shares import BatchSplit
 from ipujax.report import Report
 
 Latency = tuple[float, float, float]

@@ -18,6 +18,7 @@ from ipujax.errors import PopTorchError
 from ipujax.frontends.pytorch.arrays import to_torch
 from ipujax.poptorch.anchors import Anchors, choose_anchors, list_anchor_names
 from ipujax.poptorch.arguments import Arguments, Signature, collect_matching_tensors
+from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.buffers import check_updatable_buffers, find_buffers_per_replica
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.compilation_bar import compilation_bar
@@ -27,7 +28,6 @@ from ipujax.poptorch.devices import configure_ipus_for_model
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import convert_errors
 from ipujax.poptorch.forward import Forward, sent_names, written_inputs
-from ipujax.poptorch.held import WrappedModel, copy_module_values
 from ipujax.poptorch.hooks import call_post_compile_hooks, call_pre_compile_hooks
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.rules import State
@@ -39,10 +39,10 @@ from ipujax.poptorch.programs import (
 )
 from ipujax.poptorch.reductions import choose_reductions
 from ipujax.poptorch.saving import Saved, SavedData
-from ipujax.poptorch.shares import BatchSplit
 from ipujax.poptorch.structures import rebuild_structure
 from ipujax.poptorch.tracing import TracedModule, trace_module
 from ipujax.poptorch.weights import suspend_watching
+from ipujax.poptorch.wrapped_model import WrappedModel, copy_module_values
 
 
 @check.guard

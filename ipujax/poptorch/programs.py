@@ -20,12 +20,12 @@ from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.stages import Executable
 from ipujax.frontends.pytorch.arrays import to_numpy
 from ipujax.pipelining_ops import OptimizerFunctionOutput, RecomputationMode
+from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.forward import Forward
 from ipujax.poptorch.gradient_statistics import check_half_gradients, count_gradients
 from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.reductions import Reductions
-from ipujax.poptorch.shares import BatchSplit
 from ipujax.poptorch.stages import check_depth
 from ipujax.training import Inference, Pipeline, StepOutput, Training, TrainState
 from ipujax.training.device_loop import DeviceLoop

@@ -23,11 +23,11 @@ from ipujax.errors import PopTorchError, PopTorchFileError
 from ipujax.host.files import UnfitFileError, open_regular_file, replace_file
 from ipujax.poptorch.arguments import Arguments
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.data_only import iterate_weights, read_torch_file_data
 from ipujax.poptorch.enums import ConnectionType
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.groups import DistributedOptions
+from ipujax.poptorch.unpickle_data import iterate_weights, read_torch_file_data
 
 _FORMAT = "ipujax.poptorch"
 _VERSION = 1

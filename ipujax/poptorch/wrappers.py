@@ -14,10 +14,10 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.errors import convert_errors
 from ipujax.poptorch.executor import PoplarExecutor
-from ipujax.poptorch.held import has_trainer
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.switches import log_options
 from ipujax.poptorch.saving import Saved, SavedData, copy_for_editing
+from ipujax.poptorch.wrapped_model import has_trainer
 
 
 @check.guard

@@ -17,7 +17,7 @@ from ipujax import events
 from ipujax.checks.arguments import Checks
 from ipujax.driver import executable_cache
 from ipujax.driver.arguments import Signature
-from ipujax.driver.running import ReadyProgram
+from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import ENGINES
 from ipujax.engine.compilation import list_memory_analyses, sum_cost_analyses

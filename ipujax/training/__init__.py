@@ -10,13 +10,13 @@ from ipujax.training.callbacks import Callback as Callback
 from ipujax.training.callbacks import History as History
 from ipujax.training.callbacks import Run as Run
 from ipujax.training.inference import Inference as Inference
+from ipujax.training.pipeline_model import Pipeline as Pipeline
 from ipujax.training.progress import Progress as Progress
-from ipujax.training.stages import Pipeline as Pipeline
 from ipujax.training.state import StepOutput as StepOutput
 from ipujax.training.state import TrainState as TrainState
-from ipujax.training.step import ReplicaReduction as ReplicaReduction
-from ipujax.training.step import SelfDifferentiating as SelfDifferentiating
 from ipujax.training.training import Training as Training
+from ipujax.training.weight_update import ReplicaReduction as ReplicaReduction
+from ipujax.training.weight_update import SelfDifferentiating as SelfDifferentiating
 
 __all__ = [
     "Callback",

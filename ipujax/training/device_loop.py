@@ -25,9 +25,9 @@ from ipujax.system.log import get_logger
 from ipujax.training.callbacks import Callback, Run
 from ipujax.training.checks import check
 from ipujax.training.feeds import CompiledLoop, Data, Feed, Feeds
-from ipujax.training.stages import Pipeline
+from ipujax.training.pipeline_model import Pipeline
 from ipujax.training.state import TrainState, Tree, to_strong_arrays
-from ipujax.training.step import SelfDifferentiating
+from ipujax.training.weight_update import SelfDifferentiating
 
 POLL_SECONDS = 0.005
 Queues = tuple[IPUInfeedQueue, IPUOutfeedQueue]

@@ -17,9 +17,9 @@ from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
-from ipujax.training.stages import Pipeline
+from ipujax.training.pipeline_model import Pipeline
 from ipujax.training.state import StepOutput, TrainState, Tree
-from ipujax.training.step import SelfDifferentiating
+from ipujax.training.weight_update import SelfDifferentiating
 from lowering import list_in_dir
 
 

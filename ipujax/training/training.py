@@ -25,9 +25,9 @@ from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
-from ipujax.training.stages import Pipeline
+from ipujax.training.pipeline_model import Pipeline
 from ipujax.training.state import TrainState, Tree, to_strong_arrays
-from ipujax.training.step import (
+from ipujax.training.weight_update import (
     LoopCarry,
     ReplicaReduction,
     WeightUpdate,

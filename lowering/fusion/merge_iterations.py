@@ -25,7 +25,7 @@ from lowering.equations import (
     walk_equations,
 )
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, bind_equation
-from lowering.pipelines.slices import select_equations_for, variables_read_from_outside
+from lowering.pipelines.backward_slices import select_equations_for, variables_read_from_outside
 from lowering.workload import count_operations
 
 # Measured on CPUs: merging pays where the weights do not fit the caches, and where a micro-batch

@@ -13,8 +13,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from lowering.machine.cost import Operation
+from lowering.machine.planner.multi_convolution import MULTI_CONV
 from lowering.machine.planner.operation import product_extents
-from lowering.machine.planner.side_by_side import MULTI_CONV
 from lowering.machine.primitives import ELEMENTWISE
 
 _MOST_WORDS = 3  # of a fused chain

@@ -14,8 +14,12 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
-from lowering.machine.programs.graph import measure_graph
-from lowering.machine.programs.memory import collect_code_uses, liveness_of_ipu, memory_of_replica
+from lowering.machine.programs.graph_size import measure_graph
+from lowering.machine.programs.memory_report import (
+    collect_code_uses,
+    liveness_of_ipu,
+    memory_of_replica,
+)
 from lowering.machine.programs.residency import find_residency
 from lowering.machine.programs.timing import ProgramTimer, Timing, time_program
 from lowering.machine.programs.updates import find_updates

@@ -11,7 +11,7 @@ import numpy as np
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
-from lowering.machine.picture import draw_memory
+from lowering.machine.memory_picture import draw_memory
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps

@@ -26,7 +26,7 @@ from lowering.ops import host_tables, user_ops
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.first_callback import call_for_first_replica, is_shared_callback
 from lowering.passes.rewrite import EquationFinder, EquationRewriter
-from lowering.passes.thread import ResultsAndState, Values, thread_state_through
+from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 
 def call_once(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:

@@ -10,7 +10,7 @@ from jax import lax
 from lowering import ir
 from lowering.avals import dtype_name, shape_of
 from lowering.jaxpr import JaxprEqn, Literal
-from lowering.passes.together import (
+from lowering.passes.combine import (
     CombinableKind,
     SharedProperties,
     combine_equations_in_kernels,

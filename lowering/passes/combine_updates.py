@@ -14,8 +14,8 @@ from lowering import ir
 from lowering.avals import dtype_name, shape_of
 from lowering.equations import fills_with_zeros
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var
+from lowering.passes.combine import rewrite_bodies_in_kernels, settings_of
 from lowering.passes.rewrite import EquationFinder, EquationRewriter
-from lowering.passes.together import rewrite_bodies_in_kernels, settings_of
 
 _SUMS = ("add", "add_any")
 

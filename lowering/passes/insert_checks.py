@@ -36,9 +36,9 @@ from lowering.ops.collectives import REPLICAS, axis_of_replicas
 from lowering.ops.streams import uses_streams
 from lowering.ops.tasks import task_p
 from lowering.options import Options
-from lowering.passes.facts import NEVER, Bits, FaultWatch
+from lowering.passes.nan_and_infinity import NEVER, Bits, FaultWatch
 from lowering.passes.rewrite import EquationFinder
-from lowering.passes.thread import ResultsAndState, Values, thread_state_through
+from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 # The scope around the rounding of a result, with the operation's name; see `float16_rounding`.
 NARROWED = re.compile(rf"(?<![^/(]){marks.NARROWED}\[([^\]]*)\]")

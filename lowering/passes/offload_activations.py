@@ -10,7 +10,7 @@ from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.marks import on_shard
 from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.ops.tasks import TaskRole, is_task
-from lowering.pipelines.edit import (
+from lowering.pipelines.task_edits import (
     call_without_tracing,
     replace_equations_by_id,
     replace_task_body,

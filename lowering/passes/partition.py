@@ -24,7 +24,7 @@ from lowering.ops.storage import load_p, store_p
 from lowering.ops.streams import dequeue_p, repeat_p
 from lowering.ops.tasks import PlannedPipeline, task_p
 from lowering.ops.user_ops import name_on_host
-from lowering.passes.group import Group, group_equations
+from lowering.passes.group_equations import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
 from lowering.units import HOST, IpuId, ValueId
 

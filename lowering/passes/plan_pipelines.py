@@ -13,7 +13,7 @@ from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
 from lowering.passes.rewrite import EquationFinder, rewrite_equations
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines.edit import lift_constants_of_tasks, prune_tasks
+from lowering.pipelines.task_edits import lift_constants_of_tasks, prune_tasks
 from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
 
 

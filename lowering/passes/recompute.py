@@ -8,19 +8,19 @@ from typing import Any
 from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
 from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.ops.tasks import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
-from lowering.pipelines.edit import (
+from lowering.pipelines.backward_slices import (
+    equations_reading,
+    has_action,
+    select_equations_for,
+    variables_read_from_outside,
+)
+from lowering.pipelines.task_edits import (
     call_without_tracing,
     replace_equations_by_id,
     replace_task_body,
     stages_with_tasks,
     tasks_of_stage,
     trace_with_untraced_calls,
-)
-from lowering.pipelines.slices import (
-    equations_reading,
-    has_action,
-    select_equations_for,
-    variables_read_from_outside,
 )
 
 

@@ -31,7 +31,7 @@ from lowering.ops.draws import (
     is_draw,
 )
 from lowering.passes.rewrite import EquationFinder
-from lowering.passes.thread import ResultsAndState, Values, thread_state_through
+from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)
 

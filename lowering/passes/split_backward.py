@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from lowering.equations import jaxpr_of_equations, unique_variables
 from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var, fresh_var
 from lowering.ops.tasks import TaskRole, is_task
-from lowering.pipelines.edit import replace_equations_by_id, replace_task_body, task_of_kind
-from lowering.pipelines.slices import (
+from lowering.pipelines.backward_slices import (
     add_equations_with_actions,
     select_equations_for,
     variables_read_from_outside,
 )
+from lowering.pipelines.task_edits import replace_equations_by_id, replace_task_body, task_of_kind
 
 
 def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:

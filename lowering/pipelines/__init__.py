@@ -9,9 +9,9 @@ from lowering.ops.tasks import TaskRole as TaskRole
 from lowering.ops.tasks import TaskSpec as TaskSpec
 from lowering.ops.tasks import mark_recomputation_checkpoint as mark_recomputation_checkpoint
 from lowering.ops.tasks import run_as_task as run_as_task
+from lowering.pipelines.backward_slices import select_equations_for as select_equations_for
+from lowering.pipelines.backward_slices import variables_depending_on as variables_depending_on
 from lowering.pipelines.differentiate import StageDerivative as StageDerivative
 from lowering.pipelines.differentiate import differentiate_stage as differentiate_stage
-from lowering.pipelines.marked import open_jits_with_stage_marks as open_jits_with_stage_marks
-from lowering.pipelines.marked import stages_in_marks as stages_in_marks
-from lowering.pipelines.slices import select_equations_for as select_equations_for
-from lowering.pipelines.slices import variables_depending_on as variables_depending_on
+from lowering.pipelines.stage_marks import open_jits_with_stage_marks as open_jits_with_stage_marks
+from lowering.pipelines.stage_marks import stages_in_marks as stages_in_marks

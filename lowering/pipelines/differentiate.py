@@ -38,7 +38,7 @@ from lowering.keeping.scans import reduce_stacks_of_scans
 from lowering.ops.draws import is_draw
 from lowering.ops.tasks import checkpoint_p
 from lowering.passes.rewrite import EquationFinder, open_jits
-from lowering.pipelines.slices import (
+from lowering.pipelines.backward_slices import (
     add_equations_with_actions,
     select_equations_for,
     variables_depending_on,

@@ -20,9 +20,9 @@ from lowering.jaxpr import (
     replace_equations,
 )
 from lowering.ops.tasks import TaskRole, TaskSpec
-from lowering.pipelines.edit import lift_constants_of_tasks
-from lowering.pipelines.order import ForwardAndBackward, StageMemory
-from lowering.pipelines.slices import variables_read_from_outside
+from lowering.pipelines.backward_slices import variables_read_from_outside
+from lowering.pipelines.cuts import ForwardAndBackward, StageMemory
+from lowering.pipelines.task_edits import lift_constants_of_tasks
 
 _Step = tuple[JaxprEqn, JaxprEqn]
 """An equation, and the task that it is from."""

@@ -18,7 +18,7 @@ from lowering.jaxpr import (
     replace_equations,
     sub_jaxprs,
 )
-from lowering.pipelines.order import ForwardAndBackward, StageMemory, has_product
+from lowering.pipelines.cuts import ForwardAndBackward, StageMemory, has_product
 
 
 class ShardedBody(ForwardAndBackward):

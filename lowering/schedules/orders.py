@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from lowering.schedules.earliest_ticks import place_tasks_earliest
 from lowering.schedules.errors import ScheduleError, check_instance
-from lowering.schedules.placing import place_tasks_earliest
 from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.task import Groups, Phase, Task

@@ -11,7 +11,7 @@ from typing import Any
 from lowering.public import list_in_dir
 from lowering.schedules.errors import ScheduleError, check_instance, show_value
 from lowering.schedules.grid import grid
-from lowering.schedules.picture import draw_schedule
+from lowering.schedules.schedule_picture import draw_schedule
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of
 

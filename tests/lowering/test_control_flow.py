@@ -10,7 +10,7 @@ from jax import lax
 from lowering import jaxpr
 from lowering.control_flow import ControlFlow, is_control_flow
 from lowering.ops import streams
-from lowering.passes.thread import thread_state_through
+from lowering.passes.thread_state import thread_state_through
 from lowering.pipelines import Kind, TaskSpec, task
 from tests.lowering.pipelines.samples import dense, loop_of, micro_batch, pipelined, squares
 from tests.lowering.samples import N, S, V, X, trace

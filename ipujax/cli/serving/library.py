@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from ipujax.errors import ReportError
 from ipujax.host import files
 from ipujax.host.json_text import Bounds
-from ipujax.report.presentation import text
+from ipujax.report.presentation import text_page as text
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 
 from ipujax.cli.serving.library import Entry
-from ipujax.cli.serving.log import render_run_log
+from ipujax.cli.serving.run_log import render_run_log
 from ipujax.report.presentation import html
 
 _POLICY = (

@@ -15,7 +15,7 @@ from typing import Any
 
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library, load_report_to_serve
-from ipujax.cli.serving.log import render_run_log
+from ipujax.cli.serving.run_log import render_run_log
 from ipujax.errors import IPUError, ReportError
 from ipujax.report.presentation import html
 

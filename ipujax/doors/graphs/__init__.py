@@ -1,7 +1,5 @@
 """Graphs of operators traced by another library, and their evaluation with JAX."""
 
-from ipujax.doors.graphs.counted import CountedOperators as CountedOperators
-from ipujax.doors.graphs.counted import GradientCounting as GradientCounting
 from ipujax.doors.graphs.evaluate import Evaluation as Evaluation
 from ipujax.doors.graphs.evaluate import module_scope as module_scope
 from ipujax.doors.graphs.evaluate import substitute_refs as substitute_refs
@@ -10,6 +8,8 @@ from ipujax.doors.graphs.forward import GRADIENT as GRADIENT
 from ipujax.doors.graphs.forward import UPDATED as UPDATED
 from ipujax.doors.graphs.forward import Forward as Forward
 from ipujax.doors.graphs.forward import Named as Named
+from ipujax.doors.graphs.gradient_counting import CountedOperators as CountedOperators
+from ipujax.doors.graphs.gradient_counting import GradientCounting as GradientCounting
 from ipujax.doors.graphs.graph import Graph as Graph
 from ipujax.doors.graphs.graph import Node as Node
 from ipujax.doors.graphs.graph import Ref as Ref

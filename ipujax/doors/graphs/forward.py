@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs.counted import GradientCounting
+from ipujax.doors.graphs.gradient_counting import GradientCounting
 from ipujax.doors.graphs.operators import Operators
 from ipujax.doors.graphs.placement import Placement
 from ipujax.training import Pipeline, SelfDifferentiating, StageOutput, StepOutput

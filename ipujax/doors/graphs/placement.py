@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 from ipujax import schedules
 from ipujax.doors.graphs.evaluate import module_scope
 from ipujax.doors.graphs.graph import Node
-from ipujax.pipelines.places import shard_scope, stage_scope
+from ipujax.pipelines.stage_assignment import shard_scope, stage_scope
 
 
 class Place(NamedTuple):

@@ -25,7 +25,7 @@ from ipujax.frontends.onnx.inputs import (
 from ipujax.frontends.onnx.nodes import convert_graph_proto, tensor_to_numpy
 from ipujax.frontends.onnx.operators import ONNX
 from ipujax.frontends.onnx.read import read_onnx_model, resolve_operator
-from ipujax.pipelines.places import stage_scope
+from ipujax.pipelines.stage_assignment import stage_scope
 
 STAGE = "__pipeline_stage"
 """The node attribute that holds its pipeline stage (PopART's name for it)."""

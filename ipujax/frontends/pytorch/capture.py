@@ -22,10 +22,13 @@ from ipujax.frontends.pytorch.backward import (
     place_hooks,
 )
 from ipujax.frontends.pytorch.errors import missing_operators_error, untraceable_module_error
+from ipujax.frontends.pytorch.export_substitutes import (
+    silence_export_warnings,
+    substitute_untraceable,
+)
 from ipujax.frontends.pytorch.nodes import convert_exported_program
 from ipujax.frontends.pytorch.rewrites import make_contexts_explicit
 from ipujax.frontends.pytorch.trace import tracing
-from ipujax.frontends.pytorch.traceable import silence_export_warnings, substitute_untraceable
 
 Tensors = dict[str, torch.Tensor]
 

@@ -29,7 +29,7 @@ from ipujax.frontends.pytorch.operators.backward import refuse_derivatives
 from ipujax.frontends.pytorch.schema import is_traced_script
 from ipujax.frontends.pytorch.structures import flatten_inputs, to_jax_pytree
 from ipujax.frontends.pytorch.trace import BLOCK
-from ipujax.pipelines.places import stage_scope
+from ipujax.pipelines.stage_assignment import stage_scope
 
 
 def convert_torch_module(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:

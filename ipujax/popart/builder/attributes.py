@@ -18,7 +18,7 @@ from ipujax.errors import PopARTError
 from ipujax.frontends.onnx.nodes import value_of_attribute
 from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import RecomputeType, ReductionType, ScatterReduction
-from ipujax.popart.placed import IPU, STAGE
+from ipujax.popart.placement import IPU, STAGE
 from ipujax.popart.recomputation import RECOMPUTE
 from ipujax.popart.tensor_info import DataType
 

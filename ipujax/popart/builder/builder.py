@@ -24,10 +24,10 @@ from ipujax.popart.builder.tensors import Tensors
 from ipujax.popart.builder.windows import check_windows
 from ipujax.popart.checks import check, convert_frontend_errors
 from ipujax.popart.debug import Context, context_path
+from ipujax.popart.graph_json import NAMELESS
 from ipujax.popart.inputs import read_broadcast_inputs, write_broadcast_inputs
 from ipujax.popart.log import getLogger
 from ipujax.popart.options import RecomputeType
-from ipujax.popart.serialized import NAMELESS
 from ipujax.popart.tensor_info import TensorInfo, to_data_type
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}

@@ -6,7 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.popart.builder import adapted, parameters
+from ipujax.popart.builder import adapters as adapted
+from ipujax.popart.builder import parameters
 from ipujax.popart.builder.signatures import MOST, REQUIRED, Operation, Request
 from ipujax.popart.options.kinds import ReductionType, ScatterReduction, TensorRemapType
 

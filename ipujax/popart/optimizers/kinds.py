@@ -1,6 +1,6 @@
 """The enumerations of optimizers, with the original's names and numbers."""
 
-from ipujax.popart.numbered import NumberedEnum
+from ipujax.popart.numbered_enum import NumberedEnum
 
 
 class WeightDecayMode(NumberedEnum):

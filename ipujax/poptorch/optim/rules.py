@@ -19,7 +19,7 @@ from ipujax.doors.graphs.optimizers import Formula, Settings, Slot, Slots
 from ipujax.errors import OptimizerStateError
 from ipujax.frontends.pytorch.arrays import to_jax, to_torch
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.optim import popart
+from ipujax.poptorch.optim import popart_names as popart
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.lamb import LAMB
 from ipujax.poptorch.optim.optimizers import AdamW

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from ipujax.report.advice import products
 from ipujax.report.advice.change import Case, Source
-from ipujax.report.advice.changes import list_memory_changes
 from ipujax.report.advice.evidence import gather_evidence
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, bytes_to_free
+from ipujax.report.advice.memory_changes import list_memory_changes
 from ipujax.report.advice.trials import Trial, Trials, try_changes
 from ipujax.report.words import count_with_noun, format_bytes
 from lowering import machine

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from ipujax.host.tables import format_columns
-from ipujax.report.presentation.text import (
+from ipujax.report.presentation.text_page import (
     describe_system,
     shorten_program_name,
     shorten_source_line,

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from ipujax.errors import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
-from ipujax.report.pva.held import CATEGORIES, LoweredVariable, Variable
+from ipujax.report.pva.memory_contents import CATEGORIES, LoweredVariable, Variable
 from ipujax.report.pva.programs import Program, walk_programs
 from ipujax.report.pva.view import Lazy, View, view_property
 from lowering import machine

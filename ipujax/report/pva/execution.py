@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 from ipujax.report.checks import check
-from ipujax.report.pva.held import MemoryContents
+from ipujax.report.pva.memory_contents import MemoryContents
 from ipujax.report.pva.programs import Program, view_of_program
 from ipujax.report.pva.view import Lazy, View, view_property
 from lowering import machine

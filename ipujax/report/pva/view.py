@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 from ipujax.errors import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
-from ipujax.report.pva.held import MemoryContents
+from ipujax.report.pva.memory_contents import MemoryContents
 
 S = TypeVar("S")
 T = TypeVar("T")

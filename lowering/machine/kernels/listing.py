@@ -33,7 +33,7 @@ from lowering.machine.kernels.directions import (
 )
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, assign_scope
 from lowering.machine.kernels.iterations import BranchPerIteration
-from lowering.machine.planner.side_by_side import MULTI_CONV
+from lowering.machine.planner.multi_convolution import MULTI_CONV
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""

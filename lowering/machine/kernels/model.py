@@ -19,14 +19,14 @@ from lowering.machine.kernels.items import (
     without_literals,
 )
 from lowering.machine.kernels.iterations import classify_iterations
+from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, NestedBody
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
-from lowering.machine.kernels.life import KernelMemory, MemoryEvent, NestedBody
 from lowering.machine.kernels.listing import CONSTANT, PLANNED
 from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.kernels.views import operand_shown_by
 from lowering.machine.mapping import VECTOR_BYTES, map_linearly
-from lowering.machine.planner.side_by_side import MULTI_CONV
+from lowering.machine.planner.multi_convolution import MULTI_CONV
 from lowering.machine.primitives import (
     ELEMENTWISE,
     VIEWS,

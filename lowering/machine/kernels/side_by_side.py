@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 
 from lowering.machine.cost import Operation
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
-from lowering.machine.planner.side_by_side import MULTI_CONV
+from lowering.machine.planner.multi_convolution import MULTI_CONV
 from lowering.order import sort_by_needs
 
 

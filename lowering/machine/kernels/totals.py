@@ -9,8 +9,8 @@ from typing import Any
 from lowering.call_paths import CallPath
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.directions import Direction
+from lowering.machine.kernels.kernel_memory import KernelMemory
 from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.life import KernelMemory
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
 

@@ -13,7 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from lowering.machine.planner.constants import DATA_PATH_BYTES, FLOAT_ROW_OVERHEAD, bytes_per_number
+from lowering.machine.planner.planner_constants import (
+    DATA_PATH_BYTES,
+    FLOAT_ROW_OVERHEAD,
+    bytes_per_number,
+)
 from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Number, Target
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from lowering.machine.planner.constants import find_divisors
+from lowering.machine.planner.planner_constants import find_divisors
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Cuts, Grains, ceil_div
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from lowering.machine.planner.amp import Units, zero_cycles
-from lowering.machine.planner.constants import WINDOW
+from lowering.machine.planner.planner_constants import WINDOW
 from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Number, Target
 

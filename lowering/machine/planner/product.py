@@ -6,7 +6,7 @@ import dataclasses as dc
 import math
 from typing import Literal, TypeAlias
 
-from lowering.machine.planner.constants import bytes_per_number
+from lowering.machine.planner.planner_constants import bytes_per_number
 from lowering.machine.target import Number
 
 Kind: TypeAlias = Literal["matmul", "convolution", "weight_update"]

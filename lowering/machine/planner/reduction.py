@@ -11,7 +11,7 @@ import functools
 
 import numpy as np
 
-from lowering.machine.planner.constants import (
+from lowering.machine.planner.planner_constants import (
     DATA_PATH_BYTES,
     bytes_per_number,
     count_reduction_stages,

@@ -16,9 +16,9 @@ from typing import TypeAlias
 import numpy as np
 
 from lowering.errors import InternalError
-from lowering.machine.planner.constants import DEFAULT_PROPORTION
 from lowering.machine.planner.cut import CutAxes, build_coarse_grid, build_neighbours, find_cut_axes
 from lowering.machine.planner.estimate import TERMS, estimate_candidates
+from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array
 from lowering.machine.planner.variants import Variant, find_variants

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from lowering.machine.planner.amp import Units, amp_cycles_of_share, weights_per_unit
-from lowering.machine.planner.constants import WINDOW
 from lowering.machine.planner.mac import hmac_cycles, outer_product_cycles, slic_cycles, vmac_cycles
+from lowering.machine.planner.planner_constants import WINDOW
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Target

@@ -3,6 +3,6 @@
 from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.primitives.fusion import MOST_FUSED as MOST_FUSED
 from lowering.machine.primitives.fusion import elementwise_chain_cost as elementwise_chain_cost
-from lowering.machine.primitives.layout import VIEWS as VIEWS
 from lowering.machine.primitives.registry import RULES as RULES
 from lowering.machine.primitives.registry import cost_of_operation as cost_of_operation
+from lowering.machine.primitives.view_rules import VIEWS as VIEWS

@@ -10,7 +10,7 @@ from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
 from lowering.machine.planner import product_cost
 from lowering.machine.primitives.elementwise import elementwise_cost
 from lowering.machine.primitives.fusion import elementwise_chain_cost
-from lowering.machine.primitives.vertices import FREE
+from lowering.machine.primitives.rule_helpers import FREE
 from lowering.machine.target import Target
 
 Part: TypeAlias = tuple[int, Cost]

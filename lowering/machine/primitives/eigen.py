@@ -22,9 +22,9 @@ from lowering.machine.cost import Operation, Shape
 from lowering.machine.primitives.composite import Part
 from lowering.machine.primitives.factorizations import householder_cost
 from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
+from lowering.machine.primitives.rule_helpers import Rule
 from lowering.machine.primitives.solvers import parts_of_cholesky, parts_of_triangular_solve
 from lowering.machine.primitives.sorting import sort_cost
-from lowering.machine.primitives.vertices import Rule
 
 QR_ITERATIONS = 2
 CHOLESKY_ITERATIONS = 4

@@ -10,8 +10,8 @@ import dataclasses as dc
 from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.complexes import COMPLEX
-from lowering.machine.primitives.constants import simplify_constant_operand
+from lowering.machine.primitives.complex_numbers import COMPLEX
+from lowering.machine.primitives.constant_folding import simplify_constant_operand
 from lowering.machine.primitives.rates import (
     BINARY,
     BROADCAST,
@@ -21,8 +21,7 @@ from lowering.machine.primitives.rates import (
     rate_of_cast,
     table_name_of,
 )
-from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, Counts, add_counts
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     LAUNCH,
     LoopRate,
@@ -33,6 +32,7 @@ from lowering.machine.primitives.vertices import (
     worker_set_cost,
     worker_share,
 )
+from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, Counts, add_counts
 from lowering.machine.target import Target
 
 UNARY_LAUNCH = 20

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.primitives.composite import Part
 from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     camel_case,

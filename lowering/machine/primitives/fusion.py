@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase
-from lowering.machine.primitives.constants import simplify_constant_operand
+from lowering.machine.primitives.constant_folding import simplify_constant_operand
 from lowering.machine.primitives.elementwise import (
     BINARY_START_OTHERS,
     elementwise_cost,
     loops_of_operation,
 )
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     camel_case,
     ceil_div,

@@ -15,7 +15,7 @@ import math
 
 from lowering.machine.cost import Cost, Operation
 from lowering.machine.primitives.elementwise import cycles_per_element
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     LoopRate,
     Rule,

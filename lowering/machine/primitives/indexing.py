@@ -15,9 +15,8 @@ from collections.abc import Iterator
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, WantedLayout
 from lowering.machine.mapping import VECTOR_BYTES
-from lowering.machine.planner.constants import DEFAULT_PROPORTION
-from lowering.machine.primitives.layout import COPY_BYTES_PER_CYCLE, COPY_CALL
-from lowering.machine.primitives.vertices import (
+from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     camel_case,
@@ -30,6 +29,7 @@ from lowering.machine.primitives.vertices import (
     supervisor_cycles,
     vector_width,
 )
+from lowering.machine.primitives.view_rules import COPY_BYTES_PER_CYCLE, COPY_CALL
 from lowering.machine.target import Target
 
 INDEX_BYTES = 4

@@ -13,7 +13,7 @@ import math
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.planner import multi_conv_cost, product_cost
 from lowering.machine.primitives.composite import cost_of_chain, cost_of_matmul, sum_costs
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     camel_case,

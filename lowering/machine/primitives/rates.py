@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lowering.machine.primitives.vertices import LoopRate, c_type_name
+from lowering.machine.primitives.rule_helpers import LoopRate, c_type_name
 
 Rates = Mapping[str, LoopRate]
 

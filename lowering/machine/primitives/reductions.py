@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     LoopRate,
     Rule,

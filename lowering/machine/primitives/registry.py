@@ -12,7 +12,6 @@ from lowering.machine.primitives import (
     factorizations,
     generators,
     indexing,
-    layout,
     products,
     reductions,
     scans,
@@ -21,7 +20,8 @@ from lowering.machine.primitives import (
     transforms,
     windows,
 )
-from lowering.machine.primitives.vertices import Rule, merge_rule_tables
+from lowering.machine.primitives import view_rules as layout
+from lowering.machine.primitives.rule_helpers import Rule, merge_rule_tables
 from lowering.machine.target import Target
 
 RULES: dict[str, Rule] = merge_rule_tables(

@@ -15,8 +15,7 @@ from collections.abc import Mapping
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_per_element
-from lowering.machine.primitives.special import Counts
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     camel_case,
@@ -26,6 +25,7 @@ from lowering.machine.primitives.vertices import (
     supervisor_cycles,
     worker_share,
 )
+from lowering.machine.primitives.special import Counts
 from lowering.machine.target import Target
 
 # jnp.logaddexp: a maximum, and the logarithm of 1 + exp(-|difference|), with a case for infinities.

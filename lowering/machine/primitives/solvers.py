@@ -26,7 +26,7 @@ from lowering.machine.primitives.composite import Part, sum_costs
 from lowering.machine.primitives.indexing import dynamic_slice_cost
 from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
 from lowering.machine.primitives.rates import LOOP_OVERHEAD
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     ceil_div,

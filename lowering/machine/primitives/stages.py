@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses as dc
 
 from lowering.machine.cost import Cost, Phase, Shape
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     default_mapping,
     elements_per_worker,

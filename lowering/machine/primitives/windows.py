@@ -13,7 +13,7 @@ import math
 from typing import Any
 
 from lowering.machine.cost import Cost, Operation
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     LAUNCH,
     Rule,

@@ -16,9 +16,9 @@ from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.options import ModelOptions
 from lowering.machine.program_tree import NodeKind
-from lowering.machine.programs.account import CycleAccount
-from lowering.machine.programs.lines import MoveOrigin, ValueMakers
-from lowering.machine.programs.part import TimedPart, join_parts
+from lowering.machine.programs.cycle_account import CycleAccount
+from lowering.machine.programs.line_costs import MoveOrigin, ValueMakers
+from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
 from lowering.machine.transfers.exchanges import merge_exchanges

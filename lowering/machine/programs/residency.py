@@ -14,8 +14,8 @@ from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.mapping import map_linearly
-from lowering.machine.programs.lines import ValueMakers, makers_of_results
-from lowering.machine.programs.storing import (
+from lowering.machine.programs.line_costs import ValueMakers, makers_of_results
+from lowering.machine.programs.remote_storage import (
     bytes_stored_per_replica,
     find_overwriting_values,
     find_passing_values,

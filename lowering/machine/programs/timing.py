@@ -26,15 +26,15 @@ from lowering.machine.options import ModelOptions, plan_options_of_stage
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.account import CycleAccount, Totals
 from lowering.machine.programs.counters import find_counted_branches
-from lowering.machine.programs.lines import ValueMakers, lines_of_equations
+from lowering.machine.programs.cycle_account import CycleAccount, Totals
+from lowering.machine.programs.line_costs import ValueMakers, lines_of_equations
 from lowering.machine.programs.moves import IpuClock, MoveTimer
-from lowering.machine.programs.names import SharedLayouts
-from lowering.machine.programs.part import TimedPart, join_parts
-from lowering.machine.programs.pipelines import TRANSFERS, Flow, TaskBody, run_pipeline
-from lowering.machine.programs.storing import find_stored_values
-from lowering.machine.programs.timeline import TaskKind, task_kinds_of
+from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, run_pipeline
+from lowering.machine.programs.pipeline_timeline import TaskKind, task_kinds_of
+from lowering.machine.programs.remote_storage import find_stored_values
+from lowering.machine.programs.shared_layouts import SharedLayouts
+from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.ops.tasks import TaskRole

@@ -15,7 +15,7 @@ import torch
 
 from ipujax import poptorch
 from ipujax.popdist.poptorch import Options
-from ipujax.poptorch.shares import BatchSplit
+from ipujax.poptorch.batch_split import BatchSplit
 
 ITERATIONS, ACCUMULATION, BATCH = 2, 2, 2
 

@@ -12,7 +12,7 @@ pytest.importorskip("keras")
 import jax
 from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-from ipujax.keras import arrays
+from ipujax.keras import array_batches as arrays
 
 
 def data(examples=23):

@@ -14,7 +14,7 @@ from keras import layers
 
 from ipujax.errors import PipelineError, PipelineTypeError
 from ipujax.keras import PipelineStage
-from ipujax.keras.assignment import (
+from ipujax.keras.layer_stages import (
     FunctionalLayerPipelineStageAssignment,
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,

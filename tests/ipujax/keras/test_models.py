@@ -17,7 +17,7 @@ from keras.src.backend.jax.trainer import JAXTrainer
 
 import ipujax as ipu
 from ipujax.ipu_strategy import IPUStrategy
-from ipujax.keras.functions import ExecutionFunction
+from ipujax.keras.execution_functions import ExecutionFunction
 from tests.ipujax.keras.modelling import dense, numbers_agree, points, with_and_without
 
 X, Y = points()

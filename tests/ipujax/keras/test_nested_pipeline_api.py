@@ -14,12 +14,12 @@ from keras import layers
 
 from ipujax.errors import PipelineError
 from ipujax.keras import PipelineStage
-from ipujax.keras.assignment import (
+from ipujax.keras.layer_stages import (
     FunctionalLayerPipelineStageAssignment,
     get_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.staged import has_pipeline_stages
+from ipujax.keras.stage_tracing import has_pipeline_stages
 from tests.ipujax.keras.building import matmul_stages, stages
 
 

@@ -23,7 +23,7 @@ from ipujax.errors import (
 )
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.ipu_strategy import IPUStrategy
-from ipujax.keras.options import (
+from ipujax.keras.model_options import (
     GradientAccumulationOptions,
     gradient_accumulation_options,
     pipelining_options,

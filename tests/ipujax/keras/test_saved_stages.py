@@ -14,7 +14,7 @@ import keras
 from keras import layers
 
 from ipujax.keras import PipelineStage, stage_config
-from ipujax.keras.assignment import get_pipeline_stage_assignment, set_pipeline_stage_assignment
+from ipujax.keras.layer_stages import get_pipeline_stage_assignment, set_pipeline_stage_assignment
 from tests.harness import run_python
 from tests.ipujax.keras.building import matmul_stages, stages, two_towers
 

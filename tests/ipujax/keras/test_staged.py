@@ -16,8 +16,8 @@ from keras import layers
 
 from ipujax.errors import PipelineError
 from ipujax.keras import PipelineStage
-from ipujax.keras.assignment import set_pipeline_stage_assignment
-from ipujax.keras.staged import has_pipeline_stages, trace_in_stages
+from ipujax.keras.layer_stages import set_pipeline_stage_assignment
+from ipujax.keras.stage_tracing import has_pipeline_stages, trace_in_stages
 from lowering import jaxpr, marks
 from tests.ipujax.keras.building import matmul_stages
 

@@ -15,7 +15,7 @@ from keras import layers
 from ipujax.config import IPUConfig
 from ipujax.ipu_strategy import IPUStrategy
 from ipujax.keras import PipelineStage
-from ipujax.keras.stages import needs_trace_for_stages
+from ipujax.keras.model_stages import needs_trace_for_stages
 
 
 class Block(keras.Model):

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipujax.errors import PipelineError
-from ipujax.pipelines.cut import split_into_stages
+from ipujax.pipelines.split_function import split_into_stages
 from ipujax.pipelines.stages import StageOutput
 from lowering import marks
 from tests.ipujax.feeding import configure

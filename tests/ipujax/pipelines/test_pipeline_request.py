@@ -13,8 +13,8 @@ import ipujax as ipu
 from ipujax.errors import ConfigError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.run import run_pipeline
 from ipujax.pipelines.schedule_override import schedule_override
+from ipujax.pipelines.trace_pipeline import run_pipeline
 from ipujax.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.ipujax.feeding import configure, outfeed
 from tests.ipujax.pipelining import sgd

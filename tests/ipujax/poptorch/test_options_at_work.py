@@ -16,8 +16,8 @@ import ipujax as ipu
 from ipujax import poptorch
 from ipujax.driver import executable_cache
 from ipujax.errors import FloatingPointError as IPUFloatingPointError
+from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.options.config import build_ipu_config, get_cache_folder
-from ipujax.poptorch.shares import BatchSplit
 
 
 class Divided(torch.nn.Module):

@@ -14,7 +14,7 @@ import pytest
 from ipujax.cli import main as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
-from ipujax.report.presentation import file
+from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document.runs import decode_repeats, decode_runs
 from ipujax.report.report import Report, load
 from tests.ipujax.small_report import small_report

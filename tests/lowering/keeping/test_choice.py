@@ -17,7 +17,7 @@ from lowering.keeping.choice import (
     is_cheap,
     select_equations_to_recompute,
 )
-from lowering.pipelines.slices import variables_read_from_outside
+from lowering.pipelines.backward_slices import variables_read_from_outside
 from tests.lowering.samples import V, trace
 
 

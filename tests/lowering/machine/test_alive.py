@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
+from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, account_memory
 from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.life import KernelMemory, MemoryEvent, account_memory
 from lowering.machine.mapping import map_linearly
 
 TILES = 5

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from lowering import schedules
 from lowering.errors import InternalError
 from lowering.machine import trace
-from lowering.machine.programs.timeline import Timeline, compute_timeline, find_tick_patterns
+from lowering.machine.programs.pipeline_timeline import (
+    Timeline,
+    compute_timeline,
+    find_tick_patterns,
+)
 from lowering.machine.trace import PHASES, Steps
 from lowering.schedules import Phase, Schedule, Task, simulate
 

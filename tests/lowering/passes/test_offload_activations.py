@@ -9,7 +9,7 @@ from lowering import Options, ir, lower, schedules
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind
-from lowering.pipelines.edit import tasks_of_stage
+from lowering.pipelines.task_edits import tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

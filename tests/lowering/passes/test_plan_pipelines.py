@@ -10,7 +10,7 @@ from lowering import Options, ir, jaxpr, lower, schedules
 from lowering.ops import collectives
 from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
 from lowering.pipelines import Kind, Recomputation
-from lowering.pipelines.edit import tasks_of_stage
+from lowering.pipelines.task_edits import tasks_of_stage
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.pipelines.samples import (
     body_text,

@@ -11,7 +11,7 @@ from lowering import jaxpr
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind, Recomputation
-from lowering.pipelines.edit import prune_tasks, tasks_of_stage
+from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

@@ -10,7 +10,7 @@ import pytest
 from lowering import jaxpr
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import Kind, TaskSpec, task
-from lowering.pipelines.edit import prune_tasks, tasks_of_stage
+from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

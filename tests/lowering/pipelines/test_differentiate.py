@@ -15,7 +15,7 @@ from ipujax import normalization_ops
 from lowering import jaxpr
 from lowering.avals import size_of
 from lowering.pipelines import checkpoint, differentiate
-from lowering.pipelines.slices import has_action
+from lowering.pipelines.backward_slices import has_action
 
 W = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)), jnp.float32)
 B = jnp.asarray([0.3, -0.2, 0.5])

@@ -8,7 +8,8 @@ import pytest
 
 from lowering import jaxpr
 from lowering.pipelines import Kind, TaskSpec, task
-from lowering.pipelines.edit import (
+from lowering.pipelines.backward_slices import equations_reading
+from lowering.pipelines.task_edits import (
     call_without_tracing,
     lift_constants_of_tasks,
     prune_tasks,
@@ -18,7 +19,6 @@ from lowering.pipelines.edit import (
     tasks_of_stage,
     trace_with_untraced_calls,
 )
-from lowering.pipelines.slices import equations_reading
 from tests.lowering.pipelines.samples import body_text, dense, gated, micro_batch, squares
 from tests.lowering.samples import V
 

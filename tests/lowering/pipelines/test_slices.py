@@ -8,7 +8,7 @@ import numpy as np
 
 from lowering import jaxpr
 from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
-from lowering.pipelines.slices import (
+from lowering.pipelines.backward_slices import (
     add_equations_with_actions,
     has_action,
     select_equations_for,

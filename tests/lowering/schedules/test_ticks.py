@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowering import schedules
 from lowering.schedules import Phase, Run, Schedule, ScheduleError, Task, Ticks, simulate
-from lowering.schedules.placing import place_tasks_earliest
+from lowering.schedules.earliest_ticks import place_tasks_earliest
 from lowering.schedules.ticks import fold_repeated_ticks, one_task_per_tick
 from tests.lowering.schedules.checker import check
 

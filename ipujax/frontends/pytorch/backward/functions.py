@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx
 
 from ipujax.errors import IPUError
 from ipujax.frontends.pytorch.backward import markers
-from ipujax.frontends.pytorch.backward.needs import is_inexact
+from ipujax.frontends.pytorch.backward.differentiable_values import is_inexact
 from ipujax.frontends.pytorch.errors import first_line_of_function, untraceable_backward_error
 
 

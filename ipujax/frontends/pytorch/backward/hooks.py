@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ipujax.errors import FrontendError, IPUError
 from ipujax.frontends.pytorch.backward import markers
-from ipujax.frontends.pytorch.backward.needs import BackwardUse, find_differentiable
+from ipujax.frontends.pytorch.backward.differentiable_values import BackwardUse, find_differentiable
 from ipujax.frontends.pytorch.errors import first_line_of_function, untraceable_backward_error
 
 Hook = Callable[..., Any]

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ipujax.report.presentation.perfetto.texts import convert_all_to_microseconds, counter_event
+from ipujax.report.presentation.perfetto.event_text import (
+    convert_all_to_microseconds,
+    counter_event,
+)
 from ipujax.report.presentation.perfetto.tracks import group_steps_by_ipu
 
 if TYPE_CHECKING:

@@ -16,10 +16,7 @@ import numpy as np
 
 from ipujax.errors import ReportError
 from ipujax.report.presentation.perfetto.counters import count_busy_ipus, count_live_bytes
-from ipujax.report.presentation.perfetto.flows import Arrow, find_micro_batch_arrows
-from ipujax.report.presentation.perfetto.living import rename_steps_by_liveness
-from ipujax.report.presentation.perfetto.nesting import Nesting
-from ipujax.report.presentation.perfetto.texts import (
+from ipujax.report.presentation.perfetto.event_text import (
     PROGRAM,
     Event,
     complete_slice,
@@ -27,6 +24,9 @@ from ipujax.report.presentation.perfetto.texts import (
     convert_to_microseconds,
     to_compact_json,
 )
+from ipujax.report.presentation.perfetto.flows import Arrow, find_micro_batch_arrows
+from ipujax.report.presentation.perfetto.live_bytes import rename_steps_by_liveness
+from ipujax.report.presentation.perfetto.nesting import Nesting
 from ipujax.report.presentation.perfetto.tracks import (
     assign_tracks,
     group_steps_by_ipu,

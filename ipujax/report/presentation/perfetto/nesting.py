@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ipujax.report.presentation.perfetto.texts import (
+from ipujax.report.presentation.perfetto.event_text import (
     PROGRAM,
     begin_slice,
     complete_slice,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipujax.report.presentation.perfetto.texts import PROGRAM
+from ipujax.report.presentation.perfetto.event_text import PROGRAM
 
 _LANES = 1000  # track numbers for each kind
 _TITLES = ("compute", "exchange", "sync", "inter-IPU", "host", "streaming memory")

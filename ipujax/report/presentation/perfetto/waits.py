@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from ipujax.report.presentation.perfetto.texts import PROGRAM
+from ipujax.report.presentation.perfetto.event_text import PROGRAM
 from ipujax.report.presentation.perfetto.tracks import group_steps_by_ipu
 from lowering import trace
 

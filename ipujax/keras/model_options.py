@@ -14,7 +14,7 @@ from ipujax import pipelining_ops
 from ipujax.errors import OptimizerError
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
 from ipujax.gradient_accumulation import parse_reduction_method
-from ipujax.keras.stages import discard_functions
+from ipujax.keras.model_stages import discard_functions
 from ipujax.optimizers import GradientAccumulationOptimizerV2
 from ipujax.optimizers.accumulation import choose_state_storage
 from ipujax.pipelines.request import PipelineRequest

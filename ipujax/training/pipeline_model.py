@@ -8,8 +8,8 @@ from typing import Any
 
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.pipelines.cut import split_into_stages
 from ipujax.pipelines.request import PipelineRequest
+from ipujax.pipelines.split_function import split_into_stages
 from ipujax.pipelines.stages import Arguments, call_stage
 from ipujax.pipelines.state import replace_leaves
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline

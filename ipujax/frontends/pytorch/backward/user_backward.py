@@ -18,8 +18,8 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from ipujax.errors import FrontendError
 from ipujax.frontends.pytorch.backward import functions, hooks
-from ipujax.frontends.pytorch.backward.needs import BackwardUse as BackwardUse
-from ipujax.frontends.pytorch.backward.needs import find_differentiable
+from ipujax.frontends.pytorch.backward.differentiable_values import BackwardUse as BackwardUse
+from ipujax.frontends.pytorch.backward.differentiable_values import find_differentiable
 from ipujax.frontends.pytorch.errors import is_user_code
 
 

@@ -12,8 +12,13 @@ import numpy as np
 
 from ipujax import host_trace
 from ipujax.estimators.checks import check, check_number
-from ipujax.estimators.hooks import Session, SessionRunContext, SessionRunHook, SessionRunValues
 from ipujax.estimators.logging_hook import IntervalTimer
+from ipujax.estimators.session_hooks import (
+    Session,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 from ipujax.host import files
 from ipujax.report.presentation.perfetto import draw_host_spans
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ipujax.estimators.checks import check
-from ipujax.estimators.hooks import SessionRunHook
-from ipujax.estimators.scores import MetricTotals
-from ipujax.estimators.spec import ModeKeys
+from ipujax.estimators.estimator_spec import ModeKeys
+from ipujax.estimators.metric_totals import MetricTotals
+from ipujax.estimators.session_hooks import SessionRunHook
 from ipujax.estimators.workers import Workers
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run, TrainState

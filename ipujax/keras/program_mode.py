@@ -12,7 +12,7 @@ import jax
 from ipujax.distribution.join import count_replica_groups, current_instance
 from ipujax.frontends.keras import name_variables
 from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.keras.replicas import UntrainedVariables
+from ipujax.keras.untrained_variables import UntrainedVariables
 
 Arrays = list[jax.Array]
 State = tuple[Arrays, ...]

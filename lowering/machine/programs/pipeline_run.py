@@ -13,14 +13,14 @@ from lowering.machine.kernels.totals import Total
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.idle import count_idle_cycles
-from lowering.machine.programs.part import TimedPart
-from lowering.machine.programs.timeline import (
+from lowering.machine.programs.idle_cycles import count_idle_cycles
+from lowering.machine.programs.pipeline_timeline import (
     TaskKind,
     Timeline,
     compute_timeline,
     find_tick_patterns,
 )
+from lowering.machine.programs.timed_part import TimedPart
 from lowering.machine.transfers.links import external_sync_cycles
 from lowering.schedules import Schedule
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipujax.checkpoints.position import Position
-from ipujax.estimators.data import DataSet
+from ipujax.estimators.estimator_mode import EstimatorMode
 from ipujax.estimators.event_files import EventFile
-from ipujax.estimators.folder import ModelFolder
-from ipujax.estimators.hooks import Session
-from ipujax.estimators.listeners import CheckpointSaverListener, save_and_notify_listeners
-from ipujax.estimators.mode import EstimatorMode
+from ipujax.estimators.input_data import DataSet
+from ipujax.estimators.model_folder import ModelFolder
+from ipujax.estimators.saver_listeners import CheckpointSaverListener, save_and_notify_listeners
+from ipujax.estimators.session_hooks import Session
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run
 from ipujax.training.state import Tree

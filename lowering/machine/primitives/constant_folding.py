@@ -12,7 +12,7 @@ import dataclasses as dc
 import math
 
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.primitives.vertices import is_float
+from lowering.machine.primitives.rule_helpers import is_float
 
 _POWERS = {-1.0: "inverse", -0.5: "rsqrt", 0.5: "sqrt", 2.0: "square"}
 _UNSIGNED = {"div": "shift_right_logical", "rem": "and"}

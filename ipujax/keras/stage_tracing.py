@@ -11,8 +11,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from ipujax.keras import pipeline_stage
-from ipujax.keras.pipeline_stage import current_stage, run_in_stage, stage_of_layer_or_node
-from ipujax.keras.stages import (
+from ipujax.keras.model_stages import (
     Entry,
     Stages,
     calls_of_model,
@@ -25,6 +24,7 @@ from ipujax.keras.stages import (
     model_classes,
     stages_of_model,
 )
+from ipujax.keras.pipeline_stage import current_stage, run_in_stage, stage_of_layer_or_node
 from ipujax.pipelines.values import check
 
 _TRACED = "_ipu_traced_pipeline_stages"

@@ -11,7 +11,7 @@ import jax
 
 from ipujax.checks.structures import structure_text
 from ipujax.errors import PipelineError
-from ipujax.pipelines.places import StageAssignment, Var
+from ipujax.pipelines.stage_assignment import StageAssignment, Var
 from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.state import StageOutput
 from lowering import jaxpr, pipelines

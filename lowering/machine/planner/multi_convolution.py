@@ -11,7 +11,7 @@ import dataclasses as dc
 from collections.abc import Sequence
 
 from lowering.machine.cost import Cost, Operation
-from lowering.machine.planner.rule import product_cost
+from lowering.machine.planner.product_rule import product_cost
 from lowering.machine.target import Target
 
 MULTI_CONV = "multi_conv"

@@ -13,22 +13,22 @@ from ipujax.driver.stages import Executable
 from ipujax.frontends.keras_backend import import_keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_ipus, check_model
-from ipujax.keras.mode import ProgramMode, State
-from ipujax.keras.options import (
+from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
+from ipujax.keras.model_options import (
     check_training_options,
     gradient_accumulation_options,
     pipelining_options,
 )
-from ipujax.keras.pipeline_stage import PipelineStage
-from ipujax.keras.pipelined import PipelinedInference, PipelinedTraining
-from ipujax.keras.programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
-from ipujax.keras.staged import has_pipeline_stages, trace_in_stages
-from ipujax.keras.stages import (
+from ipujax.keras.model_stages import (
     is_graph,
     iterate_stage_numbers,
     needs_trace_for_stages,
     stages_of_model,
 )
+from ipujax.keras.pipeline_programs import PipelinedInference, PipelinedTraining
+from ipujax.keras.pipeline_stage import PipelineStage
+from ipujax.keras.program_mode import ProgramMode, State
+from ipujax.keras.stage_tracing import has_pipeline_stages, trace_in_stages
 from ipujax.keras.strategy import Strategy
 from ipujax.report.report import Report
 from ipujax.system.devices import SYSTEM

@@ -15,9 +15,9 @@ from ipujax.frontends.keras_backend import import_keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_step_not_overridden
 from ipujax.keras.gradients import SplitTrainStep
-from ipujax.keras.mode import Arrays, State
-from ipujax.keras.programs import KerasProgram
-from ipujax.keras.staged import trace_in_stages
+from ipujax.keras.keras_programs import KerasProgram
+from ipujax.keras.program_mode import Arrays, State
+from ipujax.keras.stage_tracing import trace_in_stages
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, StageOutput
 from ipujax.schedules import ScheduleError
 from ipujax.training import Inference, Pipeline, Training, TrainState

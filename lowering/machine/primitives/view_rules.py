@@ -8,7 +8,7 @@ another layout is charged for the rearrangement.
 from __future__ import annotations
 
 from lowering.machine.cost import Cost, Operation, Phase
-from lowering.machine.primitives.vertices import (
+from lowering.machine.primitives.rule_helpers import (
     FREE,
     Rule,
     ceil_div,

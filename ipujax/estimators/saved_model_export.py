@@ -13,9 +13,9 @@ import numpy as np
 
 from ipujax.driver.compiler import compile
 from ipujax.estimators.checks import check
-from ipujax.estimators.mode import EstimatorMode
+from ipujax.estimators.estimator_mode import EstimatorMode
+from ipujax.estimators.estimator_spec import ModeKeys
 from ipujax.estimators.model_fn import split_element_arguments
-from ipujax.estimators.spec import ModeKeys
 from ipujax.host import files
 from ipujax.training import TrainState
 from ipujax.training.state import Tree

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.estimators.checks import check, check_metric_names
-from ipujax.estimators.hooks import SessionRunHook
+from ipujax.estimators.session_hooks import SessionRunHook
 from ipujax.metrics import Metric
 from ipujax.pipelines.arguments import is_optimizer
 from ipujax.training.state import Tree

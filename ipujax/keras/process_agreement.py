@@ -15,7 +15,7 @@ from ipujax.distribution.agree import check_agreement
 from ipujax.distribution.collectives import broadcast_from_process
 from ipujax.distribution.join import get_joined_instance
 from ipujax.errors import KerasFileError
-from ipujax.keras.mode import ProgramMode, State
+from ipujax.keras.program_mode import ProgramMode, State
 from ipujax.keras.strategy import current_strategy
 
 _WRITERS = {

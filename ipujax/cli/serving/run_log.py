@@ -9,7 +9,7 @@ from html import escape
 from typing import NamedTuple
 
 from ipujax.cli.serving.library import Entry, Summary
-from ipujax.cli.serving.numbers import (
+from ipujax.cli.serving.page_numbers import (
     format_byte_count,
     format_cycle_count,
     format_relative_change,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipujax.estimators.checks import check
-from ipujax.estimators.hooks import Session
+from ipujax.estimators.session_hooks import Session
 
 _METHODS = ("begin", "before_save", "after_save", "end")
 

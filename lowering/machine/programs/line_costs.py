@@ -11,7 +11,7 @@ from lowering.call_paths import CallPath, call_path
 from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, name_stack, sub_jaxprs, user_line
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.totals import Total
-from lowering.machine.programs.directions import ProgramDirections
+from lowering.machine.programs.program_directions import ProgramDirections
 from lowering.units import ValueId
 
 

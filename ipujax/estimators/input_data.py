@@ -8,7 +8,7 @@ from typing import Any
 from ipujax.checkpoints.position import Position, TrackedIterator, resume_iterator
 from ipujax.errors import OutOfRangeError
 from ipujax.estimators.checks import check
-from ipujax.estimators.mode import EstimatorSettings
+from ipujax.estimators.estimator_mode import EstimatorSettings
 from ipujax.estimators.model_fn import FunctionByName
 from ipujax.host.elements import iterate_dataset
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from lowering.machine.cost import Cost, Operation, Phase, Vertices, WantedLayout
 from lowering.machine.planner.amp import weights_per_unit
-from lowering.machine.planner.constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
 from lowering.machine.planner.operation import product_of_operation
+from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import find_stage_factors
 from lowering.machine.planner.search import Plan, plan_product

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import jax
 
-from ipujax.estimators.folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFolder
-from ipujax.estimators.mode import EstimatorMode
+from ipujax.estimators.estimator_mode import EstimatorMode
+from ipujax.estimators.estimator_spec import ModeKeys
 from ipujax.estimators.model_fn import features_and_labels, split_element_arguments
-from ipujax.estimators.spec import ModeKeys
+from ipujax.estimators.model_folder import OPTIMIZER, STATE, STEP, VARIABLES, ModelFolder
 from ipujax.estimators.workers import Workers
 from ipujax.training import TrainState
 from ipujax.training.state import Tree

@@ -15,8 +15,8 @@ from lowering.machine.liveness import Lifetime, Liveness, OnTiles, TileBytes
 from lowering.machine.mapping import TileMapping
 from lowering.machine.options import ModelOptions
 from lowering.machine.profile import CATEGORIES, FETCHED, Memory, Tensor
+from lowering.machine.programs.remote_storage import bytes_stored_per_replica, find_passing_values
 from lowering.machine.programs.residency import Residency
-from lowering.machine.programs.storing import bytes_stored_per_replica, find_passing_values
 
 _BIGGEST = 10  # tensors that a report names
 

@@ -13,8 +13,8 @@ import numpy as np
 from absl import logging
 
 from ipujax.errors import NanLossDuringTrainingError
+from ipujax.estimators.estimator_mode import EstimatorMode
 from ipujax.estimators.event_files import EventFile
-from ipujax.estimators.mode import EstimatorMode
 from ipujax.ipu_run_config import RunConfig
 from ipujax.training import Callback, Run, TrainState
 from ipujax.training.progress import ProgressBar, progress_bar

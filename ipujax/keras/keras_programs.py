@@ -21,9 +21,9 @@ from ipujax.ipu_outfeed_queue import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_batch_count, check_execution_shares
 from ipujax.keras.gradients import SplitTrainStep, keep_state_between_updates
-from ipujax.keras.instances import agree_on_batches, broadcast_chief_state
-from ipujax.keras.mode import Arrays, ProgramMode, State
-from ipujax.keras.options import gradient_accumulation_options
+from ipujax.keras.model_options import gradient_accumulation_options
+from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
+from ipujax.keras.program_mode import Arrays, ProgramMode, State
 from ipujax.keras.queue_options import prefetch_depth
 from ipujax.system.log import get_logger
 from ipujax.training import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax.keras import stage_config
-from ipujax.keras.staged import find_traced_calls, forget_trace
-from ipujax.keras.stages import (
+from ipujax.keras.model_stages import (
     Entry,
     ModelCall,
     Stages,
@@ -19,6 +18,7 @@ from ipujax.keras.stages import (
     iterate_stage_numbers,
     stages_of_model,
 )
+from ipujax.keras.stage_tracing import find_traced_calls, forget_trace
 from ipujax.pipelines.values import check
 
 
