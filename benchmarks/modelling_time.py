@@ -16,7 +16,8 @@ import time
 import jax
 
 from benchmarks.measure import Row
-from lowering import Options, jaxpr, lower
+from lowering import Options, lower
+from lowering.jaxprs import jaxpr
 from lowering.machine import ModelOptions, model
 from validation.models import training
 

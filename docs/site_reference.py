@@ -14,9 +14,9 @@ from sphinx.domains.python import PyObject
 
 import ipujax
 from ipujax.driver.compiler import CompiledFunction
+from ipujax.driver.saved.read import LoadedExecutable
 from ipujax.driver.stages import Executable, Lowered, Traced
-from ipujax.names import public_names
-from ipujax.saved.read import LoadedExecutable
+from ipujax.ground.missing_names import public_names
 
 PAGE = """\
 # {name}
@@ -90,7 +90,7 @@ def _inner(value: Any) -> list[str]:
         return []
     names = [name for name in dir(value) if name[0] != "_"]
     listed: Any = getattr(value, "__dir__", None)
-    if getattr(listed, "__module__", "") == "lowering.public":
+    if getattr(listed, "__module__", "") == "lowering.ground.dir_listing":
         shown = dir(object.__new__(value))
         return [name for name in names if name not in shown]
     owners = {name: kind for kind in reversed(value.__mro__) for name in vars(kind)}

@@ -12,32 +12,28 @@ import os
 import sys
 from typing import Any
 
-from ipujax.names import NOT_YET, NotYetFinder, not_yet, public_names
-from ipujax.version import __version__ as __version__
+import lazy_loader
 
-_HOMES = public_names()
+from ipujax.ground import NOT_YET, NotYetFinder, describe_missing_name
+from ipujax.ground import __version__ as __version__
 
-__all__ = sorted(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
+_load, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        home = _HOMES[name]
-        if home == __name__:
-            return importlib.import_module(f"{home}.{name}")
-        globals()[name] = getattr(importlib.import_module(home), name)
-        return globals()[name]
+    if name in __all__:
+        return _load(name)
     if name in NOT_YET:
-        raise AttributeError(not_yet(name))
+        raise AttributeError(describe_missing_name(name))
     raise AttributeError(f"module 'ipujax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return sorted({*__all__, "__version__"})
 
 
 if "IPUJAX_COORDINATOR" in os.environ:  # a process of `ipurun` meets the others first of all
-    importlib.import_module("ipujax.distribution.join").join()
+    importlib.import_module("ipujax.ground").join_instances()
 
 if NotYetFinder not in sys.meta_path:
     sys.meta_path.append(NotYetFinder)

@@ -1,5 +1,5 @@
 """`python -m ipujax` is the command `ipujax`."""
 
-from ipujax.cli.main import main
+from ipujax.cli import main
 
 raise SystemExit(main())

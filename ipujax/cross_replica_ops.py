@@ -2,104 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ipujax.operators import cross_replica as _cross_replica
 
-import jax
-import jax.numpy as jnp
-
-from ipujax.operators.collectives import check, divide_total, require_collective_numbers
-from lowering import ops
-
-__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
+__all__ = [
+    "assume_equal_across_replicas",
+    "cross_replica_mean",
+    "cross_replica_sum",
+]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-@check.guard
-def cross_replica_sum(
-    x: Any, replica_group_size: int | None = None, name: str | None = None
-) -> jax.Array:
-    """Sums an array over the replicas.
-
-    Its gradient is the `cross_replica_sum` of the cotangents, not the identity. With one replica
-    it is the identity.
-
-    Args:
-      x: this replica's array of floats or integers. For a pytree, use `jax.tree.map`.
-      replica_group_size: how many consecutive replicas make a group; each group has a sum of its
-        own. `None` stands for all replicas.
-      name: a named scope for the operation.
-
-    Returns:
-      An array like `x`, equal on all replicas of a group.
-
-    Raises:
-      ConfigTypeError: (a `TypeError`) if the size is no integer, or `x` holds booleans.
-      CollectiveError: (a `ValueError`) if the size is less than 1; when the program is compiled,
-        if it does not divide the number of replicas.
-    """
-    group = replica_group_size
-    if group is not None:
-        group = check.require_integer(group, "the replica_group_size of cross_replica_sum", 1)
-    with check.operator_scope(name):
-        return ops.cross_replica_sum(require_collective_numbers(x, "cross_replica_sum"), group)
-
-
-@check.guard
-def cross_replica_mean(
-    x: Any, replica_group_size: int | None = None, name: str | None = None
-) -> jax.Array:
-    """Averages an array over the replicas; a later release of the original has it.
-
-    Args:
-      x: this replica's array; integers are divided with rounding towards zero.
-      replica_group_size: as in `cross_replica_sum`, but 0 stands for all replicas too, as in the
-        original.
-      name: a named scope for the operation.
-
-    Returns:
-      An array like `x`, equal on all replicas of a group.
-
-    Raises:
-      ConfigTypeError: (a `TypeError`) if the size is no integer, or `x` holds booleans.
-      CollectiveError: (a `ValueError`) if the size is negative; when the program is compiled, if
-        it does not divide the number of replicas.
-    """
-    argument = "the replica_group_size of cross_replica_mean"
-    group = replica_group_size
-    if group is not None:
-        group = (
-            check.require_integer(group, argument, 1)
-            if check.require_integer(group, argument)
-            else None
-        )
-    with check.operator_scope(name):
-        total = ops.cross_replica_sum(require_collective_numbers(x, "cross_replica_mean"), group)
-        return divide_total(total, ops.replica_count() if group is None else group)
-
-
-@check.guard
-def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
-    """Passes on values that the program promises to be equal on all replicas.
-
-    The original refuses to compile a conditional around a collective unless its predicate was
-    marked so. Nothing needs the promise here: virtual replicas advance together, so that a
-    collective under a predicate that differs cannot hang. Programs keep the call as they are.
-
-    Args:
-      tensors: a pytree of arrays.
-      inplace: hand on the arrays themselves. Otherwise they are copied, as in the original; since
-        arrays cannot be changed, only the program's text shows it.
-
-    Returns:
-      A pytree like `tensors`, with the same values.
-
-    Raises:
-      ConfigTypeError: (a `TypeError`) if `inplace` is no bool.
-    """
-    check.require_array_leaves(tensors, "assume_equal_across_replicas")
-    same = check.require_flag(inplace, "the inplace of assume_equal_across_replicas")
-    with check.operator_scope("assume_equal_across_replicas"):
-        return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)
+assume_equal_across_replicas = _cross_replica.assume_equal_across_replicas
+cross_replica_mean = _cross_replica.cross_replica_mean
+cross_replica_sum = _cross_replica.cross_replica_sum

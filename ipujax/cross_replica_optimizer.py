@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer
+from ipujax.optimizers import CrossReplicaOptimizer as CrossReplicaOptimizer
 
 __all__ = ["CrossReplicaOptimizer"]
 

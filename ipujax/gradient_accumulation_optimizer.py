@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from ipujax.optimizers.gradient_accumulation_optimizer import (
+from ipujax.optimizers import (
     CrossReplicaGradientAccumulationOptimizer as CrossReplicaGradientAccumulationOptimizer,
 )
-from ipujax.optimizers.gradient_accumulation_optimizer import (
+from ipujax.optimizers import (
     CrossReplicaGradientAccumulationOptimizerV2 as CrossReplicaGradientAccumulationOptimizerV2,
 )
-from ipujax.optimizers.gradient_accumulation_optimizer import (
-    GradientAccumulationOptimizer as GradientAccumulationOptimizer,
-)
-from ipujax.optimizers.gradient_accumulation_optimizer import (
-    GradientAccumulationOptimizerV2 as GradientAccumulationOptimizerV2,
-)
-from ipujax.optimizers.gradient_accumulation_optimizer import (
-    GradientAccumulationState as GradientAccumulationState,
-)
+from ipujax.optimizers import GradientAccumulationOptimizer as GradientAccumulationOptimizer
+from ipujax.optimizers import GradientAccumulationOptimizerV2 as GradientAccumulationOptimizerV2
+from ipujax.optimizers import GradientAccumulationState as GradientAccumulationState
 
 __all__ = [
     "CrossReplicaGradientAccumulationOptimizer",

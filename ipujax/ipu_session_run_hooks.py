@@ -1,14 +1,8 @@
 """Hooks that an estimator tells of its device loops (seed 001, 18.12.4), and some to begin with."""
 
-from ipujax.estimators.logging_hook import IPULoggingTensorHook as IPULoggingTensorHook
-from ipujax.estimators.saver_listeners import CheckpointSaverListener as CheckpointSaverListener
-from ipujax.estimators.session_hooks import Session as Session
-from ipujax.estimators.session_hooks import SessionRunContext as SessionRunContext
-from ipujax.estimators.session_hooks import SessionRunHook as SessionRunHook
-from ipujax.estimators.session_hooks import SessionRunValues as SessionRunValues
-from ipujax.estimators.stop_and_profiler_hooks import EarlyStoppingHook as EarlyStoppingHook
-from ipujax.estimators.stop_and_profiler_hooks import ProfilerHook as ProfilerHook
-from ipujax.estimators.stop_and_profiler_hooks import StopAtStepHook as StopAtStepHook
+from __future__ import annotations
+
+from ipujax.doors.estimators import session_run_hooks as _session_run_hooks
 
 __all__ = [
     "CheckpointSaverListener",
@@ -25,3 +19,14 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+CheckpointSaverListener = _session_run_hooks.CheckpointSaverListener
+EarlyStoppingHook = _session_run_hooks.EarlyStoppingHook
+IPULoggingTensorHook = _session_run_hooks.IPULoggingTensorHook
+ProfilerHook = _session_run_hooks.ProfilerHook
+Session = _session_run_hooks.Session
+SessionRunContext = _session_run_hooks.SessionRunContext
+SessionRunHook = _session_run_hooks.SessionRunHook
+SessionRunValues = _session_run_hooks.SessionRunValues
+StopAtStepHook = _session_run_hooks.StopAtStepHook

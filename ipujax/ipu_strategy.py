@@ -5,105 +5,17 @@ The slides of seed 003 and the listings of seed 002.
 
 from __future__ import annotations
 
-import contextlib
-import types
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from ipujax.strategies import ipu_strategy as _ipu_strategy
 
-from ipujax.checks.arrays import check
-from ipujax.distribution.join import count_replica_groups
-from ipujax.driver.compiler import CompiledFunction, compile
-from ipujax.frontends import keras_backend
-from ipujax.keras import extension, strategy
-from ipujax.scopes import ipu_scope
-from ipujax.system.devices import SYSTEM
-
-__all__ = ["IPUStrategy", "IPUStrategyV1"]
+__all__ = [
+    "IPUStrategy",
+    "IPUStrategyV1",
+]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-@check.guard
-class IPUStrategy:
-    """Runs functions and Keras's models on an IPU device.
-
-    In `scope()`, `fit`, `evaluate`, `predict`, `train_on_batch`, `test_on_batch` and
-    `predict_on_batch` of Keras's models (3.x, on its JAX backend) run as compiled programs, with
-    loops of `steps_per_execution` batches on the device, and give what Keras gives. Outside, Keras
-    is as it was.
-
-    Where several instances run (see `ipurun`), they train and evaluate together: each gives batches
-    of its own, as many as the others; all begin with the weights of instance 0, and have the same
-    weights and logs after each execution. Each predicts for itself. Of Keras's callbacks those of
-    instance 0 write files: `ModelCheckpoint`, `BackupAndRestore`, `CSVLogger` and `TensorBoard`.
-
-    Args:
-      ipu_device: a logical device.
-      add_ipu_cross_replica_reductions: whether the gradients of several replicas are averaged;
-        without, each replica trains its own copy, and only the first one's is kept.
-
-    Raises:
-      ConfigTypeError: (a `TypeError`) arguments of another type.
-      DeviceError: (a `ValueError`) no such device.
-    """
-
-    def __init__(
-        self, ipu_device: str = "/device:IPU:0", add_ipu_cross_replica_reductions: bool = True
-    ):
-        check.require_text(ipu_device, "ipu_device")
-        check.require_flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
-        SYSTEM.device(ipu_device)
-        self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)
-        self._compiled: dict[tuple[int, ...], CompiledFunction] = {}
-
-    @property
-    def num_replicas_in_sync(self) -> int:
-        """Copies of a model of one IPU that the device runs, and those of other instances."""
-        return self._strategy.count_replicas() * count_replica_groups()
-
-    @contextlib.contextmanager
-    def scope(self) -> Generator[IPUStrategy]:
-        """Opens the scope in which models are built, compiled and run.
-
-        Raises:
-          KerasError: (a `ValueError`) Keras is imported, on another backend than JAX.
-        """
-        if keras_backend.is_keras_expected():
-            extension.extend_keras()
-        with ipu_scope(self._strategy.device), strategy.enter_strategy(self._strategy):
-            yield self
-
-    def run(
-        self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Compiles a function for the device, once, and runs it.
-
-        Args:
-          fn: any function that `ipu.compile` takes.
-          args: of the function.
-          kwargs: of the function, by name.
-        """
-        check.require_function(fn, "fn of IPUStrategy.run")
-        positional = check.require_sequence(args, "args of IPUStrategy.run")
-        check.require_instance(kwargs, Mapping, "kwargs of IPUStrategy.run", optional=True)
-        key = _function_key(fn)
-        if key not in self._compiled:
-            self._compiled[key] = compile(fn, device=self._strategy.device)
-        return self._compiled[key](*positional, **dict(kwargs or {}))
-
-    experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
-
-
-def _function_key(fn: Callable[..., Any]) -> tuple[int, ...]:
-    """Returns a key that identifies a function as an object; equal functions have other keys."""
-    if isinstance(fn, types.MethodType):  # a new one each time that it is looked up
-        return id(fn.__self__), id(fn.__func__)
-    return (id(fn),)
-
-
-IPUStrategyV1 = IPUStrategy
+IPUStrategy = _ipu_strategy.IPUStrategy
+IPUStrategyV1 = _ipu_strategy.IPUStrategyV1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipujax.optimizers.map_gradient_optimizer import MapGradientOptimizer as MapGradientOptimizer
+from ipujax.optimizers import MapGradientOptimizer as MapGradientOptimizer
 
 __all__ = ["MapGradientOptimizer"]
 

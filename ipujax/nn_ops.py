@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from ipujax.operators.nn.activations import gelu as gelu
-from ipujax.operators.nn.activations import hard_sigmoid as hard_sigmoid
-from ipujax.operators.nn.activations import swish as swish
-from ipujax.operators.nn.candidates import (
-    log_uniform_candidate_sampler as log_uniform_candidate_sampler,
-)
-from ipujax.operators.nn.ctc_decoder import ctc_beam_search_decoder as ctc_beam_search_decoder
-from ipujax.operators.nn.ctc_decoder import (
+from ipujax.operators import ctc_beam_search_decoder as ctc_beam_search_decoder
+from ipujax.operators import (
     ctc_beam_search_decoder_with_log_probs as ctc_beam_search_decoder_with_log_probs,
 )
-from ipujax.operators.nn.ctc_loss import ctc_loss as ctc_loss
-from ipujax.operators.nn.ctc_loss import ctc_loss_v2 as ctc_loss_v2
-from ipujax.operators.nn.ctc_loss import ctc_loss_with_log_probs as ctc_loss_with_log_probs
-from ipujax.operators.nn.ctc_loss import ctc_loss_with_logits as ctc_loss_with_logits
-from ipujax.operators.nn.multi_conv import multi_conv as multi_conv
-from ipujax.operators.nn.sampled_losses import nce_loss as nce_loss
-from ipujax.operators.nn.sampled_losses import sampled_softmax_loss as sampled_softmax_loss
+from ipujax.operators import ctc_loss as ctc_loss
+from ipujax.operators import ctc_loss_v2 as ctc_loss_v2
+from ipujax.operators import ctc_loss_with_log_probs as ctc_loss_with_log_probs
+from ipujax.operators import ctc_loss_with_logits as ctc_loss_with_logits
+from ipujax.operators import gelu as gelu
+from ipujax.operators import hard_sigmoid as hard_sigmoid
+from ipujax.operators import log_uniform_candidate_sampler as log_uniform_candidate_sampler
+from ipujax.operators import multi_conv as multi_conv
+from ipujax.operators import nce_loss as nce_loss
+from ipujax.operators import sampled_softmax_loss as sampled_softmax_loss
+from ipujax.operators import swish as swish
 
 __all__ = [
     "ctc_beam_search_decoder",

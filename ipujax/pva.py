@@ -18,15 +18,13 @@ import functools
 from pathlib import Path
 
 from ipujax import report as _report
-from ipujax.report.checks import check
-from ipujax.report.pva.compilation import IPU as IPU
-from ipujax.report.pva.compilation import CompilationReport as CompilationReport
-from ipujax.report.pva.execution import ExecutionReport as ExecutionReport
-from ipujax.report.pva.memory_contents import MemoryContents
-from ipujax.report.pva.programs import Program as Program
-from ipujax.report.pva.programs import ProgramVisitor as ProgramVisitor
-from ipujax.report.pva.view import View
-from ipujax.version import __version__
+from ipujax.ground import __version__
+from ipujax.report import IPU as IPU
+from ipujax.report import CompilationReport as CompilationReport
+from ipujax.report import ExecutionReport as ExecutionReport
+from ipujax.report import MemoryContents, View, check
+from ipujax.report import Program as Program
+from ipujax.report import ProgramVisitor as ProgramVisitor
 
 __all__ = [
     "IPU",

@@ -2,48 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from ipujax.operators import replication as _replication
 
-import jax
-import jax.numpy as jnp
-
-from ipujax.operators.collectives import check, divide_total, require_collective_operand
-from lowering import ops
-
-__all__ = ["replication_index", "replication_normalise"]
+__all__ = [
+    "replication_index",
+    "replication_normalise",
+]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-@check.guard
-def replication_index(name: str | None = None) -> jax.Array:
-    """Returns this replica's index, an int32 scalar; 0 with one replica or outside compiled code.
-
-    Args:
-      name: a named scope for the operation.
-    """
-    with check.operator_scope(name):
-        return ops.replication_index()
-
-
-@check.guard
-def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
-    """Divides by the number of replicas.
-
-    Args:
-      x: an array of floats or complex numbers.
-      name: a named scope for the operation.
-
-    Raises:
-      ConfigTypeError: (a `TypeError`) if `x` is not of a floating-point type.
-    """
-    array = require_collective_operand(x, "replication_normalise")
-    if not jnp.issubdtype(array.dtype, jnp.inexact):
-        raise check.type_error(
-            f"replication_normalise takes floats, but x is {array.dtype}",
-            "cast first: x.astype(jnp.float32)",
-        )
-    with check.operator_scope(name):
-        return divide_total(array, ops.replica_count())
+replication_index = _replication.replication_index
+replication_normalise = _replication.replication_normalise

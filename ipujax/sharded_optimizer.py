@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipujax.optimizers.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
+from ipujax.optimizers import ShardedOptimizer as ShardedOptimizer
 
 __all__ = ["ShardedOptimizer"]
 

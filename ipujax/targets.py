@@ -12,56 +12,29 @@ in `lowering/machine/target.py`.
 
 from __future__ import annotations
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import TargetError
-from lowering import machine
+from ipujax.system import targets as _targets
 
-__all__ = ["IPU1", "IPU2", "IPU21", "Links", "Target", "named", "names", "target_of"]
+__all__ = [
+    "IPU1",
+    "IPU2",
+    "IPU21",
+    "Links",
+    "Target",
+    "named",
+    "names",
+    "target_of",
+]
 
 
 def __dir__() -> list[str]:
     return __all__
 
 
-_check = Checks(TargetError, TargetError)
-
-IPU1 = machine.IPU1
-IPU2 = machine.IPU2
-IPU21 = machine.IPU21
-Links = machine.Links
-Target = machine.Target
-_check.guard(Links)
-_check.guard(Target)
-
-
-def names() -> tuple[str, ...]:
-    """Returns the names of the chips that are described here, oldest first."""
-    return tuple(machine.TARGETS)
-
-
-@_check.guard
-def named(name: str) -> Target:
-    """Returns the chip with a name of `IPUConfig.ipu_model.version`: "ipu1", "ipu2" or "ipu21".
-
-    Raises:
-      TargetError: (a `ValueError`) an unknown name.
-    """
-    if not isinstance(name, str) or name not in machine.TARGETS:
-        raise TargetError(
-            f"there is no chip {name!r}",
-            fix=f"use one of {', '.join(map(repr, names()))}, or a "
-            "Target of your own: dataclasses.replace(ipu.targets.IPU2, name=...)",
-        )
-    return machine.TARGETS[name]
-
-
-@_check.guard
-def target_of(given: str | Target) -> Target:
-    """Returns the chip with a name, or the chip that was given.
-
-    Raises:
-      TargetError: (a `ValueError`) something that is neither.
-    """
-    if isinstance(given, Target):
-        return given
-    return named(given)
+IPU1 = _targets.IPU1
+IPU2 = _targets.IPU2
+IPU21 = _targets.IPU21
+Links = _targets.Links
+Target = _targets.Target
+named = _targets.named
+names = _targets.names
+target_of = _targets.target_of

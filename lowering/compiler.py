@@ -8,42 +8,42 @@ import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from lowering.errors import InternalError, ShardError
-from lowering.ir.program import Program
-from lowering.ir.text import to_text
-from lowering.ir.verify import verify
-from lowering.jaxpr import ClosedJaxpr
-from lowering.options import Options
-from lowering.passes.call_once import call_once
-from lowering.passes.check_queues import check_queues
-from lowering.passes.combine_lookups import combine_lookups
-from lowering.passes.combine_products import combine_products
-from lowering.passes.combine_updates import combine_updates
-from lowering.passes.discharge_refs import discharge_refs
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.drop_idle_loops import drop_idle_loops
-from lowering.passes.drop_shardings import drop_shardings
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.insert_checks import insert_checks
-from lowering.passes.insert_copies import insert_copies
-from lowering.passes.keep_small import keep_small
-from lowering.passes.keep_stored import keep_stored
-from lowering.passes.load_late import load_late
-from lowering.passes.merge_copies import merge_copies
-from lowering.passes.number_formats import number_formats
-from lowering.passes.open_single_meshes import open_single_meshes
-from lowering.passes.partition import partition
-from lowering.passes.place import find_used_shards, line_of_shard, place
-from lowering.passes.plan_pipelines import plan_pipelines
-from lowering.passes.recompute_cheap import recompute_cheap
-from lowering.passes.resolve_draws import resolve_draws
-from lowering.passes.resolve_norms import resolve_norms
-from lowering.passes.resolve_replicas import resolve_replicas
-from lowering.passes.scalar_predicates import scalar_predicates
-from lowering.passes.simplify_gathers import simplify_gathers
-from lowering.passes.size_fifos import size_fifos
-from lowering.passes.take_turns import take_turns
-from lowering.wide import has_wide_values, keep_wide_values
+from lowering.ground import InternalError, Options, ShardError
+from lowering.ir import Program, to_text, verify
+from lowering.jaxprs import ClosedJaxpr, has_wide_values, keep_wide_values
+from lowering.passes import (
+    call_once,
+    check_queues,
+    combine_lookups,
+    combine_products,
+    combine_updates,
+    discharge_refs,
+    drop_dead,
+    drop_idle_loops,
+    drop_shardings,
+    find_used_shards,
+    inline_calls,
+    insert_checks,
+    insert_copies,
+    keep_small,
+    keep_stored,
+    line_of_shard,
+    load_late,
+    merge_copies,
+    number_formats,
+    open_single_meshes,
+    partition,
+    place,
+    plan_pipelines,
+    recompute_cheap,
+    resolve_draws,
+    resolve_norms,
+    resolve_replicas,
+    scalar_predicates,
+    simplify_gathers,
+    size_fifos,
+    take_turns,
+)
 
 _Level = TypeVar("_Level", ClosedJaxpr, Program)
 

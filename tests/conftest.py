@@ -62,7 +62,7 @@ def reset_system() -> None:
     system = sys.modules.get("ipujax.system.devices")
     if system is None:
         return
-    system.SYSTEM.reset()
+    system.SYSTEM.reset_system()
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 
 # Bodies that `scattered` marks anew; those of custom derivatives are left as they are.
 _SCATTERED_INSIDE = ("scan", "while", "cond", "jit", "pjit", "checkpoint")

@@ -1,6 +1,5 @@
 """The argument checks of checkpoints."""
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import CheckpointError, CheckpointTypeError
+from ipujax.ground import CheckpointError, CheckpointTypeError, Checks
 
 check = Checks(CheckpointTypeError, CheckpointError)

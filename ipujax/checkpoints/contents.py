@@ -13,7 +13,7 @@ import numpy as np
 
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.checkpoints.position import Position
-from ipujax.host import json_text
+from ipujax.ground import json_text
 from lowering import is_numeric_dtype
 
 _FORMAT, _VERSION = "ipujax checkpoint", 1

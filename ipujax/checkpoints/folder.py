@@ -12,7 +12,7 @@ import os
 import re
 
 from ipujax.checkpoints.checks import check
-from ipujax.host import files
+from ipujax.ground import files
 
 _NAME = re.compile(r"ckpt-(0|[1-9]\d*)(?:\.([1-9]\d*))?(\.npz)?")
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
-from ipujax.host import files, json_text
+from ipujax.ground import files, json_text
 
 _CONTENTS, _SUMS = "ipujax.json", "sums.json"  # no array's name ends like this
 _AT_ONCE = 2**20  # bytes: what the processor still has in its cache when it sums them up

@@ -30,8 +30,7 @@ from ipujax.checkpoints.leaves import (
     flatten_by_name,
 )
 from ipujax.checkpoints.position import Position
-from ipujax.distribution.join import current_instance
-from ipujax.host import files
+from ipujax.ground import current_instance, files
 
 
 @check.guard

@@ -21,8 +21,7 @@ import numpy as np
 
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
-from ipujax.errors import CheckpointImportError
-from ipujax.host import files, json_text
+from ipujax.ground import CheckpointImportError, files, json_text
 
 _CONTENTS, _SUMS, _ARRAYS = "ipujax.json", "sums.json", "arrays"
 _MOST = 2**30  # bytes of the contents

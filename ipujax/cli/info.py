@@ -5,12 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 
-from ipujax.cli import style
 from ipujax.cli.inventory import list_device_attributes, tile_clock_speed
 from ipujax.cli.output_errors import handle_output_errors
-from ipujax.system.attachments import list_attached_processes
-from ipujax.system.chips import MACHINE
-from ipujax.system.device_ids import DEVICES, ListedDevice, format_device_listing
+from ipujax.ground import terminal_style as style
+from ipujax.system import (
+    DEVICES,
+    MACHINE,
+    ListedDevice,
+    format_device_listing,
+    list_attached_processes,
+)
 
 _EXAMPLES = (
     ("-l", "all devices"),

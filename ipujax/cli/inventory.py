@@ -5,12 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ipujax.cli import style
 from ipujax.cli.output_errors import handle_output_errors
-from ipujax.system.attachments import AttachedProcess, list_attached_processes
-from ipujax.system.chips import MACHINE
-from ipujax.system.device_ids import DEVICES, ListedDevice
-from ipujax.version import __version__
+from ipujax.ground import __version__
+from ipujax.ground import terminal_style as style
+from ipujax.system import DEVICES, MACHINE, AttachedProcess, ListedDevice, list_attached_processes
 
 # A virtual IPU has no sensors: say so instead of inventing numbers.
 _SENSORS = (

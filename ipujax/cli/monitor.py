@@ -6,14 +6,11 @@ import dataclasses
 import time
 from collections.abc import Sequence
 
-from ipujax.cli import style
 from ipujax.cli.inventory import tile_clock_speed
 from ipujax.cli.output_errors import handle_output_errors
-from ipujax.host.tables import Row, format_boxed_table
-from ipujax.system.attachments import AttachedProcess, list_attached_processes
-from ipujax.system.chips import MACHINE
-from ipujax.system.device_ids import DEVICES, IPUS
-from ipujax.version import __version__
+from ipujax.ground import Row, __version__, format_boxed_table
+from ipujax.ground import terminal_style as style
+from ipujax.system import DEVICES, IPUS, MACHINE, AttachedProcess, list_attached_processes
 
 _NONE = "N/A"  # shown where a virtual IPU has no sensor
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ipujax.cli import style
+from ipujax.ground import terminal_style as style
 
 
 class CommandMain(Protocol):

@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ipujax.cli import style
 from ipujax.cli.output_errors import handle_output_errors
-from ipujax.errors import IPUError, ReportError
-from ipujax.host import files
+from ipujax.ground import IPUError, ReportError, files
+from ipujax.ground import terminal_style as style
 
 if TYPE_CHECKING:
-    from ipujax.report.report import Report
+    from ipujax.report import Report
 
 PORT = 8474
 """The default port to serve reports at."""
@@ -166,7 +165,7 @@ def _open_in_browser(report: Report, page_path: str | None) -> None:
 
 def _write_page(reports: Sequence[Report], labels: Sequence[str] | None, path: str) -> None:
     """Writes the page of one or two reports to a file, or to stdout for `-`."""
-    from ipujax.report.presentation import html
+    from ipujax.report import html
 
     page_html = html.render_html_page([report.to_dict() for report in reports], labels)
     if path == "-":
@@ -176,7 +175,7 @@ def _write_page(reports: Sequence[Report], labels: Sequence[str] | None, path: s
 
 
 def _compare_reports(arguments: argparse.Namespace) -> int:
-    from ipujax.report.presentation.difference import describe_report_difference
+    from ipujax.report import describe_report_difference
 
     reports = [_load_report_argument(path) for path in arguments.diff]
     files = _shorten_paths(["stdin" if path == "-" else path for path in arguments.diff])
@@ -237,8 +236,8 @@ def _load_report_argument(path: str) -> Report:
       _CommandError: there is no readable report.
     """
     from ipujax import report
-    from ipujax.report.presentation import document
-    from ipujax.report.presentation import report_file as file
+    from ipujax.report import document
+    from ipujax.report import report_file as file
 
     try:
         if path != "-":

@@ -1,3 +1,3 @@
 """`ipujax run`: the same command as `ipurun`."""
 
-from ipujax.distribution.launch import main as main
+from ipujax.distribution import main as main

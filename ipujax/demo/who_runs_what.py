@@ -7,7 +7,9 @@ import math
 import shutil
 import textwrap
 
-from lowering import HOST, ir, jaxpr, marks, shape_of
+from lowering import HOST, ir, shape_of
+from lowering.jaxprs import jaxpr
+from lowering.marks import scope_marks as marks
 
 _SHOWN = 6
 _PARTS = ("queues", "forward", "backward", "update")

@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from ipujax.distribution.meeting import connect_processes
-from ipujax.errors import DistributionError
+from ipujax.ground import DistributionError
 
 _SHOWN_LINES = 6
 _SAME = "start all instances with the same files, arguments and configuration"

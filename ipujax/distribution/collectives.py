@@ -15,11 +15,10 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from ipujax.distribution.join import count_replica_groups
 from ipujax.distribution.meeting import connect_meshes, connect_processes
-from ipujax.driver import tracing
-from ipujax.errors import DistributionError
-from lowering import jaxpr
+from ipujax.ground import DistributionError, count_replica_groups
+from ipujax.host import tracing
+from lowering.jaxprs import jaxpr
 
 Tree = Any
 _PROCESSES = "processes"

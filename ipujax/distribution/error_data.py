@@ -17,7 +17,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.errors import DistributionError
+from ipujax.ground import DistributionError
 
 Json = Any
 

@@ -19,7 +19,6 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from ipujax.distribution.error_data import MOST_BYTES, NoDataError, decode_error, encode_error
-from ipujax.distribution.instance import Instance
 from ipujax.distribution.messages import (
     SEAL_BYTES,
     ForgedMessageError,
@@ -27,10 +26,9 @@ from ipujax.distribution.messages import (
     seal_message,
 )
 from ipujax.distribution.wire import Wire, get_wire
-from ipujax.errors import DistributionError
-from ipujax.host.interrupts import Interrupts
-from ipujax.host.queues import Outfeed
-from lowering import jaxpr
+from ipujax.ground import DistributionError, Instance, Interrupts
+from ipujax.host import Outfeed
+from lowering.jaxprs import jaxpr
 
 # The time that a waiting process sleeps between two checks: short at first.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from ipujax.distribution.probe import Findings
-from ipujax.version import __version__
+from ipujax.ground import __version__
 
 _SSH = (
     *("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"),

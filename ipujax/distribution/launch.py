@@ -9,7 +9,6 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 
-from ipujax.cli import style
 from ipujax.distribution import descendants
 from ipujax.distribution.hosts import (
     HostError,
@@ -18,10 +17,11 @@ from ipujax.distribution.hosts import (
     probe_hosts,
     select_forwarded_variables,
 )
-from ipujax.distribution.instance import SPREADS, Instance
 from ipujax.distribution.messages import KEY_VARIABLE, make_program_key
 from ipujax.distribution.probe import find_free_port
 from ipujax.distribution.supervise import Ending, Instances, Interrupted
+from ipujax.ground import SPREADS, Instance
+from ipujax.ground import terminal_style as style
 
 _LOOPBACK = "127.0.0.1"
 _FLAGS = "TF_POPLAR_FLAGS"

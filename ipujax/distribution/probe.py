@@ -7,7 +7,7 @@ import ipaddress
 import json
 import socket
 
-from ipujax.version import __version__
+from ipujax.ground import __version__
 
 
 @dc.dataclass(frozen=True)

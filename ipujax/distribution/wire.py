@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils, transfer
 
-from ipujax.distribution.join import current_instance
 from ipujax.distribution.messages import compute_offer_number, make_program_key, read_program_key
+from ipujax.ground import current_instance
 
 _LONGEST_ADDRESS = 256
 _SOCKETS = 4

@@ -12,12 +12,18 @@ import jax
 import numpy as np
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
-from ipujax.checks.structures import structure_text
-from ipujax.distribution.holding import process_holding
-from ipujax.distribution.instance import ALONE, Instance
-from ipujax.distribution.join import current_instance
-from ipujax.errors import ConfigError, ConfigTypeError, ExecutableArgumentError
-from lowering import Ref, is_float0, is_ref, jaxpr, shape_of
+from ipujax.distribution import process_holding
+from ipujax.ground import (
+    ALONE,
+    ConfigError,
+    ConfigTypeError,
+    ExecutableArgumentError,
+    Instance,
+    current_instance,
+    structure_text,
+)
+from lowering import Ref, is_float0, is_ref, shape_of
+from lowering.jaxprs import jaxpr
 
 CallArguments = tuple[tuple[object, ...], dict[str, object]]
 """The arguments of a call: by position, and by keyword."""

@@ -1,6 +1,5 @@
 """The argument checks of `ipu.compile` and of compiled programs."""
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import ConfigError, ConfigTypeError
+from ipujax.ground import Checks, ConfigError, ConfigTypeError
 
 check = Checks(ConfigTypeError, ConfigError)

@@ -6,9 +6,8 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ipujax.checks.arrays import check
 from ipujax.driver.arguments import Chosen
-from ipujax.errors import ConfigError
+from ipujax.ground import ConfigError, check
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -8,21 +8,20 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
-from ipujax.checks.arrays import check
-from ipujax.checks.iterators import refuse_iterators
-from ipujax.distribution.summation import Summation
-from ipujax.distribution.summation import get_current_summation as current_summation
 from ipujax.driver.arguments import Settings, Static
 from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
 from ipujax.driver.dispatch import Calls
 from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
-from ipujax.engine.choose import check_engine
-from ipujax.errors import IPUError, MissingAttributeError
-from ipujax.scopes import current_device
-from ipujax.system.devices import SYSTEM
-from lowering import jaxpr, list_in_dir
+from ipujax.engine import check_engine
+from ipujax.ground import IPUError, MissingAttributeError, check, refuse_iterators
+from ipujax.operators import current_device
+from ipujax.optimizers import Summation
+from ipujax.optimizers import get_current_summation as current_summation
+from ipujax.system import SYSTEM
+from lowering import list_in_dir
+from lowering.jaxprs import jaxpr
 
 
 class _Options(TypedDict, total=False):

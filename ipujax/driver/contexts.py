@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 
 
 def read_compile_context() -> Hashable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax
 
-from ipujax.errors import DeviceMeshError
+from ipujax.ground import DeviceMeshError
 
 
 def refuse_mesh(name: str) -> None:

@@ -6,17 +6,18 @@ from collections.abc import Callable, Hashable
 
 import jax
 
-from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
 from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.ready_program import wait_if_timed
 from ipujax.driver.stages import Executable, Lowered
-from ipujax.engine.one_kernel import run_kernel
-from ipujax.system.devices import SYSTEM
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import is_ref, jaxpr, keep_wide_values
+from ipujax.engine import run_kernel
+from ipujax.ground import events
+from ipujax.host import SyntheticDataCategory, use_synthetic_data_for
+from ipujax.system import SYSTEM
+from lowering import is_ref, keep_wide_values
+from lowering.jaxprs import jaxpr
 
 _NO_JIT = "jax_disable_jit"
 

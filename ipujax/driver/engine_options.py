@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ipujax.errors import OutOfMemoryError
+from ipujax.ground import OutOfMemoryError
 from ipujax.report import auto_report, program_log
-from ipujax.system.poplar_options import allows_out_of_memory, read_engine_options
+from ipujax.system import allows_out_of_memory, read_engine_options
 
 
 def apply_engine_options(
@@ -32,7 +32,7 @@ def apply_engine_options(
     report = program.report()
     if not report.memory.fits:
         # Late: it needs the machine model, which most runs do not.
-        from ipujax.report.presentation.text_page import describe_lack_of_memory
+        from ipujax.report import describe_lack_of_memory
 
         text = f"{describe_lack_of_memory(report)}\n  in:    `{report.name}`"
         raise OutOfMemoryError(text, report=report)

@@ -5,25 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from ipujax import events
-from ipujax.distribution.agree import check_agreement
-from ipujax.distribution.meeting import connect_meshes
+from ipujax.distribution import check_agreement, connect_meshes
 from ipujax.driver import executable_cache
 from ipujax.driver.checks import check
 from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.ready_program import ReadyProgram
-from ipujax.engine.compilation import list_memory_analyses, sum_cost_analyses
-from ipujax.events import IpuTraceEventType
-from ipujax.host_trace import HostTrace
-from ipujax.system.log import get_logger
-from ipujax.system.options import resolve_floating_point_behaviour
-from lowering import ir, jaxpr, keep_wide_values, list_in_dir
+from ipujax.engine import list_memory_analyses, sum_cost_analyses
+from ipujax.ground import HostTrace, IpuTraceEventType, events
+from ipujax.system import get_logger, resolve_floating_point_behaviour
+from lowering import ir, keep_wide_values, list_in_dir
+from lowering.jaxprs import jaxpr
 
 if TYPE_CHECKING:
     from ipujax.driver.stages import Lowered
-    from ipujax.report.report import Report
-    from ipujax.targets import Target
+    from ipujax.report import Report
+    from ipujax.system import Target
 
 
 @check.guard
@@ -73,7 +70,7 @@ class Executable(BoundToProcess):
         self._cycles = lowered.report().cycles if logs_cycles else None
         folder = lowered.device.config.serialization_output_folder
         if folder:
-            from ipujax.saved.write import save_into
+            from ipujax.driver.saved.write import save_into
 
             save_into(self, folder)
 
@@ -126,7 +123,7 @@ class Executable(BoundToProcess):
           MissingExtraError: (an `ImportError`) the package of the extra `export` is missing.
           OSError: a file that cannot be written.
         """
-        from ipujax.saved.write import save_executable  # most runs write nothing
+        from ipujax.driver.saved.write import save_executable  # most runs write nothing
 
         with keep_wide_values(wide=self.lowered.traced.is_wide):
             save_executable(self, path)

@@ -22,11 +22,15 @@ import jax
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
-from ipujax.distribution.join import count_replica_groups
-from ipujax.host import files
-from ipujax.system.flags import VARIABLE, flags_key, read_poplar_flags
-from ipujax.system.log import get_logger
-from ipujax.system.options import SystemOptions, config_key
+from ipujax.ground import count_replica_groups, files
+from ipujax.system import (
+    VARIABLE,
+    SystemOptions,
+    config_key,
+    flags_key,
+    get_logger,
+    read_poplar_flags,
+)
 from lowering import ir, text_of_contexts
 
 _lock = threading.Lock()

@@ -5,14 +5,21 @@ from __future__ import annotations
 import functools
 
 from ipujax.driver.arguments import Settings
-from ipujax.errors import ConfigError, DeviceError
-from ipujax.system.config_enums import DeviceConnectionType
-from ipujax.system.devices import SYSTEM, LogicalDevice, is_ipu_device_name
-from ipujax.system.flags import read_poplar_flags
-from ipujax.system.log import get_logger
-from ipujax.system.options import floating_point_was_assigned, resolve_floating_point_behaviour
-from ipujax.system.poplar_options import PARTIALS, check_planner_options
-from lowering import Options, ir, jaxpr
+from ipujax.ground import ConfigError, DeviceError
+from ipujax.system import (
+    PARTIALS,
+    SYSTEM,
+    DeviceConnectionType,
+    LogicalDevice,
+    check_planner_options,
+    floating_point_was_assigned,
+    get_logger,
+    is_ipu_device_name,
+    read_poplar_flags,
+    resolve_floating_point_behaviour,
+)
+from lowering import Options, ir
+from lowering.jaxprs import jaxpr
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 

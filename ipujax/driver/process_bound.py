@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self
 
-from ipujax.errors import ConfigTypeError
+from ipujax.ground import ConfigTypeError
 
 
 class BoundToProcess:

@@ -10,21 +10,16 @@ from typing import Any, NoReturn
 import jax
 import numpy as np
 
-from ipujax import events
-from ipujax.distribution.holding import share_held_arrays
+from ipujax.distribution import share_held_arrays
 from ipujax.driver.arguments import Signature
 from ipujax.driver.contexts import convert_argument
 from ipujax.driver.device_mesh import refuse_mesh
-from ipujax.engine.host_code import HostCode
-from ipujax.engine.one_kernel import OneKernel
-from ipujax.engine.replay import Machine
-from ipujax.errors import ExecutableArgumentError, FloatingPointError
-from ipujax.events import IpuTraceEventType
-from ipujax.host.number_watch import NumberWatch, make_watch_if_enabled
-from ipujax.host.synthetic import make_synthetic_array
-from ipujax.system.devices import SYSTEM, LogicalDevice
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, signature_of
+from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_watch_if_enabled
+from ipujax.ground import ExecutableArgumentError, FloatingPointError, IpuTraceEventType, events
+from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
+from ipujax.system import SYSTEM, LogicalDevice
+from lowering import Ref, has_wide_avals, ir, is_ref, keep_wide_values, signature_of
+from lowering.jaxprs import jaxpr
 
 
 class ReadyProgram:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ipujax import events
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.checks import check
@@ -23,27 +22,16 @@ from ipujax.driver.options import (
 )
 from ipujax.driver.picture import draw_program
 from ipujax.driver.process_bound import BoundToProcess
-from ipujax.engine.callbacks import Watch
-from ipujax.engine.execution import Execution
-from ipujax.engine.placement import Placement
-from ipujax.engine.transfers import Apart
-from ipujax.host.queues import Queue
-from ipujax.host_trace import HostTrace, require_host_trace
-from ipujax.system.devices import SYSTEM, LogicalDevice
-from lowering import (
-    Options,
-    has_wide_values,
-    ir,
-    jaxpr,
-    list_in_dir,
-    lower,
-    ops,
-    replicas_may_differ,
-)
+from ipujax.engine import Apart, Execution, Placement, Watch
+from ipujax.ground import HostTrace, events, require_host_trace
+from ipujax.host import Queue
+from ipujax.system import SYSTEM, LogicalDevice
+from lowering import Options, has_wide_values, ir, list_in_dir, lower, ops, replicas_may_differ
+from lowering.jaxprs import jaxpr
 
 if TYPE_CHECKING:
-    from ipujax.report.report import Report
-    from ipujax.targets import Target
+    from ipujax.report import Report
+    from ipujax.system import Target
 
 
 def _restore_float0_avals(
@@ -255,7 +243,7 @@ class Lowered(BoundToProcess):
           TargetError: (a `ValueError`) a target that does not exist.
           ConfigTypeError: (a `TypeError`) a host trace that is none.
         """
-        from ipujax.report.make import choose_chip
+        from ipujax.report import choose_chip
 
         report = self._report_on(choose_chip(self.device.config, target))
         return report if host is None else dc.replace(report, host=require_host_trace(host))
@@ -277,8 +265,10 @@ class Lowered(BoundToProcess):
 
     @functools.cached_property
     def _report_on(self) -> Callable[[Target], Report]:
-        from ipujax.report.advice.change import Source  # most runs need no model
-        from ipujax.report.make import make_report
+        from ipujax.report import (
+            Source,  # most runs need no model
+            make_report,
+        )
 
         inputs, signature = [*map(int, self.modelled_program.inputs)], self.signature
         argument_paths = dict(zip(inputs, signature.argument_names(), strict=False))

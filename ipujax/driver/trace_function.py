@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from ipujax import events
-from ipujax.checks.parameter_names import parameter_names
-from ipujax.driver import tracing
 from ipujax.driver.arguments import Refs, Settings, Signature, Tangents, shape_struct
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
-from ipujax.errors import EnqueueError, LeakedValueError
-from lowering import is_ref, jaxpr, lift_closed_over_refs, ops, replace_float0_by_booleans
+from ipujax.ground import EnqueueError, LeakedValueError, events, parameter_names
+from ipujax.host import tracing
+from lowering import is_ref, lift_closed_over_refs, ops, replace_float0_by_booleans
+from lowering.jaxprs import jaxpr
 
 
 def trace_function(

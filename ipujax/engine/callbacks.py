@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from ipujax.errors import CallbackError
-from lowering import calls_back, exchange_callbacks, jaxpr
+from ipujax.ground import CallbackError
+from lowering import calls_back, exchange_callbacks
+from lowering.jaxprs import jaxpr
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 

@@ -8,7 +8,7 @@ import jax
 
 from ipujax.engine.lanes import count_lane_cores
 from ipujax.engine.placement import Placement
-from ipujax.errors import ConfigError
+from ipujax.ground import ConfigError
 from lowering import count_operations, ir, is_merging_faster, schedules, size_in_bytes
 
 # Tasks of so many operations take some ms: their kernels cost nothing to dispatch, and what XLA

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.engine.lanes import host_cores
-from ipujax.host.session import Leaf
+from ipujax.engine.queue_session import Leaf
 from lowering import has_sub_byte_elements, is_numeric_dtype, size_of
 
 Struct = jax.ShapeDtypeStruct | Sequence[jax.ShapeDtypeStruct]

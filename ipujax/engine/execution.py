@@ -7,7 +7,6 @@ import functools
 
 import jax
 
-from ipujax.distribution.instance import ALONE, Instance
 from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import choose_engine, spreading_pays
 from ipujax.engine.host_code import HostCode
@@ -15,6 +14,7 @@ from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
 from ipujax.engine.transfers import TOGETHER, Apart
+from ipujax.ground import ALONE, Instance
 from lowering import (
     fuse,
     ir,

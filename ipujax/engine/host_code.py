@@ -13,8 +13,9 @@ from typing import Any
 import jax
 
 from ipujax.engine.callbacks import Watch
-from ipujax.operators.custom.error import custom_op_error
-from lowering import ir, jaxpr, ops
+from ipujax.operators import custom_op_error
+from lowering import ir, ops
+from lowering.jaxprs import jaxpr
 
 
 @dc.dataclass(frozen=True)

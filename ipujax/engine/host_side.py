@@ -14,16 +14,16 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from ipujax.distribution.agree import gather_from_processes
-from ipujax.distribution.holding import make_held_array, process_holding
+from ipujax.distribution import gather_from_processes, make_held_array, process_holding
 from ipujax.engine.placement import Device, PerReplica, Placement, make_shape_struct
 from ipujax.engine.transfers import Form, to_numbers
-from lowering import HOST, ir, is_numeric_dtype, jaxpr, ops, shape_of
+from lowering import HOST, ir, is_numeric_dtype, ops, shape_of
+from lowering.jaxprs import jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
+    from ipujax.engine.queue_session import Session
     from ipujax.engine.replay import Machine
-    from ipujax.host.session import Session
 
 
 def replica_shared_values(program: ir.Program) -> frozenset[ir.ValueId]:

@@ -12,9 +12,9 @@ from jax import lax
 
 from ipujax.engine.compilation import Compiled
 from ipujax.engine.loops import Values
+from ipujax.engine.queue_session import Session
 from ipujax.engine.storage import load_stored_value
-from ipujax.errors import OutOfRangeError
-from ipujax.host.session import Session
+from ipujax.ground import OutOfRangeError
 from lowering import ir
 
 if TYPE_CHECKING:

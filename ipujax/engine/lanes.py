@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import jax
 
 from ipujax.engine.placement import Placement
-from ipujax.host.worker import Worker
-from lowering import jaxpr
+from ipujax.ground import Worker
+from lowering.jaxprs import jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.pipelines import Step

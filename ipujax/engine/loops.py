@@ -28,10 +28,11 @@ from ipujax.engine.loop_kernels import (
     take_element,
     write_sent_row,
 )
+from ipujax.engine.queue_session import Session
 from ipujax.engine.storage import load_stored_value
-from ipujax.errors import OutOfRangeError
-from ipujax.host.session import Session
-from lowering import ir, jaxpr, size_in_bytes
+from ipujax.ground import OutOfRangeError
+from lowering import ir, size_in_bytes
+from lowering.jaxprs import jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine

@@ -9,7 +9,8 @@ import jax
 
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.placement import Device, Placement, make_shape_struct
-from lowering import ir, jaxpr
+from lowering import ir
+from lowering.jaxprs import jaxpr
 
 
 def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[jax.Array]:

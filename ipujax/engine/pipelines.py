@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import jax
 
 from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, count_lane_cores, run_lanes
+from ipujax.engine.queue_session import Session
 from ipujax.engine.transfers import Receiving
-from ipujax.errors import OutOfRangeError
-from ipujax.host.session import Session
+from ipujax.ground import OutOfRangeError
 from lowering import count_operations, ir, pipelines, schedules
 
 if TYPE_CHECKING:

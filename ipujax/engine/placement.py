@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from ipujax import events
-from ipujax.distribution.instance import ALONE, Instance
-from ipujax.errors import DistributionError
-from lowering import jaxpr, ops
+from ipujax.ground import ALONE, DistributionError, Instance, events
+from lowering import ops
+from lowering.jaxprs import jaxpr
 
 Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None

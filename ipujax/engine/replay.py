@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import events
-from ipujax.distribution.agree import gather_from_processes
+from ipujax.distribution import gather_from_processes
 from ipujax.engine import host_side, transfers
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.iterations import (
@@ -28,11 +27,12 @@ from ipujax.engine.iterations import (
 from ipujax.engine.loops import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.placement import Axis, PerReplica, Placement
+from ipujax.engine.queue_session import Session
 from ipujax.engine.storage import Storing, load_stored_value
 from ipujax.engine.transfers import TOGETHER, Apart
-from ipujax.errors import EnqueueError
-from ipujax.host.session import Session
-from lowering import HOST, ir, jaxpr, structure_key
+from ipujax.ground import EnqueueError, events
+from lowering import HOST, ir, structure_key
+from lowering.jaxprs import jaxpr
 
 
 class Machine:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from ipujax.engine.compilation import Compiled
 from ipujax.engine.placement import Placement
-from ipujax.errors import OptimizerError
+from ipujax.ground import OptimizerError
 from lowering import ir
 
 if TYPE_CHECKING:

@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.distribution.exchange import Exchange, SentOutfeed
-from ipujax.distribution.holding import can_be_held_by_one_process
+from ipujax.distribution import Exchange, SentOutfeed, can_be_held_by_one_process
 from ipujax.engine.iterations import set_weak_type
 from ipujax.engine.placement import PerReplica, Placement
 from ipujax.engine.storage import load_stored_value
-from ipujax.errors import DistributionError
+from ipujax.ground import DistributionError
 from lowering import HOST, Part, ir, part_of_process
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values
+    from ipujax.engine.queue_session import Session
     from ipujax.engine.replay import Machine
-    from ipujax.host.session import Session
 
 _readers: weakref.WeakKeyDictionary[Any, tuple[str, int]] = weakref.WeakKeyDictionary()
 """The program that first read an infeed, and its process."""

@@ -18,14 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
 from ipujax.distribution import collectives
-from ipujax.distribution.join import count_replica_groups, join_instances
-from ipujax.distribution.strategy import check, worker_index
-from ipujax.distribution.summation import broadcast_from_first_replica
-from ipujax.errors import DistributionNotImplementedError
+from ipujax.ground import DistributionNotImplementedError, count_replica_groups, join_instances
 from ipujax.horovod import ipu_horovod_strategy as ipu_horovod_strategy
 from ipujax.horovod import ipu_multi_replica_strategy as ipu_multi_replica_strategy
+from ipujax.operators import cross_replica_mean, cross_replica_sum
+from ipujax.optimizers import broadcast_from_first_replica
+from ipujax.strategies import check, worker_index
 
 __all__ = [
     "Adasum",

@@ -5,8 +5,7 @@ Sources: seed 001, 18.10; fact distributed.hvd_collectives.
 
 from __future__ import annotations
 
-from ipujax.distribution.strategy import check
-from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
+from ipujax.strategies import IPUMultiWorkerStrategy, check
 
 __all__ = ["IPUHorovodStrategy", "IPUHorovodStrategyV1"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.distribution.strategy import ReduceOp, WorkerStrategy, check
-from ipujax.distribution.summation import Summation
+from ipujax.optimizers import Summation
+from ipujax.strategies import ReduceOp, WorkerStrategy, check
 
 __all__ = ["IPUMultiReplicaStrategy", "IPUMultiReplicaStrategyV1"]
 

@@ -14,9 +14,8 @@ import numpy as np
 import torch
 
 from ipujax.distribution import collectives
-from ipujax.distribution.strategy import check
-from ipujax.errors import DistributionNotImplementedError
-from ipujax.frontends.pytorch.arrays import to_jax, to_torch
+from ipujax.doors.torch import to_jax, to_torch
+from ipujax.ground import DistributionNotImplementedError
 from ipujax.horovod import Adasum as Adasum
 from ipujax.horovod import Average as Average
 from ipujax.horovod import ReduceOperation
@@ -28,6 +27,7 @@ from ipujax.horovod import local_size as local_size
 from ipujax.horovod import rank as rank
 from ipujax.horovod import shutdown as shutdown
 from ipujax.horovod import size as size
+from ipujax.strategies import check
 
 
 def allreduce(

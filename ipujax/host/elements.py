@@ -13,12 +13,10 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from ipujax import events
-from ipujax.checks.structures import structure_text
-from ipujax.errors import FeedError, InternalError
+from ipujax.ground import FeedError, InternalError, P, T, Worker, events, structure_text
 from ipujax.host.keys import is_key, keys_to_words
-from ipujax.host.worker import P, T, Worker
-from lowering import is_numeric_dtype, jaxpr
+from lowering import is_numeric_dtype
+from lowering.jaxprs import jaxpr
 
 Leaves = list[np.ndarray]
 """One element, flattened."""

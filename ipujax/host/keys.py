@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 
 
 @functools.partial(

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import FeedError
+from ipujax.ground import Checks, FeedError
 from ipujax.host.elements import Reader
-from lowering import jaxpr, ops
+from lowering import ops
+from lowering.jaxprs import jaxpr
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ipujax.system.flags import read_poplar_flags
-from lowering import jaxpr
+from ipujax.system import read_poplar_flags
+from lowering.jaxprs import jaxpr
 
 _SEED = 0  # the same data in each run: throughput is measured, and should be comparable
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ipujax.frontends.keras import add_trace_context
+from ipujax.doors.keras import add_trace_context
 from ipujax.keras.pipeline_stage import PipelineStage as PipelineStage
 from ipujax.keras.stage_tracing import trace_in_stages
 
 if TYPE_CHECKING:
+    from ipujax.keras import extension as extension
     from ipujax.keras import layers as layers
+    from ipujax.keras import strategy as strategy
 
 __all__ = ["PipelineStage", "layers"]
 

@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ipujax.host import files
+from ipujax.ground import files
 from ipujax.keras.strategy import current_strategy
 
 _WRITERS = {

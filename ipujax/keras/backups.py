@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.distribution.collectives import broadcast_from_process, concatenate_over_processes
-from ipujax.distribution.join import get_joined_instance
-from ipujax.host import files
+from ipujax.distribution import broadcast_from_process, concatenate_over_processes
+from ipujax.ground import files, get_joined_instance
 from ipujax.keras import data_positions as positions
 from ipujax.keras.atomic_saving import is_remote
 from ipujax.keras.checks import check

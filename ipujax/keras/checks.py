@@ -6,12 +6,10 @@ import importlib
 import math
 from typing import Any
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import KerasError, KerasTypeError
+from ipujax.ground import Checks, KerasError, KerasTypeError, count_with_noun
 from ipujax.keras.batches import Batches
 from ipujax.keras.program_mode import ProgramMode
-from ipujax.report.words import count_with_noun
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM
 
 check = Checks(KerasTypeError, KerasError)
 

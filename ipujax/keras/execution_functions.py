@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from ipujax.distribution.join import count_replica_groups
-from ipujax.driver.stages import Executable
-from ipujax.frontends.keras_backend import import_keras
+from ipujax.doors.keras import import_keras
+from ipujax.driver import Executable
+from ipujax.ground import count_replica_groups
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_ipus, check_model
 from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
@@ -30,9 +30,9 @@ from ipujax.keras.pipeline_stage import PipelineStage
 from ipujax.keras.program_mode import ProgramMode, State
 from ipujax.keras.stage_tracing import has_pipeline_stages, trace_in_stages
 from ipujax.keras.strategy import Strategy
-from ipujax.report.report import Report
-from ipujax.system.devices import SYSTEM
-from ipujax.training.state import Tree
+from ipujax.report import Report
+from ipujax.system import SYSTEM
+from ipujax.training import Tree
 
 # The modes by the names that users give, and the kinds by which Keras calls their functions.
 _KINDS = {"train": "train", "evaluate": "test", "predict": "predict"}

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.frontends.keras_backend import import_keras
+from ipujax.doors.keras import import_keras
 from ipujax.keras import array_batches as arrays
 from ipujax.keras import atomic_saving as whole_files
 from ipujax.keras import backups, stage_config

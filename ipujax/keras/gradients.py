@@ -10,7 +10,7 @@ import jax
 import optax
 
 from ipujax.keras.checks import check
-from ipujax.training.state import Tree
+from ipujax.training import Tree
 from lowering import ops
 
 Arrays = list[jax.Array]

@@ -14,10 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.distribution.collectives import average_over_processes
-from ipujax.driver.stages import Executable
-from ipujax.frontends.keras_backend import import_keras
-from ipujax.ipu_outfeed_queue import IPUOutfeedMode
+from ipujax.distribution import average_over_processes
+from ipujax.doors.keras import import_keras
+from ipujax.driver import Executable
+from ipujax.host import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_batch_count, check_execution_shares
 from ipujax.keras.gradients import SplitTrainStep, keep_state_between_updates
@@ -25,17 +25,18 @@ from ipujax.keras.model_options import gradient_accumulation_options
 from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
 from ipujax.keras.program_mode import Arrays, ProgramMode, State
 from ipujax.keras.queue_options import prefetch_depth
-from ipujax.system.log import get_logger
+from ipujax.system import get_logger
 from ipujax.training import (
+    Advance,
+    DeviceLoop,
     Inference,
     ReplicaReduction,
     SelfDifferentiating,
     StepOutput,
     Training,
     TrainState,
+    Tree,
 )
-from ipujax.training.device_loop import Advance, DeviceLoop
-from ipujax.training.state import Tree
 
 
 class KerasProgram(abc.ABC):
@@ -245,13 +246,12 @@ class WholeStepProgram(KerasProgram):
 
         return Inference(send_step_outputs, accumulation=micro_batches, **self.loop_options)
 
-    def reduce_untrained(self, old: State, new_state: State) -> State:
+    def reduce_untrained(self, old: State, new: State) -> State:
         """Returns the state that all replicas leave, from the arrays of all kinds."""
-        trainable, non_trainable, *metrics = new_state
+        trainable, non_trainable, *metrics = new
         untrained = self.mode.untrained
-        summed_metrics = [
-            untrained.sum_metrics(old[2], new) for new in metrics
-        ]  # none in prediction
+        # Prediction has no metrics.
+        summed_metrics = [untrained.sum_metrics(old[2], metric) for metric in metrics]
         return trainable, untrained.average_non_trainable(non_trainable), *summed_metrics
 
     def to_loop_state(self, state: State) -> TrainState:

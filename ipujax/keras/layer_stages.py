@@ -19,7 +19,7 @@ from ipujax.keras.model_stages import (
     stages_of_model,
 )
 from ipujax.keras.stage_tracing import find_traced_calls, forget_trace
-from ipujax.pipelines.values import check
+from ipujax.pipelines import check
 
 
 @check.guard

@@ -10,15 +10,16 @@ from typing import Any
 import jax
 import optax
 
-from ipujax import pipelining_ops
-from ipujax.errors import OptimizerError
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.gradient_accumulation import parse_reduction_method
+from ipujax.ground import OptimizerError
 from ipujax.keras.model_stages import discard_functions
-from ipujax.optimizers import GradientAccumulationOptimizerV2
-from ipujax.optimizers.accumulation import choose_state_storage
-from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.values import check
+from ipujax.optimizers import (
+    GradientAccumulationOptimizerV2,
+    choose_state_storage,
+    parse_reduction_method,
+)
+from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
+from ipujax.pipelines import PipelineRequest, check
+from ipujax.pipelines import pipelining as pipelining_ops
 from lowering import ops
 
 _PIPELINING = "_ipu_pipelining_options"

@@ -13,9 +13,9 @@ import importlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, Union
 
-from ipujax.errors import IPUError
+from ipujax.ground import IPUError
 from ipujax.keras.pipeline_stage import stage_of_layer_or_node
-from ipujax.pipelines.values import check
+from ipujax.pipelines import check
 
 Entry: TypeAlias = Union[int, "Stages", None]
 Stages: TypeAlias = tuple[Entry, ...]

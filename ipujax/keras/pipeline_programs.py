@@ -10,18 +10,21 @@ from typing import Any
 
 import jax
 
-from ipujax import schedules
-from ipujax.frontends.keras_backend import import_keras
+from ipujax.doors.keras import import_keras
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_step_not_overridden
 from ipujax.keras.gradients import SplitTrainStep
 from ipujax.keras.keras_programs import KerasProgram
 from ipujax.keras.program_mode import Arrays, State
 from ipujax.keras.stage_tracing import trace_in_stages
-from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, StageOutput
-from ipujax.schedules import ScheduleError
-from ipujax.training import Inference, Pipeline, Training, TrainState
-from ipujax.training.state import Tree
+from ipujax.pipelines import (
+    OptimizerFunctionOutput,
+    PipelineSchedule,
+    ScheduleError,
+    StageOutput,
+    schedules,
+)
+from ipujax.training import Inference, Pipeline, Training, TrainState, Tree
 
 NamedArrays = dict[str, jax.Array]
 

@@ -16,9 +16,8 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import ScopeError
-from lowering import marks
+from ipujax.ground import Checks, ScopeError
+from lowering.marks import scope_marks as marks
 
 _check = Checks(ScopeError, ScopeError)
 

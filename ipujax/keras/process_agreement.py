@@ -11,10 +11,8 @@ from typing import Any
 
 import jax
 
-from ipujax.distribution.agree import check_agreement
-from ipujax.distribution.collectives import broadcast_from_process
-from ipujax.distribution.join import get_joined_instance
-from ipujax.errors import KerasFileError
+from ipujax.distribution import broadcast_from_process, check_agreement
+from ipujax.ground import KerasFileError, get_joined_instance
 from ipujax.keras.program_mode import ProgramMode, State
 from ipujax.keras.strategy import current_strategy
 

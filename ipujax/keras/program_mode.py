@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 
-from ipujax.distribution.join import count_replica_groups, current_instance
-from ipujax.frontends.keras import name_variables
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.doors.keras import name_variables
+from ipujax.ground import count_replica_groups, current_instance
 from ipujax.keras.untrained_variables import UntrainedVariables
+from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 
 Arrays = list[jax.Array]
 State = tuple[Arrays, ...]

@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
+from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.keras.checks import check
 from ipujax.keras.model_stages import discard_functions
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ipujax.keras.layer_stages import get_pipeline_stage_assignment
 from ipujax.keras.model_stages import Stages, calls_of_model, is_graph, stages_of_model
-from ipujax.pipelines.values import check
+from ipujax.pipelines import check
 
 _HEADER = ("Layer (type) (node index)", "Output Shape", "Pipeline Stage")
 _WIDTHS = (0.5, 0.3, 0.2)  # shares of the line

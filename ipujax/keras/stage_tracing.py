@@ -25,7 +25,7 @@ from ipujax.keras.model_stages import (
     stages_of_model,
 )
 from ipujax.keras.pipeline_stage import current_stage, run_in_stage, stage_of_layer_or_node
-from ipujax.pipelines.values import check
+from ipujax.pipelines import check
 
 _TRACED = "_ipu_traced_pipeline_stages"
 

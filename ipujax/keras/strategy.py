@@ -7,7 +7,7 @@ import dataclasses as dc
 import threading
 from collections.abc import Generator
 
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM
 
 
 @dc.dataclass(frozen=True)

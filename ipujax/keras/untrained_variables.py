@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.cross_replica_ops import cross_replica_mean, cross_replica_sum
-from ipujax.replication_ops import replication_index
-from ipujax.training.state import Tree
-from lowering import jaxpr
+from ipujax.operators import cross_replica_mean, cross_replica_sum, replication_index
+from ipujax.training import Tree
+from lowering.jaxprs import jaxpr
 
 Arrays = list[jax.Array]
 

@@ -1,1 +1,5 @@
 """The implementations of the operators of `ipujax`'s public modules."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.checks.arrays import ArrayChecks
-from ipujax.errors import CollectiveError, ConfigTypeError
+from ipujax.ground import ArrayChecks, CollectiveError, ConfigTypeError
 
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 

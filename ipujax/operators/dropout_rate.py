@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 
 
 def check_dropout_rate(rate: Any) -> float:

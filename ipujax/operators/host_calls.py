@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowering import marks, ops
+from lowering import ops
+from lowering.marks import scope_marks as marks
 
 
 def call_on_host(array: jax.Array, function: Callable[[np.ndarray], None]) -> None:

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arrays import check
-from ipujax.driver import tracing
-from lowering import jaxpr, ops
+from ipujax.ground import check
+from ipujax.host import tracing
+from lowering import ops
+from lowering.jaxprs import jaxpr
 
 _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.all_to_all_op import all_gather
-from ipujax.replication_ops import replication_index
+from ipujax.operators.all_to_all import all_gather
+from ipujax.operators.replication import replication_index
 
 Array = jax.Array
 Groups = np.ndarray[Any, Any]

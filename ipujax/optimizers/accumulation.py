@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ipujax.checks.arguments import parse_dtype
-from ipujax.driver import tracing
-from ipujax.errors import IPUError, OptimizerError
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
+from ipujax.ground import IPUError, OptimizerError, parse_dtype
+from ipujax.host import tracing
 from ipujax.optimizers.ipu_optimizer import check, is_optax_state
-from lowering import jaxpr, ops
+from ipujax.optimizers.reduction_method import GradientAccumulationReductionMethod as Reduction
+from lowering import ops
+from lowering.jaxprs import jaxpr
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.cross_replica_ops import cross_replica_mean
+from ipujax.operators import cross_replica_mean
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
 

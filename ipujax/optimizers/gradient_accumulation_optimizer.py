@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.errors import OptimizerError, OptimizerTypeError
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
+from ipujax.ground import OptimizerError, OptimizerTypeError
 from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
+from ipujax.optimizers.reduction_method import (
+    GradientAccumulationReductionMethod,
+    parse_reduction_method,
+)
 from ipujax.optimizers.trained_leaves import check_gradients, run_step_on_trained
 from lowering import ops
 

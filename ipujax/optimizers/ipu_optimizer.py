@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import optax
 
-from ipujax.errors import IPUError
+from ipujax.ground import IPUError
 from ipujax.optimizers.trained_leaves import (
     check,
     check_gradients,

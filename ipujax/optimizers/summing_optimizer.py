@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.distribution.summation import Summation
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
+from ipujax.optimizers.worker_summation import Summation
 
 
 class SummingOptimizer(IpuOptimizer):

@@ -15,8 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import OptimizerError, OptimizerTypeError
+from ipujax.ground import Checks, OptimizerError, OptimizerTypeError
 
 check = Checks(OptimizerTypeError, OptimizerError)
 

@@ -10,9 +10,9 @@ import jax
 import optax
 from jax.typing import ArrayLike
 
-from ipujax.errors import PipelineTypeError
+from ipujax.ground import PipelineTypeError
 from ipujax.pipelines.values import check
-from ipujax.system.poplar_options import check_planner_options
+from ipujax.system import check_planner_options
 from lowering import pipelines
 
 

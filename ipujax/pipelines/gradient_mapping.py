@@ -14,10 +14,11 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from ipujax.errors import PipelineError
+from ipujax.ground import PipelineError
 from ipujax.pipelines.model import Arrays, Model, compute_mapped_gradients
 from ipujax.pipelines.stages import Value
-from lowering import jaxpr, shape_of
+from lowering import shape_of
+from lowering.jaxprs import jaxpr
 
 
 class GradientMapping:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.optimizers.accumulation import add_to_accumulator
+from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
+from ipujax.optimizers import add_to_accumulator
 from ipujax.pipelines.gradient_mapping import GradientMapping
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value
-from lowering import jaxpr, ops, pipelines
+from lowering import ops, pipelines
+from lowering.jaxprs import jaxpr
 
 Lookup = Callable[[Value], jax.Array]
 """A function from a value to its array, inside a task that reads it."""

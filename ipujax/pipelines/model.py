@@ -9,16 +9,17 @@ from collections.abc import Mapping, Sequence
 import jax
 import optax
 
-from ipujax.errors import PipelineError
+from ipujax.ground import PipelineError
 from ipujax.optimizers import (
     CrossReplicaOptimizer,
     IpuOptimizer,
+    SummingOptimizer,
     apply_gradients,
+    apply_updates,
     compute_gradients,
+    is_trained,
     maps_gradients,
 )
-from ipujax.optimizers.summing_optimizer import SummingOptimizer
-from ipujax.optimizers.trained_leaves import apply_updates, is_trained
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import (

@@ -12,14 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from ipujax.distribution.summation import Summation
-from ipujax.distribution.summation import get_current_summation as current_summation
-from ipujax.errors import PipelineError, PipelineNotImplementedError, PipelineTypeError
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod, parse_reduction_method
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipujax.optimizers.accumulation import choose_state_storage, make_dtype_chooser
-from ipujax.optimizers.summing_optimizer import SummingOptimizer
+from ipujax.ground import PipelineError, PipelineNotImplementedError, PipelineTypeError
+from ipujax.host import IPUInfeedQueue, IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.optimizers import (
+    GradientAccumulationReductionMethod,
+    Summation,
+    SummingOptimizer,
+    choose_state_storage,
+    make_dtype_chooser,
+    parse_reduction_method,
+)
+from ipujax.optimizers import get_current_summation as current_summation
 from ipujax.pipelines import values
 from ipujax.pipelines.arguments import (
     OptimizerFunctionOutput,
@@ -29,7 +32,8 @@ from ipujax.pipelines.arguments import (
 )
 from ipujax.pipelines.stages import SPANS_ALL, Aval, Part, Pytree
 from ipujax.pipelines.values import check
-from lowering import jaxpr, ops, pipelines, schedules
+from lowering import ops, pipelines, schedules
+from lowering.jaxprs import jaxpr
 
 StageFunction = Callable[..., Pytree]
 AskedDtype = DTypeLike | Callable[[Aval], DTypeLike] | None

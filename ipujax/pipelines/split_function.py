@@ -9,12 +9,12 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.structures import structure_text
-from ipujax.errors import PipelineError
+from ipujax.ground import PipelineError, structure_text
 from ipujax.pipelines.stage_assignment import StageAssignment, Var
 from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.state import StageOutput
-from lowering import jaxpr, pipelines
+from lowering import pipelines
+from lowering.jaxprs import jaxpr
 
 
 def split_into_stages(

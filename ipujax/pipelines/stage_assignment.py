@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ipujax.errors import PipelineError
-from lowering import jaxpr, marks, pipelines, size_in_bytes
+from ipujax.ground import PipelineError
+from lowering import pipelines, size_in_bytes
+from lowering.jaxprs import jaxpr
+from lowering.marks import scope_marks as marks
 
 Var = jaxpr.Var
 

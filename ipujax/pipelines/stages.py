@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ipujax.checks.arguments import as_list, find_signature_mismatch
-from ipujax.checks.iterators import watch_iterators
-from ipujax.errors import PipelineError
+from ipujax.ground import PipelineError, as_list, find_signature_mismatch, watch_iterators
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.state import StageOutput, find_changed_leaves, leaf_name, replace_leaves
-from lowering import jaxpr, line_of_file, marks, ops, pipelines
+from lowering import line_of_file, ops, pipelines
+from lowering.jaxprs import jaxpr
+from lowering.marks import scope_marks as marks
 
 Pytree = object
 """Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.structures import structure_text
-from ipujax.errors import PipelineError
+from ipujax.ground import PipelineError, structure_text
 from ipujax.pipelines.values import check
 
 

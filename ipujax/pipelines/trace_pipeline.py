@@ -11,20 +11,18 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ipujax.checks.structures import structure_text
-from ipujax.distribution.summation import broadcast_from_chief
-from ipujax.driver import tracing
-from ipujax.errors import IPUError, OptimizerError, PipelineError
-from ipujax.optimizers.accumulation import check_leaves
-from ipujax.optimizers.trained_leaves import init_optimizer_state
+from ipujax.ground import IPUError, OptimizerError, PipelineError, structure_text
+from ipujax.host import tracing
+from ipujax.optimizers import broadcast_from_chief, check_leaves, init_optimizer_state
 from ipujax.pipelines.micro_batch import MicroBatch
 from ipujax.pipelines.model import Arrays, Model, apply_update, trace_model
+from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.stages import Pytree, Value
 from ipujax.pipelines.state import without_weak_type
 from ipujax.pipelines.values import check
-from lowering import jaxpr, ops, pipelines
+from lowering import ops, pipelines
+from lowering.jaxprs import jaxpr
 
 _T = TypeVar("_T")
 

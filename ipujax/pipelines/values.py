@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.checks.arrays import ArrayChecks
-from ipujax.errors import PipelineError, PipelineTypeError
+from ipujax.ground import ArrayChecks, PipelineError, PipelineTypeError
 
 check = ArrayChecks(PipelineTypeError, PipelineError)
 

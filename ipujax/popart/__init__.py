@@ -5,7 +5,7 @@ The names are those of the original's package `popart`; needs the extra `onnx`.
 
 from __future__ import annotations
 
-from ipujax.frontends.onnx import check_installed
+from ipujax.doors.onnx import check_installed
 
 check_installed()  # before anything here imports onnx
 
@@ -13,11 +13,11 @@ check_installed()  # before anything here imports onnx
 import difflib
 from typing import Any, NoReturn
 
-from ipujax.errors import MissingAttributeError
-from ipujax.errors import PopARTError as PopARTError
+from ipujax.ground import MissingAttributeError
+from ipujax.ground import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
-from ipujax.popart.checks import check as _check
+from ipujax.popart.checks import check as check
 from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
 from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
 from ipujax.popart.data_flow import DataFlow as DataFlow
@@ -366,7 +366,7 @@ defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]
 defaultAiGraphcoreOpset = DEFAULT_OPSETS["ai.graphcore"]
 
 
-@_check.guard
+@check.guard
 def getTensorInfo(array: Any) -> TensorInfo:
     """Returns the data type and the shape of an array."""
     return TensorInfo(array)

@@ -12,13 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from ipujax.checks.lines import api_boundary
-from ipujax.distribution.join import count_replica_groups
 from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
-from ipujax.frontends.onnx.model import ConvertedGraph, convert_graph, updates_of_variables
-from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
-from ipujax.frontends.onnx.read import read_onnx_model
-from ipujax.pipelining_ops import OptimizerFunctionOutput
+from ipujax.doors.onnx import (
+    REPLICAS,
+    ConvertedGraph,
+    convert_graph,
+    read_onnx_model,
+    updates_of_variables,
+)
+from ipujax.ground import api_boundary, count_replica_groups
+from ipujax.host import reset_ipu_seed
+from ipujax.pipelines import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
 from ipujax.popart.anchors import ACCUMULATED, DerivedAnchors
 from ipujax.popart.checks import check, convert_frontend_errors
@@ -43,11 +47,13 @@ from ipujax.popart.reports import Reports
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
 from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
 from ipujax.popart.weights import Weights
-from ipujax.training import Inference, Training
-from ipujax.training.device_loop import DeviceLoop
-from ipujax.training.loss_scaling import wrap_with_loss_scaling
-from ipujax.training.weight_update import ReplicaReduction
-from ipujax.utils import reset_ipu_seed
+from ipujax.training import (
+    DeviceLoop,
+    Inference,
+    ReplicaReduction,
+    Training,
+    wrap_with_loss_scaling,
+)
 
 Array = np.ndarray[Any, Any]
 

@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import Generator
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import FrontendError, FrontendTypeError, PopARTError, PopARTTypeError
+from ipujax.ground import Checks, FrontendError, FrontendTypeError, PopARTError, PopARTTypeError
 
 check = Checks(PopARTTypeError, PopARTError)
 

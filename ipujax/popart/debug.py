@@ -9,8 +9,7 @@ import os
 import weakref
 from typing import Any
 
-from ipujax.checks.guards import calling_frame
-from ipujax.host import files
+from ipujax.ground import calling_frame, files
 from ipujax.popart.checks import check
 
 _ids = itertools.count(1)

@@ -6,13 +6,11 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from ipujax.config import IPUConfig
 from ipujax.driver import executable_cache
 from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import SyncPattern
-from ipujax.system.device_ids import DEVICES
-from ipujax.system.devices import SYSTEM
+from ipujax.system import DEVICES, SYSTEM, IPUConfig
 
 _DEVICE = "/device:IPU:0"
 _TILES = 1472

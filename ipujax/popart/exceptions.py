@@ -7,7 +7,7 @@ faults of an IPU, or bugs of PopART.
 
 from __future__ import annotations
 
-from ipujax.errors import CallbackError, PopARTError, PoplarError
+from ipujax.ground import CallbackError, PopARTError, PoplarError
 
 popart_exception = PopARTError
 poplar_exception = PoplarError

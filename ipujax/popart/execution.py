@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.config import IPUConfig
-from ipujax.frontends.onnx.model import ConvertedGraph
+from ipujax.doors.onnx import ConvertedGraph
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     MeanReductionStrategy,
@@ -18,8 +17,8 @@ from ipujax.popart.options import (
     SyntheticDataMode,
 )
 from ipujax.popart.tensor_info import to_data_type
-from ipujax.training import TrainState
-from ipujax.training.state import to_strong_arrays
+from ipujax.system import IPUConfig
+from ipujax.training import TrainState, to_strong_arrays
 
 Array = np.ndarray[Any, Any]
 

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 
 from ipujax.doors import graphs
 from ipujax.doors.graphs import GRADIENT, Evaluation, Graph, Named, Node, Ref
-from ipujax.frontends.onnx.model import ConvertedGraph
-from ipujax.frontends.onnx.operators import ONNX
+from ipujax.doors.onnx import ONNX, ConvertedGraph
 from ipujax.popart.options import RecomputationType
 from ipujax.popart.recomputation import NamingOperators, choose_recomputed_results
 

@@ -11,8 +11,8 @@ import onnx.helper
 import onnx.numpy_helper
 from onnx import TensorProto
 
-from ipujax.errors import PopARTError
-from ipujax.frontends.onnx.read import read_onnx_model
+from ipujax.doors.onnx import read_onnx_model
+from ipujax.ground import PopARTError
 from ipujax.popart.checks import check, convert_frontend_errors
 
 _MOVING_STATISTICS = ("mean", "var", "saved_mean", "saved_var")

@@ -14,9 +14,7 @@ from ipujax.popart.initializers import make_initializer, replace_initializer_val
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.step_io import PyWeightsIO
-from ipujax.training import TrainState
-from ipujax.training.loss_scaling import FACTOR, Factors, Scale
-from ipujax.training.state import to_strong_arrays
+from ipujax.training import FACTOR, Factors, Scale, TrainState, to_strong_arrays
 
 Array = np.ndarray[Any, Any]
 

@@ -7,11 +7,11 @@ import functools
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import GradientCounting, Node, Placement
-from ipujax.frontends.onnx.model import ConvertedGraph
+from ipujax.doors.onnx import ConvertedGraph
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import GradientTensorTrackingMethod, SessionOptions
-from ipujax.training.loss_scaling import LossScaling
+from ipujax.training import LossScaling
 
 _TRANSFORM = "[AutomaticLossScale transform]"
 _VIEWS = frozenset(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import jax
 
 from ipujax.doors.graphs import Graph, Node, Place, Placement
-from ipujax.errors import PopARTError
+from ipujax.ground import PopARTError
 from ipujax.popart.checks import check
 
 IPU = "__ipu_number"

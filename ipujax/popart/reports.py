@@ -6,11 +6,11 @@ import abc
 import os
 from pathlib import Path
 
-from ipujax.driver.stages import Executable
+from ipujax.driver import Executable
 from ipujax.popart.checks import check
 from ipujax.popart.options import SessionOptions
 from ipujax.report import Report
-from ipujax.training.device_loop import DeviceLoop
+from ipujax.training import DeviceLoop
 
 
 class Reports(abc.ABC):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ipujax.distribution.collectives import broadcast_from_process
+from ipujax.distribution import broadcast_from_process
 from ipujax.popart import execution
 from ipujax.popart.base_session import Session
 from ipujax.popart.checks import check
@@ -15,8 +15,7 @@ from ipujax.popart.inputs import InputShapeInfo
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
 from ipujax.popart.patterns import Patterns
-from ipujax.training import TrainState
-from ipujax.training.state import to_strong_arrays
+from ipujax.training import TrainState, to_strong_arrays
 
 
 @check.guard

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import onnx.defs
 
-from ipujax.frontends.onnx.operators import ONNX
+from ipujax.doors.onnx import ONNX
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.checks import check
 from ipujax.popart.tensor_info import DataType

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from ipujax.checks.arguments import parse_dtype
+from ipujax.ground import parse_dtype
 from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ipujax.doors.graphs import Graph, Node, Ref
-from ipujax.frontends.onnx.model import ConvertedGraph
-from ipujax.frontends.onnx.operators import ONNX
+from ipujax.doors.onnx import ONNX, ConvertedGraph
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
 _NORMALIZATIONS = ("BatchNormalization-", "ai.graphcore.BatchNormalization-")

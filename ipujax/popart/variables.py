@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 
-from ipujax.checks.attributes import check_attributes
+from ipujax.ground import check_attributes
 from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ipujax.version import __version__
+from ipujax.ground import __version__
 
 _NUMBER = (3, 4, 0)
 

@@ -10,8 +10,8 @@ from typing import Any
 import onnx
 import onnx.numpy_helper
 
-from ipujax.frontends.onnx.read import read_onnx_model
-from ipujax.host import files
+from ipujax.doors.onnx import read_onnx_model
+from ipujax.ground import files
 from ipujax.popart.checks import check, convert_frontend_errors
 from ipujax.popart.host_weights import HostWeights
 from ipujax.popart.optimizers import Optimizer

@@ -10,12 +10,16 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.arguments import Checks
-from ipujax.distribution.holding import share_held_arrays
-from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import current_instance, get_joined_instance, join_instances
-from ipujax.errors import DistributionError
-from ipujax.system.device_ids import DEVICES, find_free_device
+from ipujax.distribution import share_held_arrays
+from ipujax.ground import (
+    Checks,
+    DistributionError,
+    Instance,
+    current_instance,
+    get_joined_instance,
+    join_instances,
+)
+from ipujax.system import DEVICES, find_free_device
 
 __all__ = [
     "checkNumIpusPerReplica",

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from ipujax import popdist
-from ipujax.distribution.join import count_replica_groups
-from ipujax.popart.checks import check
-from ipujax.popart.devices import DeviceConnectionType, DeviceInfo, DeviceManager
-from ipujax.popart.options import SessionOptions
+from ipujax.ground import count_replica_groups
+from ipujax.popart import DeviceConnectionType, DeviceInfo, DeviceManager, SessionOptions, check
 
 
 def configureSessionOptions(opts: SessionOptions) -> None:

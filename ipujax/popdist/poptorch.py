@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ipujax import popdist
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.options import Options as _Options
-from ipujax.poptorch.options import _DistributedOptions
+from ipujax.poptorch import Options as _Options
+from ipujax.poptorch import _DistributedOptions, check  # pyright: ignore[reportPrivateUsage]
 
 
 class _Distributed(_DistributedOptions):

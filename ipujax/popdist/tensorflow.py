@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ipujax import popdist
-from ipujax.checks.arguments import Checks
-from ipujax.config import IPUConfig
-from ipujax.errors import DistributionError, DistributionTypeError
+from ipujax.ground import Checks, DistributionError, DistributionTypeError
+from ipujax.system import IPUConfig
 
 _check = Checks(DistributionTypeError, DistributionError)
 

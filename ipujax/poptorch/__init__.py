@@ -5,14 +5,14 @@ The names are those of the original's package `poptorch`.
 
 from __future__ import annotations
 
-from ipujax.frontends.pytorch import check_installed
+from ipujax.doors.torch import check_installed
 
 check_installed()  # before anything here imports torch
 
 # ruff: noqa: E402
-from ipujax.errors import PopTorchConfigFileError as ConfigFileError
-from ipujax.errors import PopTorchError as Error
-from ipujax.errors import RecoverableError, UnrecoverableError
+from ipujax.ground import PopTorchConfigFileError as ConfigFileError
+from ipujax.ground import PopTorchError as Error
+from ipujax.ground import RecoverableError, UnrecoverableError, __version__
 from ipujax.poptorch import _impl as _impl
 from ipujax.poptorch import _logging as _logging
 from ipujax.poptorch import optim, poptorch_core, profiling
@@ -24,6 +24,7 @@ from ipujax.poptorch.blocks import (
     module_repr,
     removeBlocks,
 )
+from ipujax.poptorch.checks import check as check  # for ipujax.popdist
 from ipujax.poptorch.control_flow import cond, for_loop
 from ipujax.poptorch.custom_operators import custom_op
 from ipujax.poptorch.data import AsynchronousDataAccessor, DataLoader
@@ -68,6 +69,7 @@ from ipujax.poptorch.ops import (
     set_overlap_for_output,
 )
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.options import _DistributedOptions as _DistributedOptions
 from ipujax.poptorch.options.locations import TensorLocationSettings
 from ipujax.poptorch.printing import ipu_print_tensor
 from ipujax.poptorch.splitting import splitOverIpus
@@ -82,7 +84,6 @@ from ipujax.poptorch.strategies import (
 from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
 from ipujax.poptorch.torch_namespace import fill_torch_namespace
 from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
-from ipujax.version import __version__
 
 fill_torch_namespace()
 

@@ -10,9 +10,8 @@ import numpy as np
 import torch
 
 from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.arrays import to_torch
-from ipujax.frontends.pytorch.capture import ModuleTrace
+from ipujax.doors.torch import ModuleTrace, to_torch
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.log import logger

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from ipujax.errors import PopTorchError
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.structures import flatten_tensors, rebuild_structure
 
 _ENDS = (

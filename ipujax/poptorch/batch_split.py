@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.arrays import to_jax
+from ipujax.doors.torch import to_jax
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.enums import OutputMode
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ipujax.frontends.pytorch.trace import BLOCK, Trace, current_trace
+from ipujax.doors.torch import BLOCK, Trace, current_trace
 from ipujax.poptorch.checks import check
 
 

@@ -10,8 +10,8 @@ from torch.nn.modules.batchnorm import (
     _NormBase,  # pyright: ignore[reportPrivateUsage] - of batch and instance normalizations
 )
 
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.capture import ModuleTrace
+from ipujax.doors.torch import ModuleTrace
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.forward import find_written_buffers
 from ipujax.poptorch.options import Options
 

@@ -1,6 +1,5 @@
 """The checker of the arguments of PopTorch's functions."""
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import PopTorchError, PopTorchTypeError
+from ipujax.ground import Checks, PopTorchError, PopTorchTypeError
 
 check = Checks(PopTorchTypeError, PopTorchError)

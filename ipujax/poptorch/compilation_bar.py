@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Generator
 
-from ipujax.training.progress import progress_bar
+from ipujax.training import progress_bar
 
 _STEPS = 2  # the module is traced, the program is compiled
 

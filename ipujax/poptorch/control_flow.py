@@ -14,7 +14,7 @@ import jax
 import torch
 
 from ipujax.doors.graphs import Call, Graph, Node, Ref, names_of_refs
-from ipujax.errors import PopTorchError
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import (
     define_traced_operator,

@@ -6,8 +6,8 @@ import abc
 import datetime
 from typing import NamedTuple, cast
 
-from ipujax.driver.stages import Executable
-from ipujax.errors import PopTorchError
+from ipujax.driver import Executable
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options

@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import torch
 
-from ipujax.frontends.pytorch.arrays import jax_dtype_of
-from ipujax.operators.replica_groups import (
+from ipujax.doors.torch import jax_dtype_of
+from ipujax.operators import (
     REDUCTIONS,
     exchange_in_group,
     gather_group,

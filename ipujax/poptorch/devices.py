@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.config import IPUConfig
 from ipujax.driver import executable_cache
-from ipujax.errors import PopTorchError
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.config import build_ipu_config, get_cache_folder
-from ipujax.system.config_options import SystemOptions
-from ipujax.system.config_schema import ConfigNode, walk_options
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM, ConfigNode, IPUConfig, SystemOptions, walk_options
 
 _DEVICE = "/device:IPU:0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ipujax.errors import IPUError, PopTorchError
+from ipujax.ground import IPUError, PopTorchError
 
 
 class convert_errors:

@@ -12,10 +12,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from ipujax.checks.lines import api_boundary
-from ipujax.distribution.join import count_replica_groups, current_instance
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.arrays import to_torch
+from ipujax.doors.torch import to_torch
+from ipujax.ground import PopTorchError, api_boundary, count_replica_groups, current_instance
 from ipujax.poptorch.anchors import Anchors, choose_anchors, list_anchor_names
 from ipujax.poptorch.arguments import Arguments, Signature, collect_matching_tensors
 from ipujax.poptorch.batch_split import BatchSplit

@@ -9,13 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.all_to_all_op import all_gather
 from ipujax.doors import graphs
 from ipujax.doors.graphs import Evaluation, Named, Ref
-from ipujax.frontends.pytorch.capture import ModuleTrace
-from ipujax.frontends.pytorch.model import collect_updated_variables, compute_named_values
+from ipujax.doors.torch import ModuleTrace, collect_updated_variables, compute_named_values
+from ipujax.operators import all_gather, replication_index
 from ipujax.poptorch.operators import OPERATORS
-from ipujax.replication_ops import replication_index
 
 
 @dc.dataclass(frozen=True, eq=False, kw_only=True)

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import torch
 
 from ipujax.doors.graphs import GradientCounting, Placement
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.capture import ModuleTrace
-from ipujax.training.loss_scaling import LossScaling
+from ipujax.doors.torch import ModuleTrace
+from ipujax.ground import PopTorchError
+from ipujax.training import LossScaling
 
 _VIEWS = frozenset(
     "alias chunk detach expand expand_as flatten lift_fresh_copy movedim narrow permute reshape "

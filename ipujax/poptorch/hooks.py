@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.hooks import RemovableHandle
 
-from ipujax.errors import PopTorchHookError
+from ipujax.ground import PopTorchHookError
 from ipujax.poptorch.checks import check
 
 Hook = Callable[[], Any]

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import (
     _disable_current_modes,  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
 )
 
-from ipujax.frontends.pytorch.arrays import aval_of_tensor
+from ipujax.doors.torch import aval_of_tensor
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import define_traced_operator, isRunningOnIpu, trace_operator
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipujax.errors import PopTorchError
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.older_torch import accept_older_calls
 from ipujax.standin import install_popdist, stand_in_for
 

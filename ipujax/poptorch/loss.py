@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from ipujax.doors.graphs import Graph, Node, Ref
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.backward import differentiable_inputs
+from ipujax.doors.torch import differentiable_inputs
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType
 from ipujax.poptorch.operators import (

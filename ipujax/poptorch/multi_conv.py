@@ -8,11 +8,11 @@ from typing import Any, Self
 import torch
 
 from ipujax.doors.graphs import Graph
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.doors.torch import current_trace
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MultiConvPlanType
-from lowering import marks
+from lowering.marks import scope_marks as marks
 
 MARK = "multi_conv"
 """The mark of operators in a `MultiConv`: the scope's number, and its settings."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.doors.torch import current_trace
 from ipujax.poptorch.checks import check
 
 MARK = "name_scope"

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from ipujax.doors.graphs import Operators
-from ipujax.frontends.pytorch.operators import ATEN
-from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.doors.torch import ATEN, current_trace
 
 _NAMESPACE = "ipujax_poptorch"
 

@@ -12,11 +12,12 @@ import jax
 import jax.numpy as jnp
 import torch
 
-from ipujax import math_ops, pipelining_ops
 from ipujax.doors.graphs import Graph, names_of_refs
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.arrays import jax_dtype_of
-from ipujax.operators.nn.ctc_decoder import ctc_beam_search_decoder_with_log_probs
+from ipujax.doors.torch import jax_dtype_of
+from ipujax.ground import PopTorchError
+from ipujax.operators import ctc_beam_search_decoder_with_log_probs
+from ipujax.operators import math as math_ops
+from ipujax.pipelines import pipelining as pipelining_ops
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MatMulSerializationMode, OverlapMode
 from ipujax.poptorch.log import logger

@@ -6,10 +6,10 @@ import enum
 from collections.abc import Mapping
 from typing import Any
 
-from ipujax.errors import PopTorchError as Error
-from ipujax.errors import RecoverableError as RecoverableError
-from ipujax.errors import UnrecoverableError as UnrecoverableError
-from ipujax.frontends.pytorch.trace import current_trace
+from ipujax.doors.torch import current_trace
+from ipujax.ground import PopTorchError as Error
+from ipujax.ground import RecoverableError as RecoverableError
+from ipujax.ground import UnrecoverableError as UnrecoverableError
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.switches import SWITCHES, check_switches, log_options

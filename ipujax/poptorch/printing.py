@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import torch
 
-from ipujax.operators.printing import print_array
+from ipujax.operators import print_array
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import define_traced_operator, isRunningOnIpu, trace_operator
 

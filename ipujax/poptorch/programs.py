@@ -12,14 +12,12 @@ import numpy as np
 import optax
 import torch
 
-from ipujax.distribution.collectives import broadcast_from_process
-from ipujax.distribution.join import count_replica_groups
+from ipujax.distribution import broadcast_from_process
 from ipujax.doors.graphs import Named
-from ipujax.driver.compiler import compile
-from ipujax.driver.contexts import read_compile_context
-from ipujax.driver.stages import Executable
-from ipujax.frontends.pytorch.arrays import to_numpy
-from ipujax.pipelining_ops import OptimizerFunctionOutput, RecomputationMode
+from ipujax.doors.torch import to_numpy
+from ipujax.driver import Executable, compile, read_compile_context
+from ipujax.ground import count_replica_groups
+from ipujax.pipelines import OptimizerFunctionOutput, RecomputationMode
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.forward import Forward
@@ -27,10 +25,17 @@ from ipujax.poptorch.gradient_statistics import check_half_gradients, count_grad
 from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.reductions import Reductions
 from ipujax.poptorch.stages import check_depth
-from ipujax.training import Inference, Pipeline, StepOutput, Training, TrainState
-from ipujax.training.device_loop import DeviceLoop
-from ipujax.training.loss_scaling import Scale, factors_in
-from ipujax.training.state import to_strong_arrays
+from ipujax.training import (
+    DeviceLoop,
+    Inference,
+    Pipeline,
+    Scale,
+    StepOutput,
+    Training,
+    TrainState,
+    factors_in,
+    to_strong_arrays,
+)
 
 _Result = tuple[Any, Named | None, Any, Named]
 """The results, variables, optimizer state, and changed entries of the untrained state."""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
-from ipujax.errors import PopTorchError
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Method
+from ipujax.ground import PopTorchError
+from ipujax.optimizers import GradientAccumulationReductionMethod as Method
 from ipujax.poptorch.enums import MeanReductionStrategy, ReductionType
 from ipujax.poptorch.optim.rules import get_accumulator_dtypes
 from ipujax.poptorch.options import Options

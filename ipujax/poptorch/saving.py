@@ -19,8 +19,13 @@ from typing import Any
 
 import torch
 
-from ipujax.errors import PopTorchError, PopTorchFileError
-from ipujax.host.files import UnfitFileError, open_regular_file, replace_file
+from ipujax.ground import (
+    PopTorchError,
+    PopTorchFileError,
+    UnfitFileError,
+    open_regular_file,
+    replace_file,
+)
 from ipujax.poptorch.arguments import Arguments
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType

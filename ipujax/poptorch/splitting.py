@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ipujax.frontends.pytorch.capture import trace_torch_module
+from ipujax.doors.torch import trace_torch_module
 from ipujax.poptorch.blocks import BeginBlock
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import OPERATORS

@@ -10,9 +10,9 @@ import jax
 
 from ipujax.doors import graphs
 from ipujax.doors.graphs import Graph, Node, Placement, Ref, module_scope
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.trace import BLOCK
-from ipujax.pipelining_ops import recomputation_checkpoint
+from ipujax.doors.torch import BLOCK
+from ipujax.ground import PopTorchError
+from ipujax.pipelines import recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger

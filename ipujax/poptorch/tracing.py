@@ -10,11 +10,15 @@ from typing import Any, TypeGuard
 
 import torch
 
-from ipujax.errors import FrontendError, PopTorchError
-from ipujax.frontends.pytorch.backward import BackwardUse
-from ipujax.frontends.pytorch.capture import ModuleTrace, trace_torch_module
-from ipujax.frontends.pytorch.errors import first_line_of_function, is_user_code
-from ipujax.frontends.pytorch.gradients import find_trained_variables
+from ipujax.doors.torch import (
+    BackwardUse,
+    ModuleTrace,
+    find_trained_variables,
+    first_line_of_function,
+    is_user_code,
+    trace_torch_module,
+)
+from ipujax.ground import FrontendError, PopTorchError
 from ipujax.poptorch.buffers import preserve_tensors
 from ipujax.poptorch.control_flow import fold_control_flow
 from ipujax.poptorch.log import logger

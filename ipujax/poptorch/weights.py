@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ipujax.frontends.pytorch.arrays import to_torch
+from ipujax.doors.torch import to_torch
 from ipujax.poptorch.checks import check
 
 Refresh = Callable[[], object]

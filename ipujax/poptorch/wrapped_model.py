@@ -11,9 +11,8 @@ from typing import Any
 import jax.numpy as jnp
 import torch
 
-from ipujax.errors import PopTorchError
-from ipujax.frontends.pytorch.arrays import to_jax
-from ipujax.frontends.pytorch.capture import first_name_of_tensors
+from ipujax.doors.torch import first_name_of_tensors, to_jax
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.blocks import module_repr
 from ipujax.poptorch.buffers import get_updatable_buffer_names
 from ipujax.poptorch.checks import check

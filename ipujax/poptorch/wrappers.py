@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ipujax.distribution.join import count_replica_groups
-from ipujax.frontends.pytorch.errors import torchscript_error
+from ipujax.doors.torch import torchscript_error
+from ipujax.ground import count_replica_groups
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import OutputMode
 from ipujax.poptorch.errors import convert_errors

@@ -22,11 +22,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ipujax import events
-from ipujax.errors import ConfigError
-from ipujax.host import files
-from ipujax.system import log
-from ipujax.system.poplar_options import EngineOptions
+from ipujax.ground import ConfigError, events, files
+from ipujax.system import EngineOptions, log
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report

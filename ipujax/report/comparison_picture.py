@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ipujax.report.words import format_duration
-from lowering import svg
+from ipujax.ground import format_duration
+from lowering.ground import svg
 
 _ROW, _LEFT, _BAR, _TOP = 26, 190, 260, 40
 

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from ipujax.errors import ConfigError
+from ipujax.ground import ConfigError
 from ipujax.report.advice.change import Source
 from ipujax.report.advice.costs import rank_costs
 from ipujax.report.advice.facts import Facts
@@ -14,12 +14,18 @@ from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.memory import advise_on_memory
 from ipujax.report.excerpts import collect_excerpts
 from ipujax.report.report import Report
-from ipujax.system.config_enums import MergeRemoteBuffersBehaviour, SchedulingAlgorithm
-from ipujax.system.config_schema import list_assigned_names
-from ipujax.system.flags import read_poplar_flags
-from ipujax.system.options import SystemOptions
-from ipujax.system.poplar_options import check_planner_options, check_ring_method
-from ipujax.targets import Target, named, target_of
+from ipujax.system import (
+    MergeRemoteBuffersBehaviour,
+    SchedulingAlgorithm,
+    SystemOptions,
+    Target,
+    check_planner_options,
+    check_ring_method,
+    list_assigned_names,
+    named,
+    read_poplar_flags,
+    target_of,
+)
 from lowering import ir, machine
 
 

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ipujax.host import files
+from ipujax.ground import files
 from ipujax.report.auto_report import Reportable
-from ipujax.system.flags import read_poplar_flags
-from ipujax.system.log import TRACE, get_logger, get_plan_logger
+from ipujax.system import TRACE, get_logger, get_plan_logger, read_poplar_flags
 from lowering import machine
 
 _UNSAFE = re.compile(r"[^\w.-]+")  # in names of files

@@ -22,9 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.host import files
-from ipujax.host.json_text import LARGE, Bounds
-from ipujax.host_trace import HostTrace
+from ipujax.ground import LARGE, Bounds, HostTrace, files
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
 from ipujax.report.checks import check

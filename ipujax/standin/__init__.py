@@ -1,5 +1,5 @@
 """Lets `import` find a package of ipujax under the original's name, for unchanged scripts."""
 
-from ipujax.standin.finder import stand_in_for as stand_in_for
-from ipujax.standin.install_popdist import install_popdist as install_popdist
-from ipujax.standin.scripts import run_script as run_script
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

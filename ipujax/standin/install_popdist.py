@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ipujax.errors import DistributionError
+from ipujax.ground import DistributionError
 from ipujax.standin.finder import stand_in_for
 
 _FOR_CHILDREN = Path(__file__).with_name("for_children")

@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ipujax.host.files import UnfitFileError
-from ipujax.host.own_folder import ForeignFolderError, OwnFolder, open_own_folder
+from ipujax.ground import ForeignFolderError, OwnFolder, UnfitFileError, open_own_folder
 
 # Not through `ipujax.log`, so that the command line tools start without its imports.
 _logger = logging.getLogger("ipujax")
@@ -132,7 +131,7 @@ def list_attached_processes() -> list[AttachedProcess]:
 
 def _open_runtime_folder(create: bool = False) -> AbstractContextManager[OwnFolder]:
     # A folder that the user names may be readable by others, but not writable.
-    return open_own_folder(runtime_dir(), make=create, private=not os.environ.get(_VARIABLE))
+    return open_own_folder(runtime_dir(), create=create, is_private=not os.environ.get(_VARIABLE))
 
 
 @functools.cache

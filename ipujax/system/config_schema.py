@@ -31,8 +31,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-from ipujax.checks.annotations import safe_repr
-from ipujax.errors import ConfigError, ConfigTypeError, UnknownOptionError
+from ipujax.ground import ConfigError, ConfigTypeError, UnknownOptionError, safe_repr
 from ipujax.system.log import get_logger
 
 Node = TypeVar("Node", bound="ConfigNode")
@@ -345,7 +344,7 @@ class ConfigNode:
         parent, name = self._parent, self._path.rpartition(".")[2]
         if parent is None:
             return None
-        return parent._members[name].deprecated or parent._deprecation()
+        return parent._members[name].deprecated or parent._deprecation_reason()
 
     def _full_name(self, name: str) -> str:
         return f"{self._path}.{name}" if self._path else name

@@ -15,15 +15,15 @@ import threading
 
 import numpy as np
 
-from ipujax.checks.arguments import Checks
-from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import get_joined_instance
-from ipujax.errors import (
+from ipujax.ground import (
+    Checks,
     ConfigError,
     ConfigTypeError,
     ConnectionTypeError,
     DeviceError,
+    Instance,
     NotConfiguredError,
+    get_joined_instance,
 )
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType

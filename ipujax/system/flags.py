@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from ipujax.errors import FlagError
+from ipujax.ground import FlagError
 from ipujax.system.config_schema import parse_class_docstring, suggest_closest_name
 from ipujax.system.log import get_logger
 

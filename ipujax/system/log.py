@@ -17,8 +17,7 @@ from typing import cast
 
 from absl import logging as absl_logging
 
-from ipujax.errors import FlagError
-from ipujax.host import files
+from ipujax.ground import FlagError, files
 
 TRACE = 5  # below DEBUG: messages about single tiles
 LEVELS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, cast
 
-from ipujax.errors import ConfigError
+from ipujax.ground import ConfigError
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_options import SystemOptions
 from ipujax.system.config_schema import ConfigNode, Option, list_assigned_names, walk_options

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ipujax.errors import ConfigError
+from ipujax.ground import ConfigError
 from ipujax.system import log
 from ipujax.system import poplar_names as names
 

@@ -5,34 +5,6 @@ pipeline. `fit` runs that program until enough steps are made, a callback stops 
 ends. An `Inference` does the same without learning.
 """
 
-from ipujax.pipelines.state import StageOutput as StageOutput
-from ipujax.training.callbacks import Callback as Callback
-from ipujax.training.callbacks import History as History
-from ipujax.training.callbacks import Run as Run
-from ipujax.training.inference import Inference as Inference
-from ipujax.training.pipeline_model import Pipeline as Pipeline
-from ipujax.training.progress import Progress as Progress
-from ipujax.training.state import StepOutput as StepOutput
-from ipujax.training.state import TrainState as TrainState
-from ipujax.training.training import Training as Training
-from ipujax.training.weight_update import ReplicaReduction as ReplicaReduction
-from ipujax.training.weight_update import SelfDifferentiating as SelfDifferentiating
+import lazy_loader
 
-__all__ = [
-    "Callback",
-    "History",
-    "Inference",
-    "Pipeline",
-    "Progress",
-    "ReplicaReduction",
-    "Run",
-    "SelfDifferentiating",
-    "StageOutput",
-    "StepOutput",
-    "TrainState",
-    "Training",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,6 +1,5 @@
 """The argument checks of training."""
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import TrainingError, TrainingTypeError
+from ipujax.ground import Checks, TrainingError, TrainingTypeError
 
 check = Checks(TrainingTypeError, TrainingError)

@@ -12,16 +12,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ipujax.checks.lines import api_boundary
-from ipujax.driver.compiler import CompiledFunction, compile
-from ipujax.driver.contexts import read_compile_context
-from ipujax.driver.options import DEFAULT_DEVICE
-from ipujax.driver.stages import Executable, Traced
-from ipujax.errors import OutOfRangeError
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedMode, IPUOutfeedQueue
-from ipujax.scopes import current_device
-from ipujax.system.log import get_logger
+from ipujax.driver import (
+    DEFAULT_DEVICE,
+    CompiledFunction,
+    Executable,
+    Traced,
+    compile,
+    read_compile_context,
+)
+from ipujax.ground import OutOfRangeError, api_boundary
+from ipujax.host import IPUInfeedQueue, IPUOutfeedMode, IPUOutfeedQueue
+from ipujax.operators import current_device
+from ipujax.system import get_logger
 from ipujax.training.callbacks import Callback, Run
 from ipujax.training.checks import check
 from ipujax.training.feeds import CompiledLoop, Data, Feed, Feeds

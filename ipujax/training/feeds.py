@@ -9,13 +9,16 @@ from typing import Any, TypeAlias
 
 import jax
 
-from ipujax.driver.stages import Executable
-from ipujax.errors import OutOfRangeError
-from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
-from ipujax.host.keys import keys_to_words
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.system.devices import SYSTEM
+from ipujax.driver import Executable
+from ipujax.ground import OutOfRangeError
+from ipujax.host import (
+    IPUInfeedQueue,
+    IPUOutfeedQueue,
+    convert_leaf_to_array,
+    iterate_dataset,
+    keys_to_words,
+)
+from ipujax.system import SYSTEM
 
 Data: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
 """A data set as an infeed takes it: an iterable, or a function that returns one."""

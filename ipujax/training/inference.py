@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import loops
-from ipujax.checks.lines import api_boundary
-from ipujax.ipu_outfeed_queue import IPUOutfeedMode
+from ipujax.ground import api_boundary
+from ipujax.host import IPUOutfeedMode
+from ipujax.operators import loops
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues

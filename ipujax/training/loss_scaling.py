@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ipujax.checks.arguments import Checks
+from ipujax.ground import Checks
 
 FACTOR = "lossScaleUpdateFactor"
 """The name of the factor. As pipeline stages can share no variable, each stage has its own."""

@@ -6,13 +6,17 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.split_function import split_into_stages
-from ipujax.pipelines.stages import Arguments, call_stage
-from ipujax.pipelines.state import replace_leaves
-from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
+from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
+from ipujax.pipelines import (
+    Arguments,
+    OptimizerFunctionOutput,
+    PipelineRequest,
+    call_stage,
+    pipeline,
+    replace_leaves,
+    split_into_stages,
+)
+from ipujax.pipelines import StageOutput as StageOutput
 from ipujax.training.checks import check
 from ipujax.training.state import Tree
 

@@ -11,16 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.lines import api_boundary
-from ipujax.distribution import summation
-from ipujax.errors import OutOfRangeError, TrainingError
-from ipujax.gradient_accumulation import (
+from ipujax.ground import OutOfRangeError, TrainingError, api_boundary
+from ipujax.optimizers import (
     GradientAccumulationReductionMethod,
+    init_optimizer_state,
+    make_dtype_chooser,
     parse_reduction_method,
 )
-from ipujax.optimizers.accumulation import make_dtype_chooser
-from ipujax.optimizers.trained_leaves import init_optimizer_state
-from ipujax.pipelines.arguments import OptimizerFunctionOutput, is_optimizer
+from ipujax.optimizers import worker_summation as summation
+from ipujax.pipelines import OptimizerFunctionOutput, is_optimizer
 from ipujax.training.callbacks import Callback
 from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues

@@ -11,17 +11,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax import loops
-from ipujax.cross_replica_ops import cross_replica_mean
-from ipujax.distribution.summation import Summation
-from ipujax.gradient_accumulation import GradientAccumulationReductionMethod as Reduction
-from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.optimizers import CrossReplicaOptimizer, apply_gradients
+from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
+from ipujax.operators import cross_replica_mean, loops
+from ipujax.optimizers import (
+    CrossReplicaOptimizer,
+    Summation,
+    SummingOptimizer,
+    add_to_accumulator,
+    apply_gradients,
+    apply_updates,
+    is_trained,
+    without_untrained,
+)
+from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers import compute_gradients as mapped_gradients
-from ipujax.optimizers.accumulation import add_to_accumulator
-from ipujax.optimizers.summing_optimizer import SummingOptimizer
-from ipujax.optimizers.trained_leaves import apply_updates, is_trained, without_untrained
 from ipujax.training.checks import check
 from ipujax.training.state import StepOutput, Tree
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from lowering import ir
-from lowering.units import ValueId
+from lowering.ground import ValueId
 
 _Loop = TypeVar("_Loop", ir.Repeat, ir.While)
 

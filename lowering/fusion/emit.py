@@ -10,8 +10,8 @@ from typing import Any
 from jax import lax
 
 from lowering import ir
-from lowering.equations import function_of_jaxpr
-from lowering.units import ValueId
+from lowering.ground import ValueId
+from lowering.jaxprs import function_of_jaxpr
 
 Values = MutableMapping[ValueId, Any]
 

@@ -12,10 +12,9 @@ from jax import lax
 from lowering import ir
 from lowering.fusion.emit import Values, evaluate_steps
 from lowering.fusion.merge_iterations import MERGES, MergedIterations, match_accumulation
-from lowering.jaxpr import Aval, ShapedArray, trace_flat
-from lowering.ops.collectives import axis_of_replicas
-from lowering.structure import has_observable_runs
-from lowering.units import IpuId, ValueId
+from lowering.ground import IpuId, ValueId
+from lowering.jaxprs import Aval, ShapedArray, has_observable_runs, trace_flat
+from lowering.ops import axis_of_replicas
 
 _ONE = IpuId(0)
 _COUNTER = ShapedArray((), jnp.dtype("int32"))

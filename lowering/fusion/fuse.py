@@ -11,10 +11,10 @@ from lowering import ir
 from lowering.fusion.drop_storage import drop_storage
 from lowering.fusion.emit import Values, evaluate_steps
 from lowering.fusion.flatten_loops import flatten_loops
-from lowering.jaxpr import trace_flat
-from lowering.ops.collectives import axis_of_replicas
-from lowering.passes.insert_copies import insert_copies
-from lowering.units import IpuId, ValueId
+from lowering.ground import IpuId, ValueId
+from lowering.jaxprs import trace_flat
+from lowering.ops import axis_of_replicas
+from lowering.passes import insert_copies
 
 _ONE = IpuId(0)
 

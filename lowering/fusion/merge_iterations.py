@@ -17,16 +17,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.avals import size_in_bytes
-from lowering.equations import (
+from lowering.jaxprs import (
+    Atom,
+    ClosedJaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    bind_equation,
+    count_operations,
     function_of_jaxpr,
     jaxpr_of_equations,
+    size_in_bytes,
     unique_variables,
     walk_equations,
 )
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var, bind_equation
-from lowering.pipelines.backward_slices import select_equations_for, variables_read_from_outside
-from lowering.workload import count_operations
+from lowering.pipelines import select_equations_for, variables_read_from_outside
 
 # Measured on CPUs: merging pays where the weights do not fit the caches, and where a micro-batch
 # does too little with them to hide the time that they take to arrive.

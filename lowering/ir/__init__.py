@@ -1,10 +1,14 @@
 """The Program: its nodes, where its values live, its text and its verifier."""
 
+from lowering.ground import IpuId as IpuId
+from lowering.ground import ValueId as ValueId
 from lowering.ir.liveness import PlacesOfReads as PlacesOfReads
 from lowering.ir.liveness import find_dead_values_after_steps as find_dead_values_after_steps
 from lowering.ir.liveness import find_values_carried_by_one_loop as find_values_carried_by_one_loop
 from lowering.ir.liveness import ipu_of_each_value as ipu_of_each_value
 from lowering.ir.liveness import queues_of_program as queues_of_program
+from lowering.ir.process_parts import Part as Part
+from lowering.ir.process_parts import part_of_process as part_of_process
 from lowering.ir.program import Branch as Branch
 from lowering.ir.program import Carry as Carry
 from lowering.ir.program import Copy as Copy
@@ -43,5 +47,3 @@ from lowering.ir.tree import values_read as values_read
 from lowering.ir.tree import values_written as values_written
 from lowering.ir.tree import walk_nodes as walk_nodes
 from lowering.ir.verify import verify as verify
-from lowering.units import IpuId as IpuId
-from lowering.units import ValueId as ValueId

@@ -7,6 +7,7 @@ import dataclasses as dc
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
 from lowering.ir.tree import (
     Place,
@@ -17,7 +18,6 @@ from lowering.ir.tree import (
     values_read,
     walk_nodes,
 )
-from lowering.units import HOST, IpuId, ValueId
 
 
 class PlacesOfReads:

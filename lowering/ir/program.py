@@ -14,13 +14,10 @@ from __future__ import annotations
 import dataclasses as dc
 from typing import Any
 
-from lowering.avals import dtype_name, shape_of
-from lowering.jaxpr import Aval, ClosedJaxpr
-from lowering.ops.storage import Storage
-from lowering.ops.streams import Infeed, Outfeed
-from lowering.ops.tasks import TaskSpec
+from lowering.ground import IpuId, ValueId
+from lowering.jaxprs import Aval, ClosedJaxpr, dtype_name, shape_of
+from lowering.ops import Infeed, Outfeed, Storage, TaskSpec
 from lowering.schedules import Schedule
-from lowering.units import IpuId, ValueId
 
 
 @dc.dataclass(frozen=True, slots=True, eq=False)

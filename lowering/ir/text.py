@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.jaxpr import JaxprEqn, call_body
+from lowering.jaxprs import JaxprEqn, call_body
 from lowering.ops import user_ops
-from lowering.units import HOST, IpuId, ValueId
 
 _SHOWN = 6  # primitives named in one kernel's line; the rest are counted
 

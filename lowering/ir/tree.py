@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable, Iterable, Iterator
 
+from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.units import HOST, IpuId, ValueId
 
 Place = tuple[ValueId, IpuId]
 """A value on an IPU (or the host)."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lowering.avals import dtype_name, shape_of, signature_of
-from lowering.errors import InternalError
+from lowering.ground import HOST, InternalError, IpuId, ValueId
 from lowering.ir import program as ir
 from lowering.ir.text import ipu_text
 from lowering.ir.tree import Place, bodies_of_node, places_of_writes
-from lowering.jaxpr import Aval
-from lowering.units import HOST, IpuId, ValueId
+from lowering.jaxprs import Aval, dtype_name, shape_of, signature_of
 
 
 def verify(program: ir.Program) -> None:

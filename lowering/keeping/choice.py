@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from lowering.avals import size_in_bytes
-from lowering.equations import unique_variables
-from lowering.jaxpr import JaxprEqn, Var, call_body
+from lowering.jaxprs import JaxprEqn, Var, call_body, size_in_bytes, unique_variables
 from lowering.keeping.minimum_cut import UNBOUNDED, Network
 
 # Primitives that compute each element of a result from one element of each operand.

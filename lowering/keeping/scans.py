@@ -10,16 +10,17 @@ import collections
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from lowering.equations import rename_atoms, unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
     Literal,
     Var,
     fresh_var,
+    rename_atoms,
     replace_equations,
     scan_counts,
+    unique_variables,
 )
 from lowering.keeping.choice import (
     insert_recomputation_before_readers,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lowering import svg
+from lowering.ground import svg
 
 if TYPE_CHECKING:
     from lowering.machine.profile import Memory

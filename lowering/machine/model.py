@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from lowering import ir
+from lowering.ground import HOST
 from lowering.machine.breakdown import break_down_cycles
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
@@ -26,7 +27,6 @@ from lowering.machine.programs.updates import find_updates
 from lowering.machine.programs.value_names import find_value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
-from lowering.units import HOST
 
 
 def model(

@@ -11,7 +11,7 @@ from lowering.machine.target import IPU2, Target
 from lowering.machine.transfers.collectives import Method
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import find_route, inter_ipu_cycles
-from lowering.ops.tasks import TaskSpec
+from lowering.ops import TaskSpec
 
 _NO_OPTIONS = PlanOptions()
 _DTYPES = {"half": "float16", "float": "float32"}

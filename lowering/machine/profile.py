@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from lowering.ground import list_in_dir
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness import Liveness
 from lowering.machine.mapping import TileMapping
@@ -15,7 +16,6 @@ from lowering.machine.memory_picture import draw_memory
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
-from lowering.public import list_in_dir
 from lowering.schedules import Phase
 
 CATEGORIES = (

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any, Literal
 
-from lowering.errors import TargetError
+from lowering.ground import TargetError
 
 Number = Literal["float16", "float32"]
 Rates = tuple[tuple[tuple[Number, Number], int], ...]

@@ -20,9 +20,16 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.equations import walk_equations
-from lowering.errors import CollectiveError
-from lowering.jaxpr import Jaxpr, JaxprEqn, Primitive, ShapedArray, sub_jaxprs, user_line
+from lowering.ground import CollectiveError
+from lowering.jaxprs import (
+    Jaxpr,
+    JaxprEqn,
+    Primitive,
+    ShapedArray,
+    sub_jaxprs,
+    user_line,
+    walk_equations,
+)
 from lowering.ops.define import (
     define_primitive,
     first_operand,
@@ -169,7 +176,7 @@ exchange_p = define_primitive(
 index_p = define_primitive("ipu_replication_index", _int32_aval, lambda: jnp.int32(0))
 count_p = define_primitive("ipu_replica_count", _int32_aval, lambda: jnp.int32(1))
 
-PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
+COLLECTIVE_PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
 
 
 # --- resolution ---------------------------------------------------------------------------------

@@ -14,8 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering.avals import Aval, shape_of
-from lowering.jaxpr import ClosedJaxpr, Effect, Primitive, ad, batching, mlir
+from lowering.jaxprs import Aval, ClosedJaxpr, Effect, Primitive, ad, batching, mlir, shape_of
 from lowering.ops.types import Array, Arrays, Dims, Results, Rule, Tangents
 
 

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.interpreters import partial_eval
 
-from lowering.errors import LoweringError
-from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
+from lowering.ground import LoweringError
+from lowering.jaxprs import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
 from lowering.ops.define import define_primitive, jvp_of_constant, vmap_along_leading_axes
 from lowering.ops.types import Array, Arrays, Results
 

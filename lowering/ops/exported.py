@@ -13,9 +13,8 @@ from typing import Any
 
 from jax import lax
 
-from lowering.avals import shape_of
-from lowering.errors import InternalError
-from lowering.jaxpr import Aval, ShapedArray
+from lowering.ground import InternalError
+from lowering.jaxprs import Aval, ShapedArray, shape_of
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.define import define_primitive, move_examples_to_front
 

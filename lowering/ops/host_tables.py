@@ -13,10 +13,18 @@ from typing import Any, Protocol
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.avals import shape_of
-from lowering.equations import walk_equations
-from lowering.errors import LoweringError
-from lowering.jaxpr import TABLE_EFFECT, Aval, Jaxpr, Primitive, ShapedArray, ad, current_user_line
+from lowering.ground import LoweringError
+from lowering.jaxprs import (
+    TABLE_EFFECT,
+    Aval,
+    Jaxpr,
+    Primitive,
+    ShapedArray,
+    ad,
+    current_user_line,
+    shape_of,
+    walk_equations,
+)
 from lowering.ops import collectives
 from lowering.ops.define import (
     define_primitive,

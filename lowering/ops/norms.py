@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import jax.numpy as jnp
 
-from lowering.jaxpr import JaxprEqn, Primitive, ShapedArray, ad
+from lowering.jaxprs import JaxprEqn, Primitive, ShapedArray, ad
 from lowering.ops import collectives
 from lowering.ops.define import (
     define_primitive,
@@ -126,4 +126,4 @@ correction_p = define_primitive(
     "ipu_norm_correction", _correction_aval, lambda *, count: _bessel_correction(count)
 )
 
-PRIMITIVES = (square_p, group_mean_p, correction_p)
+NORM_PRIMITIVES = (square_p, group_mean_p, correction_p)

@@ -15,14 +15,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from lowering.equations import (
-    evaluate_equations_with,
-    function_of_jaxpr,
-    jaxpr_of_equations_with_constants,
-    walk_equations,
-)
-from lowering.errors import EnqueueError, LoweringError
-from lowering.jaxpr import (
+from lowering.ground import EnqueueError, LoweringError
+from lowering.jaxprs import (
     STREAM_EFFECT,
     Aval,
     ClosedJaxpr,
@@ -34,13 +28,17 @@ from lowering.jaxpr import (
     bind_equation,
     call_body,
     current_user_line,
+    effects_of,
+    evaluate_equations_with,
+    function_of_jaxpr,
+    jaxpr_of_equations_with_constants,
     sub_jaxprs,
     trace_flat,
     user_line,
+    walk_equations,
 )
 from lowering.ops.define import define_primitive, define_primitive_with_body, jvp_of_constant
 from lowering.ops.types import Array, Arrays, Results
-from lowering.refs import effects_of
 
 
 class Stream(Protocol):

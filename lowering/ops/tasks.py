@@ -15,11 +15,15 @@ from typing import Any
 
 import jax
 
-from lowering.equations import function_of_jaxpr
-from lowering.jaxpr import JaxprEqn, constants_to_arguments, trace_flat
+from lowering.jaxprs import (
+    JaxprEqn,
+    constants_to_arguments,
+    effects_of,
+    function_of_jaxpr,
+    trace_flat,
+)
 from lowering.ops.define import define_identity_mark, define_primitive_with_body
 from lowering.ops.types import Array, Arrays
-from lowering.refs import effects_of
 from lowering.schedules import Schedule
 
 Options = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]

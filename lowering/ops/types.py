@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from lowering.jaxpr import ad
+from lowering.jaxprs import ad
 
 Array = jax.Array
 Arrays = Sequence[jax.Array]

@@ -14,17 +14,18 @@ from collections.abc import Callable
 
 from jax import lax
 
-from lowering.avals import Aval, shape_of
-from lowering.equations import walk_equations
-from lowering.errors import LoweringError
-from lowering.jaxpr import (
+from lowering.ground import LoweringError
+from lowering.jaxprs import (
     CALL_EFFECT,
+    Aval,
     Effect,
     Jaxpr,
     JaxprEqn,
     Primitive,
     ShapedArray,
     current_user_line,
+    shape_of,
+    walk_equations,
 )
 from lowering.ops.define import define_primitive, jvp_of_constant, move_mapped_axes_to_front
 from lowering.ops.types import Arrays, Dims, Results, Tangents

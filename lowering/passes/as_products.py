@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from lowering import ir, marks
-from lowering.equations import walk_equations
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, name_stack
+from lowering import ir
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    Var,
+    name_stack,
+    rewrite_equations,
+    walk_equations,
+)
+from lowering.marks import scope_marks as marks
 from lowering.passes.convolution_forms import Convolution
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
 
 
 def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:

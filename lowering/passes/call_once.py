@@ -9,23 +9,29 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
 
-from lowering import marks
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import evaluate_equations_with
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
     JaxprEqn,
     at_source_of,
     bind_equation,
     call_body,
+    evaluate_equations_with,
     in_context_of,
     map_sub_jaxprs,
     name_stack,
 )
-from lowering.ops import host_tables, user_ops
-from lowering.ops.collectives import REPLICAS
-from lowering.ops.first_callback import call_for_first_replica, is_shared_callback
-from lowering.passes.rewrite import EquationFinder, EquationRewriter
+from lowering.marks import scope_marks as marks
+from lowering.ops import (
+    REPLICAS,
+    ControlFlow,
+    call_for_first_replica,
+    host_tables,
+    is_control_flow,
+    is_shared_callback,
+    user_ops,
+)
 from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 

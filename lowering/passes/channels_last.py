@@ -9,8 +9,7 @@ from typing import Any
 from jax import lax
 
 from lowering import ir
-from lowering.jaxpr import JaxprEqn
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.jaxprs import EquationFinder, EquationRewriter, JaxprEqn, rewrite_equations
 
 
 def move_channels_last(program: ir.Program) -> ir.Program:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from lowering.equations import walk_equations
-from lowering.errors import EnqueueError
-from lowering.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, name_stack, user_line
-from lowering.ops.streams import dequeue_p, enqueue_p, uses_streams
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.ground import EnqueueError
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    Jaxpr,
+    JaxprEqn,
+    name_stack,
+    rewrite_equations,
+    user_line,
+    walk_equations,
+)
+from lowering.ops import dequeue_p, enqueue_p, uses_streams
 
 _RECOMPUTED = "rematted_computation"
 

@@ -7,18 +7,21 @@ import dataclasses as dc
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from lowering import ir, marks
-from lowering.equations import unique_variables
-from lowering.jaxpr import (
+from lowering import ir
+from lowering.ground import sort_by_needs
+from lowering.jaxprs import (
+    BodyRewriter,
     ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
     JaxprEqn,
     Var,
     in_context_of,
     name_stack,
+    parameters_key,
+    unique_variables,
 )
-from lowering.order import sort_by_needs
-from lowering.passes.rewrite import BodyRewriter, EquationFinder, EquationRewriter
-from lowering.structure import parameters_key
+from lowering.marks import scope_marks as marks
 
 
 @dc.dataclass(frozen=True, slots=True)

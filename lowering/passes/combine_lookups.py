@@ -8,8 +8,7 @@ from typing import Any
 from jax import lax
 
 from lowering import ir
-from lowering.avals import dtype_name, shape_of
-from lowering.jaxpr import JaxprEqn, Literal
+from lowering.jaxprs import JaxprEqn, Literal, dtype_name, shape_of
 from lowering.passes.combine import (
     CombinableKind,
     SharedProperties,

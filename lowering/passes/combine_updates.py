@@ -11,11 +11,19 @@ from typing import Any
 from jax import lax
 
 from lowering import ir
-from lowering.avals import dtype_name, shape_of
-from lowering.equations import fills_with_zeros
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Literal, Var
+from lowering.jaxprs import (
+    Atom,
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    Literal,
+    Var,
+    dtype_name,
+    fills_with_zeros,
+    shape_of,
+)
 from lowering.passes.combine import rewrite_bodies_in_kernels, settings_of
-from lowering.passes.rewrite import EquationFinder, EquationRewriter
 
 _SUMS = ("add", "add_any")
 

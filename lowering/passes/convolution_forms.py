@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from lowering.jaxpr import JaxprEqn
+from lowering.jaxprs import JaxprEqn
 
 Form = Callable[[Any, Any], Any]  # of images and filters
 Ints = tuple[int, ...]

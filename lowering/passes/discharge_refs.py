@@ -7,27 +7,36 @@ from typing import Any
 
 import jax
 
-from lowering.control_flow import ControlFlow
-from lowering.equations import function_of_jaxpr, jaxpr_of_equations_with_constants
-from lowering.errors import LoweringError
-from lowering.jaxpr import (
+from lowering.ground import LoweringError
+from lowering.jaxprs import (
     AbstractRef,
     ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
     Jaxpr,
     JaxprEqn,
     add_discharge_rule,
     constants_to_arguments,
     current_user_line,
     discharge_state,
+    function_of_jaxpr,
+    jaxpr_of_equations_with_constants,
+    rewrite_equations,
     sub_jaxprs,
     touches_refs,
     trace_flat,
     user_line,
 )
-from lowering.ops.streams import dequeue_p, repeat_p, repeat_with_queues, split_repeat_operands
-from lowering.ops.tasks import TaskSpec, task_p
-from lowering.ops.types import Array
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.ops import (
+    Array,
+    ControlFlow,
+    TaskSpec,
+    dequeue_p,
+    repeat_p,
+    repeat_with_queues,
+    split_repeat_operands,
+    task_p,
+)
 
 
 def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -6,18 +6,18 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.control_flow import ControlFlow
-from lowering.equations import jaxpr_of_equations_with_constants, unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
+    jaxpr_of_equations_with_constants,
     map_sub_jaxprs,
     prune_equation,
     replace_equations,
     sub_jaxprs,
+    unique_variables,
 )
-from lowering.ops.streams import repeat_p
+from lowering.ops import ControlFlow, repeat_p
 
 
 def drop_dead(closed: ClosedJaxpr) -> ClosedJaxpr:

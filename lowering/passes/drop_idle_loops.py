@@ -6,10 +6,14 @@ from typing import Any
 
 from jax import lax
 
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn
-from lowering.ops.streams import uses_streams
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    rewrite_equations,
+)
+from lowering.ops import ControlFlow, is_control_flow, uses_streams
 
 
 def drop_idle_loops(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import jax
 
-from lowering.errors import DeviceMeshError
-from lowering.jaxpr import Aval, ClosedJaxpr, Jaxpr, JaxprEqn, call_body, sub_jaxprs, user_line
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.ground import DeviceMeshError
+from lowering.jaxprs import (
+    Aval,
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    Jaxpr,
+    JaxprEqn,
+    call_body,
+    rewrite_equations,
+    sub_jaxprs,
+    user_line,
+)
 
 _PLACES = (jax.sharding.Sharding, jax.Device)
 

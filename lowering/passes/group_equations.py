@@ -13,15 +13,19 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Sequence
 
-from lowering.avals import size_in_bytes
-from lowering.equations import unique_variables
-from lowering.jaxpr import Atom, JaxprEqn, Var, is_ordered, name_stack
+from lowering.ground import HOST, IpuId
+from lowering.jaxprs import (
+    Atom,
+    JaxprEqn,
+    Var,
+    is_ordered,
+    name_stack,
+    size_in_bytes,
+    unique_variables,
+)
 from lowering.marks import join_name_stacks, read_marks
-from lowering.ops.storage import load_p, store_p
-from lowering.ops.streams import dequeue_p, enqueue_p
-from lowering.ops.tasks import is_task
+from lowering.ops import dequeue_p, enqueue_p, is_task, load_p, store_p
 from lowering.passes.place import Home, PlacedBody
-from lowering.units import HOST, IpuId
 
 # Primitives that are steps of their own wherever they stand.
 _STEPS = (dequeue_p, enqueue_p, load_p, store_p)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from lowering import marks
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, map_sub_jaxprs, name_stack
-from lowering.ops.streams import uses_streams
-from lowering.ops.tasks import is_task
-from lowering.ops.user_ops import name_on_host
-from lowering.passes.rewrite import EquationFinder, EquationRewriter
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    call_body,
+    map_sub_jaxprs,
+    name_stack,
+)
+from lowering.marks import scope_marks as marks
+from lowering.ops import is_task, name_on_host, uses_streams
 
 
 def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -17,27 +17,32 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lowering import marks
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import evaluate_equations_with, function_of_jaxpr
-from lowering.ir.program import Fault
-from lowering.jaxpr import (
+from lowering.ground import Options
+from lowering.ir import Fault
+from lowering.jaxprs import (
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     bind_equation,
     call_body,
+    evaluate_equations_with,
+    function_of_jaxpr,
     is_tracer,
     name_stack,
     trace_flat,
     user_line,
 )
-from lowering.narrow import POLES
-from lowering.ops.collectives import REPLICAS, axis_of_replicas
-from lowering.ops.streams import uses_streams
-from lowering.ops.tasks import task_p
-from lowering.options import Options
+from lowering.marks import scope_marks as marks
+from lowering.ops import (
+    POLES,
+    REPLICAS,
+    ControlFlow,
+    axis_of_replicas,
+    is_control_flow,
+    task_p,
+    uses_streams,
+)
 from lowering.passes.nan_and_infinity import NEVER, Bits, FaultWatch
-from lowering.passes.rewrite import EquationFinder
 from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 # The scope around the rounding of a result, with the operation's name; see `float16_rounding`.

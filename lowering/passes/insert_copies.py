@@ -6,8 +6,8 @@ import dataclasses as dc
 from collections.abc import Iterable, Iterator
 
 from lowering import ir
-from lowering.ops.tasks import TaskRole
-from lowering.units import HOST, IpuId, ValueId
+from lowering.ground import HOST, IpuId, ValueId
+from lowering.ops import TaskRole
 
 
 def insert_copies(program: ir.Program) -> ir.Program:

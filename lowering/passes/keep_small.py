@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from lowering.avals import size_in_bytes
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn
-from lowering.ops.storage import load_p, store_p
-from lowering.options import Options
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
+from lowering.ground import Options
+from lowering.jaxprs import ClosedJaxpr, EquationFinder, JaxprEqn, rewrite_equations, size_in_bytes
+from lowering.ops import load_p, store_p
 
 
 def keep_small(closed: ClosedJaxpr, options: Options) -> ClosedJaxpr:

@@ -6,10 +6,10 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 
 from lowering import ir
-from lowering.jaxpr import Aval
-from lowering.ops.storage import Storage
+from lowering.ground import ValueId
+from lowering.jaxprs import Aval
+from lowering.ops import Storage
 from lowering.passes.stored_slots import Slot, StoredWay, find_slots, values_read_on_tiles
-from lowering.units import ValueId
 
 
 def keep_stored(program: ir.Program) -> ir.Program:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 
 from lowering import ir
-from lowering.units import ValueId
+from lowering.ground import ValueId
 
 
 def load_late(program: ir.Program) -> ir.Program:

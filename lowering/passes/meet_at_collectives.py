@@ -10,11 +10,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.control_flow import ControlFlow
-from lowering.equations import function_of_jaxpr
-from lowering.jaxpr import JaxprEqn
-from lowering.ops.collectives import REPLICAS, axis_of_replicas
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.jaxprs import (
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    function_of_jaxpr,
+    rewrite_equations,
+)
+from lowering.ops import REPLICAS, ControlFlow, axis_of_replicas
 
 
 def meet_at_collectives(program: ir.Program) -> ir.Program:

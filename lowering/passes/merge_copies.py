@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 
 from lowering import ir
-from lowering.avals import size_in_bytes
-from lowering.units import HOST, IpuId
+from lowering.ground import HOST, IpuId
+from lowering.jaxprs import size_in_bytes
 
 
 def merge_copies(program: ir.Program, ipu_bytes: int, host_bytes: int) -> ir.Program:

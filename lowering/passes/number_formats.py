@@ -16,24 +16,29 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lowering import marks
-from lowering.avals import dtype_name
-from lowering.control_flow import is_control_flow
-from lowering.jaxpr import (
+from lowering.ground import Options
+from lowering.jaxprs import (
     ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
     JaxprEqn,
     call_body,
+    dtype_name,
     in_context_of,
     map_sub_jaxprs,
     name_stack,
     sub_jaxprs,
 )
-from lowering.narrow import Float16Format, round_to_float16
-from lowering.ops.collectives import axis_of_replicas
-from lowering.ops.tasks import TaskSpec
-from lowering.options import Options
-from lowering.partials import accumulate_in_float16, accumulate_in_float32
-from lowering.passes.rewrite import EquationFinder, EquationRewriter
+from lowering.marks import scope_marks as marks
+from lowering.ops import (
+    Float16Format,
+    TaskSpec,
+    accumulate_in_float16,
+    accumulate_in_float32,
+    axis_of_replicas,
+    is_control_flow,
+    round_to_float16,
+)
 
 _HALF = np.dtype(np.float16)
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.equations import rename_atoms, unique_variables
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
+from lowering.jaxprs import ClosedJaxpr, JaxprEqn, Var, fresh_var, rename_atoms, unique_variables
 from lowering.marks import on_shard
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
-from lowering.ops.tasks import TaskRole, is_task
-from lowering.pipelines.task_edits import (
+from lowering.ops import Storage, TaskRole, bring_from_storage, is_task, move_to_storage
+from lowering.pipelines import (
     call_without_tracing,
     replace_equations_by_id,
     replace_task_body,

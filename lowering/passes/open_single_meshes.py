@@ -8,18 +8,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering.equations import evaluate_equations_with
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Aval,
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     ShapedArray,
     at_source_of,
     bind_equation,
+    evaluate_equations_with,
     map_sub_jaxprs,
     trace_flat,
 )
-from lowering.passes.rewrite import EquationFinder
 
 _NO_MESH = jax.sharding.AbstractMesh((), ())
 _MOVES = ("sharding_constraint", "reshard", "mesh_cast")

@@ -7,26 +7,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering import ir
-from lowering.control_flow import ControlFlow
-from lowering.equations import jaxpr_of_equations, unique_variables
-from lowering.jaxpr import (
+from lowering.ground import HOST, IpuId, ValueId
+from lowering.jaxprs import (
     Atom,
     Aval,
     JaxprEqn,
     Literal,
     Var,
     add_caller_frames,
+    jaxpr_of_equations,
     name_stack,
+    unique_variables,
     user_line,
 )
 from lowering.marks import join_name_stacks
-from lowering.ops.storage import load_p, store_p
-from lowering.ops.streams import dequeue_p, repeat_p
-from lowering.ops.tasks import PlannedPipeline, task_p
-from lowering.ops.user_ops import name_on_host
+from lowering.ops import (
+    ControlFlow,
+    PlannedPipeline,
+    dequeue_p,
+    load_p,
+    name_on_host,
+    repeat_p,
+    store_p,
+    task_p,
+)
 from lowering.passes.group_equations import Group, group_equations
 from lowering.passes.place import Home, PlacedBody
-from lowering.units import HOST, IpuId, ValueId
 
 
 def partition(placed: PlacedBody, *, name: str, ipus: int, replicas: int) -> ir.Program:

@@ -6,12 +6,8 @@ import dataclasses as dc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lowering import marks
-from lowering.avals import size_of
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import unique_variables, walk_equations
-from lowering.errors import OutsideCompilationError
-from lowering.jaxpr import (
+from lowering.ground import HOST, IpuId, OutsideCompilationError
+from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
     Jaxpr,
@@ -20,14 +16,25 @@ from lowering.jaxpr import (
     Var,
     frames_key,
     name_stack,
+    size_of,
     sub_jaxprs,
+    unique_variables,
     user_line,
+    walk_equations,
 )
-from lowering.ops.storage import load_p, store_p
-from lowering.ops.streams import repeat_p, uses_streams
-from lowering.ops.tasks import PipelineSpec, PlannedPipeline, is_task
-from lowering.ops.user_ops import name_on_host
-from lowering.units import HOST, IpuId
+from lowering.marks import scope_marks as marks
+from lowering.ops import (
+    ControlFlow,
+    PipelineSpec,
+    PlannedPipeline,
+    is_control_flow,
+    is_task,
+    load_p,
+    name_on_host,
+    repeat_p,
+    store_p,
+    uses_streams,
+)
 
 Home = IpuId | None
 """The IPU that writes a value; None for arguments and constants, which live on the host."""

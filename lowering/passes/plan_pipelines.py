@@ -5,15 +5,21 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn
-from lowering.ops.streams import dequeue_p, enqueue_p, queues_of, repeat_p
-from lowering.ops.tasks import PipelineSpec, PlannedPipeline, TaskSpec
-from lowering.options import Options
+from lowering.ground import Options
+from lowering.jaxprs import ClosedJaxpr, EquationFinder, JaxprEqn, rewrite_equations
+from lowering.ops import (
+    PipelineSpec,
+    PlannedPipeline,
+    TaskSpec,
+    dequeue_p,
+    enqueue_p,
+    queues_of,
+    repeat_p,
+)
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines.task_edits import lift_constants_of_tasks, prune_tasks
+from lowering.pipelines import lift_constants_of_tasks, prune_tasks
 from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
 
 

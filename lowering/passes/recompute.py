@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Var, fresh_var
-from lowering.ops.tasks import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
-from lowering.pipelines.backward_slices import (
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    JaxprEqn,
+    Var,
+    fresh_var,
+    jaxpr_of_equations,
+    rename_atoms,
+    unique_variables,
+    values_of,
+)
+from lowering.ops import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
+from lowering.pipelines import (
+    call_without_tracing,
     equations_reading,
     has_action,
-    select_equations_for,
-    variables_read_from_outside,
-)
-from lowering.pipelines.task_edits import (
-    call_without_tracing,
     replace_equations_by_id,
     replace_task_body,
+    select_equations_for,
     stages_with_tasks,
     tasks_of_stage,
     trace_with_untraced_calls,
+    variables_read_from_outside,
 )
 
 

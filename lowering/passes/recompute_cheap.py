@@ -8,27 +8,26 @@ from typing import Any
 
 from jax import lax
 
-from lowering import marks
-from lowering.equations import rename_atoms, unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     Var,
     fresh_var,
     is_dropped,
     map_sub_jaxprs,
     name_stack,
+    open_jits,
+    rename_atoms,
     replace_equations,
     trace_flat,
+    unique_variables,
 )
-from lowering.keeping.choice import (
-    insert_recomputation_before_readers,
-    select_equations_to_recompute,
-)
+from lowering.keeping import insert_recomputation_before_readers, select_equations_to_recompute
+from lowering.marks import scope_marks as marks
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.plan_pipelines import is_pipeline
-from lowering.passes.rewrite import EquationFinder, open_jits
 
 
 def recompute_cheap(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -8,29 +8,32 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.equations import evaluate_equations_with, function_of_jaxpr
-from lowering.errors import InternalError
-from lowering.jaxpr import (
+from lowering.ground import InternalError
+from lowering.jaxprs import (
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     ShapedArray,
     at_source_of,
     bind_equation,
     call_body,
+    evaluate_equations_with,
+    function_of_jaxpr,
     trace_flat,
 )
-from lowering.ops.collectives import REPLICAS, axis_of_replicas
-from lowering.ops.draws import (
+from lowering.ops import (
+    REPLICAS,
     SEED_WORDS,
     WORDS,
+    ControlFlow,
+    axis_of_replicas,
     derive_key,
     derive_keys_of_examples,
     draw_p,
     first_key_of_run,
+    is_control_flow,
     is_draw,
 )
-from lowering.passes.rewrite import EquationFinder
 from lowering.passes.thread_state import ResultsAndState, Values, thread_state_through
 
 _WORDS = ShapedArray((WORDS,), jnp.uint32.dtype)

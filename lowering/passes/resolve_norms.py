@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from lowering.errors import CollectiveError
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, user_line
-from lowering.ops.norms import PRIMITIVES, resolve_norm_primitive, square_p
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.ground import CollectiveError
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    rewrite_equations,
+    user_line,
+)
+from lowering.ops import NORM_PRIMITIVES, resolve_norm_primitive, square_p
 
 
 def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: int) -> ClosedJaxpr:
@@ -28,5 +34,5 @@ def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: in
         rewriter.replace_by_function(eqn, resolve_norm_primitive(eqn, stable=stable, group=group))
 
     return rewrite_equations(
-        closed, EquationFinder(lambda eqn: eqn.primitive in PRIMITIVES), replace_norm_primitive
+        closed, EquationFinder(lambda eqn: eqn.primitive in NORM_PRIMITIVES), replace_norm_primitive
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.jaxpr import ClosedJaxpr
-from lowering.ops.collectives import PRIMITIVES, axis_of_replicas, resolve_collective
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
+from lowering.jaxprs import ClosedJaxpr, EquationFinder, rewrite_equations
+from lowering.ops import COLLECTIVE_PRIMITIVES, axis_of_replicas, resolve_collective
 
 
 def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
@@ -17,7 +16,7 @@ def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
     """
     return rewrite_equations(
         closed,
-        EquationFinder(lambda eqn: eqn.primitive in PRIMITIVES),
+        EquationFinder(lambda eqn: eqn.primitive in COLLECTIVE_PRIMITIVES),
         lambda rewriter, eqn: rewriter.replace_by_function(
             eqn, resolve_collective(eqn, replicas), axis_of_replicas(replicas)
         ),

@@ -7,11 +7,16 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.avals import shape_of
-from lowering.control_flow import ControlFlow
-from lowering.equations import function_of_jaxpr
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, trace_flat
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    JaxprEqn,
+    function_of_jaxpr,
+    rewrite_equations,
+    shape_of,
+    trace_flat,
+)
+from lowering.ops import ControlFlow
 
 
 def scalar_predicates(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from lowering.avals import shape_of
-from lowering.equations import fills_with_zeros
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
+    BodyRewriter,
     ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
     JaxprEqn,
     Literal,
     Var,
+    fills_with_zeros,
     in_context_of,
+    shape_of,
 )
-from lowering.passes.rewrite import BodyRewriter, EquationFinder, EquationRewriter
 
 _MOST = 1 << 16  # the most elements of a value that is computed here
 

@@ -6,9 +6,9 @@ import dataclasses as dc
 from collections.abc import Sequence
 
 from lowering import ir
-from lowering.ops.tasks import TaskRole
+from lowering.ground import IpuId, ValueId
+from lowering.ops import TaskRole
 from lowering.schedules import simulate
-from lowering.units import IpuId, ValueId
 
 
 def size_fifos(program: ir.Program) -> ir.Program:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lowering.equations import jaxpr_of_equations, unique_variables
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var, fresh_var
-from lowering.ops.tasks import TaskRole, is_task
-from lowering.pipelines.backward_slices import (
+from lowering.jaxprs import (
+    Atom,
+    ClosedJaxpr,
+    JaxprEqn,
+    Var,
+    fresh_var,
+    jaxpr_of_equations,
+    unique_variables,
+)
+from lowering.ops import TaskRole, is_task
+from lowering.pipelines import (
     add_equations_with_actions,
+    replace_equations_by_id,
+    replace_task_body,
     select_equations_for,
+    task_of_kind,
     variables_read_from_outside,
 )
-from lowering.pipelines.task_edits import replace_equations_by_id, replace_task_body, task_of_kind
 
 
 def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:

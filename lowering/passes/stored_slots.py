@@ -7,8 +7,8 @@ import dataclasses as dc
 from collections.abc import Iterator, Sequence
 
 from lowering import ir
-from lowering.ops.storage import Storage
-from lowering.units import IpuId, ValueId
+from lowering.ground import IpuId, ValueId
+from lowering.ops import Storage
 
 
 @dc.dataclass(frozen=True, slots=True)

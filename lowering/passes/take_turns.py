@@ -9,8 +9,17 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
 
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, Literal, batching, bind_equation, call_body
-from lowering.passes.rewrite import EquationFinder, EquationRewriter, rewrite_equations
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    Literal,
+    batching,
+    bind_equation,
+    call_body,
+    rewrite_equations,
+)
 
 
 def take_turns(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:

@@ -9,11 +9,16 @@ from typing import Any
 import jax
 from jax import lax
 
-from lowering.control_flow import ControlFlow
-from lowering.equations import evaluate_equations_with, function_of_jaxpr
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, bind_equation, constants_to_arguments, trace_flat
-from lowering.ops.streams import repeat_with_queues
-from lowering.ops.tasks import TaskSpec, is_task
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    JaxprEqn,
+    bind_equation,
+    constants_to_arguments,
+    evaluate_equations_with,
+    function_of_jaxpr,
+    trace_flat,
+)
+from lowering.ops import ControlFlow, TaskSpec, is_task, repeat_with_queues
 
 Values = Sequence[Any]
 ResultsAndState = tuple[Values, Values]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from lowering.equations import unique_variables
-from lowering.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var
-from lowering.ops.collectives import REPLICAS
+from lowering.jaxprs import Atom, ClosedJaxpr, JaxprEqn, Var, unique_variables
+from lowering.ops import REPLICAS
 
 
 def select_equations_for(

@@ -11,9 +11,14 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from lowering.avals import size_in_bytes
-from lowering.equations import unique_variables, walk_equations
-from lowering.jaxpr import JaxprEqn, Var, sub_jaxprs
+from lowering.jaxprs import (
+    JaxprEqn,
+    Var,
+    size_in_bytes,
+    sub_jaxprs,
+    unique_variables,
+    walk_equations,
+)
 
 _PRODUCTS = ("dot_general", "conv_general_dilated")
 _MOST_CUTS = 160  # the most positions that are tried

@@ -15,29 +15,27 @@ from typing import Any
 
 import jax
 
-from lowering.equations import (
-    function_of_jaxpr,
-    jaxpr_of_equations_with_constants,
-    rename_atoms,
-    unique_variables,
-)
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     Literal,
     Var,
+    function_of_jaxpr,
     is_dropped,
+    jaxpr_of_equations_with_constants,
+    open_jits,
+    rename_atoms,
     replace_equations,
     trace_flat,
+    unique_variables,
 )
-from lowering.keeping.choice import (
+from lowering.keeping import (
     insert_recomputation_before_readers,
+    reduce_stacks_of_scans,
     select_equations_to_recompute,
 )
-from lowering.keeping.scans import reduce_stacks_of_scans
-from lowering.ops.draws import is_draw
-from lowering.ops.tasks import checkpoint_p
-from lowering.passes.rewrite import EquationFinder, open_jits
+from lowering.ops import checkpoint_p, is_draw
 from lowering.pipelines.backward_slices import (
     add_equations_with_actions,
     select_equations_for,

@@ -6,9 +6,7 @@ import bisect
 import dataclasses as dc
 from collections.abc import Sequence
 
-from lowering import marks
-from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
     JaxprEqn,
@@ -17,9 +15,13 @@ from lowering.jaxpr import (
     add_innermost_scope,
     fresh_var,
     is_dropped,
+    jaxpr_of_equations,
+    rename_atoms,
     replace_equations,
+    unique_variables,
 )
-from lowering.ops.tasks import TaskRole, TaskSpec
+from lowering.marks import scope_marks as marks
+from lowering.ops import TaskRole, TaskSpec
 from lowering.pipelines.backward_slices import variables_read_from_outside
 from lowering.pipelines.cuts import ForwardAndBackward, StageMemory
 from lowering.pipelines.task_edits import lift_constants_of_tasks

@@ -5,10 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 
-from lowering import marks
-from lowering.avals import size_in_bytes
-from lowering.equations import unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
@@ -16,8 +13,11 @@ from lowering.jaxpr import (
     map_sub_jaxprs,
     name_stack,
     replace_equations,
+    size_in_bytes,
     sub_jaxprs,
+    unique_variables,
 )
+from lowering.marks import scope_marks as marks
 from lowering.pipelines.cuts import ForwardAndBackward, StageMemory, has_product
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from lowering import marks
-from lowering.equations import walk_equations
-from lowering.jaxpr import ClosedJaxpr, JaxprEqn, call_body, name_stack, sub_jaxprs
-from lowering.passes.rewrite import JITTED, EquationFinder, EquationRewriter
+from lowering.jaxprs import (
+    JITTED,
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    call_body,
+    name_stack,
+    sub_jaxprs,
+    walk_equations,
+)
+from lowering.marks import scope_marks as marks
 
 
 def stages_in_marks(eqn: JaxprEqn) -> set[int]:

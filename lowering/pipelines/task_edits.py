@@ -6,20 +6,21 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lowering.equations import unique_variables
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
+    EquationFinder,
     JaxprEqn,
     Var,
     constants_to_arguments,
     fresh_var,
     prune_unused,
     replace_equations,
+    rewrite_equations,
     trace_flat,
+    unique_variables,
 )
-from lowering.ops.tasks import TaskRole, TaskSpec, is_task, task_p
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
+from lowering.ops import TaskRole, TaskSpec, is_task, task_p
 
 
 def tasks_of_stage(body: ClosedJaxpr, stage: int) -> dict[TaskRole, JaxprEqn]:

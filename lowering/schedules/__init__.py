@@ -24,6 +24,7 @@ from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
+from lowering.schedules.simulate import bubble_fraction_of as bubble_fraction_of
 from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.task import Phase as Phase

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
-from lowering.places import line_of_file
+from lowering.ground import line_of_file
 from lowering.schedules.errors import ScheduleError, show_value
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages

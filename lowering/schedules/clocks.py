@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 from lowering.schedules.progress import Kind
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Phase, Task, inputs_of_task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lowering.errors import LoweringError
+from lowering.ground import LoweringError
 
 
 class ScheduleError(LoweringError):

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.public import list_in_dir
+from lowering.ground import list_in_dir
 from lowering.schedules.errors import ScheduleError, check_instance, show_value
 from lowering.schedules.grid import grid
 from lowering.schedules.schedule_picture import draw_schedule

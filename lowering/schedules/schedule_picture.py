@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lowering import svg
+from lowering.ground import svg
 from lowering.schedules.task import Phase, Task
 
 if TYPE_CHECKING:

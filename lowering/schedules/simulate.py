@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
 
-from lowering.errors import InternalError
-from lowering.public import list_in_dir
+from lowering.ground import InternalError, list_in_dir
 from lowering.schedules.clocks import compute_makespan
 from lowering.schedules.errors import ScheduleError, check_instance
 from lowering.schedules.grid import draw_grid

@@ -15,9 +15,9 @@ import numpy as np
 import optax
 import pytest
 
+import ipujax
 import ipujax as ipu
 from ipujax.errors import MissingExtraError
-from ipujax.names import public_names
 
 f32, i32 = np.float32, np.int32
 
@@ -53,7 +53,7 @@ RESULTS = {
 
 def _public() -> Iterator[tuple[str, Any]]:
     """What is public; modules of extras only where these are installed."""
-    for name in public_names():
+    for name in ipujax.__all__:
         with contextlib.suppress(MissingExtraError):
             yield name, getattr(ipu, name)
 

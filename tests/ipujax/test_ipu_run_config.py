@@ -13,9 +13,9 @@ import pytest
 
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
+from ipujax.ground.tf_config import workers_of_cluster
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipujax.ipu_run_config import IPURunConfig, RunConfig
-from ipujax.system.tf_config import workers_of_cluster
 
 CLUSTER = {
     "chief": ["host0:2222"],

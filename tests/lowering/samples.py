@@ -10,9 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import Options, avals, ir, jaxpr, lower, marks
+from lowering import Options, ir, lower
+from lowering.ground.units import HOST
+from lowering.jaxprs import avals, jaxpr
+from lowering.marks import scope_marks as marks
 from lowering.passes.place import PlacedBody
-from lowering.units import HOST
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.float32)
 W = jax.ShapeDtypeStruct((3, 3), jnp.float32)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import lowering.compiler
 from lowering import Options, ir, lower
 from lowering.compiler import count_ipus_and_replicas
-from lowering.errors import InternalError, LoweringError, ShardError
+from lowering.ground.errors import InternalError, LoweringError, ShardError
 from tests.lowering.samples import V, lowered, shard, text_of, trace
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr
-from lowering.control_flow import ControlFlow, is_control_flow
+from lowering.jaxprs import jaxpr
 from lowering.ops import streams
+from lowering.ops.control_flow import ControlFlow, is_control_flow
 from lowering.passes.thread_state import thread_state_through
-from lowering.pipelines import Kind, TaskSpec, task
+from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.pipelines.samples import dense, loop_of, micro_batch, pipelined, squares
 from tests.lowering.samples import N, S, V, X, trace
 
@@ -36,7 +36,7 @@ def chosen(n, w, x):
 
 
 def in_task(w, x):
-    return task(lambda w, x: [w + x], [w, x], TaskSpec(kind=Kind.UPDATE))
+    return run_as_task(lambda w, x: [w + x], [w, x], TaskSpec(kind=TaskRole.UPDATE))
 
 
 SAMPLES = {

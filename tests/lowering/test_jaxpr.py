@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import avals, jaxpr, workload
+from lowering.jaxprs import avals, jaxpr, workload
 from lowering.ops import streams
 from tests.lowering.samples import Queue, S, V, W, shard, trace
 

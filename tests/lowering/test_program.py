@@ -8,6 +8,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
+from lowering.ground.units import HOST, IpuId, ValueId
 from lowering.ir.tree import (
     bodies_of_node,
     places_of_reads,
@@ -16,7 +17,6 @@ from lowering.ir.tree import (
     rewrite_nodes,
 )
 from lowering.ops import streams
-from lowering.units import HOST, IpuId, ValueId
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ipujax.math_ops import serialized_matmul
-from lowering.equations import function_of_jaxpr, walk_equations
-from lowering.jaxpr import user_line
-from lowering.serialized import find_product_at_line, serialize_products
+from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
+from lowering.jaxprs.jaxpr import user_line
+from lowering.passes.serialized import find_product_at_line, serialize_products
 from tests.lowering.samples import trace
 
 DIMENSIONS = {"m": "a_columns", "k": "a_rows_b_columns", "n": "b_rows"}

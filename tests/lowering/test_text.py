@@ -5,9 +5,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
+from lowering.ground.units import HOST, IpuId
 from lowering.ir.text import ipu_text, kernel_text
 from lowering.ops import streams
-from lowering.units import HOST, IpuId
 from tests.lowering.samples import N, Queue, V, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from lowering import ir
-from lowering.errors import InternalError
-from lowering.units import HOST, IpuId, ValueId
+from lowering.ground.errors import InternalError
+from lowering.ground.units import HOST, IpuId, ValueId
 from tests.lowering.samples import trace
 
 VECTOR = jax.typeof(jnp.zeros(3, jnp.float32))

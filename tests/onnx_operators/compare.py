@@ -12,11 +12,11 @@ import onnx
 import onnx.numpy_helper
 
 import ipujax as ipu
+from ipujax.doors.onnx.fold import names_that_decide_shapes
+from ipujax.doors.onnx.nodes import convert_graph_proto
+from ipujax.doors.onnx.operators import ONNX
+from ipujax.doors.onnx.read import opset_version_of
 from ipujax.frontends import from_onnx
-from ipujax.frontends.onnx.fold import names_that_decide_shapes
-from ipujax.frontends.onnx.nodes import convert_graph_proto
-from ipujax.frontends.onnx.operators import ONNX
-from ipujax.frontends.onnx.read import opset_version_of
 
 _COARSE = {"bfloat16": 2**-6}
 """Relative tolerances of coarse dtypes, as ONNX's own runner has them."""

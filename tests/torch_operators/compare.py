@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ipujax.doors.torch.arrays import jax_dtype_of, to_jax
 from ipujax.errors import FrontendError
 from ipujax.frontends import from_torch
-from ipujax.frontends.pytorch.arrays import jax_dtype_of, to_jax
 from tests.torch_operators.samples import Sample
 
 PASSED, EXPORT, MISSING, WRONG = "passed", "cannot be exported", "missing", "wrong"

@@ -16,13 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from ipujax.errors import ReportError
-from ipujax.host import files
-from ipujax.host.json_text import Bounds
-from ipujax.report.presentation import text_page as text
+from ipujax.ground import Bounds, ReportError, files
+from ipujax.report import text_page as text
 
 if TYPE_CHECKING:
-    from ipujax.report.report import Report
+    from ipujax.report import Report
 
 _ENDINGS = (".json", ".json.gz")
 _BEGINNING = 1024  # bytes
@@ -205,7 +203,7 @@ def _note_incomplete_folder(path: Path) -> str:
 
 def load_report_to_serve(path: Path) -> Report:
     """Returns the report of a file that is small enough to be served; raises as `report.load`."""
-    from ipujax.report.report import load_bounded_report  # the machine model, which takes a while
+    from ipujax.report import load_bounded_report  # the machine model, which takes a while
 
     return load_bounded_report(path, _BOUNDS)
 

@@ -13,7 +13,7 @@ from html import escape
 
 from ipujax.cli.serving.library import Entry
 from ipujax.cli.serving.run_log import render_run_log
-from ipujax.report.presentation import html
+from ipujax.report import html
 
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "

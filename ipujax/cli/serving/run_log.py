@@ -16,7 +16,7 @@ from ipujax.cli.serving.page_numbers import (
     format_time,
 )
 from ipujax.cli.serving.sparkline import draw_sparkline
-from ipujax.report.words import count_with_noun
+from ipujax.ground import count_with_noun
 
 _HEADS = ("Run", "Program", "Written", "Cycles", "Time", "Fullest tile", "")
 _NUMBERS = ("Cycles", "Time", "Fullest tile")

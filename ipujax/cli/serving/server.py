@@ -16,8 +16,8 @@ from typing import Any
 from ipujax.cli.serving import pages
 from ipujax.cli.serving.library import Entry, Library, load_report_to_serve
 from ipujax.cli.serving.run_log import render_run_log
-from ipujax.errors import IPUError, ReportError
-from ipujax.report.presentation import html
+from ipujax.ground import IPUError, ReportError
+from ipujax.report import html
 
 _ADDRESS = "127.0.0.1"
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import ConfigTypeError, FeedError
-from ipujax.host.elements import iterate_dataset
+from ipujax.ground import Checks, ConfigTypeError, FeedError
+from ipujax.host import iterate_dataset
 
 _check = Checks(ConfigTypeError, FeedError)
 

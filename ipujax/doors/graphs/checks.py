@@ -1,6 +1,5 @@
 """The checks of what the runtime of graphs is given."""
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import FrontendError, FrontendTypeError
+from ipujax.ground import Checks, FrontendError, FrontendTypeError
 
 check = Checks(FrontendTypeError, FrontendError)

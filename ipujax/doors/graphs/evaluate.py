@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Graph, Node, Ref
 from ipujax.doors.graphs.operators import Call, Operators
-from ipujax.errors import FrontendError, IPUError
+from ipujax.ground import FrontendError, IPUError
 
 Scopes = Callable[[Node], Iterable[str]]
 """A function that returns the names of the JAX scopes around a node's operations."""

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ipujax.doors.graphs.graph import Node, Ref, names_of_refs
 from ipujax.doors.graphs.operators import Call, Operators
 from ipujax.doors.graphs.placement import Placement
-from ipujax.training.loss_scaling import Factors, LossScaling, count_gradient
+from ipujax.training import Factors, LossScaling, count_gradient
 
 
 @dc.dataclass(frozen=True, eq=False)

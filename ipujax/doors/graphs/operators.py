@@ -11,7 +11,7 @@ import jax
 
 from ipujax.doors.graphs.checks import check
 from ipujax.doors.graphs.graph import Graph, Node
-from ipujax.errors import InternalError
+from ipujax.ground import InternalError
 
 Function = Callable[..., Any]
 

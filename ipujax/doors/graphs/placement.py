@@ -6,10 +6,9 @@ import dataclasses as dc
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
-from ipujax import schedules
 from ipujax.doors.graphs.evaluate import module_scope
 from ipujax.doors.graphs.graph import Node
-from ipujax.pipelines.stage_assignment import shard_scope, stage_scope
+from ipujax.pipelines import schedules, shard_scope, stage_scope
 
 
 class Place(NamedTuple):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax import rand_ops
 from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, make_seed_generator, serializable, to_config_value
-from ipujax.operators.dropout_rate import check_dropout_rate
+from ipujax.operators import check_dropout_rate
+from ipujax.operators import random as rand_ops
 
 
 @check.guard

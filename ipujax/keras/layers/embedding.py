@@ -6,8 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ipujax import embedding_ops
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -16,6 +15,7 @@ from ipujax.keras.layers.shared import (
     resolve_initializer,
     serializable,
 )
+from ipujax.operators import host_embedding as embedding_ops
 
 _UNSUPPORTED = {
     "embeddings_regularizer": None,

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax import rnn_ops
 from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
 from ipujax.keras.layers.shared import serializable
+from ipujax.operators import recurrent_layers
 
 
 @check.guard
@@ -21,7 +21,7 @@ from ipujax.keras.layers.shared import serializable
 class PopnnGRU(Recurrent):
     """A layer of gated recurrent units: `h = z * h + (1 - z) * candidate`.
 
-    Seed 001, 18.13; on `rnn_ops.PopnnGRU`. Variables: `kernel`, `[input_size, 3 * units]`,
+    Seed 001, 18.13; on `recurrent_layers.PopnnGRU`. Variables: `kernel`, `[input_size, 3 * units]`,
     `recurrent_kernel`, `[units, 3 * units]`, and `biases`, `[3 * units]`, or with `reset_after`
     `[2, 3 * units]`, of the inputs and of the state; gates are update, reset and candidate.
     An `initial_state` is `[batch, units]`, and so is the last state.
@@ -35,7 +35,7 @@ class PopnnGRU(Recurrent):
 
     _gates = 3
     _state_names = ("h",)
-    _runs = rnn_ops.PopnnGRU
+    _runs = recurrent_layers.PopnnGRU
     _switches = (*Recurrent._switches, "reset_after")
 
     def __init__(

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax import rnn_ops
 from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
 from ipujax.keras.layers.shared import convert_variable, serializable
+from ipujax.operators import recurrent_layers
 
 
 @check.guard
@@ -22,10 +22,10 @@ from ipujax.keras.layers.shared import convert_variable, serializable
 class PopnnLSTM(Recurrent):
     """A layer of long short-term memory: `c = f * c + i * g`, then `h = o * tanh(c)`.
 
-    Seed 001, 18.13; on `rnn_ops.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 * units]`,
+    Seed 001, 18.13; on `recurrent_layers.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 * units]`,
     `recurrent_kernel`, `[units, 4 * units]`, and `biases`, `[4 * units]`; gates are input, forget,
     candidate and output. An `initial_state` is a pair `[h, c]`, as Keras has it, or an
-    `rnn_ops.LSTMStateTuple`; the last state is `h, c`.
+    `recurrent_layers.LSTMStateTuple`; the last state is `h, c`.
 
     Args:
       units: how many units the layer has.
@@ -69,7 +69,7 @@ class PopnnLSTM(Recurrent):
 
     _gates = 4
     _state_names = ("h", "c")
-    _runs = rnn_ops.PopnnLSTM
+    _runs = recurrent_layers.PopnnLSTM
     _switches = (*Recurrent._switches, "unit_forget_bias")
 
     def __init__(
@@ -123,7 +123,7 @@ class PopnnLSTM(Recurrent):
         return self._make_weight("biases", self._biases_shape, initialize_biases)
 
     def _split_state(self, state: Any) -> Sequence[Any]:
-        if isinstance(state, rnn_ops.LSTMStateTuple):
+        if isinstance(state, recurrent_layers.LSTMStateTuple):
             return [state.h, state.c]
         return super()._split_state(state)
 
@@ -131,7 +131,7 @@ class PopnnLSTM(Recurrent):
         self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
     ) -> tuple[jax.Array, list[jax.Array]]:
         h, c = initial_states
-        outputs, last = self._operator()(parameters, inputs, rnn_ops.LSTMStateTuple(c, h))
+        outputs, last = self._operator()(parameters, inputs, recurrent_layers.LSTMStateTuple(c, h))
         return outputs, [last.h, last.c]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:

@@ -12,8 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax import normalization_ops
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -22,6 +21,7 @@ from ipujax.keras.layers.shared import (
     resolve_initializer,
     serializable,
 )
+from ipujax.operators import normalization as normalization_ops
 
 _UNSUPPORTED: dict[str, Any] = dict.fromkeys(
     ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")

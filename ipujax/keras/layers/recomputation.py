@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ipujax import pipelining_ops
 from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, serializable
+from ipujax.pipelines import pipelining as pipelining_ops
 
 
 @check.guard

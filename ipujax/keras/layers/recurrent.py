@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax import rand_ops
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -25,7 +24,8 @@ from ipujax.keras.layers.shared import (
     resolve_initializer,
     to_config_value,
 )
-from ipujax.operators.dropout_rate import check_dropout_rate
+from ipujax.operators import check_dropout_rate
+from ipujax.operators import random as rand_ops
 
 _UNSUPPORTED: dict[str, Any] = {
     "kernel_regularizer": None,

@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.checks.arrays import check
-from ipujax.errors import IPUError
-from ipujax.frontends import keras_backend
+from ipujax.doors.keras import keras_backend
+from ipujax.ground import IPUError, check
 
 keras = keras_backend.import_keras()
 

@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from ipujax.checks.arguments import parse_dtype
-from ipujax.checks.arrays import ArrayChecks
-from ipujax.errors import CustomOpError
+from ipujax.ground import ArrayChecks, CustomOpError, parse_dtype
 from ipujax.operators.custom import library
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 
 check = ArrayChecks(CustomOpError, CustomOpError)
 

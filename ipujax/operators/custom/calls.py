@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.errors import CustomOpError
+from ipujax.ground import CustomOpError
 from ipujax.operators.custom import library
 from ipujax.operators.custom import run as run  # tells JAX how to run the primitives
 from ipujax.operators.custom.arguments import Function, Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ipujax.errors import CustomOpError
+from ipujax.ground import CustomOpError
 from lowering import ops
 
 _TARGET = "ipujax"

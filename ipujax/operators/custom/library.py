@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ipujax.errors import CustomOpError, CustomOpFileError
+from ipujax.ground import CustomOpError, CustomOpFileError
 from ipujax.operators.custom import elf, probe
 from ipujax.operators.custom.error import xla_target_name
 

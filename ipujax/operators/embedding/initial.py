@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 
 # Elements that are drawn at a time: a large table then needs little memory beside its own.
 _BLOCK = 1 << 20

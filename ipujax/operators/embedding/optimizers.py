@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 
 SGD = "SGD"
 SGD_ACCUMULATED = "SGD+GA"

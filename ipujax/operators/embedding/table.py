@@ -10,12 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.errors import FailedPreconditionError, IPUError, OperatorError
-from ipujax.host.synthetic import make_synthetic_array
+from ipujax.ground import FailedPreconditionError, IPUError, OperatorError
+from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
 from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
-from ipujax.system.log import get_logger
-from ipujax.utils import SyntheticDataCategory, use_synthetic_data_for
-from lowering import jaxpr
+from ipujax.system import get_logger
+from lowering.jaxprs import jaxpr
 
 _registered: dict[str, HostTable] = {}
 _registering = threading.Lock()

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 
 
 @check.guard

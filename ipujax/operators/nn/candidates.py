@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.operators.random_keys import draw_key
 
 Candidates = tuple[jax.Array, jax.Array, jax.Array]

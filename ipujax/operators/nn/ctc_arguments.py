@@ -7,8 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.checks.arguments import HALF_OR_SINGLE
-from ipujax.checks.arrays import check
+from ipujax.ground import HALF_OR_SINGLE, check
 
 
 def check_time_major(data: Any, argument: str) -> jax.Array:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.operators.nn import beam_search, ctc_arguments
 
 _NAME = "ctc_beam_search"

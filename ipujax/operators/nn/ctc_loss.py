@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checks.arguments import HALF_OR_SINGLE, parse_dtype
-from ipujax.checks.arrays import check, concrete_values
+from ipujax.ground import HALF_OR_SINGLE, check, concrete_values, parse_dtype
 from ipujax.operators.nn import ctc_arguments
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
 

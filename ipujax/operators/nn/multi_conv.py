@@ -8,10 +8,10 @@ from typing import Any
 
 import jax
 
-from ipujax.checks.arrays import check
-from ipujax.errors import IPUError
-from ipujax.system.config_schema import suggest_closest_name
-from lowering import jaxpr, marks
+from ipujax.ground import IPUError, check
+from ipujax.system import suggest_closest_name
+from lowering.jaxprs import jaxpr
+from lowering.marks import scope_marks as marks
 
 _ATTRIBUTE = marks.MULTI_CONV
 _PLAN_TYPES = ("parallel", "serial")

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.checks.arrays import check
+from ipujax.ground import check
 from ipujax.operators.nn.candidates import Candidates, sample_candidates
 from ipujax.operators.random_keys import draw_key
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ipujax import scopes
-from ipujax.checks.arrays import check
+from ipujax.ground import check
+from ipujax.operators import scopes
 from ipujax.operators.rnn.arguments import (
     check_activation,
     check_layer_dtype,

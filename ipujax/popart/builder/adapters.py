@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
-from ipujax.errors import PopARTError
+from ipujax.ground import PopARTError
 from ipujax.popart.builder.attributes import COLLECTIVE, DITHERING, GROUP, MEMORY, PARTIALS
 from ipujax.popart.builder.signatures import Request
 from ipujax.popart.checks import check

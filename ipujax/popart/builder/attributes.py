@@ -14,8 +14,8 @@ import onnx.helper
 import onnx.numpy_helper
 from onnx import AttributeProto
 
-from ipujax.errors import PopARTError
-from ipujax.frontends.onnx.nodes import value_of_attribute
+from ipujax.doors.onnx import value_of_attribute
+from ipujax.ground import PopARTError
 from ipujax.popart.checks import check
 from ipujax.popart.options.kinds import RecomputeType, ReductionType, ScatterReduction
 from ipujax.popart.placement import IPU, STAGE

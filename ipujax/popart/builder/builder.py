@@ -11,12 +11,15 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from ipujax.checks.lines import api_boundary
-from ipujax.errors import FrontendError, FrontendTypeError, MissingAttributeError, PopARTError
-from ipujax.frontends.onnx.model import ConvertedGraph, convert_graph
-from ipujax.frontends.onnx.operators.graphcore_collectives import REPLICAS
-from ipujax.frontends.onnx.read import read_onnx_model
-from ipujax.host import files
+from ipujax.doors.onnx import REPLICAS, ConvertedGraph, convert_graph, read_onnx_model
+from ipujax.ground import (
+    FrontendError,
+    FrontendTypeError,
+    MissingAttributeError,
+    PopARTError,
+    api_boundary,
+    files,
+)
 from ipujax.popart.builder.attributes import Attributes, write_node_attribute
 from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
 from ipujax.popart.builder.signatures import Operation, Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ipujax.errors import MissingAttributeError
+from ipujax.ground import MissingAttributeError
 from ipujax.popart.builder.graphcore import graphcore_operations
 from ipujax.popart.builder.signatures import Operation, onnx_operations
 from ipujax.popart.checks import check

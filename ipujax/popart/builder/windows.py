@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax.errors import PopARTError
+from ipujax.ground import PopARTError
 
 Shape = Sequence[int]
 

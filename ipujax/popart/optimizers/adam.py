@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from ipujax.doors.graphs.optimizers import ADAM, ADAMAX, LAMB, Formula, Slot
+from ipujax.doors.graphs import ADAM, ADAMAX, LAMB, Formula, Slot
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import scalars
 from ipujax.popart.optimizers.clipping import ClipNormSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from ipujax.doors.graphs.optimizers import ADADELTA, ADAGRAD, RMSPROP, Formula
+from ipujax.doors.graphs import ADADELTA, ADAGRAD, RMSPROP, Formula
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, check_slot_type

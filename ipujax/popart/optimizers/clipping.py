@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs.optimizers import joint_norm
+from ipujax.doors.graphs import joint_norm
 from ipujax.popart.checks import check
 
 Named = Mapping[str, jax.Array]

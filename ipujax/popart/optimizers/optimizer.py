@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ipujax.doors.graphs.optimizers import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
+from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.scalars import DIVISOR, Scalar

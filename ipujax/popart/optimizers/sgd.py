@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from ipujax.doors.graphs import optimizers
-from ipujax.doors.graphs.optimizers import Formula, Slot, decay_velocity
+from ipujax.doors.graphs import Formula, Slot, decay_velocity, optimizers
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum

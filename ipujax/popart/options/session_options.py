@@ -6,9 +6,13 @@ import copy
 import difflib
 from typing import Any
 
-from ipujax.checks.attributes import attribute_type, check_attribute_value
-from ipujax.distribution.join import count_replica_groups, current_instance
-from ipujax.errors import MissingAttributeError
+from ipujax.ground import (
+    MissingAttributeError,
+    attribute_type,
+    check_attribute_value,
+    count_replica_groups,
+    current_instance,
+)
 from ipujax.popart.checks import check
 from ipujax.popart.options import settings
 from ipujax.popart.options.kinds import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ipujax.errors import PopTorchError
+from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.data import batches
 from ipujax.poptorch.data.read_ahead import ReadAhead, Ring

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipujax.host.worker import Worker
+from ipujax.ground import Worker
 
 
 class Ring:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ipujax.errors import OptimizerStateError
+from ipujax.ground import OptimizerStateError
 from ipujax.poptorch.checks import check
 
 _IPU = ("ipu_state", "ipu_param")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 
 import torch
 
-from ipujax.errors import OptimizerStateError
+from ipujax.ground import OptimizerStateError
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.log import OptimizerLog
 from ipujax.poptorch.optim.rules import Rule, State, build_rule, replace_state_hyperparameters
-from ipujax.training.loss_scaling import LossScaling
+from ipujax.training import LossScaling
 
 
 def select_names(selected: Iterable[str], names: Mapping[int, str]) -> dict[int, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipujax.poptorch.checks import check
-from ipujax.training.loss_scaling import LossScaling
+from ipujax.training import LossScaling
 
 _OPTION = "automaticLossScalingSettings."
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from ipujax.doors.graphs.optimizers import NAMES_ON_IPU, Slot
+from ipujax.doors.graphs import NAMES_ON_IPU, Slot
 
 
 def name_slot(slot: Slot, variable: str) -> str:

@@ -14,16 +14,15 @@ import numpy as np
 import optax
 import torch
 
-from ipujax.doors.graphs import optimizers
-from ipujax.doors.graphs.optimizers import Formula, Settings, Slot, Slots
-from ipujax.errors import OptimizerStateError
-from ipujax.frontends.pytorch.arrays import to_jax, to_torch
+from ipujax.doors.graphs import Formula, Settings, Slot, Slots, optimizers
+from ipujax.doors.torch import to_jax, to_torch
+from ipujax.ground import OptimizerStateError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import popart_names as popart
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.lamb import LAMB
 from ipujax.poptorch.optim.optimizers import AdamW
-from ipujax.training.loss_scaling import FACTOR, LossScaling, Scale, wrap_with_loss_scaling
+from ipujax.training import FACTOR, LossScaling, Scale, wrap_with_loss_scaling
 
 Arrays = dict[str, jax.Array]
 """Arrays by the names of variables."""

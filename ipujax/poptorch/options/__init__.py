@@ -5,7 +5,7 @@ The names are those that the original's module has.
 
 from __future__ import annotations
 
-from ipujax.errors import PopTorchConfigFileError as ConfigFileError
+from ipujax.ground import PopTorchConfigFileError as ConfigFileError
 from ipujax.poptorch.options.groups import DistributedOptions as _DistributedOptions
 from ipujax.poptorch.options.groups import JitOptions as _JitOptions
 from ipujax.poptorch.options.groups import PrecisionOptions as _PrecisionOptions

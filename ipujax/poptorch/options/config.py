@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ipujax.config import IPUConfig
 from ipujax.poptorch.options.options import Options
+from ipujax.system import IPUConfig
 
 _CHIPS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
 _DIRECTORY = "autoReport.directory"

@@ -6,8 +6,7 @@ import os
 
 import torch
 
-from ipujax.distribution.instance import Instance
-from ipujax.distribution.join import get_joined_instance
+from ipujax.ground import Instance, get_joined_instance
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
 from ipujax.poptorch.log import logger

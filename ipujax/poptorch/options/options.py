@@ -14,9 +14,7 @@ from typing import Any, Self
 
 import torch
 
-from ipujax.distribution.join import get_joined_instance
-from ipujax.errors import PopTorchConfigFileError
-from ipujax.host import files
+from ipujax.ground import PopTorchConfigFileError, files, get_joined_instance
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern

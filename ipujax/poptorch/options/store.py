@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
-from ipujax.errors import PopTorchOptionError
+from ipujax.ground import PopTorchOptionError
 from ipujax.poptorch.checks import check
 
 _FROZEN = "_is_frozen"

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
 from ipujax.report.advice.evidence import DATA, Evidence
-from lowering import jaxpr, machine, variants
+from lowering import machine
+from lowering.jaxprs import jaxpr
+from lowering.passes import variants
 
 _MOST_IPUS = 64
 

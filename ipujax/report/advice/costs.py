@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from ipujax.ground import count_with_noun, format_ranges
 from ipujax.report.advice import remedies
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Cost
 from ipujax.report.advice.tally import Total
-from ipujax.report.words import count_with_noun, format_ranges
 
 _MOST = 3
 _LEAST_SHARE = 0.005  # of the IPU-cycles; less is not worth a line

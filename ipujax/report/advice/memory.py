@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from ipujax.ground import count_with_noun, format_bytes
 from ipujax.report.advice import products
 from ipujax.report.advice.change import Case, Source
 from ipujax.report.advice.evidence import gather_evidence
@@ -15,7 +16,6 @@ from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, bytes_to_free
 from ipujax.report.advice.memory_changes import list_memory_changes
 from ipujax.report.advice.trials import Trial, Trials, try_changes
-from ipujax.report.words import count_with_noun, format_bytes
 from lowering import machine
 
 _LEAST_SHARE = 0.05  # of the peak; less than that is not worth a line

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from ipujax.report.advice.change import Case, Change
 from ipujax.report.advice.findings import bytes_to_free
-from ipujax.system.log import get_logger
+from ipujax.system import get_logger
 from lowering import machine
 
 _MOST_STEPS = 120_000  # of all models together

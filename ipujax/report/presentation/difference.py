@@ -6,14 +6,13 @@ import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from ipujax.host.tables import format_columns
+from ipujax.ground import format_bytes, format_columns, format_duration
 from ipujax.report.presentation.text_page import (
     describe_system,
     shorten_program_name,
     shorten_source_line,
 )
 from ipujax.report.presentation.work import Work, compare_work
-from ipujax.report.words import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report

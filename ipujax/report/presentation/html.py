@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax.errors import InternalError
+from ipujax.ground import InternalError
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
 _UNREAD = re.compile(r"^ *//.*\n|^ */\*\*(?s:.*?)\*/\n|^ +", re.MULTILINE)

@@ -11,10 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TextIO
 
-from ipujax.checks.arguments import Checks
-from ipujax.errors import ReportError, ReportFileError
-from ipujax.host import files, json_text
-from ipujax.host.json_text import LARGE, Bounds
+from ipujax.ground import LARGE, Bounds, Checks, ReportError, ReportFileError, files, json_text
 
 _GZIP = b"\x1f\x8b"
 _EFFORT = 6  # the default of the gzip command; 9 takes far longer for little

@@ -5,17 +5,17 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from ipujax.host.tables import format_columns
-from ipujax.report.advice.findings import bytes_to_free
-from ipujax.report.words import (
+from ipujax.ground import (
     count_with_noun,
     format_bytes,
+    format_columns,
     format_duration,
     format_percent,
     format_percents,
     format_ranges,
     shorten_call_path,
 )
+from ipujax.report.advice.findings import bytes_to_free
 from lowering import machine
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
-from ipujax.errors import OutOfBoundsError, UnmodelledError
+from ipujax.ground import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
 from ipujax.report.pva.memory_contents import CATEGORIES, LoweredVariable, Variable
 from ipujax.report.pva.programs import Program, walk_programs

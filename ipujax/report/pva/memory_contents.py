@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ipujax.errors import OutOfBoundsError
+from ipujax.ground import OutOfBoundsError
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report

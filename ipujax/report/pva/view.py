@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ipujax.errors import OutOfBoundsError, UnmodelledError
+from ipujax.ground import OutOfBoundsError, UnmodelledError
 from ipujax.report.checks import check
 from ipujax.report.pva.memory_contents import MemoryContents
 

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 Direction: TypeAlias = Literal["forward", "backward", "update"]
 
-Directions: TypeAlias = "Direction | tuple[Each, ...] | None"
+Directions: TypeAlias = "Direction | tuple[EquationDirections, ...] | None"
 """The directions of a jaxpr's equations: one for all of them, or one for each."""
 
 EquationDirections: TypeAlias = "Direction | tuple[Directions, ...] | None"

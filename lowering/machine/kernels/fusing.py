@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering.jaxpr import Literal
+from lowering.jaxprs import Literal
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
 from lowering.machine.kernels.uses import bytes_read_last, count_reads
 

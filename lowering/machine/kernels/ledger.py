@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
-from lowering.call_paths import call_path
+from lowering.jaxprs import call_path
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
@@ -18,8 +18,7 @@ from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import remote_cycles
-from lowering.ops import host_tables
-from lowering.ops.user_ops import user_callback_p
+from lowering.ops import host_tables, user_callback_p
 
 _ON_TABLES = frozenset(primitive.name for primitive in host_tables.PRIMITIVES)
 _ON_HOST = frozenset({user_callback_p.name, *_ON_TABLES})

@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from lowering import marks
-from lowering.avals import dtype_name, shape_of
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import (
+from lowering.jaxprs import (
     Atom,
     Aval,
     ClosedJaxpr,
@@ -19,8 +16,10 @@ from lowering.jaxpr import (
     Literal,
     add_caller_frames,
     call_body,
+    dtype_name,
     is_jaxpr,
     name_stack,
+    shape_of,
     sub_jaxprs,
 )
 from lowering.machine.cost import Operation, Shape
@@ -34,6 +33,8 @@ from lowering.machine.kernels.directions import (
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, assign_scope
 from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.planner.multi_convolution import MULTI_CONV
+from lowering.marks import scope_marks as marks
+from lowering.ops import ControlFlow, is_control_flow
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""

@@ -384,7 +384,7 @@ class _Kernel:
             outside.append(value)
             has_layout = value is not None and self.layouts.has_all_elements(value)
             layouts.append(self.layouts.existing_layout(value) if has_layout else None)
-        body_cost = self._model(body, layouts, turn=iteration)
+        body_cost = self._model(body, layouts, iteration=iteration)
         for value, layout in zip(outside, body_cost.operands, strict=True):
             if value is not None:
                 self.layouts.set_layout_if_free(value, layout)

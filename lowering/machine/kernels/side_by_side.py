@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Hashable, Sequence
 
+from lowering.ground import sort_by_needs
 from lowering.machine.cost import Operation
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
 from lowering.machine.planner.multi_convolution import MULTI_CONV
-from lowering.order import sort_by_needs
 
 
 def group_convolutions(listing: Listing) -> Listing:

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping
 from typing import Any
 
-from lowering.call_paths import CallPath
+from lowering.jaxprs import CallPath
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.kernel_memory import KernelMemory

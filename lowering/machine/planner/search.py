@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine.planner.cut import CutAxes, build_coarse_grid, build_neighbours, find_cut_axes
 from lowering.machine.planner.estimate import TERMS, estimate_candidates
 from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
@@ -240,7 +240,7 @@ def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
     undominated = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
     group_of = np.searchsorted(starts, undominated, side="right") - 1
     rows = zip(group_of.tolist(), (undominated - starts[group_of]).tolist(), strict=True)
-    candidates = tuple((groups[i].way, groups[i].position(row)) for i, row in rows)
+    candidates = tuple((groups[i].way, groups[i].position_of_candidate(row)) for i, row in rows)
     return _ParetoFront(candidates, memory[undominated])
 
 

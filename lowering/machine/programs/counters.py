@@ -14,10 +14,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from lowering import ir
-from lowering.avals import dtype_name, shape_of
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, bind_equation, call_body, sub_jaxprs
+from lowering.jaxprs import (
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    bind_equation,
+    call_body,
+    dtype_name,
+    shape_of,
+    sub_jaxprs,
+)
 from lowering.machine.kernels.iterations import BranchPerIteration
+from lowering.ops import ControlFlow, is_control_flow
 
 _MOST_STATES = 1024  # iterations that are run before the counters must have repeated a state
 _LONGEST_LOOP = 1 << 20  # iterations of a loop: the branch of each of them is in memory

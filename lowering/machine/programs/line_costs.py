@@ -6,13 +6,22 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lowering import ir, marks
-from lowering.call_paths import CallPath, call_path
-from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, name_stack, sub_jaxprs, user_line
+from lowering import ir
+from lowering.ground import ValueId
+from lowering.jaxprs import (
+    CallPath,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    call_path,
+    name_stack,
+    sub_jaxprs,
+    user_line,
+)
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.totals import Total
 from lowering.machine.programs.program_directions import ProgramDirections
-from lowering.units import ValueId
+from lowering.marks import scope_marks as marks
 
 
 def lines_of_equations(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering import ir
+from lowering.ground import HOST, IpuId, ValueId
 from lowering.machine import trace as tr
 from lowering.machine.cost import Phase
 from lowering.machine.kernels.layouts import TensorLayout
@@ -22,7 +23,6 @@ from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collectives import all_gather_cycles
 from lowering.machine.transfers.exchanges import merge_exchanges
-from lowering.units import HOST, IpuId, ValueId
 
 IpuClock: TypeAlias = list[int]
 """The cycle at which each IPU is free, and then, if there are I/O tiles, that of each IPU's."""

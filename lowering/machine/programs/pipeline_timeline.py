@@ -8,11 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine.trace import PHASES
-from lowering.schedules import Phase, Schedule
-from lowering.schedules.simulate import bubble_fraction_of, phases_of_schedule
-from lowering.schedules.ticks import runs_of
+from lowering.schedules import Phase, Schedule, bubble_fraction_of, phases_of_schedule, runs_of
 
 TaskKind: TypeAlias = tuple[int, Phase]
 """A stage and the phase of a task."""

@@ -20,12 +20,12 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from lowering import ir, marks
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import Atom, Jaxpr, JaxprEqn, Literal, call_body, name_stack, sub_jaxprs
+from lowering import ir
+from lowering.ground import ValueId
+from lowering.jaxprs import Atom, Jaxpr, JaxprEqn, Literal, call_body, name_stack, sub_jaxprs
 from lowering.machine.kernels.directions import Direction, Directions
-from lowering.ops.tasks import TaskRole
-from lowering.units import ValueId
+from lowering.marks import scope_marks as marks
+from lowering.ops import ControlFlow, TaskRole, is_control_flow
 
 _OF_TASKS: dict[TaskRole, Direction] = {TaskRole.FORWARD: "forward", TaskRole.UPDATE: "update"}
 _FORWARD, _BACKWARD, _UPDATE = 1, 2, 4  # bits: passes that values come from, or serve

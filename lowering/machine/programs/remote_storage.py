@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 
 from lowering import ir
+from lowering.ground import HOST
 from lowering.machine.cost import Shape
-from lowering.ops.storage import Storage
-from lowering.units import HOST
+from lowering.ops import Storage
 
 
 def find_stored_values(program: ir.Program) -> dict[ir.Place, Storage]:

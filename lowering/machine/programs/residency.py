@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering import ir
-from lowering.jaxpr import user_line
+from lowering.ground import HOST, IpuId, ValueId
+from lowering.jaxprs import user_line
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
 from lowering.machine.kernels.items import describe_shape
 from lowering.machine.kernels.layouts import TensorLayout
@@ -23,7 +24,6 @@ from lowering.machine.programs.remote_storage import (
     values_born_in,
 )
 from lowering.machine.programs.updates import Updates, find_loop_updates
-from lowering.units import HOST, IpuId, ValueId
 
 _Loop: TypeAlias = ir.Repeat | ir.Pipeline | ir.While
 

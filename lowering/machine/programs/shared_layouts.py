@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lowering import ir
+from lowering.ground import HOST
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.programs.updates import Updates
-from lowering.units import HOST
 
 
 class SharedLayouts:

@@ -7,8 +7,8 @@ import dataclasses as dc
 from collections.abc import Generator, Mapping, Sequence
 
 from lowering import ir
-from lowering.equations import walk_equations
-from lowering.errors import InternalError
+from lowering.ground import HOST, InternalError, IpuId, ValueId
+from lowering.jaxprs import structure_key, walk_equations
 from lowering.machine import trace as tr
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.iterations import (
@@ -37,10 +37,8 @@ from lowering.machine.programs.shared_layouts import SharedLayouts
 from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
-from lowering.ops.tasks import TaskRole
+from lowering.ops import TaskRole
 from lowering.schedules import Phase as TaskPhase
-from lowering.structure import structure_key
-from lowering.units import HOST, IpuId, ValueId
 
 _PHASES = {TaskRole.FORWARD: "fwd", TaskRole.UPDATE: "update"}  # any other: "bwd"
 

@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from lowering import ir
-from lowering.avals import shape_of
-from lowering.control_flow import ControlFlow, is_control_flow
-from lowering.jaxpr import Jaxpr, JaxprEqn, Literal, call_body
+from lowering.ground import HOST, ValueId
+from lowering.jaxprs import Jaxpr, JaxprEqn, Literal, call_body, shape_of
 from lowering.machine.primitives import ELEMENTWISE
-from lowering.units import HOST, ValueId
+from lowering.ops import ControlFlow, is_control_flow
 
 Updates: TypeAlias = dict[ir.Place, ir.Place]
 """The new value that replaces each old value, each with its IPU, which is the same."""

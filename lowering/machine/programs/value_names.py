@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 from jax.tree_util import keystr, tree_leaves_with_path, tree_unflatten
 
 from lowering import ir
-from lowering.jaxpr import Literal
-from lowering.units import ValueId
+from lowering.ground import ValueId
+from lowering.jaxprs import Literal
 
 Names: TypeAlias = dict[ValueId, str]
 

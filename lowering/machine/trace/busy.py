@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine.trace.tree import KINDS, Block, On, Trace, distinct_children
 
 

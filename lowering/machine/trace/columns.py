@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine.trace.tree import NONE, Block, Group, Loop, On, Tasks, Trace
 
 _Names = dict[tuple[str, str], int]

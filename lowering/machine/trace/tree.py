@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lowering.errors import InternalError
+from lowering.ground import InternalError
 
 KINDS = ("compute", "exchange", "sync", "inter_ipu", "host", "remote")
 """The kinds of steps; arrays hold the index."""

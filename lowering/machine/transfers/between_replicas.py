@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, TypeAlias
 
-from lowering.avals import size_in_bytes
-from lowering.jaxpr import Jaxpr, sub_jaxprs
+from lowering.jaxprs import Jaxpr, size_in_bytes, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
 from lowering.machine.transfers import collectives

@@ -16,9 +16,9 @@ import numpy as np
 import optax
 
 import ipujax as ipu
+from ipujax.driver.saved import container
+from ipujax.driver.saved.container import Content
 from ipujax.errors import IPUError
-from ipujax.saved import container
-from ipujax.saved.container import Content
 from tests.file_fuzz.changes import change_bytes, change_json
 from tests.file_fuzz.readers.reader import Files, Reader, read_files
 

@@ -13,8 +13,8 @@ import onnx
 import torch
 
 import ipujax.poptorch as poptorch
+from ipujax.doors.onnx import from_onnx
 from ipujax.errors import IPUError
-from ipujax.frontends.onnx import from_onnx
 from tests.file_fuzz.changes import change_bytes
 from tests.file_fuzz.readers.reader import Files, Reader, read_files
 

@@ -19,7 +19,7 @@ from ipujax.checkpoints import with_orbax
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf
 from ipujax.errors import CheckpointError, CheckpointImportError, CheckpointTypeError
-from ipujax.host import files
+from ipujax.ground import files
 from tests.harness import ROOT
 from tests.ipujax.checkpoints import trees
 

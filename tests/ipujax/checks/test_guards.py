@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax.checks.arguments import Checks
 from ipujax.errors import (
     ConfigError,
     ConfigTypeError,
     MissingPathError,
     OutOfBoundsError,
 )
+from ipujax.ground.argument_checks import Checks
 
 check = Checks(ConfigTypeError, ConfigError)
 

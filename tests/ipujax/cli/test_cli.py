@@ -12,7 +12,7 @@ import pytest
 
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
-from ipujax.host.tables import format_boxed_table
+from ipujax.ground.text_tables import format_boxed_table
 from ipujax.system import attachments
 from ipujax.system.device_ids import DEVICES
 from tests.harness import ROOT

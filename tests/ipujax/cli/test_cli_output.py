@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipujax.cli import main as command
+from ipujax.cli import command as command
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 

@@ -16,7 +16,7 @@ import pytest
 
 import ipujax
 from ipujax import report
-from ipujax.cli import main as command
+from ipujax.cli import command as command
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax.cli import main as command
+from ipujax.cli import command as command
 from ipujax.cli.serving import Library, Server, library
 from ipujax.report.report import Report
 from tests.harness import ROOT

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ipujax.distribution.instance import Instance, read_launched_instance
 from ipujax.errors import DistributionError
+from ipujax.ground.process_instance import Instance, read_launched_instance
 
 RUN = (sys.executable, "-m", "ipujax.distribution.launch")
 INDEX = "int(os.environ['POPDIST_INSTANCE_INDEX'])"

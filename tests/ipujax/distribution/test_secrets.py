@@ -16,9 +16,9 @@ from ipujax import errors
 from ipujax.distribution import exchange, messages
 from ipujax.distribution.error_data import NoDataError, decode_error, encode_error
 from ipujax.distribution.hosts import build_ssh_command, format_greeting
-from ipujax.distribution.instance import Instance
 from ipujax.errors import DistributionError, IPUError, OutOfRangeError
-from ipujax.host.interrupts import Interrupts
+from ipujax.ground.interrupts import Interrupts
+from ipujax.ground.process_instance import Instance
 
 RUN = (sys.executable, "-m", "ipujax.distribution.launch")
 SECRET = "hunter2 'quoted' $HOME\\n"
@@ -162,7 +162,7 @@ class FakeWire:
 
 def end_run(monkeypatch: pytest.MonkeyPatch, wire: FakeWire) -> BaseException:
     """How a run ends here, by what another process says of its own end."""
-    monkeypatch.setattr(exchange, "wire", lambda: wire)
+    monkeypatch.setattr(exchange, "get_wire", lambda: wire)
     run = exchange.Exchange(Instance(0, 2, 2), [], 1).begin_exchange_run(Interrupts())
     with pytest.raises(exchange.FailedElsewhere) as caught:
         run.end_exchange_run(None)

@@ -171,7 +171,7 @@ def test_a_function_is_compiled_for_each_scope() -> None:
 
     @ipu.compile
     def traced(x: Any) -> Any:
-        from ipujax.distribution import summation
+        from ipujax.optimizers import worker_summation as summation
 
         seen.append(summation.get_current_summation())
         return x

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 import pytest
 
+from ipujax.doors.estimators.workers import InputContext
 from ipujax.errors import EstimatorError
-from ipujax.estimators.workers import InputContext
 from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy
 from ipujax.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
 from tests.ipujax.distribution.processes import PROGRAMS, told_by

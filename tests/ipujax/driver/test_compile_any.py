@@ -19,7 +19,7 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from tests.numbers import same, scattered, use_ipus
 
 X = np.linspace(-1.0, 1.0, 12, dtype=np.float32).reshape(3, 4)

@@ -18,7 +18,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.driver import executable_cache
-from ipujax.host import files
+from ipujax.ground import files
 from tests.harness import ROOT
 from tests.ipujax.feeding import compilations
 

@@ -16,7 +16,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import CheckpointError, EstimatorError
-from ipujax.host import files
+from ipujax.ground import files
 from ipujax.ipu_estimator import IPUEstimator, IPUEstimatorSpec, ModeKeys
 from tests.ipujax.estimating import (
     Runs,
@@ -378,7 +378,9 @@ def test_a_terminal_shows_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             shown.append(f"{self.n} steps")
 
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("ipujax.estimators.training_log.progress_bar", lambda total, title: Bar())
+    monkeypatch.setattr(
+        "ipujax.doors.estimators.training_log.progress_bar", lambda total, title: Bar()
+    )
     linear_estimator(tmp_path, iterations=5).train(of(regression()), steps=10)
     assert len(shown) == 3
     assert shown[0].startswith("loss ")

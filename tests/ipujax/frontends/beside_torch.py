@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
+from ipujax.doors.torch.arrays import to_jax
 from ipujax.frontends import from_torch
-from ipujax.frontends.pytorch.arrays import to_jax
 
 KEY = jax.random.key(5)
 

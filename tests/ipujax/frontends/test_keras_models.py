@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.doors.keras import keras_conversion as frontend
 from ipujax.errors import FrontendError, FrontendTypeError, MissingExtraError, PipelineError
 from ipujax.frontends import Part, from_keras
-from ipujax.frontends import keras as frontend
-from lowering import marks
+from lowering.marks import scope_marks as marks
 from tests.ipujax.feeding import configure
 from tests.ipujax.pipelining import close, run_pipeline
 

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.onnx.operators import elementwise, graphcore
 from ipujax.frontends import from_onnx
-from ipujax.frontends.onnx.operators import elementwise, graphcore
 from tests.ipujax.frontends.onnx_models import of_node
 
 X = np.asarray([[-2.5, -1, -0.5], [0, 0.75, 3]], np.float32)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 from onnx import TensorProto
 
+from ipujax.doors.onnx.operators import ONNX
 from ipujax.frontends import from_onnx
-from ipujax.frontends.onnx.operators import ONNX
 from tests.ipujax.frontends.onnx_points import (
     Case,
     at,

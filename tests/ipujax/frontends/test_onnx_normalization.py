@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("onnx", reason="needs the package onnx")
 
+from ipujax.doors.onnx.operators.normalization import batch_normalization
 from ipujax.errors import FrontendError
-from ipujax.frontends.onnx.operators.normalization import batch_normalization
 
 
 @pytest.mark.parametrize("place", [1, 2, 3, 4])

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("onnx", reason="needs the package onnx")
 
+from ipujax.doors.onnx.operators.recurrent import rnn
 from ipujax.errors import FrontendError
-from ipujax.frontends.onnx.operators.recurrent import rnn
 
 X, W, R = np.ones((3, 2, 4), "f"), np.ones((1, 5, 4), "f"), np.ones((1, 5, 5), "f")
 

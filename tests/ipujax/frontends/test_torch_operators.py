@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("expecttest")  # PyTorch's database needs it
 
-from ipujax.frontends.pytorch.operators import ATEN
+from ipujax.doors.torch.operators import ATEN
 
 SAMPLE = (
     "abs", "add", "all", "amax", "atan2", "bitwise_xor", "clamp", "cummax", "div.floor_rounding",

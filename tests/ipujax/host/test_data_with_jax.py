@@ -14,7 +14,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import FeedError
 from ipujax.loops import repeat
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.pipelining import run_pipeline
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax.host import files
+from ipujax.ground import files
 from tests.harness import ROOT
 
 ROOT_USER = os.name == "posix" and os.geteuid() == 0

@@ -189,7 +189,7 @@ def test_buffers_have_room_for_what_passes_through(
         capacities.append(capacity)
         return kept(loop, step, capacity)
 
-    monkeypatch.setattr(StreamedLoop, "kept", noted)
+    monkeypatch.setattr(StreamedLoop, "count_results_to_send", noted)
 
     def program(w: Any, constant: Any) -> Any:
         def body(w: Any, k: Any, *x: Any) -> Any:

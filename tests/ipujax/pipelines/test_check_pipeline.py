@@ -234,7 +234,7 @@ def patched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any, Any], Any]) 
         changed = {value: change(value, gradient) for value, gradient in gradients.items()}
         return right(self, changed, given, counters)
 
-    monkeypatch.setattr(MicroBatch, "accumulated", wrong)
+    monkeypatch.setattr(MicroBatch, "accumulate_gradients", wrong)
 
 
 def test_a_pipeline_that_averages_by_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

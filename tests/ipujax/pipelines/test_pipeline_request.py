@@ -12,8 +12,8 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import ConfigError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
+from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.schedule_override import schedule_override
 from ipujax.pipelines.trace_pipeline import run_pipeline
 from ipujax.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.ipujax.feeding import configure, outfeed

@@ -96,7 +96,7 @@ def test_what_waits_is_exactly_what_the_fifos_hold(
             held[stage] = max(held[stage], waiting)
         left.append(len(run.under_way))
 
-    monkeypatch.setattr(replayed._Run, "do", watched)
+    monkeypatch.setattr(replayed._Run, "run_task", watched)
     lowered.compile()(WEIGHTS, X)
     found = schedules.simulate(
         schedules.build(schedule, stages=STAGES, micro_batches=MICRO_BATCHES, training=True)
@@ -122,7 +122,7 @@ def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPa
         return original(*args)
 
     monkeypatch.setattr("ipujax.engine.pipelines.LANE_OPERATIONS", 0.0)
-    monkeypatch.setattr("ipujax.engine.pipelines.cores_of", lambda _: 3)
+    monkeypatch.setattr("ipujax.engine.pipelines.count_lane_cores", lambda _: 3)
     monkeypatch.setattr("ipujax.engine.pipelines.run_lanes", watched)
     together, _ = ipu.compile(train, engine="replay")(WEIGHTS, X)
     assert ran == [3]
@@ -134,7 +134,7 @@ def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPa
 @pytest.mark.usefixtures("four_ipus")
 def test_an_error_in_one_lane_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ipujax.engine.pipelines.LANE_OPERATIONS", 0.0)
-    monkeypatch.setattr("ipujax.engine.pipelines.cores_of", lambda _: 2)
+    monkeypatch.setattr("ipujax.engine.pipelines.count_lane_cores", lambda _: 2)
     data = [X] * 5
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(data)
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -210,7 +210,7 @@ def test_lanes_that_cannot_start_end(fails_in: str, monkeypatch: pytest.MonkeyPa
     elif fails_in == "starting a thread":
         monkeypatch.setattr("threading.Thread.start", fails)
     else:
-        monkeypatch.setattr("lowering.jaxpr.trace_context", fails)
+        monkeypatch.setattr("lowering.jaxprs.jaxpr.trace_context", fails)
     with pytest.raises(ValueError, match=fails_in):
         lanes.run_lanes(lanes_of([0], [0], [0]), do)
 

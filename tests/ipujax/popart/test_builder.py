@@ -224,7 +224,7 @@ def test_shapes_are_known_until_the_graph_changes(monkeypatch: pytest.MonkeyPatc
         count += 1
         return own(*args)
 
-    monkeypatch.setattr(module, "converted", counted)
+    monkeypatch.setattr(module, "convert_graph", counted)
     builder = popart.Builder()
     x = builder.addInputTensor("FLOAT", [2, 6, 3])
     y = builder.aiOnnx.softmax([x])

@@ -15,10 +15,10 @@ import pytest
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
 from ipujax import popart
+from ipujax.doors.onnx.operators import graphcore as ops
+from ipujax.doors.onnx.operators.graphcore_scatter import grouped_gather, scatter_reduce
+from ipujax.doors.onnx.operators.graphcore_sequences import sequence_slice
 from ipujax.errors import FrontendError, PopARTError
-from ipujax.frontends.onnx.operators import graphcore as ops
-from ipujax.frontends.onnx.operators.graphcore_scatter import grouped_gather, scatter_reduce
-from ipujax.frontends.onnx.operators.graphcore_sequences import sequence_slice
 
 Array = np.ndarray[Any, Any]
 RANDOM = np.random.default_rng(0)

@@ -15,8 +15,8 @@ pytest.importorskip("torch", reason="the extra torch is not installed")
 import torch
 
 from ipujax.doors.graphs import Call, Node
+from ipujax.doors.onnx.operators import graphcore_ctc as ctc
 from ipujax.errors import FrontendError
-from ipujax.frontends.onnx.operators import graphcore_ctc as ctc
 
 DRAW = np.random.default_rng(0)
 CALL = Call(Node("", results=("loss",)), 0, {}, None)

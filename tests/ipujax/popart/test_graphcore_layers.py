@@ -16,7 +16,7 @@ import torch
 
 from ipujax import popart
 from ipujax.doors.graphs import Call, Node
-from ipujax.frontends.onnx.operators import graphcore_layers as layers
+from ipujax.doors.onnx.operators import graphcore_layers as layers
 
 DRAW = np.random.default_rng(0)
 

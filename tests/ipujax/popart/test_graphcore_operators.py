@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
 from ipujax.doors.graphs import Call, Node
+from ipujax.doors.onnx.operators import ONNX
+from ipujax.doors.onnx.operators import graphcore as ops
+from ipujax.doors.onnx.operators import graphcore_losses as losses
 from ipujax.errors import FrontendError
-from ipujax.frontends.onnx.operators import ONNX
-from ipujax.frontends.onnx.operators import graphcore as ops
-from ipujax.frontends.onnx.operators import graphcore_losses as losses
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 P = np.exp(X) / np.exp(X).sum(1, keepdims=True)

@@ -14,8 +14,8 @@ from scipy.interpolate import BSpline
 
 pytest.importorskip("onnx", reason="the extra onnx is not installed")
 
+from ipujax.doors.onnx.operators.graphcore_splines import spline_basis, spline_weighting
 from ipujax.errors import FrontendError
-from ipujax.frontends.onnx.operators.graphcore_splines import spline_basis, spline_weighting
 
 RANDOM = np.random.default_rng(0)
 SIZES, IS_OPEN = np.array([5, 4], np.int32), np.array([1, 0], np.uint8)

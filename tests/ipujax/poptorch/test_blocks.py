@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
+from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
-from ipujax.frontends.pytorch.capture import trace_torch_module  # noqa: E402
 from ipujax.poptorch.operators import OPERATORS  # noqa: E402
 
 

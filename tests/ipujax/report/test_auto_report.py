@@ -17,7 +17,7 @@ import pytest
 import ipujax as ipu
 from ipujax.cli.serving import Library
 from ipujax.errors import ConfigError, OutOfMemoryError
-from ipujax.host import files
+from ipujax.ground import files
 from ipujax.report import auto_report
 from ipujax.report.report import Report
 from tests.ipujax.reporting import configured

@@ -15,7 +15,7 @@ from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
 from ipujax.report.presentation.document.steps import STEPS
 from lowering import machine, schedules, trace
-from lowering.errors import InternalError
+from lowering.ground.errors import InternalError
 from tests.lowering.machine import samples
 from tests.lowering.machine.test_residency import on, repeated
 from tests.lowering.machine.test_timing import MORE, looping

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax.cli import main as command
+from ipujax.cli import command as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
 from ipujax.report.presentation import report_file as file

@@ -159,7 +159,7 @@ def test_searches_end_after_as_many_models_on_all_machines() -> None:
         return report.profile
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Case, "profile", profile)
+        patch.setattr(Case, "model_profile", profile)
         patch.setattr("ipujax.report.advice.trials.count_affordable_models", lambda _: left)
         found = try_changes(case, report.profile, [change(name) for name in "abcd"])
     assert len(asked) == left
@@ -173,7 +173,7 @@ def test_searches_of_long_programs_end_with_what_is_enough() -> None:
     (one, *_) = lacks.liveness
     long = dc.replace(lacks, liveness=[one] * 1000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Case, "profile", lambda _: fits)
+        patch.setattr(Case, "model_profile", lambda _: fits)
         found = [
             try_changes(case, each, [change(name) for name in "abc"]) for each in (lacks, long)
         ]

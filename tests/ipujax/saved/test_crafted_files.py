@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.saved import container
-from ipujax.saved.container import Content
+from ipujax.driver.saved import container
+from ipujax.driver.saved.container import Content
 
 X = np.ones((2, 3), np.float32)
 Change = Callable[[dict[str, Any]], None]

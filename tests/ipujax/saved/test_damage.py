@@ -21,9 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ipujax as ipu
+from ipujax.driver.saved import classes, container
+from ipujax.driver.saved.container import Content
 from ipujax.errors import DeviceError, ExecutableError, ExecutableFileError
-from ipujax.saved import classes, container
-from ipujax.saved.container import Content
 from tests.conftest import RunWithDevices
 from tests.ipujax.saving import compiled, entries
 
@@ -217,7 +217,7 @@ def test_a_configuration_names_options_alone(configuration: Any, tmp_path: Path)
 
 @pytest.mark.parametrize(
     "name",
-    ["subprocess:Popen", "os:system", "ipujax.host.files:replacing", "builtins:eval", "this:Zen"],
+    ["subprocess:Popen", "os:system", "ipujax.ground.files:replacing", "builtins:eval", "this:Zen"],
 )
 def test_classes_are_of_the_table_alone(name: str, tmp_path: Path) -> None:
     signature = container.decode_file(saved(), "a").index["signature"]

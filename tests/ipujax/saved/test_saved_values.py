@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ipujax.driver.saved import values
 from ipujax.errors import ExecutableError
-from ipujax.saved import values
 
 
 class Colour(enum.Enum):

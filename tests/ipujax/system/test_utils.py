@@ -13,7 +13,7 @@ import pytest
 from ipujax import config, events, utils
 from ipujax.errors import DeviceError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEventType as Type
-from ipujax.names import MIGRATION
+from ipujax.ground.missing_names import MIGRATION
 from ipujax.system.config_schema import ConfigNode
 from ipujax.system.devices import SYSTEM, DeviceSeed
 

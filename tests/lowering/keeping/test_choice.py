@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowering.avals import size_in_bytes
-from lowering.equations import unique_variables
+from lowering.jaxprs.avals import size_in_bytes
+from lowering.jaxprs.equations import unique_variables
 from lowering.keeping.choice import (
     insert_recomputation_before_readers,
     is_cheap,

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.avals import size_in_bytes
-from lowering.equations import function_of_jaxpr
-from lowering.jaxpr import trace_flat
+from lowering.jaxprs.avals import size_in_bytes
+from lowering.jaxprs.equations import function_of_jaxpr
+from lowering.jaxprs.jaxpr import trace_flat
 from lowering.pipelines.differentiate import StageDerivative, differentiate_stage
 
 LAYERS, ROWS, WIDTH = 4, 16, 32

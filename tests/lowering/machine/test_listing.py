@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.jaxpr import constants_to_arguments, trace_flat
+from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe_shape
@@ -150,7 +150,7 @@ def test_options_are_for_their_own_products():
 
 
 def test_a_scope_overrules_the_options():
-    from lowering import marks
+    from lowering.marks import scope_marks as marks
 
     def fn(x):
         with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowering.errors import InternalError
+from lowering.ground.errors import InternalError
 from lowering.machine.planner import Plan, Product, matmul_product, plan_product
 from lowering.machine.planner.cut import find_cut_axes
 from lowering.machine.planner.estimate import TERMS

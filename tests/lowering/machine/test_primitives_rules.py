@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.avals import dtype_name, shape_of
-from lowering.jaxpr import JaxprEqn, sub_jaxprs
+from lowering.jaxprs.avals import dtype_name, shape_of
+from lowering.jaxprs.jaxpr import JaxprEqn, sub_jaxprs
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import ELEMENTWISE, RULES, VIEWS, cost_of_operation
 from lowering.machine.target import IPU1, IPU2, IPU21, Target

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from lowering import Options, ir, lower, schedules
-from lowering.jaxpr import trace_flat
+from lowering.jaxprs.jaxpr import trace_flat
 from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
 from lowering.machine.programs.residency import bytes_stored_per_replica

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering import schedules
-from lowering.errors import InternalError
+from lowering.ground.errors import InternalError
 from lowering.machine import trace
 from lowering.machine.programs.pipeline_timeline import (
     Timeline,

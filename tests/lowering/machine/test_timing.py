@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import ir, marks, schedules
-from lowering.jaxpr import constants_to_arguments, trace_flat
+from lowering import ir, schedules
+from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
 from lowering.machine import model, trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
+from lowering.marks import scope_marks as marks
 from lowering.ops import collectives, streams
 from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
-from lowering.pipelines import Kind, TaskSpec, task
+from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,
@@ -415,8 +416,10 @@ def test_options_of_a_stage_reach_the_planner():
 
     def cycles(partials):
         options = (("matmul_options", (("partialsType", partials),)),)
-        spec = TaskSpec(kind=Kind.FORWARD, stage=0, options=options)
-        return modelled(lowered(lambda x: task(lambda x: [x @ x], [x], spec), half, ipus=1)).cycles
+        spec = TaskSpec(kind=TaskRole.FORWARD, stage=0, options=options)
+        return modelled(
+            lowered(lambda x: run_as_task(lambda x: [x @ x], [x], spec), half, ipus=1)
+        ).cycles
 
     assert cycles("half") < cycles("float")
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering.errors import CollectiveError
+from lowering.ground.errors import CollectiveError
 from lowering.ops import collectives
 
 X = np.arange(3, dtype=np.float32)

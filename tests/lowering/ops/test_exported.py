@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.errors import InternalError
-from lowering.jaxpr import trace_flat
+from lowering.ground.errors import InternalError
+from lowering.jaxprs.jaxpr import trace_flat
+from lowering.jaxprs.workload import count_operations
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.exported import Exported, call_exported, exported_p
-from lowering.workload import count_operations
 
 AVAL = jax.typeof(jnp.zeros(3))
 

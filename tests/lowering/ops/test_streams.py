@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.errors import EnqueueError, LoweringError
+from lowering.ground.errors import EnqueueError, LoweringError
 from lowering.ops import streams
 from tests.lowering.samples import jaxpr_text, trace
 
@@ -202,9 +202,9 @@ def test_rejects_queues_in_branches_of_differentiated_loops():
 
 
 def test_loops_of_the_user_and_others_can_be_compared() -> None:
-    own = streams.Variables.of(jax.tree.structure(()))
-    other = streams.Variables.of(None)
+    own = streams.Variables.wrap_structure(jax.tree.structure(()))
+    other = streams.Variables.wrap_structure(None)
     assert own != other
-    assert own == streams.Variables.of(jax.tree.structure(()))
-    assert other == streams.Variables.of(None)
-    assert streams.Variables.of(own) is own
+    assert own == streams.Variables.wrap_structure(jax.tree.structure(()))
+    assert other == streams.Variables.wrap_structure(None)
+    assert streams.Variables.wrap_structure(own) is own

@@ -11,9 +11,9 @@ import pytest
 
 from lowering import ir
 from lowering.compiler import lower
-from lowering.errors import LoweringError
+from lowering.ground.errors import LoweringError
+from lowering.ground.options import Options
 from lowering.ops.user_ops import UserOp, call_for_each_example, user_callback_p, user_op_p
-from lowering.options import Options
 
 OP = UserOp("twice", "target", "", (((3,), "float32"), ((), "int32")))
 SILENT = dc.replace(OP, results=())

@@ -10,9 +10,9 @@ from jax import lax
 from ipujax.scopes import frontend_attribute
 from lowering import ir, move_channels_last, rewrite_convolutions_as_products
 from lowering.compiler import lower
-from lowering.equations import function_of_jaxpr, walk_equations
-from lowering.jaxpr import Var
-from lowering.options import Options
+from lowering.ground.options import Options
+from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
+from lowering.jaxprs.jaxpr import Var
 
 FIRST, LAST = ("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC")
 

@@ -9,8 +9,8 @@ from jax import lax
 
 from lowering import ir, move_channels_last
 from lowering.compiler import lower
-from lowering.equations import function_of_jaxpr, walk_equations
-from lowering.options import Options
+from lowering.ground.options import Options
+from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
 
 IMAGES, FILTERS = (2, 8, 8, 4), (3, 3, 4, 6)
 

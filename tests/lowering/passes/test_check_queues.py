@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import jaxpr
-from lowering.errors import EnqueueError
+from lowering.ground.errors import EnqueueError
+from lowering.jaxprs import jaxpr
 from lowering.ops import streams
 from lowering.passes.check_queues import check_queues
 from lowering.passes.inline_calls import inline_calls

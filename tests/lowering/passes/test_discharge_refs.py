@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr, refs
-from lowering.errors import LoweringError
+from lowering.ground.errors import LoweringError
+from lowering.jaxprs import jaxpr, refs
 from lowering.ops import streams
 from lowering.ops.tasks import TaskRole, TaskSpec, run_as_task
 from lowering.passes.discharge_refs import discharge_refs

@@ -12,7 +12,7 @@ from jax import lax
 from jax.experimental import io_callback
 
 import ipujax as ipu
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.passes.drop_idle_loops import drop_idle_loops
 from tests.lowering.samples import trace
 from tests.numbers import same

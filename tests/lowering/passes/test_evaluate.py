@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from lowering import Options, jaxpr
-from lowering.equations import evaluate_equations_with
+from lowering import Options
+from lowering.jaxprs import jaxpr
+from lowering.jaxprs.equations import evaluate_equations_with
+from lowering.jaxprs.rewrite import EquationFinder, rewrite_equations
 from lowering.passes.number_formats import number_formats
-from lowering.passes.rewrite import EquationFinder, rewrite_equations
 from tests.lowering.samples import V, trace
 
 

@@ -9,9 +9,10 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from lowering import ir, jaxpr, lower
-from lowering.narrow import POLES
-from lowering.options import Options
+from lowering import ir, lower
+from lowering.ground.options import Options
+from lowering.jaxprs import jaxpr
+from lowering.ops.float16_rounding import POLES
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_checks import _MOVES, _OVERFLOWING_POLES, insert_checks
 from tests.lowering.samples import trace

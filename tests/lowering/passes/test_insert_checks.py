@@ -8,11 +8,12 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from lowering import ir, jaxpr, lower, schedules
+from lowering import ir, lower, schedules
+from lowering.ground.options import Options
+from lowering.jaxprs import jaxpr
 from lowering.ops.tasks import is_task
-from lowering.options import Options
 from lowering.passes.insert_checks import insert_checks
-from lowering.pipelines import Kind, TaskSpec, task
+from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.pipelines.samples import (
     dense,
     gated,
@@ -165,7 +166,7 @@ def test_tasks_that_cannot_fail_stay():
 
 def test_the_weight_update_stays_a_task():
     def program(a, b):
-        (quotient,) = task(lambda x, y: [x / y], [a, b], TaskSpec(kind=Kind.UPDATE))
+        (quotient,) = run_as_task(lambda x, y: [x / y], [a, b], TaskSpec(kind=TaskRole.UPDATE))
         return quotient
 
     closed, faults = insert_checks(trace(program, V, V), ALL, 1)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
+from lowering.ground.units import HOST
 from lowering.passes.insert_copies import insert_copies
-from lowering.units import HOST
 from tests.lowering.samples import V, X, lowered, shard, text_of
 
 

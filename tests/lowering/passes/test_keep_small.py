@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import pytest
 
+from lowering.ground.options import Options
 from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
-from lowering.options import Options
 from lowering.passes.keep_small import keep_small
 from tests.lowering.samples import V, jaxpr_text, trace
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import ir, jaxpr
+from lowering import ir
+from lowering.jaxprs import jaxpr
 from lowering.ops import collectives
 from lowering.passes.meet_at_collectives import meet_at_collectives
 from tests.lowering.samples import V, jaxpr_text, kernels, lowered

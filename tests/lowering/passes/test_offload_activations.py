@@ -8,7 +8,7 @@ import pytest
 from lowering import Options, ir, lower, schedules
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import Kind
+from lowering.pipelines import TaskRole
 from lowering.pipelines.task_edits import tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
@@ -35,8 +35,8 @@ def test_only_where_something_waits():
     assert offload_activations(body, (0, 0, 0), IPUS) is body
     changed = offload_activations(body, (0, 2, 0), IPUS)
     for stage in (0, 2):
-        assert "ipu_load" not in str(tasks_of_stage(changed, stage)[Kind.BACKWARD])
-    assert "ipu_load" in str(tasks_of_stage(changed, 1)[Kind.BACKWARD])
+        assert "ipu_load" not in str(tasks_of_stage(changed, stage)[TaskRole.BACKWARD])
+    assert "ipu_load" in str(tasks_of_stage(changed, 1)[TaskRole.BACKWARD])
 
 
 @pytest.mark.sampled(1)

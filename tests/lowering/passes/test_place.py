@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.errors import OutsideCompilationError
+from lowering.ground.errors import OutsideCompilationError
 from lowering.ops import streams
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls

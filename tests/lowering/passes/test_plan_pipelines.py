@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lowering import Options, ir, jaxpr, lower, schedules
+from lowering import Options, ir, lower, schedules
+from lowering.jaxprs import jaxpr
 from lowering.ops import collectives
 from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
-from lowering.pipelines import Kind, Recomputation
+from lowering.pipelines import Recomputation, TaskRole
 from lowering.pipelines.task_edits import tasks_of_stage
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.pipelines.samples import (
@@ -55,7 +56,7 @@ def test_no_task_makes_what_nobody_reads():
     body = planned().params["body"].jaxpr
     read = {a for e in body.eqns for a in e.invars} | set(body.outvars)
     assert read.issuperset(v for e in body.eqns for v in e.outvars)
-    loss_task = tasks_of_stage(planned().params["body"], 2)[Kind.FORWARD]
+    loss_task = tasks_of_stage(planned().params["body"], 2)[TaskRole.FORWARD]
     assert all(v.aval.shape for v in loss_task.outvars)  # the loss is not sent anywhere
 
 

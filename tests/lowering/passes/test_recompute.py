@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import Kind, Recomputation
+from lowering.pipelines import Recomputation, TaskRole
 from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
@@ -61,8 +61,8 @@ def test_the_numbers_stay(mode, split):
 def waiting(body, stage):
     """What the backward task reads of what its forward task has made."""
     tasks = tasks_of_stage(body, stage)
-    made = set(tasks[Kind.FORWARD].outvars)
-    return [v for v in tasks[Kind.BACKWARD].invars if v in made]
+    made = set(tasks[TaskRole.FORWARD].outvars)
+    return [v for v in tasks[TaskRole.BACKWARD].invars if v in made]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -73,9 +73,9 @@ def test_only_inputs_and_checkpoints_wait(mode):
     assert waiting(body, 2) == []
     for stage in (1, 2, 3):
         tasks = tasks_of_stage(body, stage)
-        before = tasks_of_stage(body, stage - 1)[Kind.FORWARD].outvars
-        assert any(v in before for v in tasks[Kind.BACKWARD].invars)
-        invars = tasks[Kind.BACKWARD].invars
+        before = tasks_of_stage(body, stage - 1)[TaskRole.FORWARD].outvars
+        assert any(v in before for v in tasks[TaskRole.BACKWARD].invars)
+        invars = tasks[TaskRole.BACKWARD].invars
         assert len(set(invars)) == len(invars)
 
 
@@ -92,22 +92,24 @@ def test_prints_happen_once():
 
     body = prune_tasks(recompute(micro_batch([dense, printing, squares]), THEN))
     tasks = tasks_of_stage(body, 1)
-    assert tasks[Kind.FORWARD].effects
-    assert not tasks[Kind.BACKWARD].effects
+    assert tasks[TaskRole.FORWARD].effects
+    assert not tasks[TaskRole.BACKWARD].effects
 
 
 def test_a_checkpoint_stops_the_second_pass():
     """Nothing in front of it runs twice."""
     body = prune_tasks(recompute(micro_batch([dense, gated, squares]), AND))
-    names = [e.primitive.name for e in tasks_of_stage(body, 1)[Kind.BACKWARD].params["body"].eqns]
+    names = [
+        e.primitive.name for e in tasks_of_stage(body, 1)[TaskRole.BACKWARD].params["body"].eqns
+    ]
     assert "tanh" not in names
     assert "cos" in names
 
 
 def test_a_task_of_its_own_before_everything_else():
     body = prune_tasks(recompute(micro_batch([dense, gated, squares]), THEN))
-    first, *others = tasks_of_stage(body, 1)[Kind.BACKWARD].params["body"].eqns
-    assert first.params["spec"].kind is Kind.RECOMPUTE
+    first, *others = tasks_of_stage(body, 1)[TaskRole.BACKWARD].params["body"].eqns
+    assert first.params["spec"].kind is TaskRole.RECOMPUTE
     assert all(eqn.primitive.name != "ipu_task" for eqn in others)
 
 
@@ -125,7 +127,7 @@ def test_collectives_between_replicas(mode):
         ("replicas", 2),
     )
     body = micro_batch([dense, squares])
-    forward = tasks_of_stage(body, 0)[Kind.FORWARD]
+    forward = tasks_of_stage(body, 0)[TaskRole.FORWARD]
     eqns = [*forward.params["body"].jaxpr.eqns, *inner.jaxpr.eqns]
     longer = jaxpr.ClosedJaxpr(
         jaxpr.replace_equations(
@@ -147,4 +149,4 @@ def test_collectives_between_replicas(mode):
         debug_info=body.jaxpr.debug_info._replace(arg_names=None),
     )
     changed = recompute(jaxpr.ClosedJaxpr(whole, ()), mode)
-    assert tasks_of_stage(changed, 0)[Kind.BACKWARD].params["body"].eqns
+    assert tasks_of_stage(changed, 0)[TaskRole.BACKWARD].params["body"].eqns

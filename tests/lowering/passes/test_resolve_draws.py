@@ -5,9 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import jaxpr, lower
+from lowering import lower
+from lowering.ground.options import Options
+from lowering.jaxprs import jaxpr
 from lowering.ops import draws
-from lowering.options import Options
 from lowering.passes.resolve_draws import resolve_draws
 from tests.lowering.samples import V, trace
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr
-from lowering.errors import CollectiveError
+from lowering.ground.errors import CollectiveError
+from lowering.jaxprs import jaxpr
 from lowering.ops import norms
 from lowering.passes.resolve_norms import resolve_norms
 from tests.lowering.samples import V, jaxpr_text, trace
@@ -39,7 +39,7 @@ def test_inside_of_calls_and_loops():
     closed = trace(lambda x: lax.fori_loop(0, 2, lambda _, x: inner(x), x), V)
     found = jaxpr_text(resolve_norms(closed, stable=True, group=2, replicas=2))
     assert "ipu_cross_replica_sum" in found
-    assert not any(primitive.name in found for primitive in norms.PRIMITIVES)
+    assert not any(primitive.name in found for primitive in norms.NORM_PRIMITIVES)
 
 
 def test_nothing_to_do():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import jaxpr
-from lowering.errors import CollectiveError
+from lowering.ground.errors import CollectiveError
+from lowering.jaxprs import jaxpr
 from lowering.ops import collectives
 from lowering.passes.resolve_replicas import resolve_replicas
 from tests.lowering.samples import V, jaxpr_text, trace

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.passes.scalar_predicates import scalar_predicates
 from tests.lowering.samples import V, jaxpr_text, trace
 

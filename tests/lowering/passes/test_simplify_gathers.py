@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 from lowering import ir, machine
-from lowering.equations import function_of_jaxpr, walk_equations
+from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.simplify_gathers import simplify_gathers
 from tests.lowering.samples import jaxpr_text, lowered, trace

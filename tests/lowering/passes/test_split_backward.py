@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import Kind, TaskSpec, task
+from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
@@ -39,9 +39,9 @@ def test_only_the_weights_task_adds():
     split = split_backward(micro_batch([dense, gated, squares]))
     for stage in range(3):
         tasks = tasks_of_stage(split, stage)
-        assert not tasks[Kind.BACKWARD].params["spec"].accumulated
-        (pair,) = tasks[Kind.WEIGHTS].params["spec"].accumulated
-        assert len(tasks[Kind.WEIGHTS].outvars) == 1
+        assert not tasks[TaskRole.BACKWARD].params["spec"].accumulated
+        (pair,) = tasks[TaskRole.WEIGHTS].params["spec"].accumulated
+        assert len(tasks[TaskRole.WEIGHTS].outvars) == 1
         assert pair[1] == 0
 
 
@@ -52,26 +52,26 @@ def test_input_gradients_wait_for_no_weight_gradient():
         kind: [e.primitive.name for e in eqn.params["body"].jaxpr.eqns].count("dot_general")
         for kind, eqn in tasks.items()
     }
-    assert products == {Kind.FORWARD: 1, Kind.BACKWARD: 1, Kind.WEIGHTS: 1}
+    assert products == {TaskRole.FORWARD: 1, TaskRole.BACKWARD: 1, TaskRole.WEIGHTS: 1}
 
 
 def one_backward(function, operands, accumulated):
-    spec = TaskSpec(kind=Kind.BACKWARD, stage=0, accumulated=accumulated)
-    return jaxpr.trace_flat(lambda *flat: task(function, flat, spec), [V] * operands)
+    spec = TaskSpec(kind=TaskRole.BACKWARD, stage=0, accumulated=accumulated)
+    return jaxpr.trace_flat(lambda *flat: run_as_task(function, flat, spec), [V] * operands)
 
 
 def test_a_stage_without_variables():
     body = one_backward(lambda ct: [ct * 2], 1, ())
     tasks = tasks_of_stage(split_backward(body), 0)
-    assert tasks[Kind.WEIGHTS].outvars == []
-    assert len(tasks[Kind.BACKWARD].outvars) == 1
+    assert tasks[TaskRole.WEIGHTS].outvars == []
+    assert len(tasks[TaskRole.BACKWARD].outvars) == 1
 
 
 def test_a_stage_without_inputs():
     body = one_backward(lambda ct, total: [total + ct * 2], 2, ((1, 0),))
     tasks = tasks_of_stage(split_backward(body), 0)
-    assert tasks[Kind.BACKWARD].outvars == []
-    assert len(tasks[Kind.WEIGHTS].invars) == 2
+    assert tasks[TaskRole.BACKWARD].outvars == []
+    assert len(tasks[TaskRole.WEIGHTS].invars) == 2
 
 
 def test_prints_happen_once():
@@ -80,9 +80,9 @@ def test_prints_happen_once():
         return [ct * 2, total + ct]
 
     tasks = tasks_of_stage(split_backward(one_backward(function, 2, ((1, 1),))), 0)
-    assert tasks[Kind.BACKWARD].effects
-    assert not tasks[Kind.WEIGHTS].effects
-    names = [e.primitive.name for e in tasks[Kind.BACKWARD].params["body"].jaxpr.eqns]
+    assert tasks[TaskRole.BACKWARD].effects
+    assert not tasks[TaskRole.WEIGHTS].effects
+    names = [e.primitive.name for e in tasks[TaskRole.BACKWARD].params["body"].jaxpr.eqns]
     assert names[:2] == ["sin", "debug_print"]
 
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.ops import streams
 from lowering.passes.take_turns import take_turns
 from tests.ipujax.feeding import configure

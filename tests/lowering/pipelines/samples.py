@@ -8,16 +8,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import jaxpr, schedules
+from lowering import schedules
+from lowering.jaxprs import jaxpr
 from lowering.ops import streams
 from lowering.pipelines import (
-    Kind,
     PipelineSpec,
     Recomputation,
+    TaskRole,
     TaskSpec,
-    checkpoint,
-    differentiate,
-    task,
+    differentiate_stage,
+    mark_recomputation_checkpoint,
+    run_as_task,
 )
 from tests.lowering.samples import Queue, shard
 
@@ -34,7 +35,7 @@ def dense(w: Any, x: Any) -> Any:
 
 def gated(w: Any, x: Any) -> Any:
     """A stage whose user keeps a value in the middle."""
-    return jnp.sin(checkpoint(jnp.tanh(x @ w)) @ w)
+    return jnp.sin(mark_recomputation_checkpoint(jnp.tanh(x @ w)) @ w)
 
 
 def squares(w: Any, x: Any) -> Any:
@@ -83,7 +84,7 @@ def _halves(stages: Sequence[StageFn]) -> list[Any]:
         closed = jaxpr.trace_flat(placed, [W, aval])
         (aval,) = closed.out_avals
         wanted = [0, 1] if i else [0]
-        halves.append(differentiate(closed, gradients=wanted, cotangents=[0], constant={0}))
+        halves.append(differentiate_stage(closed, gradients=wanted, cotangents=[0], constant_operands={0}))
     return halves
 
 
@@ -98,7 +99,7 @@ def _forward(halves: Any, i: int, weight: Any, given: Sequence[Any], queue: Queu
                 taken = streams.dequeue(queue, [jaxpr.ShapedArray(X.shape, X.dtype)])
         return [*taken, *jaxpr.run_equations(closed.jaxpr, closed.consts, [w, *xs, *taken])]
 
-    results = task(function, [weight, *given], TaskSpec(kind=Kind.FORWARD, stage=i))
+    results = run_as_task(function, [weight, *given], TaskSpec(kind=TaskRole.FORWARD, stage=i))
     own = [results.pop(0)] if take else list(given)
     return own, results[:1], results[1:]
 
@@ -115,8 +116,8 @@ def _backward(halves: Any, i: int, operands: Sequence[Any], total: Any) -> list[
             return [flat[-1] + own_weight, *others]
 
     pair = (len(operands), 0)
-    spec = TaskSpec(kind=Kind.BACKWARD, stage=i, accumulated=(pair,))
-    return list(task(function, [*operands, total], spec))
+    spec = TaskSpec(kind=TaskRole.BACKWARD, stage=i, accumulated=(pair,))
+    return list(run_as_task(function, [*operands, total], spec))
 
 
 def spec_of(stages: int, schedule: Any = schedules.grouped, **more: Any) -> PipelineSpec:

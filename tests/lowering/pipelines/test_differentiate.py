@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipujax import normalization_ops
-from lowering import jaxpr
-from lowering.avals import size_of
-from lowering.pipelines import checkpoint, differentiate
+from lowering.jaxprs import jaxpr
+from lowering.jaxprs.avals import size_of
+from lowering.pipelines import differentiate_stage, mark_recomputation_checkpoint
 from lowering.pipelines.backward_slices import has_action
 
 W = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)), jnp.float32)
@@ -30,7 +30,7 @@ def halves_of(stage: Any, operands: Any, constant: Any = (0,), **more: Any) -> A
     """The halves of a stage with gradients of all floats, cotangents of all float results."""
     closed = jaxpr.trace_flat(lambda *flat: list(stage(*flat)), [jax.typeof(x) for x in operands])
     wanted = {"gradients": floats(closed.in_avals), "cotangents": floats(closed.out_avals)} | more
-    halves = differentiate(closed, constant=set(constant), **wanted)
+    halves = differentiate_stage(closed, constant=set(constant), **wanted)
     return closed, halves, wanted
 
 
@@ -355,7 +355,7 @@ def test_a_checkpoint_is_what_the_backward_half_reads(jitted):
     """Otherwise the value and its copy would both be kept, or recomputation would go past it."""
 
     def layer(w, x):
-        h = checkpoint(jnp.tanh(x @ w + 1.0))
+        h = mark_recomputation_checkpoint(jnp.tanh(x @ w + 1.0))
         return jnp.sin(h) @ w + h
 
     function = jax.jit(layer) if jitted else layer
@@ -369,6 +369,14 @@ def test_a_checkpoint_is_what_the_backward_half_reads(jitted):
 
 
 def test_checkpoints_of_operands_and_of_checkpoints():
-    check(lambda w, x: [jnp.sin(checkpoint(x) @ w)], W, X)
-    check(lambda w, x: [jnp.sin(checkpoint(checkpoint(x @ w)))], W, X)
-    check(lambda w, x: [checkpoint(x @ w), checkpoint(x @ w)], W, X)
+    check(lambda w, x: [jnp.sin(mark_recomputation_checkpoint(x) @ w)], W, X)
+    check(
+        lambda w, x: [jnp.sin(mark_recomputation_checkpoint(mark_recomputation_checkpoint(x @ w)))],
+        W,
+        X,
+    )
+    check(
+        lambda w, x: [mark_recomputation_checkpoint(x @ w), mark_recomputation_checkpoint(x @ w)],
+        W,
+        X,
+    )

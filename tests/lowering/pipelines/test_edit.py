@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import jaxpr
-from lowering.pipelines import Kind, TaskSpec, task
+from lowering.jaxprs import jaxpr
+from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from lowering.pipelines.backward_slices import equations_reading
 from lowering.pipelines.task_edits import (
     call_without_tracing,
@@ -27,11 +27,11 @@ def unread_results():
     """A body in which only the first result of the first task leads anywhere."""
 
     def body(a, b, total):
-        first, _ = task(
-            lambda x, y: [jnp.sin(x), jnp.cos(y)], [a, b], TaskSpec(kind=Kind.FORWARD, stage=0)
+        first, _ = run_as_task(
+            lambda x, y: [jnp.sin(x), jnp.cos(y)], [a, b], TaskSpec(kind=TaskRole.FORWARD, stage=0)
         )
-        spec = TaskSpec(kind=Kind.BACKWARD, stage=0, accumulated=((1, 1),))
-        _, added = task(lambda x, t: [x * 2, t + x], [first, total], spec)
+        spec = TaskSpec(kind=TaskRole.BACKWARD, stage=0, accumulated=((1, 1),))
+        _, added = run_as_task(lambda x, t: [x * 2, t + x], [first, total], spec)
         return [added]
 
     return jaxpr.trace_flat(body, [V, V, V])
@@ -45,8 +45,8 @@ def test_tasks_are_found_by_stage_and_kind():
     body = micro_batch([dense, gated, squares])
     assert stages_with_tasks(body) == [0, 1, 2]
     tasks = tasks_of_stage(body, 1)
-    assert list(tasks) == [Kind.FORWARD, Kind.BACKWARD]
-    carried = tasks[Kind.FORWARD].outvars[0]
+    assert list(tasks) == [TaskRole.FORWARD, TaskRole.BACKWARD]
+    carried = tasks[TaskRole.FORWARD].outvars[0]
     assert equations_reading(body, carried) == [tasks_of_stage(body, 2)[kind] for kind in tasks]
 
 
@@ -58,14 +58,14 @@ def test_a_rebuilt_task_finds_its_buffer():
     alone, reads = jaxpr.prune_unused(eqn.params["body"], [True, False])
     new = replace_task_body(eqn, alone, [eqn.invars[i] for i in reads], eqn.outvars[:1])
     assert new.params["spec"].accumulated == ()
-    assert task_of_kind(new, Kind.WEIGHTS).params["spec"].kind is Kind.WEIGHTS
+    assert task_of_kind(new, TaskRole.WEIGHTS).params["spec"].kind is TaskRole.WEIGHTS
 
 
 def test_constants_of_tasks_become_those_of_the_body():
     table = np.arange(3.0, dtype=np.float32)
 
     def body(a):
-        return task(lambda x: [x * table], [a], TaskSpec(kind=Kind.FORWARD, stage=0))
+        return run_as_task(lambda x: [x * table], [a], TaskSpec(kind=TaskRole.FORWARD, stage=0))
 
     closed = jaxpr.trace_flat(body, [V])
     (eqn,) = closed.jaxpr.eqns

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import Options, ir, lower, variants
+from lowering import Options, ir, lower
+from lowering.passes import variants
 
 W = np.ones((8, 8), np.float32)
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering import jaxpr
-from lowering.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
+from lowering.jaxprs import jaxpr
+from lowering.jaxprs.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
 from lowering.pipelines.backward_slices import (
     add_equations_with_actions,
     has_action,

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import jaxpr
+from lowering.jaxprs import jaxpr
 from lowering.ops.tasks import is_task
-from lowering.pipelines import Kind, TaskSpec, checkpoint, task
+from lowering.pipelines import TaskRole, TaskSpec, mark_recomputation_checkpoint, run_as_task
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, run, squares, values_for
 
 TABLE = np.arange(3.0, dtype=np.float32)
@@ -20,8 +20,8 @@ def program(x):
     def function(a):
         return [jnp.sin(a) * TABLE, a.sum()]
 
-    first, total = task(function, [x], TaskSpec(kind=Kind.FORWARD, stage=0))
-    return checkpoint(first) * total
+    first, total = run_as_task(function, [x], TaskSpec(kind=TaskRole.FORWARD, stage=0))
+    return mark_recomputation_checkpoint(first) * total
 
 
 def plain(x):
@@ -50,8 +50,8 @@ def test_constants_become_operands_and_buffers_move_with_them():
         return [total + a * jnp.asarray(TABLE)]
 
     def traced(a, total):
-        spec = TaskSpec(kind=Kind.BACKWARD, stage=0, accumulated=((1, 0),))
-        return task(function, [a, total], spec)
+        spec = TaskSpec(kind=TaskRole.BACKWARD, stage=0, accumulated=((1, 0),))
+        return run_as_task(function, [a, total], spec)
 
     (eqn,) = (e for e in jax.make_jaxpr(traced)(X, X).jaxpr.eqns if is_task(e))
     ((operand, result),) = eqn.params["spec"].accumulated
@@ -64,8 +64,8 @@ def test_effects_are_seen_from_outside():
         jax.debug.print("{}", a)
         return [a]
 
-    spec = TaskSpec(kind=Kind.FORWARD, stage=0)
-    (eqn,) = jax.make_jaxpr(lambda x: task(function, [x], spec))(X).jaxpr.eqns
+    spec = TaskSpec(kind=TaskRole.FORWARD, stage=0)
+    (eqn,) = jax.make_jaxpr(lambda x: run_as_task(function, [x], spec))(X).jaxpr.eqns
     assert is_task(eqn)
     assert eqn.effects
 
@@ -82,5 +82,5 @@ def test_the_sample_pipeline_is_the_gradient():
     wanted = [t + g for t, g in zip(totals, jax.grad(loss)(weights), strict=True)]
     for mine, theirs in zip(run(body, values), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-    assert str(Kind.WEIGHTS) == "weights"
+    assert str(TaskRole.WEIGHTS) == "weights"
     assert jaxpr.call_body(body.jaxpr.eqns[0]) is not None

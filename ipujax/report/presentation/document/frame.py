@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ipujax.errors import IPUError, ReportError
+from ipujax.ground import IPUError, ReportError, __version__
 from ipujax.report.presentation.document import forms, sections, shape
 from ipujax.report.presentation.document.forms import COUNT, TEXT, Form, StringTable
 from ipujax.report.presentation.document.steps import NODES, STEPS
 from ipujax.report.presentation.report_file import GIVE_A_REPORT, REWRITE
-from ipujax.version import __version__
 from lowering import machine, trace
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
-from ipujax.host_trace import HostSpan, HostTrace
+from ipujax.ground import HostSpan, HostTrace
 from ipujax.report.advice.findings import Advice, Cost
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation.document import forms, runs

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
-from ipujax.errors import ReportError
+from ipujax.ground import ReportError, __version__
 from ipujax.report.presentation.perfetto.counters import count_busy_ipus, count_live_bytes
 from ipujax.report.presentation.perfetto.event_text import (
     PROGRAM,
@@ -33,7 +33,6 @@ from ipujax.report.presentation.perfetto.tracks import (
     track_title,
 )
 from ipujax.report.presentation.perfetto.waits import Waits
-from ipujax.version import __version__
 from lowering import machine, trace
 
 if TYPE_CHECKING:
@@ -158,8 +157,8 @@ class _Drawing:
             }
 
 
-def _metadata_event(name: str, process: int, thread: int, **args: Any) -> Event:
-    return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": args}
+def _metadata_event(metadata_name: str, process: int, thread: int, **args: Any) -> Event:
+    return {"ph": "M", "name": metadata_name, "pid": process, "tid": thread, "args": args}
 
 
 def draw_host_spans(spans: Any, process: int) -> Iterator[Event]:

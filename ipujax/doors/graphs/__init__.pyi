@@ -1,0 +1,37 @@
+"""Graphs of operators traced by another library, and their evaluation with JAX."""
+
+from . import optimizers as optimizers
+from .evaluate import Evaluation as Evaluation
+from .evaluate import module_scope as module_scope
+from .evaluate import substitute_refs as substitute_refs
+from .forward import FINAL_SCALE as FINAL_SCALE
+from .forward import GRADIENT as GRADIENT
+from .forward import UPDATED as UPDATED
+from .forward import Forward as Forward
+from .forward import Named as Named
+from .gradient_counting import CountedOperators as CountedOperators
+from .gradient_counting import GradientCounting as GradientCounting
+from .graph import Graph as Graph
+from .graph import Node as Node
+from .graph import Ref as Ref
+from .graph import describe_module as describe_module
+from .graph import names_of_refs as names_of_refs
+from .operators import Call as Call
+from .operators import Operators as Operators
+from .optimizers.adam import ADAM as ADAM
+from .optimizers.adam import ADAMAX as ADAMAX
+from .optimizers.adam import LAMB as LAMB
+from .optimizers.adaptive import ADADELTA as ADADELTA
+from .optimizers.adaptive import ADAGRAD as ADAGRAD
+from .optimizers.adaptive import RMSPROP as RMSPROP
+from .optimizers.formula import NAMES_ON_IPU as NAMES_ON_IPU
+from .optimizers.formula import Formula as Formula
+from .optimizers.formula import Settings as Settings
+from .optimizers.formula import Slot as Slot
+from .optimizers.formula import Slots as Slots
+from .optimizers.sgd import decay_velocity as decay_velocity
+from .optimizers.variables import begin_slot as begin_slot
+from .optimizers.variables import joint_norm as joint_norm
+from .optimizers.variables import update_variable as update_variable
+from .placement import Place as Place
+from .placement import Placement as Placement

@@ -1,0 +1,5 @@
+"""ONNX models as functions of JAX; needs the extra `onnx`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,5 @@
+"""Models of PyTorch as functions of JAX; needs the extra `torch`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,0 +1,201 @@
+"""PyTorch elementwise arithmetic of two or more operands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.scipy import special
+
+from ipujax.doors.torch.operators.table import operator, promote_arguments
+from ipujax.doors.torch.operators.unary import absolute
+
+
+def _binary_overloads(*names: str) -> tuple[str, ...]:
+    """Returns the names of all overloads that binary operators have."""
+    overloads = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+    overloads = (*overloads, "other", "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
+    return tuple(f"aten.{name}.{overload}" for name in names for overload in overloads)
+
+
+@operator("aten.add.Tensor", "aten.add.Scalar")
+@promote_arguments
+def add(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+    return x + (y if alpha == 1 else alpha * y)
+
+
+@operator(*_binary_overloads("sub", "subtract"))
+@promote_arguments
+def sub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+    return x - (y if alpha == 1 else alpha * y)
+
+
+@operator("aten.rsub.Tensor", "aten.rsub.Scalar")
+@promote_arguments
+def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+    return y - (x if alpha == 1 else alpha * x)
+
+
+@operator("aten.div.Tensor", "aten.div.Scalar", "aten.divide.Tensor", "aten.divide.Scalar")
+@operator("aten.true_divide.Tensor", "aten.true_divide.Scalar")
+@operator("aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@operator("aten.divide.Tensor_mode", "aten.divide.Scalar_mode")
+@promote_arguments
+def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
+    if rounding_mode == "floor":
+        return jnp.floor_divide(x, y)
+    if rounding_mode is None:
+        return jnp.divide(x, y)
+    if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
+        return lax.div(*jnp.broadcast_arrays(x, jnp.asarray(y, x.dtype)))
+    return jnp.trunc(x / y)
+
+
+@operator(*_binary_overloads("pow"))
+@operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar")
+@operator("aten.float_power.Scalar")
+@promote_arguments
+def power(x: Any, y: Any) -> jax.Array:
+    if isinstance(y, float) and y.is_integer() and abs(y) < _MAX_MULTIPLIED_POWER:
+        y = int(y)  # becomes multiplications, which are differentiable everywhere
+    if isinstance(y, jax.Array) and jnp.issubdtype(y.dtype, jnp.integer):
+        # Only the integers 1 and -1 have integer inverses; the others' are rounded to 0.
+        x = jnp.where((y < 0) & (jnp.abs(x) != 1), 0, x)
+        return jnp.power(x, jnp.abs(y))
+    return jnp.power(x, y)
+
+
+_MAX_MULTIPLIED_POWER = 64.0
+
+
+def _copysign(x: Any, y: Any) -> jax.Array:
+    # The absolute value has the derivative 0 at 0.
+    return absolute(x) * jnp.where(jnp.signbit(y), -1, 1).astype(x.dtype)
+
+
+def _fmax(x: Any, y: Any) -> jax.Array:
+    return jnp.where((x >= y) | jnp.isnan(y), x, y)
+
+
+def _fmin(x: Any, y: Any) -> jax.Array:
+    return jnp.where((x <= y) | jnp.isnan(y), x, y)
+
+
+def _clamp_below(x: Any, low: Any) -> jax.Array:
+    """Returns `x` where it is not below a bound, with derivative 1 at the bound."""
+    return jnp.where(x < low, low, x)
+
+
+def _clamp_above(x: Any, high: Any) -> jax.Array:
+    return jnp.where(x > high, high, x)
+
+
+@jax.custom_jvp
+def _nextafter(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.nextafter(x, y)
+
+
+@_nextafter.defjvp
+def _nextafter_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    x, y = primals
+    result = _nextafter(x, y)
+    return result, jnp.broadcast_to(jnp.where(x == y, 0, tangents[0]), result.shape)
+
+
+# Computed in the dtype of the result.
+_PROMOTED: dict[str, Any] = {
+    "atan2 arctan2": jnp.arctan2,
+    "bitwise_and __and__": jnp.bitwise_and,
+    "bitwise_left_shift __lshift__": jnp.left_shift,
+    "bitwise_or __or__": jnp.bitwise_or,
+    "bitwise_right_shift __rshift__": jnp.right_shift,
+    "bitwise_xor __xor__": jnp.bitwise_xor,
+    "clamp_max": _clamp_above,
+    "clamp_min": _clamp_below,
+    "copysign": _copysign,
+    "floor_divide": jnp.floor_divide,
+    "fmax": _fmax,
+    "fmin": _fmin,
+    "fmod": jnp.fmod,
+    "gcd": jnp.gcd,
+    "heaviside": lambda x, y: jnp.where(x == 0, y, (x > 0).astype(x.dtype)),
+    "hypot": jnp.hypot,
+    "igamma special_gammainc": special.gammainc,
+    "igammac special_gammaincc": special.gammaincc,
+    "lcm": jnp.lcm,
+    "ldexp": lambda x, y: x * jnp.exp2(y),
+    "logaddexp": jnp.logaddexp,
+    "logaddexp2": jnp.logaddexp2,
+    "maximum": jnp.maximum,
+    "minimum": jnp.minimum,
+    "mul multiply": jnp.multiply,
+    "nextafter": _nextafter,
+    "remainder": jnp.remainder,
+    "special_xlog1py": special.xlog1py,
+    "special_zeta": special.zeta,
+    "xlogy special_xlogy": special.xlogy,
+}
+
+# Computed with the operands as they are; comparisons promote them to a common dtype.
+_KEEP_OPERAND_DTYPES: dict[str, Any] = {
+    "eq": jnp.equal,
+    "ge greater_equal": jnp.greater_equal,
+    "gt greater": jnp.greater,
+    "le less_equal": jnp.less_equal,
+    "logical_and": jnp.logical_and,
+    "logical_or": jnp.logical_or,
+    "logical_xor": jnp.logical_xor,
+    "lt less": jnp.less,
+    "ne not_equal": jnp.not_equal,
+}
+
+for _names, _function in _PROMOTED.items():
+    operator(*_binary_overloads(*_names.split()))(promote_arguments(_function))
+operator("aten.max.other")(promote_arguments(jnp.maximum))
+operator("aten.min.other")(promote_arguments(jnp.minimum))
+for _names, _function in _KEEP_OPERAND_DTYPES.items():
+    operator(*_binary_overloads(*_names.split()))(_function)
+
+
+@operator("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
+@promote_arguments
+def clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+    x = x if min is None else _clamp_below(x, min)
+    return x if max is None else _clamp_above(x, max)
+
+
+@operator("aten.lerp.Scalar", "aten.lerp.Tensor")
+@promote_arguments
+def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+    return start + weight * (end - start)
+
+
+@operator("aten.addcmul.default")
+@promote_arguments
+def addcmul(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
+    return x + (y * z if value == 1 else value * (y * z))
+
+
+@operator("aten.addcdiv.default")
+@promote_arguments
+def addcdiv(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
+    return x + (y / z if value == 1 else value * (y / z))
+
+
+@operator("aten.complex.default")
+def complex_(real: jax.Array, imaginary: jax.Array) -> jax.Array:
+    return lax.complex(*jnp.broadcast_arrays(real, imaginary))
+
+
+@operator("aten.polar.default")
+def polar(radius: jax.Array, angle: jax.Array) -> jax.Array:
+    return lax.complex(radius * lax.cos(angle), radius * lax.sin(angle))
+
+
+@operator("aten.isclose.default")
+def isclose(
+    x: jax.Array, y: jax.Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> jax.Array:
+    return jnp.isclose(x, y, rtol, atol, equal_nan)

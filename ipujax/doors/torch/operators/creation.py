@@ -1,0 +1,102 @@
+"""Operators that create tensors from numbers and shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ipujax.doors.graphs import Call
+from ipujax.doors.torch.operators.table import operator
+
+# Uninitialized memory is zero here, so that runs are reproducible.
+_ZEROS = (
+    "zeros.default", "zeros_like.default", "new_zeros.default", "zero.default",
+    "empty.memory_format", "empty_like.default", "empty_strided.default",
+    "empty_permuted.default", "new_empty.default", "new_empty_strided.default",
+)  # fmt: skip
+_ONES = ("ones.default", "ones_like.default", "new_ones.default")
+
+
+@operator(*(f"aten.{name}" for name in _ZEROS))
+def zeros(call: Call, *_: Any, **__: Any) -> jax.Array:
+    return jnp.zeros(call.aval.shape, call.aval.dtype)
+
+
+@operator(*(f"aten.{name}" for name in _ONES))
+def ones(call: Call, *_: Any, **__: Any) -> jax.Array:
+    return jnp.ones(call.aval.shape, call.aval.dtype)
+
+
+@operator("aten.full.default", "aten.full_like.default")
+@operator("aten.fill.Scalar", "aten.fill.Tensor")
+def full(call: Call, size_or_like: Any, value: Any, **_: Any) -> jax.Array:
+    return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)
+
+
+@operator("aten.new_full.default")
+def new_full(call: Call, like: jax.Array, size: Any, value: Any, **_: Any) -> jax.Array:
+    return full(call, size, value)
+
+
+@operator("aten.scalar_tensor.default")
+def scalar_tensor(call: Call, value: Any, **_: Any) -> jax.Array:
+    return jnp.asarray(value, call.aval.dtype)
+
+
+@operator("aten.arange.default")
+def arange(call: Call, end: Any, **_: Any) -> jax.Array:
+    return arange_from(call, 0, end)
+
+
+@operator("aten.arange.start", "aten.arange.start_step", "aten.range.default", "aten.range.step")
+def arange_from(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> jax.Array:
+    if jnp.issubdtype(call.aval.dtype, jnp.integer):
+        start, step = int(start), int(step)
+    numbers = start + step * np.arange(call.aval.shape[0])
+    return jnp.asarray(numbers.astype(call.aval.dtype))
+
+
+@operator(
+    "aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
+    "aten.linspace.Scalar_Tensor",
+)  # fmt: skip
+def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
+    return _interpolate_evenly(call, start, end, steps)
+
+
+@operator(
+    "aten.logspace.default", "aten.logspace.Tensor_Tensor", "aten.logspace.Tensor_Scalar",
+    "aten.logspace.Scalar_Tensor",
+)  # fmt: skip
+def logspace(call: Call, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
+    return base ** _interpolate_evenly(call, start, end, steps)
+
+
+def _interpolate_evenly(call: Call, start: Any, end: Any, steps: int) -> Any:
+    """Returns evenly spaced numbers, counted from both ends so that both are exact."""
+    is_constant = not isinstance(start, jax.Array) and not isinstance(end, jax.Array)
+    library: Any = np if is_constant else jnp
+    if jnp.issubdtype(call.aval.dtype, jnp.integer):
+        start, end = library.trunc(start), library.trunc(end)
+    step = (end - start) / max(steps - 1, 1)
+    number = np.arange(steps)
+    is_first_half = number < max(steps // 2, 1)
+    return library.where(is_first_half, start + step * number, end - step * number[::-1])
+
+
+@operator("aten.eye.default", "aten.eye.m")
+def eye(call: Call, *_: Any, **__: Any) -> jax.Array:
+    return jnp.eye(*call.aval.shape, dtype=call.aval.dtype)
+
+
+@operator("aten.tril_indices.default")
+def tril_indices(rows: int, columns: int, offset: int = 0, **_: Any) -> jax.Array:
+    return jnp.asarray(np.stack(np.tril_indices(rows, offset, columns)))
+
+
+@operator("aten.triu_indices.default")
+def triu_indices(rows: int, columns: int, offset: int = 0, **_: Any) -> jax.Array:
+    return jnp.asarray(np.stack(np.triu_indices(rows, offset, columns)))

@@ -1,0 +1,121 @@
+"""PyTorch norms and distances, with PyTorch's derivatives at 0."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from ipujax.doors.torch.operators.axes import axes_to_reduce
+from ipujax.doors.torch.operators.reductions import Dims
+from ipujax.doors.torch.operators.table import operator
+from ipujax.doors.torch.operators.unary import absolute
+
+
+def root_with_zero_slope(x: jax.Array, degree: float = 2.0) -> jax.Array:
+    """Returns a root whose derivative at 0 is 0."""
+    is_zero = x == 0
+    safe = jnp.where(is_zero, 1, x)
+    return jnp.where(is_zero, 0, lax.sqrt(safe) if degree == 2 else safe ** (1 / degree))
+
+
+def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...], keepdim: bool) -> jax.Array:
+    """Returns the norm of the vectors along some axes together."""
+    if order == 2:
+        squares = x.real**2 + x.imag**2 if jnp.iscomplexobj(x) else x * x
+        return root_with_zero_slope(jnp.sum(squares, axes, keepdims=keepdim))
+    size = absolute(x)
+    if order == 0:
+        return jnp.sum((size != 0).astype(size.dtype), axes, keepdims=keepdim)
+    if order == 1:
+        return jnp.sum(size, axes, keepdims=keepdim)
+    if math.isinf(order):
+        initial = 0 if order > 0 and 0 in x.shape else None
+        reduce = jnp.max if order > 0 else jnp.min
+        return reduce(size, axes, keepdims=keepdim, initial=initial)
+    is_zero = size == 0
+    powers = jnp.where(is_zero, 0 if order > 0 else jnp.inf, jnp.where(is_zero, 1, size) ** order)
+    return root_with_zero_slope(jnp.sum(powers, axes, keepdims=keepdim), order)
+
+
+@operator("aten.linalg_vector_norm.default")
+def linalg_vector_norm(
+    x: jax.Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> jax.Array:
+    x = x if dtype is None else x.astype(dtype)
+    return vector_norm(x, ord, axes_to_reduce(x, dim), keepdim)
+
+
+@operator("aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
+@operator("aten.frobenius_norm.dim", "aten.norm.ScalarOpt_dtype")
+def norm(
+    x: jax.Array, p: Any = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> jax.Array:
+    return linalg_vector_norm(x, 2 if p is None else p, dim, keepdim, dtype)
+
+
+@operator("aten.dist.default")
+def dist(x: jax.Array, y: jax.Array, p: float = 2) -> jax.Array:
+    return linalg_vector_norm(x - y, p)
+
+
+@operator("aten.cdist.default", "aten._cdist_forward.default")
+def cdist(x: jax.Array, y: jax.Array, p: float = 2, compute_mode: int | None = None) -> jax.Array:
+    differences = x[..., :, None, :] - y[..., None, :, :]
+    return vector_norm(differences, p, (differences.ndim - 1,), False)
+
+
+@operator("aten.renorm.default")
+def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
+    axes = tuple(axis for axis in range(x.ndim) if axis != dim % x.ndim)
+    size = vector_norm(x, p, axes, True)
+    return x * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), 1)
+
+
+@operator("aten.linalg_norm.default", "aten.linalg_norm.ord_str")
+def linalg_norm(
+    x: jax.Array, ord: Any = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+) -> jax.Array:
+    axes = axes_to_reduce(x, dim)
+    if ord is None or ((len(axes) == 1 or x.ndim == 0) and not isinstance(ord, str)):
+        return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype)
+    return linalg_matrix_norm(x, ord, axes, keepdim, dtype)
+
+
+@operator("aten.linalg_matrix_norm.default", "aten.linalg_matrix_norm.str_ord")
+def linalg_matrix_norm(
+    x: jax.Array, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, dtype: Any = None
+) -> jax.Array:
+    x = x if dtype is None else x.astype(dtype)
+    row, column = (d % x.ndim for d in dim)
+    if ord == "fro":
+        return vector_norm(x, 2, (row, column), keepdim)
+    if ord == "nuc" or abs(ord) == 2:
+        values = jnp.linalg.svd(jnp.moveaxis(x, (row, column), (-2, -1)), compute_uv=False)
+        result = _norm_of_singular_values(values, ord)
+        return jnp.expand_dims(result, sorted((row, column))) if keepdim else result
+    summed_axis, reduced_axis = (row, column) if abs(ord) == 1 else (column, row)
+    sums = jnp.sum(absolute(x), summed_axis, keepdims=True)
+    result = (jnp.max if ord > 0 else jnp.min)(sums, reduced_axis, keepdims=True)
+    return result if keepdim else result.squeeze((row, column))
+
+
+def _norm_of_singular_values(values: jax.Array, ord: Any) -> jax.Array:
+    """Returns a matrix norm computed from singular values."""
+    if ord == "nuc":
+        return values.sum(-1)
+    return values.max(-1) if ord > 0 else values.min(-1)
+
+
+@operator("aten.nuclear_norm.dim")
+def nuclear_norm_along(x: jax.Array, dim: Sequence[int], keepdim: bool = False) -> jax.Array:
+    return linalg_matrix_norm(x, "nuc", dim, keepdim)
+
+
+@operator("aten.nuclear_norm.default")
+def nuclear_norm(x: jax.Array, keepdim: bool = False) -> jax.Array:
+    return nuclear_norm_along(x, (-2, -1), keepdim)

@@ -1,0 +1,132 @@
+"""PyTorch products of vectors and matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.doors.torch.operators.table import operator, promote_arguments
+
+
+@operator("aten.matmul.default", "aten.mm.default", "aten.bmm.default", "aten.mv.default")
+@operator("aten.dot.default", "aten.linalg_matmul.default")
+def matmul(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.matmul(x, y)
+
+
+@operator("aten.inner.default")
+def inner(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.inner(x, y)
+
+
+@operator("aten.vdot.default")
+def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.vdot(x, y)
+
+
+@operator("aten.outer.default", "aten.ger.default")
+@promote_arguments
+def outer(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.outer(x, y)
+
+
+@operator("aten.linalg_vecdot.default")
+@promote_arguments
+def vecdot(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
+    return jnp.sum(jnp.conj(x) * y, dim)
+
+
+@operator("aten.chain_matmul.default", "aten.linalg_multi_dot.default")
+def multi_dot(arrays: Sequence[jax.Array]) -> jax.Array:
+    return jnp.linalg.multi_dot(arrays) if len(arrays) > 1 else arrays[0]
+
+
+@operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
+@promote_arguments
+def addmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+    return _add_scaled_product(x, jnp.matmul(y, z), beta, alpha)
+
+
+@operator("aten.addbmm.default")
+@promote_arguments
+def addbmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+    return _add_scaled_product(x, jnp.einsum("bij,bjk->ik", y, z), beta, alpha)
+
+
+@operator("aten.addr.default")
+@promote_arguments
+def addr(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+    return _add_scaled_product(x, jnp.outer(y, z), beta, alpha)
+
+
+def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+    """Adds an array and a product with factors; a term with factor 0 is left out, even NaN."""
+    if alpha == 0:
+        product = jnp.zeros_like(product)
+    elif alpha != 1:
+        product = alpha * product
+    if beta == 0:
+        return product
+    return product + (x if beta == 1 else beta * x)
+
+
+@operator("aten.einsum.default")
+def einsum(equation: str, arrays: Sequence[jax.Array], path: Any = None) -> jax.Array:
+    return jnp.einsum(equation, *arrays)
+
+
+@operator("aten.tensordot.default")
+def tensordot(
+    x: jax.Array, y: jax.Array, dims_self: Sequence[int], dims_other: Sequence[int]
+) -> jax.Array:
+    for i, j in zip(dims_self, dims_other, strict=True):
+        # A dimension of size one broadcasts.
+        if x.shape[i] == 1:
+            y = jnp.sum(y, j, keepdims=True)
+        elif y.shape[j] == 1:
+            x = jnp.sum(x, i, keepdims=True)
+    return jnp.tensordot(x, y, (tuple(dims_self), tuple(dims_other)))
+
+
+@operator("aten.kron.default")
+@promote_arguments
+def kron(x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.kron(x.astype(jnp.int8), y) if x.dtype == jnp.bool_ else jnp.kron(x, y)
+
+
+@operator("aten.linalg_cross.default")
+@promote_arguments
+def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
+    return jnp.cross(x, y, axis=dim)
+
+
+@operator("aten.cross.default")
+@promote_arguments
+def cross(x: jax.Array, y: jax.Array, dim: int | None = None) -> jax.Array:
+    shape = jnp.broadcast_shapes(x.shape, y.shape)
+    x, y = jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)
+    return jnp.cross(x, y, axis=shape.index(3) if dim is None else dim)
+
+
+@operator("aten.linalg_matrix_power.default", "aten.matrix_power.default")
+def matrix_power(x: jax.Array, n: int) -> jax.Array:
+    return jnp.linalg.matrix_power(x, n)
+
+
+@operator("aten.linalg_vander.default")
+@promote_arguments
+def linalg_vander(x: jax.Array, N: int | None = None) -> jax.Array:
+    x = jnp.atleast_1d(x)
+    count = x.shape[-1] if N is None else N
+    powers = [jnp.ones_like(x)]
+    for _ in range(count - 1):
+        powers.append(powers[-1] * x)
+    return jnp.stack(powers[:count], -1)
+
+
+@operator("aten.vander.default")
+def vander(x: jax.Array, N: int | None = None, increasing: bool = False) -> jax.Array:
+    return jnp.vander(x, N, increasing)

@@ -1,0 +1,152 @@
+"""The table of the classes that a saved executable may name, built from imported modules.
+
+The names in a file are only looked up in this table: no attribute is read,
+no module imported. In the table are Python's plain types, enums, named tuples, and the classes that
+are registered with JAX as nodes of pytrees.
+"""
+
+from __future__ import annotations
+
+import collections
+import enum
+import functools
+import importlib
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ipujax.ground import ExecutableError
+from lowering.jaxprs import jaxpr
+
+_PLAIN: tuple[type, ...] = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    tuple,
+    list,
+    dict,
+    set,
+    frozenset,
+    type(None),
+    collections.OrderedDict,
+    collections.defaultdict,
+    collections.deque,
+)
+_CLASS_MODULES = (
+    "optax",
+    "ipujax.metrics",
+    "ipujax.rnn_ops",
+    "ipujax.training.state",
+    "ipujax.training.loss_scaling",
+    "ipujax.training.device_loop",
+    "ipujax.doors.estimators.function_mode",
+    "ipujax.operators.nn.ctc_alignments",
+    "ipujax.operators.nn.beam_search",
+    "ipujax.operators.nn.sampled_losses",
+    "ipujax.operators.rnn.gru",
+    "ipujax.operators.rnn.lstm",
+    "ipujax.optimizers.gradient_accumulation_optimizer",
+)
+"""Modules of ipujax, and optax, whose classes programs often hold; they are imported if needed."""
+
+
+def name_class(kind: type, holder: str) -> str:
+    """Returns the name by which a saved executable refers to a class.
+
+    Args:
+      kind: the class.
+      holder: what holds the class, for messages.
+
+    Raises:
+      ExecutableError: a class that a reader would not find.
+    """
+    resolved: Any = sys.modules.get(kind.__module__)
+    for part in kind.__qualname__.split("."):
+        resolved = getattr(resolved, part, None)
+    if resolved is not kind:
+        raise ExecutableError(
+            f"{holder} holds a {kind.__qualname__}, a class that no module has under that name, so "
+            "that another process would not find it",
+            fix="define the class at the top of a module, not in a function",
+        )
+    name = _class_file_name(kind)
+    if _class_table().get(name) is not kind:
+        clear_class_table()
+    if _class_table().get(name) is not kind:
+        raise ExecutableError(
+            f"{holder} holds the class {name}, which cannot be put into a file",
+            fix="hold plain types, enums, named tuples or registered pytree nodes only",
+        )
+    return name
+
+
+def find_class(name: object) -> type:
+    """Finds the class that a file names, without running code of the file.
+
+    Raises:
+      ExecutableError: there is none of that name among those that a file may name.
+    """
+    if not isinstance(name, str):
+        raise ExecutableError(f"{name!r:.200} is no name of a class")
+    named_class = _class_table().get(name)
+    if named_class is None:
+        for module_name in _CLASS_MODULES:
+            importlib.import_module(module_name)
+        clear_class_table()
+        named_class = _class_table().get(name)
+    if named_class is None:
+        module, _, path = name.partition(":")
+        raise ExecutableError(
+            f"the program's arguments or results hold a {path:.200} of `{module:.200}`, which is "
+            "not there",
+            fix=f"import {module:.200} before loading the executable, in the version that it was "
+            "saved with; only enums, named tuples and registered pytree nodes are looked for",
+        )
+    return named_class
+
+
+def clear_class_table() -> None:
+    """Clears the table, so that classes imported or defined since then are found."""
+    _class_table.cache_clear()
+
+
+def is_node(kind: type) -> bool:
+    """Returns whether a class is registered with JAX as a pytree node."""
+    return kind in _pytree_node_classes()
+
+
+def is_named_tuple(kind: type) -> bool:
+    """Returns whether a class is a named tuple, which JAX treats as a node unregistered."""
+    fields = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
+    return isinstance(fields, tuple)
+
+
+@functools.cache
+def _class_table() -> Mapping[str, type]:
+    """Returns all classes that may be named; of two with one name, the one defined last."""
+    _pytree_node_classes.cache_clear()
+    several = (
+        _subclasses(enum.Enum),
+        filter(is_named_tuple, _subclasses(tuple)),
+        _pytree_node_classes(),
+        _PLAIN,
+    )
+    return {_class_file_name(kind): kind for kinds in several for kind in kinds}
+
+
+@functools.cache
+def _pytree_node_classes() -> Mapping[type, None]:
+    return dict.fromkeys(jaxpr.PYTREE_NODE_CLASSES)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for subclass in type.__subclasses__(kind):
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _class_file_name(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

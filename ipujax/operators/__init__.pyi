@@ -1,0 +1,55 @@
+"""The implementations of the operators of `ipujax`'s public modules."""
+
+from . import all_to_all as all_to_all
+from . import cross_replica as cross_replica
+from . import custom_operators as custom_operators
+from . import functional as functional
+from . import host_embedding as host_embedding
+from . import image as image
+from . import internal as internal
+from . import loops as loops
+from . import math as math
+from . import metrics as metrics
+from . import normalization as normalization
+from . import random as random
+from . import recurrent_layers as recurrent_layers
+from . import reduce_scatter as reduce_scatter
+from . import replication as replication
+from . import scopes as scopes
+from . import sharding as sharding
+from . import slicing as slicing
+from . import statistics as statistics
+from . import summary as summary
+from .all_to_all import all_gather as all_gather
+from .collectives import divide_total as divide_total
+from .cross_replica import cross_replica_mean as cross_replica_mean
+from .cross_replica import cross_replica_sum as cross_replica_sum
+from .custom.error import custom_op_error as custom_op_error
+from .dropout_rate import check_dropout_rate as check_dropout_rate
+from .host_calls import call_on_host as call_on_host
+from .metrics import Metric as Metric
+from .nn.activations import gelu as gelu
+from .nn.activations import hard_sigmoid as hard_sigmoid
+from .nn.activations import swish as swish
+from .nn.candidates import log_uniform_candidate_sampler as log_uniform_candidate_sampler
+from .nn.ctc_decoder import ctc_beam_search_decoder as ctc_beam_search_decoder
+from .nn.ctc_decoder import (
+    ctc_beam_search_decoder_with_log_probs as ctc_beam_search_decoder_with_log_probs,
+)
+from .nn.ctc_loss import ctc_loss as ctc_loss
+from .nn.ctc_loss import ctc_loss_v2 as ctc_loss_v2
+from .nn.ctc_loss import ctc_loss_with_log_probs as ctc_loss_with_log_probs
+from .nn.ctc_loss import ctc_loss_with_logits as ctc_loss_with_logits
+from .nn.multi_conv import multi_conv as multi_conv
+from .nn.sampled_losses import nce_loss as nce_loss
+from .nn.sampled_losses import sampled_softmax_loss as sampled_softmax_loss
+from .printing import print_array as print_array
+from .replica_groups import REDUCTIONS as REDUCTIONS
+from .replica_groups import exchange_in_group as exchange_in_group
+from .replica_groups import gather_group as gather_group
+from .replica_groups import reduce_group as reduce_group
+from .replica_groups import scatter_reduced as scatter_reduced
+from .replication import replication_index as replication_index
+from .scopes import current_device as current_device
+from .scopes import frontend_attribute as frontend_attribute
+from .scopes import ipu_scope as ipu_scope

@@ -1,0 +1,109 @@
+"""Schedules of pipelines: those of the IPU, others to compare them with, and your own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ipujax.ground import Checks as _Checks
+from ipujax.ground import files as _files
+from lowering import schedules as _schedules
+
+__all__ = [
+    "Phase",
+    "Schedule",
+    "ScheduleError",
+    "Simulation",
+    "Task",
+    "build",
+    "distinct_rotations",
+    "from_orders",
+    "from_text",
+    "gpipe",
+    "grid",
+    "grouped",
+    "interleaved",
+    "interleaved_one_f_one_b",
+    "load",
+    "one_f_one_b",
+    "overlap",
+    "save",
+    "sequential",
+    "simulate",
+    "to_text",
+    "zero_bubble",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+_MOST_BYTES = 2**24  # of a schedule's text
+_check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
+
+Phase = _schedules.Phase
+Schedule = _schedules.Schedule
+ScheduleError = _schedules.ScheduleError
+Simulation = _schedules.Simulation
+Task = _schedules.Task
+_check.guard(Schedule)
+_check.guard(Simulation)
+
+build = _schedules.build
+distinct_rotations = _schedules.distinct_rotations
+from_orders = _schedules.from_orders
+from_text = _schedules.from_text
+gpipe = _schedules.gpipe
+grid = _schedules.grid
+grouped = _schedules.grouped
+interleaved = _schedules.interleaved
+interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
+one_f_one_b = _schedules.one_f_one_b
+overlap = _schedules.overlap
+sequential = _schedules.sequential
+simulate = _schedules.simulate
+to_text = _schedules.to_text
+zero_bubble = _schedules.zero_bubble
+
+
+@_check.guard
+def save(schedule: Schedule, path: str | Path) -> None:
+    """Writes a schedule to a file, as `to_text` gives it; `load` reads it back.
+
+    Raises:
+      ScheduleError: a file that cannot be written.
+    """
+    _check.require_path(path, "where to save a schedule")
+    try:
+        _files.write_text(path, to_text(schedule))
+    except OSError as error:
+        raise ScheduleError(
+            f"the schedule {schedule.name} cannot be written: {error}",
+            fix="name a file in a folder that exists and that you may write to",
+        ) from error
+
+
+@_check.guard
+def load(path: str | Path) -> Schedule:
+    """Reads a schedule from a file and simulates it, so that what is given is known to work.
+
+    Raises:
+      ScheduleError: a file that cannot be read, that is no text of a schedule, that lost its end,
+        or whose schedule no pipeline can follow.
+    """
+    _check.require_path(path, "where to load a schedule from")
+    try:
+        text = _files.read_bytes(path, _MOST_BYTES).decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise ScheduleError(
+            f"no schedule can be read from {path}: {error}",
+            fix="give the path of a file that `schedules.save` wrote",
+        ) from error
+    schedule = from_text(text, source=str(path))
+    try:
+        simulate(schedule)
+    except ScheduleError as error:
+        raise ScheduleError(
+            error.summary, grid=error.grid, where=str(path), fix=error.fix
+        ) from error
+    return schedule

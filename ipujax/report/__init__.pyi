@@ -1,0 +1,33 @@
+"""Reports: a program's cost by the machine model, `executable.report()`, and `load` from a file.
+
+The modules make reports and present them: read `make` first, then one module per part.
+"""
+
+from . import auto_report as auto_report
+from . import program_log as program_log
+from .advice.change import Source as Source
+from .advice.index import ProgramIndex as ProgramIndex
+from .checks import check as check
+from .comparison_picture import Bar as Bar
+from .comparison_picture import draw_comparison as draw_comparison
+from .make import choose_chip as choose_chip
+from .make import make_report as make_report
+from .presentation import document as document
+from .presentation import html as html
+from .presentation import report_file as report_file
+from .presentation import text_page as text_page
+from .presentation.difference import describe_report_difference as describe_report_difference
+from .presentation.perfetto.events import draw_host_spans as draw_host_spans
+from .presentation.text_page import describe_lack_of_memory as describe_lack_of_memory
+from .pva.compilation import IPU as IPU
+from .pva.compilation import CompilationReport as CompilationReport
+from .pva.execution import ExecutionReport as ExecutionReport
+from .pva.memory_contents import MemoryContents as MemoryContents
+from .pva.programs import Program as Program
+from .pva.programs import ProgramVisitor as ProgramVisitor
+from .pva.view import View as View
+from .report import KINDS as KINDS
+from .report import Cost as Cost
+from .report import Report as Report
+from .report import load as load
+from .report import load_bounded_report as load_bounded_report

@@ -1,0 +1,5 @@
+"""Lets `import` find a package of ipujax under the original's name, for unchanged scripts."""
+
+from .finder import stand_in_for as stand_in_for
+from .install_popdist import install_popdist as install_popdist
+from .scripts import run_script as run_script

@@ -1,0 +1,22 @@
+"""Room lowering/ground."""
+
+from lowering.ground import svg as svg
+from lowering.ground.dir_listing import list_in_dir as list_in_dir
+from lowering.ground.errors import CollectiveError as CollectiveError
+from lowering.ground.errors import DeviceMeshError as DeviceMeshError
+from lowering.ground.errors import EnqueueError as EnqueueError
+from lowering.ground.errors import InternalError as InternalError
+from lowering.ground.errors import IPUError as IPUError
+from lowering.ground.errors import LoweringError as LoweringError
+from lowering.ground.errors import OutsideCompilationError as OutsideCompilationError
+from lowering.ground.errors import ShardError as ShardError
+from lowering.ground.errors import TargetError as TargetError
+from lowering.ground.options import Options as Options
+from lowering.ground.source_lines import file_of_cell as file_of_cell
+from lowering.ground.source_lines import is_installed as is_installed
+from lowering.ground.source_lines import line_of_file as line_of_file
+from lowering.ground.source_lines import parse_source_line as parse_source_line
+from lowering.ground.topological_order import sort_by_needs as sort_by_needs
+from lowering.ground.units import HOST as HOST
+from lowering.ground.units import IpuId as IpuId
+from lowering.ground.units import ValueId as ValueId
