@@ -9,6 +9,7 @@ is functions and types of their own.
 
 from . import ir as ir
 from . import machine as machine
+from . import marks as marks
 from . import ops as ops
 from . import pipelines as pipelines
 from . import schedules as schedules

@@ -27,9 +27,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from lowering import HOST, Options, fuse, ir, is_one_kernel, lower
+from lowering import HOST, Options, fuse, ir, is_one_kernel, lower, marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_copies import insert_copies

@@ -7,9 +7,7 @@ import math
 import shutil
 import textwrap
 
-from lowering import HOST, ir, shape_of
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import HOST, ir, jaxpr, marks, shape_of
 
 _SHOWN = 6
 _PARTS = ("queues", "forward", "backward", "update")

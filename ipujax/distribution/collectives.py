@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from ipujax.distribution.meeting import connect_meshes, connect_processes
 from ipujax.ground import DistributionError, count_replica_groups
 from ipujax.host import tracing
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 Tree = Any
 _PROCESSES = "processes"

@@ -28,7 +28,7 @@ from ipujax.distribution.messages import (
 from ipujax.distribution.wire import Wire, get_wire
 from ipujax.ground import DistributionError, Instance, Interrupts
 from ipujax.host import Outfeed
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 # The time that a waiting process sleeps between two checks: short at first.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 20e-6, 1e-3

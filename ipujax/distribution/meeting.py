@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _LONGEST_SECONDS = 24 * 3600.0
 _meetings = itertools.count()

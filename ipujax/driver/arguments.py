@@ -22,8 +22,7 @@ from ipujax.ground import (
     current_instance,
     structure_text,
 )
-from lowering import Ref, is_float0, is_ref, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import Ref, is_float0, is_ref, jaxpr, shape_of
 
 CallArguments = tuple[tuple[object, ...], dict[str, object]]
 """The arguments of a call: by position, and by keyword."""

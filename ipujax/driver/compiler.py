@@ -20,8 +20,7 @@ from ipujax.operators import current_device
 from ipujax.optimizers import Summation
 from ipujax.optimizers import get_current_summation as current_summation
 from ipujax.system import SYSTEM
-from lowering import list_in_dir
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, list_in_dir
 
 
 class _Options(TypedDict, total=False):

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 
 def read_compile_context() -> Hashable:

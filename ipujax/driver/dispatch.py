@@ -16,8 +16,7 @@ from ipujax.engine import run_kernel
 from ipujax.ground import events
 from ipujax.host import SyntheticDataCategory, use_synthetic_data_for
 from ipujax.system import SYSTEM
-from lowering import is_ref, keep_wide_values
-from lowering.jaxprs import jaxpr
+from lowering import is_ref, jaxpr, keep_wide_values
 
 _NO_JIT = "jax_disable_jit"
 

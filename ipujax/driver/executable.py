@@ -14,8 +14,7 @@ from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine import list_memory_analyses, sum_cost_analyses
 from ipujax.ground import HostTrace, IpuTraceEventType, events
 from ipujax.system import get_logger, resolve_floating_point_behaviour
-from lowering import ir, keep_wide_values, list_in_dir
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr, keep_wide_values, list_in_dir
 
 if TYPE_CHECKING:
     from ipujax.driver.stages import Lowered

@@ -18,8 +18,7 @@ from ipujax.system import (
     read_poplar_flags,
     resolve_floating_point_behaviour,
 )
-from lowering import Options, ir
-from lowering.jaxprs import jaxpr
+from lowering import Options, ir, jaxpr
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 

@@ -6,8 +6,7 @@ import collections
 import dataclasses as dc
 
 from ipujax.ground import count_with_noun, format_bytes
-from lowering import HOST, ir, size_in_bytes
-from lowering.ground import svg
+from lowering import HOST, ir, size_in_bytes, svg
 
 MAX_IPUS = 16
 _BOX, _GAP, _HIGH, _TOP = 140, 90, 58, 96

@@ -18,8 +18,7 @@ from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_watch_
 from ipujax.ground import ExecutableArgumentError, FloatingPointError, IpuTraceEventType, events
 from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
 from ipujax.system import SYSTEM, LogicalDevice
-from lowering import Ref, has_wide_avals, ir, is_ref, keep_wide_values, signature_of
-from lowering.jaxprs import jaxpr
+from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, signature_of
 
 
 class ReadyProgram:

@@ -26,8 +26,16 @@ from ipujax.engine import Apart, Execution, Placement, Watch
 from ipujax.ground import HostTrace, events, require_host_trace
 from ipujax.host import Queue
 from ipujax.system import SYSTEM, LogicalDevice
-from lowering import Options, has_wide_values, ir, list_in_dir, lower, ops, replicas_may_differ
-from lowering.jaxprs import jaxpr
+from lowering import (
+    Options,
+    has_wide_values,
+    ir,
+    jaxpr,
+    list_in_dir,
+    lower,
+    ops,
+    replicas_may_differ,
+)
 
 if TYPE_CHECKING:
     from ipujax.report import Report

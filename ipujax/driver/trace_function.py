@@ -12,8 +12,7 @@ from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.driver.stages import Traced
 from ipujax.ground import EnqueueError, LeakedValueError, events, parameter_names
 from ipujax.host import tracing
-from lowering import is_ref, lift_closed_over_refs, ops, replace_float0_by_booleans
-from lowering.jaxprs import jaxpr
+from lowering import is_ref, jaxpr, lift_closed_over_refs, ops, replace_float0_by_booleans
 
 
 def trace_function(

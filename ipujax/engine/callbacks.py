@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipujax.ground import CallbackError
-from lowering import calls_back, exchange_callbacks
-from lowering.jaxprs import jaxpr
+from lowering import calls_back, exchange_callbacks, jaxpr
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 

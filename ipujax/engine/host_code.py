@@ -14,8 +14,7 @@ import jax
 
 from ipujax.engine.callbacks import Watch
 from ipujax.operators import custom_op_error
-from lowering import ir, ops
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr, ops
 
 
 @dc.dataclass(frozen=True)

@@ -17,8 +17,7 @@ from jax.sharding import SingleDeviceSharding
 from ipujax.distribution import gather_from_processes, make_held_array, process_holding
 from ipujax.engine.placement import Device, PerReplica, Placement, make_shape_struct
 from ipujax.engine.transfers import Form, to_numbers
-from lowering import HOST, ir, is_numeric_dtype, ops, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import HOST, ir, is_numeric_dtype, jaxpr, ops, shape_of
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import Values

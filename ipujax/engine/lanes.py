@@ -13,7 +13,7 @@ import jax
 
 from ipujax.engine.placement import Placement
 from ipujax.ground import Worker
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.pipelines import Step

@@ -13,8 +13,7 @@ from jax import lax
 
 from ipujax.engine.compilation import Compiled
 from ipujax.engine.placement import Axis
-from lowering import ir, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr, shape_of
 
 if TYPE_CHECKING:
     from ipujax.engine.loops import StreamedLoop

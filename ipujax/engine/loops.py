@@ -31,8 +31,7 @@ from ipujax.engine.loop_kernels import (
 from ipujax.engine.queue_session import Session
 from ipujax.engine.storage import load_stored_value
 from ipujax.ground import OutOfRangeError
-from lowering import ir, size_in_bytes
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr, size_in_bytes
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine

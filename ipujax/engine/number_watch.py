@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 
 class NumberWatch:

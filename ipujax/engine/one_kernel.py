@@ -9,8 +9,7 @@ import jax
 
 from ipujax.engine.compilation import Compilation, Compiled
 from ipujax.engine.placement import Device, Placement, make_shape_struct
-from lowering import ir
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr
 
 
 def run_kernel(program: ir.Program, placement: Placement, flat: Sequence[Any]) -> list[jax.Array]:

@@ -21,8 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax.ground import ALONE, DistributionError, Instance, events
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None

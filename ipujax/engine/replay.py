@@ -31,8 +31,7 @@ from ipujax.engine.queue_session import Session
 from ipujax.engine.storage import Storing, load_stored_value
 from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.ground import EnqueueError, events
-from lowering import HOST, ir, structure_key
-from lowering.jaxprs import jaxpr
+from lowering import HOST, ir, jaxpr, structure_key
 
 
 class Machine:

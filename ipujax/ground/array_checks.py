@@ -13,7 +13,7 @@ import numpy as np
 
 from ipujax.ground.argument_checks import Checks
 from ipujax.ground.errors import ConfigTypeError, OperatorError
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 
 @dc.dataclass(frozen=True)

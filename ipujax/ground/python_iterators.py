@@ -21,8 +21,7 @@ import numpy as np
 
 from ipujax.ground.errors import ConfigTypeError, LoopTypeError
 from ipujax.ground.user_lines import current_user_line
-from lowering import is_numeric_dtype
-from lowering.jaxprs import jaxpr
+from lowering import is_numeric_dtype, jaxpr
 
 _DEPTH = 4  # functions, objects and containers that are looked into, one in the other
 _MOST_ITEMS = 64  # of one container: a long one is data, or weights

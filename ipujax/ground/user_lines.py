@@ -6,7 +6,7 @@ import functools
 import os
 from pathlib import Path
 
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _PACKAGE = Path(__file__).parents[1]
 jaxpr.hide_frames_of(f"{_PACKAGE}{os.sep}", shown_folder=f"{_PACKAGE / 'demo'}{os.sep}")

@@ -15,8 +15,7 @@ import numpy as np
 
 from ipujax.ground import FeedError, InternalError, P, T, Worker, events, structure_text
 from ipujax.host.keys import is_key, keys_to_words
-from lowering import is_numeric_dtype
-from lowering.jaxprs import jaxpr
+from lowering import is_numeric_dtype, jaxpr
 
 Leaves = list[np.ndarray]
 """One element, flattened."""

@@ -15,8 +15,7 @@ from ipujax.host.keys import words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.synthetic import make_synthetic_array
 from ipujax.system import SyntheticDataCategory, read_poplar_flags
-from lowering import list_in_dir, ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, list_in_dir, ops
 
 __all__ = ["IPUInfeedQueue"]
 

@@ -17,8 +17,7 @@ from ipujax.host import tracing
 from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.utilities import SyntheticDataCategory, use_synthetic_data_for
-from lowering import dtype_name, is_numeric_dtype, list_in_dir, ops
-from lowering.jaxprs import jaxpr
+from lowering import dtype_name, is_numeric_dtype, jaxpr, list_in_dir, ops
 
 __all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
 

@@ -13,8 +13,7 @@ import numpy as np
 
 from ipujax.ground import Checks, FeedError
 from ipujax.host.elements import Reader
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 _numbers = {"infeed": itertools.count(), "outfeed": itertools.count()}
 _names: weakref.WeakValueDictionary[str, Queue] = weakref.WeakValueDictionary()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ipujax.system import read_poplar_flags
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _SEED = 0  # the same data in each run: throughput is measured, and should be comparable
 

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from ipujax.ground import Checks, ScopeError
-from lowering.marks import scope_marks as marks
+from lowering import marks
 
 _check = Checks(ScopeError, ScopeError)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ipujax.operators import cross_replica_mean, cross_replica_sum, replication_index
 from ipujax.training import Tree
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 Arrays = list[jax.Array]
 

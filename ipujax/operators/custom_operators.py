@@ -13,7 +13,7 @@ from ipujax.ground import array_checks as operands
 from ipujax.operators.custom import calls, expression
 from ipujax.operators.custom.arguments import Gradients, check, check_call
 from ipujax.system import get_logger
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 __all__ = ["codelet_expression_op", "cpu_user_operation", "precompiled_user_op"]
 

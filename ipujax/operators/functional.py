@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from ipujax.ground import check
-from lowering.marks import scope_marks as marks
+from lowering import marks
 
 __all__ = ["outlined_function"]
 

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lowering import ops
-from lowering.marks import scope_marks as marks
+from lowering import marks, ops
 
 
 def call_on_host(array: jax.Array, function: Callable[[np.ndarray], None]) -> None:

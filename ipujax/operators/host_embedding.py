@@ -20,8 +20,7 @@ from ipujax.operators.embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from ipujax.operators.embedding.table import HostTable
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 __all__ = [
     "STRATEGIES",

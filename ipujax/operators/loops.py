@@ -21,8 +21,7 @@ from ipujax.ground import (
     watch_iterators,
 )
 from ipujax.host import IPUInfeedQueue, tracing
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 __all__ = ["repeat", "while_loop"]
 

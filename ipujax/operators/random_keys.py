@@ -11,8 +11,7 @@ import numpy as np
 
 from ipujax.ground import check
 from ipujax.host import tracing
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"

@@ -12,8 +12,7 @@ import jax
 
 from ipujax.ground import HALF_OR_SINGLE, Checks, ScopeError, parse_dtype
 from ipujax.host import tracing
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import jaxpr, marks
 
 __all__ = [
     "current_device",

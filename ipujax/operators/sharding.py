@@ -9,12 +9,12 @@ from ipujax.ground import Checks, ConfigError, ConfigTypeError
 from lowering import (
     ancestors,
     infer_shard_from_twin_or_operands,
+    marks,
     producer_of_each_variable,
     propagate_shard_marks,
     read_shard_mark,
 )
-from lowering.jaxprs import jaxpr as _jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import jaxpr as _jaxpr
 
 __all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
 

@@ -15,8 +15,7 @@ from ipujax.ground import IPUError, OptimizerError, parse_dtype
 from ipujax.host import tracing
 from ipujax.optimizers.ipu_optimizer import check, is_optax_state
 from ipujax.optimizers.reduction_method import GradientAccumulationReductionMethod as Reduction
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 from ipujax.ground import PipelineError
 from ipujax.pipelines.model import Arrays, Model, compute_mapped_gradients
 from ipujax.pipelines.stages import Value
-from lowering import shape_of
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, shape_of
 
 
 class GradientMapping:

@@ -13,8 +13,7 @@ from ipujax.pipelines.gradient_mapping import GradientMapping
 from ipujax.pipelines.model import Arrays, Model
 from ipujax.pipelines.request import DtypeOf
 from ipujax.pipelines.stages import Aval, Stage, Value
-from lowering import ops, pipelines
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops, pipelines
 
 Lookup = Callable[[Value], jax.Array]
 """A function from a value to its array, inside a task that reads it."""

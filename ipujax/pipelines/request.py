@@ -32,8 +32,7 @@ from ipujax.pipelines.arguments import (
 )
 from ipujax.pipelines.stages import SPANS_ALL, Aval, Part, Pytree
 from ipujax.pipelines.values import check
-from lowering import ops, pipelines, schedules
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops, pipelines, schedules
 
 StageFunction = Callable[..., Pytree]
 AskedDtype = DTypeLike | Callable[[Aval], DTypeLike] | None

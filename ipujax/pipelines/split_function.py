@@ -13,8 +13,7 @@ from ipujax.ground import PipelineError, structure_text
 from ipujax.pipelines.stage_assignment import StageAssignment, Var
 from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.state import StageOutput
-from lowering import pipelines
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, pipelines
 
 
 def split_into_stages(

@@ -10,9 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ipujax.ground import PipelineError
-from lowering import pipelines, size_in_bytes
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import jaxpr, marks, pipelines, size_in_bytes
 
 Var = jaxpr.Var
 

@@ -20,9 +20,7 @@ from jax.typing import ArrayLike
 from ipujax.ground import PipelineError, as_list, find_signature_mismatch, watch_iterators
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
 from ipujax.pipelines.state import StageOutput, find_changed_leaves, leaf_name, replace_leaves
-from lowering import line_of_file, ops, pipelines
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import jaxpr, line_of_file, marks, ops, pipelines
 
 Pytree = object
 """Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""

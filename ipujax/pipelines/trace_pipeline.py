@@ -21,8 +21,7 @@ from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.stages import Pytree, Value
 from ipujax.pipelines.state import without_weak_type
 from ipujax.pipelines.values import check
-from lowering import ops, pipelines
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops, pipelines
 
 _T = TypeVar("_T")
 

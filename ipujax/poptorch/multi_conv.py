@@ -12,7 +12,7 @@ from ipujax.doors.torch import current_trace
 from ipujax.ground import PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MultiConvPlanType
-from lowering.marks import scope_marks as marks
+from lowering import marks
 
 MARK = "multi_conv"
 """The mark of operators in a `MultiConv`: the scope's number, and its settings."""

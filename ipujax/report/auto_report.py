@@ -116,7 +116,7 @@ class Reportable(Protocol):
         """The Program for all IPUs."""
         ...
 
-    def fingerprint(self) -> str:
+    def compute_program_hash(self) -> str:
         """Returns a text that tells the program from all others."""
         ...
 
@@ -149,7 +149,7 @@ def write_auto_report(lowered: Reportable, options: EngineOptions) -> None:
         )
         return
     name = lowered.program.name
-    key = (auto_report, name, lowered.fingerprint())
+    key = (auto_report, name, lowered.compute_program_hash())
     with _lock:
         if key in _written:
             return

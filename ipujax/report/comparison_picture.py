@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ipujax.ground import format_duration
-from lowering.ground import svg
+from lowering import svg
 
 _ROW, _LEFT, _BAR, _TOP = 26, 190, 260, 40
 

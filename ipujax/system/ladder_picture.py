@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.ground import svg
+from lowering import svg
 
 _BOX, _HIGH, _SIDE, _RUNG, _LEFT, _TOP = 96, 30, 60, 46, 10, 34
 

@@ -36,7 +36,7 @@ from ipujax.training.pipeline_differences import (
     schedule_name,
 )
 from ipujax.training.unpipelined_step import Step, Unpipelined
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _REFERENCE = (
     "check_pipeline met this in the unpipelined step, which is plain JAX and has no device's seed: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from lowering import marks
 from lowering.jaxprs.equations import rename_atoms
 from lowering.jaxprs.jaxpr import (
     Atom,
@@ -23,7 +24,6 @@ from lowering.jaxprs.jaxpr import (
     sub_jaxprs,
     trace_flat,
 )
-from lowering.marks import scope_marks as marks
 
 JITTED = ("jit", "pjit", "closed_call", "core_call")
 """Calls that mean nothing but their bodies; others stand for a derivative, or recomputation."""

@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+from lowering import marks
 from lowering.jaxprs import (
     FIRST_REPLICA_EFFECT,
     ORDERED_FIRST_REPLICA_EFFECT,
@@ -24,7 +25,6 @@ from lowering.jaxprs import (
     mlir,
     name_stack,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops.collectives import REPLICAS
 from lowering.ops.define import define_primitive
 from lowering.ops.types import Array, Arrays, Dims, Results

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.marks import scope_marks as marks
+from lowering import marks
 from lowering.ops import draws
 
 LARGEST = 65504.0

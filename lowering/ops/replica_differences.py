@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lowering import marks
 from lowering.jaxprs import ClosedJaxpr, EquationFinder, JaxprEqn, name_stack
-from lowering.marks import scope_marks as marks
 from lowering.ops.collectives import COLLECTIVE_PRIMITIVES as COLLECTIVES
 from lowering.ops.draws import is_draw
 from lowering.ops.host_tables import lookup_p, update_p

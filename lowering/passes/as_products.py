@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from lowering import ir
+from lowering import ir, marks
 from lowering.jaxprs import (
     ClosedJaxpr,
     EquationFinder,
@@ -19,7 +19,6 @@ from lowering.jaxprs import (
     rewrite_equations,
     walk_equations,
 )
-from lowering.marks import scope_marks as marks
 from lowering.passes.convolution_forms import Convolution
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
 
+from lowering import marks
 from lowering.jaxprs import (
     ClosedJaxpr,
     EquationFinder,
@@ -22,7 +23,6 @@ from lowering.jaxprs import (
     map_sub_jaxprs,
     name_stack,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import (
     REPLICAS,
     ControlFlow,

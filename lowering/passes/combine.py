@@ -7,7 +7,7 @@ import dataclasses as dc
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from lowering import ir
+from lowering import ir, marks
 from lowering.ground import sort_by_needs
 from lowering.jaxprs import (
     BodyRewriter,
@@ -21,7 +21,6 @@ from lowering.jaxprs import (
     parameters_key,
     unique_variables,
 )
-from lowering.marks import scope_marks as marks
 
 
 @dc.dataclass(frozen=True, slots=True)

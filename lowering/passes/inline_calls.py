@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering import marks
 from lowering.jaxprs import (
     ClosedJaxpr,
     EquationFinder,
@@ -11,7 +12,6 @@ from lowering.jaxprs import (
     map_sub_jaxprs,
     name_stack,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import is_task, name_on_host, uses_streams
 
 

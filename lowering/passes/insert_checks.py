@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lowering import marks
 from lowering.ground import Options
 from lowering.ir import Fault
 from lowering.jaxprs import (
@@ -32,7 +33,6 @@ from lowering.jaxprs import (
     trace_flat,
     user_line,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import (
     POLES,
     REPLICAS,

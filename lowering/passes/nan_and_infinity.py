@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lowering import marks
 from lowering.jaxprs import JaxprEqn, is_tracer, size_of
-from lowering.marks import scope_marks as marks
 
 Bits = frozenset[int]
 """Bits one of which is set if a fact holds; without any, it never holds."""

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from lowering import marks
 from lowering.ground import Options
 from lowering.jaxprs import (
     ClosedJaxpr,
@@ -29,7 +30,6 @@ from lowering.jaxprs import (
     name_stack,
     sub_jaxprs,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import (
     Float16Format,
     TaskSpec,

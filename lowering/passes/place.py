@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lowering import marks
 from lowering.ground import HOST, IpuId, OutsideCompilationError
 from lowering.jaxprs import (
     Atom,
@@ -22,7 +23,6 @@ from lowering.jaxprs import (
     user_line,
     walk_equations,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import (
     ControlFlow,
     PipelineSpec,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lowering import marks
 from lowering.ground import HOST
 from lowering.jaxprs import (
     ClosedJaxpr,
@@ -21,7 +22,6 @@ from lowering.jaxprs import (
     replace_equations,
     unique_variables,
 )
-from lowering.marks import scope_marks as marks
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.place import PlacedBody, find_used_shards, place
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from jax import lax
 
+from lowering import marks
 from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
@@ -25,7 +26,6 @@ from lowering.jaxprs import (
     unique_variables,
 )
 from lowering.keeping import insert_recomputation_before_readers, select_equations_to_recompute
-from lowering.marks import scope_marks as marks
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.plan_pipelines import is_pipeline
 

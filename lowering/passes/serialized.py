@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
+from lowering import marks
 from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
@@ -31,7 +32,6 @@ from lowering.jaxprs import (
     user_line,
     walk_equations,
 )
-from lowering.marks import scope_marks as marks
 
 _DTYPES = ("float16", "float32", "int32")
 

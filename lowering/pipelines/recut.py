@@ -6,6 +6,7 @@ import bisect
 import dataclasses as dc
 from collections.abc import Sequence
 
+from lowering import marks
 from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
@@ -20,7 +21,6 @@ from lowering.jaxprs import (
     replace_equations,
     unique_variables,
 )
-from lowering.marks import scope_marks as marks
 from lowering.ops import TaskRole, TaskSpec
 from lowering.pipelines.backward_slices import variables_read_from_outside
 from lowering.pipelines.cuts import ForwardAndBackward, StageMemory

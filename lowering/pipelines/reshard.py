@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 
+from lowering import marks
 from lowering.jaxprs import (
     ClosedJaxpr,
     Jaxpr,
@@ -17,7 +18,6 @@ from lowering.jaxprs import (
     sub_jaxprs,
     unique_variables,
 )
-from lowering.marks import scope_marks as marks
 from lowering.pipelines.cuts import ForwardAndBackward, StageMemory, has_product
 
 

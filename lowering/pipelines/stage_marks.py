@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering import marks
 from lowering.jaxprs import (
     JITTED,
     ClosedJaxpr,
@@ -13,7 +14,6 @@ from lowering.jaxprs import (
     sub_jaxprs,
     walk_equations,
 )
-from lowering.marks import scope_marks as marks
 
 
 def stages_in_marks(eqn: JaxprEqn) -> set[int]:

@@ -10,10 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import Options, ir, lower
+from lowering import Options, ir, lower, marks
 from lowering.ground.units import HOST
 from lowering.jaxprs import avals, jaxpr
-from lowering.marks import scope_marks as marks
 from lowering.passes.place import PlacedBody
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.float32)

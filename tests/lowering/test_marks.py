@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from tests.lowering.samples import S, trace
 
 TEXTS = st.text(max_size=20)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ipujax.ground import ExecutableError
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _PLAIN: tuple[type, ...] = (
     bool,

@@ -12,8 +12,7 @@ from jax import export
 
 from ipujax.driver.saved.values import Json, decode_aval, encode_aval
 from ipujax.ground import ExecutableError, MissingExtraError
-from lowering import count_operations, dtype_name, ir, ops, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import count_operations, dtype_name, ir, jaxpr, ops, shape_of
 
 # Custom calls of JAX's own functions that may be exported: linear algebra, random bits, sharding.
 _LIBRARY = re.compile(

@@ -23,8 +23,7 @@ from ipujax.driver.saved.values import (
 from ipujax.engine import set_weak_type
 from ipujax.ground import ExecutableError
 from ipujax.host import Queue
-from lowering import ir, ops, pipelines, schedules, shape_of, structure_key
-from lowering.jaxprs import jaxpr
+from lowering import ir, jaxpr, ops, pipelines, schedules, shape_of, structure_key
 
 _NODES: dict[str, Any] = {
     each.__name__: each

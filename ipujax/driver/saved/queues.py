@@ -9,8 +9,7 @@ from typing import Any
 from ipujax.driver.saved.values import Json, decode_aval, decode_tree, encode_aval, encode_tree
 from ipujax.ground import ExecutableError, FeedError, structure_text
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue, Queue
-from lowering import dtype_name, ir, shape_of, signature_of
-from lowering.jaxprs import jaxpr
+from lowering import dtype_name, ir, jaxpr, shape_of, signature_of
 
 _KINDS: dict[str, type[Queue]] = {"infeed": IPUInfeedQueue, "outfeed": IPUOutfeedQueue}
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from ipujax.driver.saved.classes import find_class, is_named_tuple, is_node, name_class
 from ipujax.ground import ExecutableError
-from lowering import dtype_name, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import dtype_name, jaxpr, shape_of
 
 Json = Any
 """Dicts, lists, texts, numbers, booleans and None."""

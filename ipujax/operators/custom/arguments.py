@@ -12,7 +12,7 @@ import numpy as np
 
 from ipujax.ground import ArrayChecks, CustomOpError, parse_dtype
 from ipujax.operators.custom import library
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 check = ArrayChecks(CustomOpError, CustomOpError)
 

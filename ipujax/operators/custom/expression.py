@@ -11,8 +11,7 @@ import numpy as np
 
 from ipujax.ground import CustomOpError, IPUError
 from ipujax.operators.custom.arguments import check
-from lowering import machine, shape_of
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, machine, shape_of
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.
 _ALLOWED = frozenset({"copy", "copy_p", "stop_gradient", "broadcast_in_dim", "squeeze", "reshape"})

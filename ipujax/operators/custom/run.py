@@ -14,8 +14,7 @@ import numpy as np
 from jax.experimental import io_callback
 
 from ipujax.operators.custom.error import custom_op_error
-from lowering import ops
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr, ops
 
 
 def _call_on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:

@@ -14,7 +14,7 @@ from ipujax.ground import FailedPreconditionError, IPUError, OperatorError
 from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
 from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
 from ipujax.system import get_logger
-from lowering.jaxprs import jaxpr
+from lowering import jaxpr
 
 _registered: dict[str, HostTable] = {}
 _registering = threading.Lock()

@@ -10,8 +10,7 @@ import jax
 
 from ipujax.ground import IPUError, check
 from ipujax.system import suggest_closest_name
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import jaxpr, marks
 
 _ATTRIBUTE = marks.MULTI_CONV
 _PLAN_TYPES = ("parallel", "serial")

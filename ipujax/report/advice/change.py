@@ -6,9 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable
 from typing import Any
 
-from lowering import LoweringError, Options, ir, lower, machine
-from lowering.jaxprs import jaxpr
-from lowering.passes import variants
+from lowering import LoweringError, Options, ir, jaxpr, lower, machine, variants
 
 
 @dc.dataclass(frozen=True, slots=True)

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
 from ipujax.report.advice.evidence import DATA, Evidence
-from lowering import machine
-from lowering.jaxprs import jaxpr
-from lowering.passes import variants
+from lowering import jaxpr, machine, variants
 
 _MOST_IPUS = 64
 

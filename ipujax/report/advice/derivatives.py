@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from ipujax.report.advice.index import ProgramIndex
-from lowering import ir, size_in_bytes
-from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
+from lowering import ir, jaxpr, marks, size_in_bytes
 
 _RECOMPUTED = "rematted_computation"  # jax.checkpoint's entry in name stacks
 

@@ -17,8 +17,7 @@ from ipujax.report.advice.alternatives import (
 from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.tally import Total, tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
-from lowering import HOST, dtype_name, ir, machine, trace
-from lowering.jaxprs import jaxpr
+from lowering import HOST, dtype_name, ir, jaxpr, machine, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")

@@ -7,8 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from lowering import dtype_name, ir, schedules, size_in_bytes
-from lowering.jaxprs import jaxpr
+from lowering import dtype_name, ir, jaxpr, schedules, size_in_bytes
 
 _Node = TypeVar("_Node", bound=ir.Node)
 _Counts = collections.Counter[str | None]

@@ -10,9 +10,7 @@ from typing import Any
 from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
 from ipujax.report.advice.costly_changes import list_costly_changes
 from ipujax.report.advice.evidence import CODE, Evidence
-from lowering import ir, machine, schedules, size_in_bytes
-from lowering.jaxprs import jaxpr
-from lowering.passes import variants
+from lowering import ir, jaxpr, machine, schedules, size_in_bytes, variants
 
 _DEFAULT_PROPORTION = 0.6  # Poplar's availableMemoryProportion
 _PARTS = (2, 6, 20)  # of it, to be tried one after the other

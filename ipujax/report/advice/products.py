@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ipujax.ground import count_with_noun
 from ipujax.report.advice.change import Case, Change
-from lowering import machine
-from lowering.passes import serialized
+from lowering import machine, serialized
 
 _DIMENSIONS = {"m": "a_columns", "k": "a_rows_b_columns", "n": "b_rows"}
 """The `serialization_dimension` that cuts each dimension of `[m, k] @ [k, n]`."""

@@ -6,12 +6,12 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
+from lowering import marks
 from lowering.jaxprs import JaxprEqn, names_of_calling_functions, user_line
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.labels import label_operations
-from lowering.marks import scope_marks as marks
 from lowering.ops import user_ops
 
 Block: TypeAlias = tuple[str, int]

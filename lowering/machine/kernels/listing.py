@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from lowering import marks
 from lowering.jaxprs import (
     Atom,
     Aval,
@@ -33,7 +34,6 @@ from lowering.machine.kernels.directions import (
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, assign_scope
 from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.planner.multi_convolution import MULTI_CONV
-from lowering.marks import scope_marks as marks
 from lowering.ops import ControlFlow, is_control_flow
 
 PLANNED = ("dot_general", "conv_general_dilated")

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from lowering import ir
+from lowering import ir, marks
 from lowering.ground import ValueId
 from lowering.jaxprs import (
     CallPath,
@@ -21,7 +21,6 @@ from lowering.jaxprs import (
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.totals import Total
 from lowering.machine.programs.program_directions import ProgramDirections
-from lowering.marks import scope_marks as marks
 
 
 def lines_of_equations(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:

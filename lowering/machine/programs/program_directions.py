@@ -20,11 +20,10 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
-from lowering import ir
+from lowering import ir, marks
 from lowering.ground import ValueId
 from lowering.jaxprs import Atom, Jaxpr, JaxprEqn, Literal, call_body, name_stack, sub_jaxprs
 from lowering.machine.kernels.directions import Direction, Directions
-from lowering.marks import scope_marks as marks
 from lowering.ops import ControlFlow, TaskRole, is_control_flow
 
 _OF_TASKS: dict[TaskRole, Direction] = {TaskRole.FORWARD: "forward", TaskRole.UPDATE: "update"}

@@ -21,8 +21,8 @@ from ipujax.errors import (
 from ipujax.events import IpuTraceEventType as Type
 from ipujax.replication_ops import replication_index
 from ipujax.scopes import ipu_scope, ipu_shard, outside_compilation_scope
+from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from tests.ipujax.feeding import compilations, configure, executions, infeed, outfeed
 
 ENGINES = pytest.mark.parametrize("engine", ["fused", "replay"])

@@ -14,7 +14,7 @@ import ipujax as ipu
 from ipujax.doors.keras import keras_conversion as frontend
 from ipujax.errors import FrontendError, FrontendTypeError, MissingExtraError, PipelineError
 from ipujax.frontends import Part, from_keras
-from lowering.marks import scope_marks as marks
+from lowering import marks
 from tests.ipujax.feeding import configure
 from tests.ipujax.pipelining import close, run_pipeline
 

@@ -11,8 +11,8 @@ from keras import layers
 
 from ipujax.keras.layer_stages import get_pipeline_stage_assignment
 from ipujax.keras.stage_tracing import trace_in_stages
+from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 
 
 def two_towers() -> Any:

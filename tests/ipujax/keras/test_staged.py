@@ -18,8 +18,8 @@ from ipujax.errors import PipelineError
 from ipujax.keras import PipelineStage
 from ipujax.keras.layer_stages import set_pipeline_stage_assignment
 from ipujax.keras.stage_tracing import has_pipeline_stages, trace_in_stages
+from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from tests.ipujax.keras.building import matmul_stages
 
 

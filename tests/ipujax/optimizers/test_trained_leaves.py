@@ -26,7 +26,7 @@ from ipujax.optimizers import (
 )
 from ipujax.pipelining_ops import OptimizerFunctionOutput, check_pipeline
 from ipujax.training import Pipeline, Training
-from lowering.marks import scope_marks as marks
+from lowering import marks
 from tests.ipujax.feeding import configure, infeed
 from tests.ipujax.pipelining import run_pipeline
 

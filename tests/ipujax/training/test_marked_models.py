@@ -11,7 +11,7 @@ import pytest
 
 from ipujax.errors import PipelineError
 from ipujax.training import Inference, Pipeline, StageOutput, Training
-from lowering.marks import scope_marks as marks
+from lowering import marks
 from tests.ipujax.feeding import configure
 from tests.ipujax.training.regression import (
     STAGED,

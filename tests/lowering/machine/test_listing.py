@@ -150,7 +150,7 @@ def test_options_are_for_their_own_products():
 
 
 def test_a_scope_overrules_the_options():
-    from lowering.marks import scope_marks as marks
+    from lowering import marks
 
     def fn(x):
         with jax.named_scope(marks.write_mark(marks.ATTRIBUTE, marks.PARTIALS_TYPE, "float16")):

@@ -15,13 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import ir, schedules
+from lowering import ir, marks, schedules
 from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
 from lowering.machine import model, trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
-from lowering.marks import scope_marks as marks
 from lowering.ops import collectives, streams
 from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task

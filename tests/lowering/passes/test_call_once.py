@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from lowering.marks import scope_marks as marks
+from lowering import marks
 from lowering.passes.call_once import call_once
 from tests.ipujax.feeding import configure
 from tests.lowering.samples import V, jaxpr_text, trace

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import ir, machine
+from lowering import ir, machine, marks
 from lowering.ground.options import Options
 from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.marks import scope_marks as marks
 from lowering.passes.combine_lookups import combine_lookups
 from lowering.passes.combine_products import combine_products
 from lowering.passes.combine_updates import combine_updates

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from lowering.ops import streams
 from lowering.passes.inline_calls import inline_calls
 from tests.lowering.samples import Queue, S, V, jaxpr_text, outside, shard, trace

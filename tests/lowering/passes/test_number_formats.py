@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
+from lowering import marks
 from lowering.ground.options import Options
 from lowering.jaxprs import jaxpr
-from lowering.marks import scope_marks as marks
 from lowering.passes.number_formats import number_formats
 from tests.lowering.samples import trace
 

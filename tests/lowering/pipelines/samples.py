@@ -84,7 +84,9 @@ def _halves(stages: Sequence[StageFn]) -> list[Any]:
         closed = jaxpr.trace_flat(placed, [W, aval])
         (aval,) = closed.out_avals
         wanted = [0, 1] if i else [0]
-        halves.append(differentiate_stage(closed, gradients=wanted, cotangents=[0], constant_operands={0}))
+        halves.append(
+            differentiate_stage(closed, gradients=wanted, cotangents=[0], constant_operands={0})
+        )
     return halves
 
 
