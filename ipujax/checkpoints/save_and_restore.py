@@ -1,4 +1,4 @@
-"""Checkpoints: pytrees of arrays on disk, written so that a killed process leaves none half done."""
+"""Checkpoints: pytrees of arrays on disk, none left half done by a killed process."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ def check_agreement(name: str, text: str, noun: str = "program", fix: str = _SAM
     difference = difflib.unified_diff(first_lines, other_lines, n=0, lineterm="")
     changed_lines = [line for line in difference if not line.startswith(("---", "+++", "@@"))]
     raise DistributionError(
-        f"`{name}` of instance {differing_instances[0]} is another {noun} than that of instance 0, whose lines "
-        "begin with -:\n" + "\n".join(islice(changed_lines, _SHOWN_LINES)),
+        f"`{name}` of instance {differing_instances[0]} is another {noun} than that of instance 0, "
+        "whose lines begin with -:\n" + "\n".join(islice(changed_lines, _SHOWN_LINES)),
         fix=fix,
     )
 

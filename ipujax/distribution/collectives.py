@@ -88,8 +88,8 @@ def check_is_traced(tree: Tree, function_name: str) -> bool:
         return False
     if tracing.current_frame() is None and count_replica_groups() > 1:
         raise DistributionError(
-            f"{function_name} was called inside jax.jit, or another transformation of JAX, where it would "
-            "not reach the other processes",
+            f"{function_name} was called inside jax.jit, or another transformation of JAX, where "
+            "it would not reach the other processes",
             fix="call it inside a function for ipu.compile, or with arrays outside of both",
         )
     return True

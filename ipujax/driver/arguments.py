@@ -84,7 +84,7 @@ class Static(Chosen):
     def merge_arguments(
         self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: CallArguments
     ) -> CallArguments:
-        """Returns all arguments of a call, with its dynamic ones replaced by `dynamic_positions`."""
+        """Returns all arguments of a call, with its dynamic ones replaced by `dynamic`."""
         static, dynamic_args = self.find_positions(len(args)), iter(dynamic[0])
         positional = tuple(arg if i in static else next(dynamic_args) for i, arg in enumerate(args))
         return positional, {**kwargs, **dynamic[1]}
@@ -265,8 +265,9 @@ class Signature:
         leaves, structure = tree_flatten(self.static.split_arguments(args, kwargs)[1])
         if structure != self.in_tree:
             raise ExecutableArgumentError(
-                f"`{self.name}` was lowered for arguments of structure {structure_text(self.in_tree)}, "
-                f"and called with {structure_text(structure)}: {_describe_tree_difference(self.in_tree, structure)}"
+                f"`{self.name}` was lowered for arguments of structure "
+                f"{structure_text(self.in_tree)}, and called with {structure_text(structure)}: "
+                f"{_describe_tree_difference(self.in_tree, structure)}"
             )
         flat: list[object] = [*leaves, *self.refs.closed_over]
         return self.tangents.replace_float0_arguments(flat) if self.tangents.arguments else flat
@@ -312,7 +313,10 @@ def _describe_tree_difference(expected: Tree, actual: Tree) -> str:
         zip(positions, other_positions, strict=True)
     ):
         if expected_tree != actual_tree:
-            return f"argument {number} is {structure_text(actual_tree)}, expected {structure_text(expected_tree)}"
+            return (
+                f"argument {number} is {structure_text(actual_tree)}, expected "
+                f"{structure_text(expected_tree)}"
+            )
     named, other_named = (_keyword_trees(tree) for tree in (expected, actual))
     if named.keys() != other_named.keys():
         return f"keywords {sorted(named)} expected, {sorted(other_named)} given"

@@ -93,8 +93,8 @@ def _check_argnums(parameters: _Parameters, numbers: tuple[int, ...], prefix: st
     wrong = [n for n in numbers if not -count <= n < count]
     if wrong and inspect.Parameter.VAR_POSITIONAL not in kinds:
         raise ConfigError(
-            f"{prefix}_argnums of ipu.compile has {_join_reprs(wrong)}, and the function takes {count} "
-            f"argument{'s' * (count != 1)} by position",
+            f"{prefix}_argnums of ipu.compile has {_join_reprs(wrong)}, and the function takes "
+            f"{count} argument{'s' * (count != 1)} by position",
             fix=f"count from 0; name arguments by keyword in {prefix}_argnames",
         )
 
@@ -106,9 +106,10 @@ def _check_argnames(parameters: _Parameters, names: tuple[str, ...], prefix: str
     wrong = [n for n in names if n in only_by_position or not (takes_any or n in named)]
     if wrong:
         raise ConfigError(
-            f"{prefix}_argnames of ipu.compile has {_join_reprs(wrong)}, which the function does not "
-            "take by keyword",
-            fix=f"it takes {_join_reprs(named) or 'none'}; give others by number in {prefix}_argnums",
+            f"{prefix}_argnames of ipu.compile has {_join_reprs(wrong)}, which the function does "
+            "not take by keyword",
+            fix=f"it takes {_join_reprs(named) or 'none'}; give others by number in "
+            f"{prefix}_argnums",
         )
 
 

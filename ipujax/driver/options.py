@@ -160,7 +160,7 @@ def log_replica_count(
     del generation  # tells configurations apart
     process_note = " in this process" if settings.instance.num_replica_groups > 1 else ""
     get_logger().info(
-        f"Program `{settings.name}` runs as {replicas} replicas{process_note}, each with elements of its "
-        f"own from infeeds, since it uses {ipus} IPU{'s' * (ipus > 1)} and {device.name} has "
-        f"{device.num_ipus}"
+        f"Program `{settings.name}` runs as {replicas} replicas{process_note}, each with elements "
+        f"of its own from infeeds, since it uses {ipus} IPU{'s' * (ipus > 1)} and {device.name} "
+        f"has {device.num_ipus}"
     )

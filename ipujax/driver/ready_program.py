@@ -168,10 +168,10 @@ class ReadyProgram:
         names = dict(enumerate(self._signature.argument_names()))
         expected = self._avals[number].str_short()
         raise ExecutableArgumentError(
-            f"`{self._program.name}`: argument {names.get(number, number)} is {actual}, the program "
-            f"was lowered for {expected}",
-            fix=f"give an array of {expected}; or call the function that ipu.compile returned, which "
-            "compiles for each signature and can be traced, or lower again",
+            f"`{self._program.name}`: argument {names.get(number, number)} is {actual}, the "
+            f"program was lowered for {expected}",
+            fix=f"give an array of {expected}; or call the function that ipu.compile returned, "
+            "which compiles for each signature and can be traced, or lower again",
         ) from None  # JAX's error says the same
 
 

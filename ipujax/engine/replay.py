@@ -344,7 +344,8 @@ class Machine:
                 array = gather_from_processes(array).ravel()
             if array.ndim and (array != array[0]).any():
                 raise EnqueueError(
-                    f"replicas disagree about {description}, and a queue is used inside: {array.tolist()}",
+                    f"replicas disagree about {description}, and a queue is used inside: "
+                    f"{array.tolist()}",
                     where=origin,
                     fix="make the condition equal on all replicas (cross_replica_sum), or move "
                     "the queue operation out of it",

@@ -129,7 +129,7 @@ def _rows_agree(array: jax.Array) -> jax.Array:
 
 
 def _gather_slices(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
-    """Gathers the slices of the replicas that share a value: the inverse of `_slice_for_replicas`."""
+    """Joins the slices of the replicas that share a value: undoes `_slice_for_replicas`."""
     groups = slices.shape[0] // sharing
     wholes = slices.reshape(groups, 1, -1)[:, :, : math.prod(shape)]
     return jnp.broadcast_to(wholes, (groups, sharing, math.prod(shape))).reshape(-1, *shape)

@@ -234,8 +234,8 @@ def _call_failure_error(
     )
     refusal = refuse(
         f"{description}: {error}",
-        f"call it as {function.__name__}{_signature_text(inspect.signature(function))}; the error above "
-        "says what they broke",
+        f"call it as {function.__name__}{_signature_text(inspect.signature(function))}; the error "
+        "above says what they broke",
     )
     for builtin, kind in _ERROR_FOR_BUILTIN.items():
         if isinstance(error, builtin) and not isinstance(refusal, builtin):

@@ -71,7 +71,10 @@ class Instance:
             )
         first = self.index * self.local_replicas
         last = first + self.local_replicas - 1
-        return f"{_format_index_range('replica', first, last)} of {_format_count(self.ipus_per_replica, 'IPU')}"
+        return (
+            f"{_format_index_range('replica', first, last)} of "
+            f"{_format_count(self.ipus_per_replica, 'IPU')}"
+        )
 
     def environment_variables(self) -> dict[str, str]:
         """Returns the environment variables that describe the instance."""

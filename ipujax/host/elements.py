@@ -250,7 +250,8 @@ class Elements:
             structure_text(self._form_of_first.structure),
         )
         return FeedError(
-            f"infeed `{self.name}`: element {self._read} is a {structure}, the first was a {first_structure}"
+            f"infeed `{self.name}`: element {self._read} is a {structure}, the first was a "
+            f"{first_structure}"
         )
 
     def _leaf_as_array(self, number: int, leaf: Any) -> np.ndarray:

@@ -226,8 +226,8 @@ class IPUInfeedQueue(Queue):
         )
         if current_text != compiled_text:
             raise FeedError(
-                f"infeed `{self.name}`: its data set now gives {current_text}, and the program was compiled "
-                f"for {compiled_text}",
+                f"infeed `{self.name}`: its data set now gives {current_text}, and the program was "
+                f"compiled for {compiled_text}",
                 fix="compile the function again: ipu.compile(fn)",
             )
 

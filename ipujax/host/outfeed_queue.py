@@ -206,9 +206,10 @@ class IPUOutfeedQueue(Queue):
                 block = block.last_only()
             elif self._blocks and not self._blocks[-1].has_same_form(block):
                 raise FeedError(
-                    f"outfeed `{self.name}` holds elements like {self._blocks[-1].describe_element()} that "
-                    f"were not dequeued, and now gets {block.describe_element()}; dequeue it before a "
-                    "program that enqueues something else, or use two queues"
+                    f"outfeed `{self.name}` holds elements like "
+                    f"{self._blocks[-1].describe_element()} that were not dequeued, and now gets "
+                    f"{block.describe_element()}; dequeue it before a program that enqueues "
+                    "something else, or use two queues"
                 )
             self._blocks.append(block)
             self._fresh = True

@@ -27,13 +27,15 @@ def check_execution_shares(mode: ProgramMode, batches: Batches, steps: int) -> N
         raise check.value_error(
             f"steps_per_execution={steps} of model {mode.model.name!r} is no multiple of "
             f"{_describe_replicas(mode)}",
-            f"model.compile(..., steps_per_execution={math.ceil(steps / batches_per_step) * batches_per_step})",
+            "model.compile(..., "
+            f"steps_per_execution={math.ceil(steps / batches_per_step) * batches_per_step})",
         )
     if batches.incomplete:
         raise check.value_error(
             f"the last of the {batches.count} batches has {batches.incomplete} examples only, and "
             f"{_describe_replicas(mode)} need batches of one size",
-            f"use another batch_size, or {_suggest_batch_count(batches_per_step, (batches.count or 1) - 1)}",
+            "use another batch_size, or "
+            f"{_suggest_batch_count(batches_per_step, (batches.count or 1) - 1)}",
         )
     if batches.count:
         check_batch_count(mode, batches.count)
@@ -48,9 +50,10 @@ def check_batch_count(mode: ProgramMode, count: int | None) -> int:
     batches_per_step = mode.batches_per_step
     if count == 1 and batches_per_step > 1:
         raise check.value_error(
-            f"there is 1 batch for model {mode.model.name!r}, which {_describe_replicas(mode)} cannot share",
-            f"give a multiple of {batches_per_step} batches; train_on_batch and its kin always have 1: use "
-            f"fit, evaluate or predict with a multiple of {batches_per_step} batches",
+            f"there is 1 batch for model {mode.model.name!r}, which {_describe_replicas(mode)} "
+            "cannot share",
+            f"give a multiple of {batches_per_step} batches; train_on_batch and its kin always "
+            f"have 1: use fit, evaluate or predict with a multiple of {batches_per_step} batches",
         )
     if not count or count % batches_per_step:
         raise check.value_error(
@@ -69,8 +72,8 @@ def _suggest_batch_count(batches_per_step: int, count: int) -> str:
             "train_on_batch and the like have one only: use fit, evaluate and predict instead"
         )
     return (
-        f"stop before the rest: steps_per_epoch={count // batches_per_step * batches_per_step} (`steps` in evaluate and "
-        "predict, `validation_steps` for validation)"
+        f"stop before the rest: steps_per_epoch={count // batches_per_step * batches_per_step} "
+        "(`steps` in evaluate and predict, `validation_steps` for validation)"
     )
 
 
@@ -90,10 +93,10 @@ def check_ipus(model: Any, required_ipus: int, device: str) -> None:
     available_ipus = SYSTEM.device(device).num_ipus
     if required_ipus > available_ipus:
         raise check.value_error(
-            f"the pipeline stages of model {model.name!r} are on {count_with_noun(required_ipus, 'IPU')}, and "
-            f"{device} has {available_ipus}",
-            f"set IPUConfig.auto_select_ipus = {1 << (required_ipus - 1).bit_length()}, or put several "
-            "stages on one IPU: model.set_pipelining_options(device_mapping=...)",
+            f"the pipeline stages of model {model.name!r} are on "
+            f"{count_with_noun(required_ipus, 'IPU')}, and {device} has {available_ipus}",
+            f"set IPUConfig.auto_select_ipus = {1 << (required_ipus - 1).bit_length()}, or put "
+            "several stages on one IPU: model.set_pipelining_options(device_mapping=...)",
         )
 
 

@@ -186,7 +186,8 @@ def _parse_assignment(model: Any, assignment: Any) -> Stages:
     if not isinstance(assignment, list):
         type_name = type(assignment).__name__
         raise check.value_error(
-            f"the pipeline_stage_assignment of model {model.name!r} needs to be a list, not {type_name}",
+            f"the pipeline_stage_assignment of model {model.name!r} needs to be a list, not "
+            f"{type_name}",
             "give what get_pipeline_stage_assignment() gives, with the stages filled in",
         )
     calls, entries = calls_of_model(model), list[Any](assignment)
@@ -226,7 +227,8 @@ def _parse_functional_entry(call: ModelCall, entry: Any) -> Entry:
     if entry.layer is not call.layer or entry.node_index != call.node_index:
         raise check.value_error(
             "the order of pipeline_stage_assignment is not that of the model's execution: where "
-            f"{call.call_description} runs, it has layer {entry.layer.name!r} (node index {entry.node_index})",
+            f"{call.call_description} runs, it has layer {entry.layer.name!r} (node index "
+            f"{entry.node_index})",
             "keep the order of get_pipeline_stage_assignment()",
         )
     if isinstance(entry, FunctionalNestedModelPipelineStageAssignment):

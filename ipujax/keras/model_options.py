@@ -144,8 +144,8 @@ def set_gradient_accumulation_options(
         `GradientAccumulationReductionMethod` or its name.
       gradient_accumulation_optimizer_kwargs: further arguments of
         `GradientAccumulationOptimizerV2`: `offload_weight_update_variables`,
-        `replicated_optimizer_state_sharding`, `dtype_of_accumulators` and `scope_name`; they replace those
-        of earlier calls.
+        `replicated_optimizer_state_sharding`, `dtype_of_accumulators` and `scope_name`; they
+        replace those of earlier calls.
 
     Raises:
       PipelineError: (a `ValueError`) a number below 1, or an argument that Keras sets.
@@ -248,8 +248,8 @@ def _check_optimizer_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any
             )
         if name not in parameters:
             raise check.type_error(
-                f"set_gradient_accumulation_options and {optimizer_class.__name__} have no argument "
-                f"{name}",
+                f"set_gradient_accumulation_options and {optimizer_class.__name__} have no "
+                f"argument {name}",
                 "see the arguments of ipu.optimizers.GradientAccumulationOptimizerV2",
             )
     optimizer_class(optax.identity(), 1, **arguments)

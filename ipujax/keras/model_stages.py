@@ -241,8 +241,9 @@ def _find_call_output_stages(
         )
     if entry is not None and entry < latest:
         raise check.value_error(
-            f"{call.call_description} in pipeline stage {entry} has a dependency on stage {latest}, which runs "
-            "later: a layer can only use what its own or an earlier stage computes",
+            f"{call.call_description} in pipeline stage {entry} has a dependency on stage "
+            f"{latest}, which runs later: a layer can only use what its own or an earlier stage "
+            "computes",
             f"assign it to stage {latest} or a later one, or what it takes to stage {entry}",
         )
     return [latest if entry is None else entry] * num_outputs

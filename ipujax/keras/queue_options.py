@@ -80,7 +80,7 @@ def _check_queue_arguments(
         if name not in parameters:
             raise check.type_error(
                 f"{method} and {queue.__name__} have no argument {name}",
-                f"give any of {', '.join(parameter for parameter in parameters if parameter not in _SET_BY_KERAS)}",
+                f"give any of {', '.join(p for p in parameters if p not in _SET_BY_KERAS)}",
             )
     options = dict(arguments)
     if "optimise_latency" in options:

@@ -325,7 +325,8 @@ def _broadcast_weights(weights: Any, shape: tuple[int, ...]) -> jax.Array:
         extent not in (1, dim) for extent, dim in zip(weight_array.shape, shape, strict=False)
     ):
         raise check.value_error(
-            f"the weights of a metric have shape {list(original_shape)}, and the values {list(shape)}",
+            f"the weights of a metric have shape {list(original_shape)}, and the values "
+            f"{list(shape)}",
             "give a scalar, or weights of the same rank whose extents are the same or 1",
         )
     return jnp.broadcast_to(weight_array, shape)

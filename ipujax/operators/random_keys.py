@@ -46,8 +46,8 @@ def draw_key(seed: Any, key: Any, operator: str, like: Any = None) -> jax.Array:
         return _key_from_seed(seed, operator)
     if tracing.current_frame() is None:
         raise check.value_error(
-            f"{operator} was given neither a seed nor a key, and is not in compiled code, where the "
-            "device has a seed",
+            f"{operator} was given neither a seed nor a key, and is not in compiled code, where "
+            "the device has a seed",
             "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
             "with ipu.compile and call that directly",
         )

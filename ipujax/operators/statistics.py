@@ -92,8 +92,8 @@ def histogram_update(
     values, edges = _check_histogram_operands(inputs, levels, absolute_of_input, "histogram_update")
     if old_counts.dtype != jnp.float32 or old_counts.shape != (len(edges) + 1,):
         raise check.value_error(
-            f"the hist of histogram_update is {old_counts.dtype}{list(old_counts.shape)}, but there are "
-            f"{len(edges)} levels",
+            f"the hist of histogram_update is {old_counts.dtype}{list(old_counts.shape)}, but "
+            f"there are {len(edges)} levels",
             f"give it as float32[{len(edges) + 1}]: one bin more than levels",
         )
     return old_counts + _count_values(values, edges)

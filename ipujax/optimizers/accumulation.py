@@ -62,7 +62,10 @@ def make_dtype_chooser(
     def check_accumulator_dtype(value: Any) -> np.dtype[Any]:
         dtype = parse_dtype(value)  # `object` for any class
         if dtype is None or not jnp.issubdtype(dtype, dtype_category):
-            fix = f"a dtype that is jnp.{dtype_category.__name__}, or a function from a variable to one"
+            fix = (
+                f"a dtype that is jnp.{dtype_category.__name__}, or a function from a variable to "
+                "one"
+            )
             user_line = jaxpr.current_user_line()
             raise error(f"{name} is {value!r}", where=user_line, fix=f"give None, {fix}")
         return jax.dtypes.canonicalize_dtype(dtype)
@@ -163,9 +166,9 @@ def check_leaves(
         fix = _SAME_STATE
         if old_leaf is not None and new_leaf is not None and old_leaf.shape == new_leaf.shape:
             fix = (
-                f"gradients come in the accumulators' dtype: keep this leaf in {new_leaf.dtype} from "
-                f"the start (optax.sgd(..., accumulator_dtype=jnp.{new_leaf.dtype}), mu_dtype of "
-                "others), or cast gradients in front of the optimizer: optax.chain("
+                f"gradients come in the accumulators' dtype: keep this leaf in {new_leaf.dtype} "
+                f"from the start (optax.sgd(..., accumulator_dtype=jnp.{new_leaf.dtype}), mu_dtype "
+                "of others), or cast gradients in front of the optimizer: optax.chain("
                 "optax.stateless(lambda g, p: optax.tree_utils.tree_cast(g, "
                 f"jnp.{old_leaf.dtype})), ...)"
             )

@@ -25,9 +25,9 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
     """An optax transformation that wraps another one and passes everything on to it.
 
     Your own wrappers derive from this class and override `compute_gradients` (done for each
-    mini-batch), `apply_gradients` (done once per update) or `call_init`. The explicit state of optax
-    replaces the variables of the original. Leaves of the variables that are neither of
-    float nor of complex have no gradient: they are replaced by `optax.MaskedNode()`.
+    mini-batch), `apply_gradients` (done once per update) or `call_init`. The explicit state of
+    optax replaces the variables of the original. Leaves of the variables that are neither of float
+    nor of complex have no gradient: they are replaced by `optax.MaskedNode()`.
 
     Args:
       opt: an `optax.GradientTransformation`, or any object with its `call_init` and `call_update`.
@@ -214,8 +214,8 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
         return map_trained_gradients(map_with_optimizer, gradients, variables)
     if args or kwargs:
         raise check.type_error(
-            f"compute_gradients was given {_describe_extra_arguments(args, kwargs)}, but a transformation of optax "
-            "computes no gradients and takes no arguments for it",
+            f"compute_gradients was given {_describe_extra_arguments(args, kwargs)}, but a "
+            "transformation of optax computes no gradients and takes no arguments for it",
             "leave them out, or derive from IpuOptimizer and override compute_gradients",
         )
     return gradients
@@ -253,8 +253,8 @@ def apply_gradients(
     check_transformation(opt, "apply_gradients")
     if args or (kwargs and not takes_extra_args(opt)):
         raise check.type_error(
-            f"apply_gradients was given {_describe_extra_arguments(args, kwargs)}, which the update of this "
-            "transformation of optax does not take",
+            f"apply_gradients was given {_describe_extra_arguments(args, kwargs)}, which the "
+            "update of this transformation of optax does not take",
             "leave them out, or use an optax.GradientTransformationExtraArgs and keywords",
         )
 

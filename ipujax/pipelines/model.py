@@ -289,8 +289,9 @@ def _check_changed(model: Model) -> None:
             if old_value in changed_by:
                 name, first_stage = changed_by[old_value]
                 raise PipelineError(
-                    f"state {name} is changed by {_describe_stage(first_stage)} and by {_describe_stage(stage)}: "
-                    "the first would have to wait for what the second makes of each micro-batch",
+                    f"state {name} is changed by {_describe_stage(first_stage)} and by "
+                    f"{_describe_stage(stage)}: the first would have to wait for what the second "
+                    "makes of each micro-batch",
                     fix="give each stage leaves of its own to change",
                 )
             changed_by[new_value] = model.untrained_state[old_value], stage
@@ -299,9 +300,9 @@ def _check_changed(model: Model) -> None:
             changes = model.changed_state.get(value, stage)
             if changes is not stage:
                 raise PipelineError(
-                    f"state {model.untrained_state[value]} is read by {_describe_stage(stage)} and changed by "
-                    f"{_describe_stage(changes)}, which comes later: the next micro-batch is read "
-                    "before that has happened",
+                    f"state {model.untrained_state[value]} is read by {_describe_stage(stage)} and "
+                    f"changed by {_describe_stage(changes)}, which comes later: the next "
+                    "micro-batch is read before that has happened",
                     fix="let the first stage that reads a leaf change it; later ones see what it "
                     "made",
                 )
@@ -337,9 +338,9 @@ def _check_shared(model: Model) -> None:
                 )
             raise PipelineError(
                 f"{names[value]} is read by stage {first_stage.number} "
-                f"(`{first_stage.parts[0].name}`) on IPU {min(first_ipus)} and by stage {stage.number} "
-                f"(`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a variable must "
-                "be on the same IPU",
+                f"(`{first_stage.parts[0].name}`) on IPU {min(first_ipus)} and by stage "
+                f"{stage.number} (`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a "
+                "variable must be on the same IPU",
                 fix=fix,
             )
 

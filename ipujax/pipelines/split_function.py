@@ -253,8 +253,8 @@ def _as_stage_output(result: Pytree, state: Pytree) -> StageOutput:
         )
     if jax.tree.structure(result.state) != jax.tree.structure(state):
         raise PipelineError(
-            f"a function was given the state {structure_text(jax.tree.structure(state))}, and returned "
-            f"{structure_text(jax.tree.structure(result.state))}",
+            f"a function was given the state {structure_text(jax.tree.structure(state))}, and "
+            f"returned {structure_text(jax.tree.structure(result.state))}",
             fix="return the state in the form in which it was given",
         )
     return result

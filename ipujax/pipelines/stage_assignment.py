@@ -167,8 +167,9 @@ class StageAssignment:
         for var in operands:
             if (later := self._made.get(var, 0)) > stage:
                 raise PipelineError(
-                    f"the stages are not in order: `{_scope_name(eqn)}` is in stage {stage}, and needs "
-                    f"what `{_scope_name(self._find_marked_cause(var, later))}` computes in stage {later}",
+                    f"the stages are not in order: `{_scope_name(eqn)}` is in stage {stage}, and "
+                    f"needs what `{_scope_name(self._find_marked_cause(var, later))}` computes in "
+                    f"stage {later}",
                     where=jaxpr.user_line(eqn),
                     fix="give what comes later in the model the same stage or a later one",
                 )
@@ -219,8 +220,8 @@ def _count_stages(marked: set[Any], count: int | None) -> int:
         )
     if missing:
         raise PipelineError(
-            f"nothing that the results need is in stage {_join_stages(missing)}, and the highest stage "
-            f"is {highest}",
+            f"nothing that the results need is in stage {_join_stages(missing)}, and the highest "
+            f"stage is {highest}",
             fix=f"let each of the stages 0 to {highest} compute something",
         )
     return highest + 1

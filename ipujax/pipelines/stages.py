@@ -281,7 +281,8 @@ def _call_part(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arg
             return part.function(*args, **arguments.kwargs)
     except Exception as error:
         error.add_note(
-            f"in stage {number} (`{part.name}`) of a pipeline, which was given {_describe_arguments(arguments)}"
+            f"in stage {number} (`{part.name}`) of a pipeline, which was given "
+            f"{_describe_arguments(arguments)}"
         )
         raise
 

@@ -163,7 +163,8 @@ class HostWeights:
             )
         if values_by_name[name].size != array.size:
             raise check.value_error(
-                f"weight {name!r} has shape {values_by_name[name].shape}, and the array {array.shape}",
+                f"weight {name!r} has shape {values_by_name[name].shape}, and the array "
+                f"{array.shape}",
                 "give an array of the weight's shape",
             )
         return values_by_name[name]

@@ -136,8 +136,9 @@ def check_input_shapes(model: onnx.ModelProto, infos: InputShapeInfo) -> None:
         unknown = [size for size in sizes if isinstance(size, str)]
         if unknown:
             raise check.value_error(
-                f"Input tensor '{graph_input.name}' must be specified in InputShapeInfo, as it has shape "
-                f"[{', '.join(map(str, sizes))}], which uses an unknown value '{unknown[0]}'.",
+                f"Input tensor '{graph_input.name}' must be specified in InputShapeInfo, as it has "
+                f"shape [{', '.join(map(str, sizes))}], which uses an unknown value "
+                f"'{unknown[0]}'.",
                 'say it: info = InputShapeInfo(); info.add("x", TensorInfo("FLOAT", [4, 8])); '
                 "TrainingSession(..., inputShapeInfo=info)",
             )

@@ -28,7 +28,8 @@ def install() -> None:
         imported_module = stand_in_for(name, "ipujax.popart", _FOR_CHILDREN)
         if imported_module is not None:
             raise PopARTError(
-                f"{name} is imported already, from {getattr(imported_module, '__file__', 'elsewhere')}",
+                f"{name} is imported already, from "
+                f"{getattr(imported_module, '__file__', 'elsewhere')}",
                 fix="call ipujax.popart.install() before anything imports popart",
             )
     install_popdist()

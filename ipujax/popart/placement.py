@@ -47,8 +47,8 @@ class Placed(Placement):
         if self.is_pipelined and (accumulation or batches) < needed:
             setting = "gradient accumulation factor" if accumulation else "batchesPerStep"
             raise check.value_error(
-                f"For pipelining, depth ({setting}) must equal at least the number of pipeline stages "
-                f"({needed})",
+                f"For pipelining, depth ({setting}) must equal at least the number of pipeline "
+                f"stages ({needed})",
                 f"set it to {needed} or more",
             )
 
@@ -135,7 +135,8 @@ def _check_stages_in_order(graph: Graph, mark: str) -> None:
             n for n in sorted(node.reads) if stage_of_name.get(n, 0) > node.marks[mark]
         ]:
             raise check.value_error(
-                f"Tensor {late_names[0]} is consumed in an earlier pipeline stage than it is produced",
+                f"Tensor {late_names[0]} is consumed in an earlier pipeline stage than it is "
+                "produced",
                 "number the stages in the order of execution",
             )
 
@@ -155,12 +156,14 @@ def _check_called_graphs(graph: Graph) -> None:
                 continue
             if IPU not in inner_node.marks:
                 raise PopARTError(
-                    f'Op Op({inner_node}) in subgraph "{name}" does not have a virtual graph id. When '
+                    f'Op Op({inner_node}) in subgraph "{name}" does not have a virtual graph id. '
+                    "When "
                     "pipelining, subgraph ops must have a virtual graph id set."
                 )
             if inner_node.marks[IPU] != node.marks[IPU]:
                 raise PopARTError(
-                    f"The virtual graph id ({inner_node.marks[IPU]}) for Op Op({inner_node}) in subgraph "
+                    f"The virtual graph id ({inner_node.marks[IPU]}) for Op Op({inner_node}) in "
+                    "subgraph "
                     f'"{name}" does not match the virtual graph id ({node.marks[IPU]}) of the '
                     "calling op. When pipelining, subgraph ops must have a virtual graph id "
                     "matching the calling op."

@@ -111,8 +111,8 @@ class PyStepIO:
             return
         if output_array.size != value.size:
             raise check.value_error(
-                f"the array of anchor {name!r} has shape {output_array.shape}, and the step returns "
-                f"{value.shape}",
+                f"the array of anchor {name!r} has shape {output_array.shape}, and the step "
+                f"returns {value.shape}",
                 "take the arrays that session.initAnchorArrays() makes",
             )
         output_array[...] = value.reshape(output_array.shape)

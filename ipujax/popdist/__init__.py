@@ -114,8 +114,8 @@ def getDeviceId(ipus_per_replica: int | None = None) -> int:
     max_ipus = max(len(device.ipus) for device in DEVICES)
     if count > max_ipus:
         raise DistributionError(
-            f"{getNumLocalReplicas()} replicas of {num_ipus} IPUs need {count}, and a device has up to "
-            f"{max_ipus}",
+            f"{getNumLocalReplicas()} replicas of {num_ipus} IPUs need {count}, and a device has "
+            f"up to {max_ipus}",
             fix="start more instances with fewer replicas each",
         )
     return find_free_device(count, set()).id

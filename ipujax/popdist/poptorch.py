@@ -46,7 +46,8 @@ class Options(_Options):
             check.require_integer(ipus_per_replica, "ipus_per_replica", at_least=1)
             if popdist.isPopdistEnvSet() and ipus_per_replica != launched_ipus_per_replica:
                 raise check.value_error(
-                    f"ipus_per_replica is {ipus_per_replica}, but ipurun says {launched_ipus_per_replica}",
+                    f"ipus_per_replica is {ipus_per_replica}, but ipurun says "
+                    f"{launched_ipus_per_replica}",
                     f"start it by ipurun --ipus-per-replica {ipus_per_replica}",
                 )
         self._distributed = _Distributed()

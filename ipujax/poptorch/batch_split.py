@@ -68,8 +68,8 @@ class BatchSplit(NamedTuple):
                 factors += f" / inputReplicaGrouping({self.group_size})"
             raise PopTorchError(
                 f"Invalid batch dimension: an input of shape {tuple(tensor.shape)} has "
-                f"{tensor.shape[0]} rows, which do not divide into {self.input_count} micro-batches: "
-                f"{factors}",
+                f"{tensor.shape[0]} rows, which do not divide into {self.input_count} "
+                f"micro-batches: {factors}",
                 fix=f"give a combined batch of a multiple of {self.input_count} rows, as "
                 "poptorch.DataLoader does",
             )

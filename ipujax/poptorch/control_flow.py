@@ -101,7 +101,8 @@ def cond(
     no = _list_tensors(else_body(*values), "the else_body of poptorch.cond")
     if _shapes_and_dtypes(yes) != _shapes_and_dtypes(no):
         raise check.value_error(
-            f"the bodies of poptorch.cond return different tensors: {_shapes_and_dtypes(yes)} and {_shapes_and_dtypes(no)}",
+            f"the bodies of poptorch.cond return different tensors: {_shapes_and_dtypes(yes)} and "
+            f"{_shapes_and_dtypes(no)}",
             "let both return as many tensors, of the same shapes and dtypes",
         )
     return trace_operator("else_end", no, token, condition)
@@ -113,8 +114,8 @@ def _check_tensor_list(inputs: Any, message_start: str) -> None:
     for index, tensor in enumerate(inputs):
         if not isinstance(tensor, torch.Tensor):
             raise check.type_error(
-                f"{message_start} to be a list of tensors. (Object contained in list at index {index} "
-                "is not torch.tensor)"
+                f"{message_start} to be a list of tensors. (Object contained in list at index "
+                f"{index} is not torch.tensor)"
             )
 
 

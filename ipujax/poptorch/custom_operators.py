@@ -129,8 +129,8 @@ def _read_collective_settings(description: str, attributes: Attributes) -> dict[
         stride = max(count // max(size, 1), 1) if kind == _ORTHOGONAL else 1
     if total != count or size < 1 or stride < 1 or count % (size * stride):
         raise check.value_error(
-            f"{description}: groups of {size} replicas with stride {stride} of {total} replicas, and the "
-            f"model has {count}",
+            f"{description}: groups of {size} replicas with stride {stride} of {total} replicas, "
+            f"and the model has {count}",
             "stride x size divides the number of replicas, options.replicationFactor",
         )
     numbers = np.arange(count).reshape(-1, size, stride).swapaxes(1, 2).reshape(-1, size)
@@ -159,7 +159,8 @@ def _check_example_size(
         )
     if name == "ReplicatedAllToAll" and (not x.ndim or x.shape[0] % size):
         raise check.value_error(
-            f"{description}: the first dimension of shape {tuple(x.shape)} is not divisible by {size}"
+            f"{description}: the first dimension of shape {tuple(x.shape)} is not divisible by "
+            f"{size}"
         )
 
 

@@ -27,7 +27,8 @@ def install() -> None:
     imported_module = stand_in_for("poptorch", "ipujax.poptorch", _FOR_CHILDREN)
     if imported_module is not None:
         raise PopTorchError(
-            f"poptorch is imported already, from {getattr(imported_module, '__file__', 'elsewhere')}",
+            "poptorch is imported already, from "
+            f"{getattr(imported_module, '__file__', 'elsewhere')}",
             fix="call ipujax.poptorch.install() before anything imports poptorch",
         )
     install_popdist()

@@ -187,8 +187,9 @@ def _check_stage_order(graph: Graph) -> None:
         latest.update(dict.fromkeys(node.results, node))
         if last is not None and _stage_of_node(last) > _stage_of_node(node):
             raise PopTorchError(
-                f"the stages are not in order: {_describe_staged_node(node)} is in stage {_stage_of_node(node)}, and "
-                f"needs what {_describe_staged_node(last)} computes in stage {_stage_of_node(last)}",
+                f"the stages are not in order: {_describe_staged_node(node)} is in stage "
+                f"{_stage_of_node(node)}, and needs what {_describe_staged_node(last)} computes in "
+                f"stage {_stage_of_node(last)}",
                 where=node.where,
                 fix="list the stages in the order in which the model computes them, or give the "
                 "block that comes later a later stage",

@@ -117,7 +117,8 @@ class _ExecutionStrategy:
         if block_id not in self._block_map:
             known_blocks = ", ".join(map(repr, self._block_map)) or "none"
             raise check.value_error(
-                f"Unknown Block {block_id!r}: the blocks of the strategy's stages are {known_blocks}"
+                f"Unknown Block {block_id!r}: the blocks of the strategy's stages are "
+                f"{known_blocks}"
             )
         return self._block_map[block_id]
 

@@ -47,8 +47,8 @@ def trainingModel(
     module, own_options = _unwrap_module(model), _freeze_options(options, OutputMode.Final)
     if own_options.Distributed.numProcesses > 1 and count_replica_groups() == 1:
         raise check.value_error(
-            f"options.Distributed names {own_options.Distributed.numProcesses} processes, but this one has "
-            "not met any others",
+            f"options.Distributed names {own_options.Distributed.numProcesses} processes, but this "
+            "one has not met any others",
             "start them by ipurun, or call ipujax.popdist.init() under Slurm or mpirun; or call "
             "options.Distributed.disable()",
         )

@@ -93,7 +93,8 @@ def parse_auto_report_options(options: EngineOptions) -> AutoReport:
         )
     if directory and not files:
         _warn_once(
-            f'{options.locate_option(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "true"'
+            f"{options.locate_option(_DIRECTORY)} is set, but no report is asked for: set {_ALL} "
+            '"true"'
         )
     return AutoReport(Path(directory).expanduser().absolute(), files)
 
@@ -144,8 +145,9 @@ def write_auto_report(lowered: Reportable, options: EngineOptions) -> None:
         auto_report.directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         _warn_once(
-            f"{options.locate_option(_DIRECTORY)}: the directory {str(auto_report.directory)!r} cannot be made, "
-            f"and the run goes on without reports: {problem.strerror}; name another one"
+            f"{options.locate_option(_DIRECTORY)}: the directory {str(auto_report.directory)!r} "
+            f"cannot be made, and the run goes on without reports: {problem.strerror}; name "
+            "another one"
         )
         return
     name = lowered.program.name

@@ -145,8 +145,8 @@ class AttributeMetadata:
             raise ConfigTypeError(f"'{self.name}' is a category: it takes no value")
         if not is_instance(value, self._hint):
             raise ConfigTypeError(
-                f"'{self.name}' was given {safe_repr(value)}, of type {type(value).__name__}, but it "
-                f"must be of type {self.type}"
+                f"'{self.name}' was given {safe_repr(value)}, of type {type(value).__name__}, but "
+                f"it must be of type {self.type}"
             )
         return True
 
@@ -214,8 +214,8 @@ class Category(Member):
 
     def __set__(self, node: ConfigNode, value: object) -> None:
         raise ConfigError(
-            f"'{node._full_name(self.name)}' is a category and cannot be assigned to; assign to one "
-            f"of its attributes: {', '.join(sorted(self.hint._members))}"
+            f"'{node._full_name(self.name)}' is a category and cannot be assigned to; assign to "
+            f"one of its attributes: {', '.join(sorted(self.hint._members))}"
         )
 
 

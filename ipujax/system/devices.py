@@ -187,8 +187,9 @@ class VirtualSystem:
             return devices[ordinal]
         configured_names = ", ".join(device.name for device in devices)
         raise DeviceError(
-            f"{name!r}: there is no device with ordinal {ordinal}; the system has {configured_names}. Set "
-            "auto_select_ipus (or select_ipus) to a list with one entry for each device"
+            f"{name!r}: there is no device with ordinal {ordinal}; the system has "
+            f"{configured_names}. Set auto_select_ipus (or select_ipus) to a list with one entry "
+            "for each device"
         )
 
     def attach(self, device: LogicalDevice) -> None:

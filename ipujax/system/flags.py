@@ -172,8 +172,8 @@ def _parse_flags(text: str) -> PoplarFlags:
         raise FlagError(f"{VARIABLE} holds {text!r}: {error}") from None
     if positional_words:
         raise FlagError(
-            f"{VARIABLE} holds {positional_words[0]!r}, which is no flag; flags are written --name or "
-            "--name=value, with blanks between them"
+            f"{VARIABLE} holds {positional_words[0]!r}, which is no flag; flags are written --name "
+            "or --name=value, with blanks between them"
         )
     value_of_flag = values.flag_values_dict()
     for name in _DEPRECATED:

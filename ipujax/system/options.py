@@ -127,8 +127,8 @@ def _check_process_count(config: SystemOptions, on_ipu_model: bool, running_proc
     if count != running_processes:
         raise ConfigError(
             f"{prefix}.process_count is {count}, but {running_processes} "
-            f"{'process runs' if running_processes == 1 else 'processes run'} this program; leave it at 0, "
-            f"or start as many: ipurun --num-instances {count}"
+            f"{'process runs' if running_processes == 1 else 'processes run'} this program; leave "
+            f"it at 0, or start as many: ipurun --num-instances {count}"
         )
 
 
@@ -142,6 +142,6 @@ def _check_io_tiles(config: SystemOptions) -> None:
         )
     if group_size > 1 and tiles.num_io_tiles > 0:
         raise ConfigError(
-            f"{option_name} is {group_size}, which is not supported with I/O tiles; set it to 1, or "
-            "io_tiles.num_io_tiles to 0"
+            f"{option_name} is {group_size}, which is not supported with I/O tiles; set it to 1, "
+            "or io_tiles.num_io_tiles to 0"
         )

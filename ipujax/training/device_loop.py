@@ -211,7 +211,8 @@ class DeviceLoop(abc.ABC):
         )
         if num_texts != num_arrays:
             raise check.value_error(
-                f"`names` has {num_texts} texts, and the state to begin with has {num_arrays} arrays",
+                f"`names` has {num_texts} texts, and the state to begin with has {num_arrays} "
+                "arrays",
                 "give a TrainState of the state's own structure, with a text for each array",
             )
 

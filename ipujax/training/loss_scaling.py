@@ -51,8 +51,8 @@ class LossScaling:
         ):
             if not 0 <= value <= 1:
                 raise check.value_error(
-                    f"{prefix}Out of range value for '{name}'. The current value is {value}, but it "
-                    "should be in the range [0, 1]."
+                    f"{prefix}Out of range value for '{name}'. The current value is {value}, but "
+                    "it should be in the range [0, 1]."
                 )
         check.require_integer(self.period, "automaticLossScalingSettings.updatePeriod", at_least=1)
 

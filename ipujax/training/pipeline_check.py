@@ -366,7 +366,8 @@ class _PipelineCase:
         reference_arrays = [jax.tree.leaves(step.outputs) for step in reference_steps]
         if len(pipeline_arrays) != len(reference_arrays[0]):
             raise PipelineError(
-                f"the last stage has {len(pipeline_arrays)} output arrays, the reference {len(reference_arrays[0])}",
+                f"the last stage has {len(pipeline_arrays)} output arrays, the reference "
+                f"{len(reference_arrays[0])}",
                 fix="let the reference return the outputs of the last stage, in their order",
             )
         columns = zip(*reference_arrays, strict=True)

@@ -52,8 +52,8 @@ class Pipeline:
             check.require_integer(self.count, "the count of a Pipeline", at_least=1)
         if reserved := sorted(_RESERVED_OPTIONS.intersection(self.options)):
             raise check.value_error(
-                f"the options of a Pipeline have {', '.join(reserved)}, which Training and Inference "
-                "give themselves",
+                f"the options of a Pipeline have {', '.join(reserved)}, which Training and "
+                "Inference give themselves",
                 "leave it out, and say it there: `accumulation`, `steps`, `inputs`, `optimizer`...",
             )
 

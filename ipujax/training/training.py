@@ -138,8 +138,8 @@ class Training(DeviceLoop):
 
         Raises:
           OutOfRangeError: an empty data set.
-          Exception: any exception of the data set, the program or a callback. Its `build_carry` is the
-            state after the last device loop.
+          Exception: any exception of the data set, the program or a callback. Its `build_carry` is
+            the state after the last device loop.
         """
         run = self._new_run(state, steps, callbacks)
         try:

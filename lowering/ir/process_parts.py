@@ -80,8 +80,8 @@ class _PartBuilder:
 
     Attributes:
       all: the numbers of all processes.
-      owner_of_input: the processes that have a value, by the value and its IPU. In a process that does not
-        run that IPU, the value is the host's copy.
+      owner_of_input: the processes that have a value, by the value and its IPU. In a process that
+        does not run that IPU, the value is the host's copy.
     """
 
     def __init__(

@@ -40,7 +40,9 @@ class _Printer:
         yield f"program {p.name}: {replicas}"
         yield f"  inputs {self.text_of_typed_values(p.inputs)}"
         if p.constants:
-            yield f"  constants {self.text_of_typed_values(tuple(value for value, _ in p.constants))}"
+            yield (
+                f"  constants {self.text_of_typed_values(tuple(value for value, _ in p.constants))}"
+            )
         yield from self.print_steps(p.body, "  ")
         yield f"  outputs {_value_names(p.outputs)}"
 
@@ -61,16 +63,27 @@ class _Printer:
                 route = f"{ipu_text(node.source)} -> {ipu_text(node.target)}"
                 yield f"copy {route}: {_value_names(node.values)}"
             case ir.Send():
-                yield f"send {_channel_text(node)} <- {ipu_text(node.source)}: {_value_names(node.values)}"
+                yield (
+                    f"send {_channel_text(node)} <- {ipu_text(node.source)}: "
+                    f"{_value_names(node.values)}"
+                )
             case ir.Receive():
                 values = self.text_of_typed_values(node.values)
                 yield f"receive {_channel_text(node)} -> {ipu_text(node.target)}: {values}"
             case ir.StreamIn():
-                yield f"stream-in {ipu_text(node.ipu)}: {self.text_of_typed_values(node.writes)} = {_queue_text(node)}"
+                yield (
+                    f"stream-in {ipu_text(node.ipu)}: {self.text_of_typed_values(node.writes)} = "
+                    f"{_queue_text(node)}"
+                )
             case ir.StreamOut():
-                yield f"stream-out {ipu_text(node.ipu)}: {_queue_text(node)} <- {_value_names(node.reads)}"
+                yield (
+                    f"stream-out {ipu_text(node.ipu)}: {_queue_text(node)} <- "
+                    f"{_value_names(node.reads)}"
+                )
             case ir.Store():
-                yield f"store {ipu_text(node.ipu)}{_storage_text(node)}: %{node.kept} = %{node.value}"
+                yield (
+                    f"store {ipu_text(node.ipu)}{_storage_text(node)}: %{node.kept} = %{node.value}"
+                )
             case ir.Load():
                 yield (
                     f"load {ipu_text(node.ipu)}{_storage_text(node)}: "
@@ -113,9 +126,15 @@ class _Printer:
         yield f"repeat {times}{' reverse' if node.reverse else ''}"
         yield from (f"  carry {self.carry_text(c)}" for c in node.carry)
         for s in node.slices:
-            yield f"  slice {ipu_text(s.ipu)}: {self.text_of_typed_values((s.element,))} = %{s.stacked}[i]"
+            yield (
+                f"  slice {ipu_text(s.ipu)}: {self.text_of_typed_values((s.element,))} = "
+                f"%{s.stacked}[i]"
+            )
         for s in node.stacks:
-            yield f"  stack {ipu_text(s.ipu)}: {self.text_of_typed_values((s.stacked,))}[i] = %{s.element}"
+            yield (
+                f"  stack {ipu_text(s.ipu)}: {self.text_of_typed_values((s.stacked,))}[i] = "
+                f"%{s.element}"
+            )
         yield from self.print_steps(node.body, "  ")
 
     def print_pipeline(self, node: ir.Pipeline) -> Iterator[str]:
@@ -130,12 +149,15 @@ class _Printer:
         yield from self.print_steps(node.body, "  ")
 
     def kernel_call_text(self, node: ir.Execute | ir.HostCall) -> str:
-        return f"{self.text_of_typed_values(node.writes)} = {kernel_text(node.kernel)}({_value_names(node.reads)})"
+        return (
+            f"{self.text_of_typed_values(node.writes)} = "
+            f"{kernel_text(node.kernel)}({_value_names(node.reads)})"
+        )
 
     def carry_text(self, carry: ir.Carry) -> str:
         return (
-            f"{ipu_text(carry.ipu)}: {self.text_of_typed_values((carry.entering,))} = %{carry.initial}, "
-            f"next %{carry.leaving}, final %{carry.final}"
+            f"{ipu_text(carry.ipu)}: {self.text_of_typed_values((carry.entering,))} = "
+            f"%{carry.initial}, next %{carry.leaving}, final %{carry.final}"
         )
 
     def text_of_typed_values(self, values: tuple[ValueId, ...]) -> str:

@@ -112,8 +112,8 @@ def _assume_ladder_order(program: ir.Program, options: ModelOptions) -> Sequence
         return ()
     order = ", ".join(map(str, options.ladder[: program.ipus]))
     return (
-        f"IPUs at places {order} of the ladder (selection_order): {passing_copies} of {len(pairs)} copies "
-        "between them pass other IPUs",
+        f"IPUs at places {order} of the ladder (selection_order): {passing_copies} of {len(pairs)} "
+        "copies between them pass other IPUs",
     )
 
 

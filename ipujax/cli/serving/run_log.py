@@ -101,12 +101,14 @@ def _render_program_card(name: str, program_runs: _ProgramRuns) -> str:
     cycles_of_runs = [program_runs.cycles_of_run(run) for run in program_runs.runs]
     fullest_of_runs = [run.summary.fullest for run in program_runs.runs]
     count = count_with_noun(len(cycles_of_runs), "run")
+    does_overflow = not last.summary.fits
     tile_label = f"fullest tile, of {format_byte_count(last.summary.limit)}"
     return (
         f'<article class="card" data-program="{escape(name)}">'
         f'<div class="card-head"><h3>{escape(name)}</h3><span class="faint">{count}</span></div>'
         f"{_render_trend(program_runs.unit_text, cycles_of_runs, format_cycle_count)}"
-        f"{_render_trend(tile_label, fullest_of_runs, format_byte_count, is_bad=not last.summary.fits)}</article>"
+        f"{_render_trend(tile_label, fullest_of_runs, format_byte_count, is_bad=does_overflow)}"
+        "</article>"
     )
 
 
@@ -124,7 +126,8 @@ def _render_trend(
         f"{label} over {runs}: from {format_value(values[0])} to {format_value(values[-1])}"
     )
     return (
-        f'<div class="trend"><div><div class="figure-value{" bad" * is_bad}">{format_value(values[-1])}</div>'
+        '<div class="trend"><div><div '
+        f'class="figure-value{" bad" * is_bad}">{format_value(values[-1])}</div>'
         f'<div class="figure-label">{label}</div></div><div class="moved">{change_html}</div>'
         f"{draw_sparkline(values, description)}</div>"
     )
@@ -166,7 +169,8 @@ def _render_entry_row(
         filter_text = escape(f"{entry.display_title} {entry.path}".lower())
         error_html = f'<pre class="bad">{escape(entry.found)}</pre>'
         return (
-            f'<tr data-text="{filter_text}"><th scope="row">{escape(entry.display_title)}{path_and_note}</th>'
+            f'<tr data-text="{filter_text}"><th '
+            f'scope="row">{escape(entry.display_title)}{path_and_note}</th>'
             f'<td colspan="{len(_HEADS) - 1}">{error_html}</td></tr>'
         )
     run = Run(entry, entry.found)
@@ -183,7 +187,9 @@ def _render_run_row(
     change_html, compare = "", ""
     if run_index:
         previous_run = program_runs.runs[run_index - 1]
-        change_html = f" {_render_change(program_runs.cycles_of_run(previous_run), program_runs.cycles_of_run(run))}"
+        change_html = " " + _render_change(
+            program_runs.cycles_of_run(previous_run), program_runs.cycles_of_run(run)
+        )
         compare_url = f"/compare?report={previous_run.entry.key}&amp;report={entry.key}"
         compare = f'<a href="{compare_url}">what changed</a> '
     per_element = (
@@ -209,6 +215,9 @@ def _render_run_row(
         for head, text in cells
     )
     title_link = f'<a href="/report/{entry.key}">{title}</a>{path_and_note}'
-    head = f'<th scope="row"><div class="named"><label>{checkbox}</label><div>{title_link}</div></div></th>'
+    head = (
+        '<th scope="row"><div '
+        f'class="named"><label>{checkbox}</label><div>{title_link}</div></div></th>'
+    )
     row_attributes = f'data-text="{_filter_text_of_run(run)}" data-program="{escape(summary.name)}"'
     return f"<tr {row_attributes}>{head}{cells_html}</tr>"

@@ -44,8 +44,8 @@ class EstimatorSettings:
         num_copies *= config.ipu_run_config.num_replicas
         if check.require_integer(size, f"the batch size of {mode}", at_least=1) % num_copies:
             raise check.value_error(
-                f"the batch size of {mode} is {size}, which cannot be divided by {num_copies} workers "
-                "and replicas",
+                f"the batch size of {mode} is {size}, which cannot be divided by {num_copies} "
+                "workers and replicas",
                 f"give a multiple of {num_copies}",
             )
         return self.params | {"batch_size": size // num_copies}

@@ -79,8 +79,9 @@ class FunctionModel:
             state = untrained.state
         elif jax.tree.structure(state) != jax.tree.structure(untrained.state):
             raise check.value_error(
-                f"the state of the IPUEstimatorSpec is {structure_text(jax.tree.structure(state))}, that of "
-                f"init_fn {structure_text(jax.tree.structure(untrained.state))}",
+                "the state of the IPUEstimatorSpec is "
+                f"{structure_text(jax.tree.structure(state))}, that of init_fn "
+                f"{structure_text(jax.tree.structure(untrained.state))}",
                 "return state of the structure that init_fn gave as the second of its results",
             )
         self.specs[element_form(element, by_name)] = spec.without_arrays()

@@ -104,8 +104,8 @@ class IPURunConfig:
         ipus = devices[self.ordinal].num_ipus
         if ipus != needed_ipus:
             raise _check.value_error(
-                f"{product} takes {needed_ipus} IPUs, but {devices[self.ordinal].name} of ipu_options "
-                f"has {ipus}",
+                f"{product} takes {needed_ipus} IPUs, but {devices[self.ordinal].name} of "
+                f"ipu_options has {ipus}",
                 "replicas x shards must be all IPUs of the device: change them, or "
                 "auto_select_ipus (or select_ipus)",
             )

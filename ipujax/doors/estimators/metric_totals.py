@@ -48,7 +48,8 @@ class MetricTotals:
             return
         if _describe_shapes(new) != _describe_shapes(self._totals):
             raise check.value_error(
-                f"the metrics of a step are {_describe_shapes(new)}, and were {_describe_shapes(self._totals)} before",
+                f"the metrics of a step are {_describe_shapes(new)}, and were "
+                f"{_describe_shapes(self._totals)} before",
                 "give the same metrics in each step",
             )
         self._totals = jax.tree.map(np.add, self._totals, new)

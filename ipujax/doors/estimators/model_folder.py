@@ -43,7 +43,8 @@ class ModelFolder:
             and os.fspath(checked_dir) != os.fspath(config_dir)
         ):
             raise check.value_error(
-                f"model_dir is {os.fspath(checked_dir)!r}, and that of config {os.fspath(config_dir)!r}",
+                f"model_dir is {os.fspath(checked_dir)!r}, and that of config "
+                f"{os.fspath(config_dir)!r}",
                 "give one of them, or the same twice",
             )
         chosen_dir = checked_dir if checked_dir is not None else config_dir

@@ -84,8 +84,8 @@ class IPUPipelineEstimatorSpec:
             )
         if reserved := sorted(_RESERVED_ARGUMENTS.intersection(pipeline_op_kwargs)):
             raise check.value_error(
-                f"the IPUPipelineEstimatorSpec has {', '.join(reserved)}, which the estimator gives "
-                "to the pipeline itself",
+                f"the IPUPipelineEstimatorSpec has {', '.join(reserved)}, which the estimator "
+                "gives to the pipeline itself",
                 "leave it out",
             )
         values = locals()

@@ -27,7 +27,8 @@ def check_input_names(argument_name: str, values_of_input: Any, inputs: Infos) -
     check.require_instance(values_of_input, Mapping, argument_name)
     if unknown_names := [name for name in values_of_input if name not in inputs]:
         raise check.value_error(
-            f"{argument_name} names {', '.join(map(repr, unknown_names))}, which is no input of the model",
+            f"{argument_name} names {', '.join(map(repr, unknown_names))}, which is no input of "
+            "the model",
             f"the inputs are {', '.join(inputs) or 'none'}",
         )
 

@@ -122,7 +122,8 @@ def convert_graph(
         if name not in new_name_of_variable or name not in initializers
     ]:
         raise check.value_error(
-            f"CopyVarUpdate changes {invalid_targets[0]!r}, which is no initializer of the outermost graph",
+            f"CopyVarUpdate changes {invalid_targets[0]!r}, which is no initializer of the "
+            "outermost graph",
             "give it a tensor that has values to begin with, outside of graphs that are called",
         )
     variables = _send_to_device(
@@ -138,8 +139,8 @@ def convert_graph(
     open_inputs = {name: info for name, info in inputs.items() if name not in constants}
     if shape_inputs := [name for name in open_inputs if name in shape_names]:
         raise check.value_error(
-            f"the values of input {', '.join(map(repr, shape_inputs))} decide shapes; as an IPU runs "
-            "static graphs, they must be of type Constant",
+            f"the values of input {', '.join(map(repr, shape_inputs))} decide shapes; as an IPU "
+            "runs static graphs, they must be of type Constant",
             f"give them when converting: from_onnx(..., constants={{{shape_inputs[0]!r}: ...}})",
         )
     avals = find_input_avals(open_inputs, shapes)

@@ -54,8 +54,8 @@ def torchscript_error(
     """Returns the error for a module, or a part of one, that is TorchScript."""
     module_text = f"module {name!r}" if name else "the module"
     return FrontendError(
-        f"{module_text} ({type(part).__name__}) is TorchScript, of torch.jit.trace, script or load, "
-        "which torch.export cannot trace",
+        f"{module_text} ({type(part).__name__}) is TorchScript, of torch.jit.trace, script or "
+        "load, which torch.export cannot trace",
         where=location,
         fix="give the torch.nn.Module that it was made of; weights come from a file by "
         "module.load_state_dict(torch.jit.load(path).state_dict())",
@@ -102,8 +102,8 @@ def data_dependence_error(operator_name: str, scope: str, location: str | None) 
             fix="keep it a tensor: leave out .item(), .tolist(), int() and float()",
         )
     return FrontendError(
-        f"the shape of what {operator_name}{module} gives depends on the values of tensors, and an IPU runs "
-        "static graphs",
+        f"the shape of what {operator_name}{module} gives depends on the values of tensors, and an "
+        "IPU runs static graphs",
         where=location,
         fix="compute for all elements, and use torch.where to choose between results",
     )

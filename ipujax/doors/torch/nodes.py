@@ -110,7 +110,8 @@ def _convert_call(
             results, avals = (*results, written_argument.name), (*avals, None)
     call = Node(
         _functional_name(name) if writes_in_place(node.target) else name,
-        args, kwargs, results, avals, _module_path_of_node(node), _user_line_of_node(node), node.meta.get("custom") or {},
+        args, kwargs, results, avals,
+        _module_path_of_node(node), _user_line_of_node(node), node.meta.get("custom") or {},
     )  # fmt: skip
     if not writes_in_place(node.target):
         return [call]

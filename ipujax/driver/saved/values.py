@@ -56,7 +56,8 @@ def encode_value(value: Any, holder: str) -> Json:
     if isinstance(value, np.dtype):
         return {"dtype": value.name}
     raise ExecutableError(
-        f"{holder} holds {value!r}, of type {type(value).__name__}, which cannot be put into a file",
+        f"{holder} holds {value!r}, of type {type(value).__name__}, which cannot be put into a "
+        "file",
         fix="give the function arrays, numbers, texts and containers of them only",
     )
 

@@ -22,9 +22,9 @@ from ipujax.operators import recurrent_layers
 class PopnnLSTM(Recurrent):
     """A layer of long short-term memory: `c = f * c + i * g`, then `h = o * tanh(c)`.
 
-    Seed 001, 18.13; on `recurrent_layers.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 * units]`,
-    `recurrent_kernel`, `[units, 4 * units]`, and `biases`, `[4 * units]`; gates are input, forget,
-    candidate and output. An `initial_state` is a pair `[h, c]`, as Keras has it, or an
+    Seed 001, 18.13; on `recurrent_layers.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 *
+    units]`, `recurrent_kernel`, `[units, 4 * units]`, and `biases`, `[4 * units]`; gates are input,
+    forget, candidate and output. An `initial_state` is a pair `[h, c]`, as Keras has it, or an
     `recurrent_layers.LSTMStateTuple`; the last state is `h, c`.
 
     Args:

@@ -73,7 +73,8 @@ def apply_elementwise(
     count = len(closed.consts)
     # Made here, so that it names the line of the call and not that of the derivative.
     error = check.value_error(
-        f"codelet_expression_op({_expression_name(function)}) has no gradient, and was differentiated",
+        f"codelet_expression_op({_expression_name(function)}) has no gradient, and was "
+        "differentiated",
         "write the expression in plain JAX where it is trained through, or stop the gradient of "
         "its arguments with jax.lax.stop_gradient",
     )

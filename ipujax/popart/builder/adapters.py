@@ -63,8 +63,8 @@ def adapt_multi_conv(request: Request) -> Request:
     for name in (*_WINDOWS, *_MARKS):
         if (values := attributes[name]) and len(values) != count:
             raise PopARTError(
-                f"For MultiConvOp '{request.name}', number of {name} parameter sets ({len(values)}) "
-                f"does not match the number of input sets ({count})"
+                f"For MultiConvOp '{request.name}', number of {name} parameter sets "
+                f"({len(values)}) does not match the number of input sets ({count})"
             )
     for name in _WINDOWS:
         attributes[name] = [number for numbers in attributes[name] for number in numbers]

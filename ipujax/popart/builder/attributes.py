@@ -335,8 +335,8 @@ class Attributes(abc.ABC):
             if output_names and output_names <= set(node.output):
                 return node
         raise PopARTError(
-            f"Could not find a node with outputs {' ,'.join(sorted(output_names))}. Must specify all "
-            "outputs of a node"
+            f"Could not find a node with outputs {' ,'.join(sorted(output_names))}. Must specify "
+            "all outputs of a node"
         )
 
 

@@ -254,9 +254,9 @@ class Builder(Attributes, Tensors):
             model = read_onnx_model(source, check_types=False)
         except (FrontendError, FrontendTypeError) as error:
             raise PopARTError(
-                f"Failed to load a ModelProto from the string {_shorten_repr(source)}: {error.what}. "
-                "Check that it is either a valid path to an existing onnx model file, or is a "
-                "valid onnx ModelProto string.",
+                f"Failed to load a ModelProto from the string {_shorten_repr(source)}: "
+                f"{error.what}. Check that it is either a valid path to an existing onnx model "
+                "file, or is a valid onnx ModelProto string.",
                 fix=error.fix,
             ) from error
         self._graph.CopyFrom(model.graph)

@@ -56,8 +56,8 @@ def _find_kernel_shape(
         return kernel_shape
     if kernel_shape and list(kernel_shape) != list(weights[2:]):
         raise PopARTError(
-            f"kernel_shape, {_format_numbers(kernel_shape)}, does not match inferred shape from weight input "
-            f"'{inputs[1]}', {_format_numbers(weights[2:])}"
+            f"kernel_shape, {_format_numbers(kernel_shape)}, does not match inferred shape from "
+            f"weight input '{inputs[1]}', {_format_numbers(weights[2:])}"
         )
     return weights[2:]
 
@@ -88,7 +88,8 @@ def _check_window(image: Shape | None, kernel: Shape | None, attributes: Mapping
     result = [rounded((n + a + b - d * (k - 1) - 1) / s) + 1 for n, a, b, d, k, s in sizes]
     if min(result, default=0) < 0:
         raise PopARTError(
-            f"Window parameter values combine to give invalid spatial output shape: {_format_numbers(result)}"
+            "Window parameter values combine to give invalid spatial output shape: "
+            f"{_format_numbers(result)}"
         )
 
 

@@ -70,8 +70,8 @@ class OptimizerValueMap:
             new = replacement._default if weight is None else replacement.specific[weight]
             if old.constant != new.constant or (old.constant and old.value != new.value):
                 raise check.value_error(
-                    f"{name}{f' of {weight!r}' if weight else ''} is {_describe_value(old)}, and the new "
-                    f"optimizer has {_describe_value(new)}",
+                    f"{name}{f' of {weight!r}' if weight else ''} is {_describe_value(old)}, and "
+                    f"the new optimizer has {_describe_value(new)}",
                     "create the session with a value that is not constant: (value, False)",
                 )
 

@@ -29,7 +29,8 @@ class OptimizerLink:
     Args:
       optimizer: an optimizer of torch or of `poptorch.optim`.
       names: the names of the variables, by the `id` of torch's parameters.
-      get_program_state: a function that returns the program's state; None if there is no program any more.
+      get_program_state: a function that returns the program's state; None if there is no program
+        any more.
       log: the log of the numbers that the program uses.
       scaling: the settings of automatic loss scaling; None without it.
 

@@ -37,8 +37,8 @@ class OptimizerLog:
         if user_class not in FORMULAS and not user_class.__module__.startswith(__package__ or ""):
             self._log_once(
                 logging.WARNING,
-                f"Optimizer {user_class.__name__} is a class of your own. Poptorch does not run Python "
-                f"optimizer code directly: it computes what {kind.__name__} does.",
+                f"Optimizer {user_class.__name__} is a class of your own. Poptorch does not run "
+                f"Python optimizer code directly: it computes what {kind.__name__} does.",
             )
         names_by_kind = dict(_list_attribute_names(optimizer))
         if kind is not self._kind:

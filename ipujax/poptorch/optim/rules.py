@@ -28,8 +28,8 @@ Arrays = dict[str, jax.Array]
 """Arrays by the names of variables."""
 
 State = dict[str, Any]
-"""The state of a rule: `read_hyperparameters`, the hyperparameters; `state`, the slots of each variable by name;
-and with automatic loss scaling `scale`."""
+"""The state of a rule: `hyper`, the hyperparameters; `state`, the slots of each
+variable by name; and with automatic loss scaling `scale`."""
 
 FORMULAS: dict[type[torch.optim.Optimizer], Formula] = {
     torch.optim.SGD: optimizers.SGD,
@@ -370,7 +370,8 @@ def find_known_class(optimizer: torch.optim.Optimizer) -> type[torch.optim.Optim
     )
     supported = ", ".join(sorted({kind.__name__ for kind in FORMULAS}))
     raise check.value_error(
-        f"the optimizer {user_class.__name__} {problem}: a program on the IPU cannot run Python's step",
+        f"the optimizer {user_class.__name__} {problem}: a program on the IPU cannot run Python's "
+        "step",
         f"use one of torch.optim or poptorch.optim: {supported}",
     )
 

@@ -242,8 +242,8 @@ class DistributedOptions(OptionsDict):
             local_instance.num_replica_groups,
         ):
             raise check.value_error(
-                f"this would be process {process} of {number}, but it is instance {local_instance.index} of "
-                f"the {local_instance.count} that run",
+                f"this would be process {process} of {number}, but it is instance "
+                f"{local_instance.index} of the {local_instance.count} that run",
                 "leave the call out: the options have this already; or Distributed.disable()",
             )
         self.set(distributed_process_id=process, num_distributed_processes=number)

@@ -109,8 +109,8 @@ def _find_imbalance_cost(facts: Facts) -> Iterator[_Cause]:
     slowest_stages = plural_stages if len(stages) > 1 else f"stage {stages[0]} takes"
     detail = (
         f"{slowest_stages} {work[slowest]:,} cycles a micro-batch, queues not counted, "
-        f"{remedies.format_ratio_to_mean(work[slowest] / max(mean, 1))} the mean, and every tick waits for its "
-        "slowest"
+        f"{remedies.format_ratio_to_mean(work[slowest] / max(mean, 1))} the mean, and every tick "
+        "waits for its slowest"
     )
     remedy = functools.partial(remedies.remedy_for_imbalance, schedule=schedule)
     ipu = None if any(len(group) > 1 for group in schedule.ipus) else slowest
@@ -142,8 +142,8 @@ def _find_unused_ipu_cost(facts: Facts) -> Iterator[_Cause]:
 def _find_exchange_costs(facts: Facts) -> Iterator[_Cause]:
     for total in facts.sum_of_kind("exchange"):
         detail = (
-            f"{count_with_noun(total.steps, 'exchange')} of {total.average:,.0f} cycles on average; "
-            f"{total.largest_share:.0%} for {_label_of_steps(facts, total)}"
+            f"{count_with_noun(total.steps, 'exchange')} of {total.average:,.0f} cycles on "
+            f"average; {total.largest_share:.0%} for {_label_of_steps(facts, total)}"
         )
         remedy = functools.partial(remedies.remedy_for_exchange, steps=total)
         yield _Cause("exchange among tiles", total.cycles, detail, remedy, total)
@@ -155,8 +155,8 @@ def _find_sync_costs(facts: Facts) -> Iterator[_Cause]:
             total.steps, 1
         )
         detail = (
-            f"{count_with_noun(total.steps, 'sync')} of {total.average:,.0f} cycles on average, with "
-            f"{compute_per_sync:,.0f} of compute between two of them"
+            f"{count_with_noun(total.steps, 'sync')} of {total.average:,.0f} cycles on average, "
+            f"with {compute_per_sync:,.0f} of compute between two of them"
         )
         yield _Cause("sync", total.cycles, detail, remedies.remedy_for_sync)
 
@@ -198,7 +198,8 @@ def _find_host_io_costs(facts: Facts) -> Iterator[_Cause]:
         )
         detail = (
             f"queues and copies from and to the host take {total.cycles:,} cycles of all IPUs, "
-            f"{total.largest_share:.0%} of them {_label_of_steps(facts, total)}{overlap_text}{waiting_text if waiting_cycles else ''}"
+            f"{total.largest_share:.0%} of them "
+            f"{_label_of_steps(facts, total)}{overlap_text}{waiting_text if waiting_cycles else ''}"
         )
         remedy = functools.partial(remedies.remedy_for_host_io, cycles=cycles)
         yield _Cause("host I/O", cycles, detail, remedy, total)

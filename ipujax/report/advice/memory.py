@@ -92,7 +92,10 @@ def _describe_best_trial(profile: machine.Profile, trials: Trials) -> str:
     fullest = int(best.profile.memory.tile_peak_bytes.max())
     names = " + ".join(change.short for change in best.changes)
     share_text = f"{fullest / profile.memory.limit:.0%} of what there is"
-    return f"{summary}; the best is {names}, which leaves {fullest:,} bytes on the fullest tile ({share_text})"
+    return (
+        f"{summary}; the best is {names}, which leaves {fullest:,} bytes on the fullest tile "
+        f"({share_text})"
+    )
 
 
 def _advice_of_trial(profile: machine.Profile, trial: Trial) -> Advice:
@@ -113,8 +116,9 @@ def _advice_of_trial(profile: machine.Profile, trial: Trial) -> Advice:
     ]
     outcome = "fits" if memory_after.fits else f"still needs {', '.join(lacks[:3]) or 'less code'}"
     text = (
-        f"{instruction}: {outcome}, fullest tile {int(memory_before.tile_peak_bytes.max()):,} -> {fullest_bytes:,} bytes "
-        f"({fullest_bytes / memory_after.limit:.0%} of what there is), for {_describe_cycle_change(profile, trial.profile)}"
+        f"{instruction}: {outcome}, fullest tile {int(memory_before.tile_peak_bytes.max()):,} -> "
+        f"{fullest_bytes:,} bytes ({fullest_bytes / memory_after.limit:.0%} of what there is), for "
+        f"{_describe_cycle_change(profile, trial.profile)}"
     )
     if several:  # a change that cuts the model again needs its full text
         text += "".join(f"; {c.short}: {c.text}" for c in trial.changes if c.first)

@@ -59,8 +59,9 @@ def _list_splits_of_product(
     if factor:
         yield Change(
             "serialized_matmul",
-            f"make the product {product.shape} of {product.line} in {count_with_noun(factor, 'part')}: "
-            f"ipu.math_ops.serialized_matmul(..., serialization_factor={factor}, "
+            f"make the product {product.shape} of {product.line} in "
+            f"{count_with_noun(factor, 'part')}: ipu.math_ops.serialized_matmul(..., "
+            f"serialization_factor={factor}, "
             f'serialization_dimension="{_DIMENSIONS[dimension]}")',
             f"serialized_matmul in {factor} parts ({_DIMENSIONS[dimension]}, {product.line})",
             _change_to_serialized_product(product.line, dimension, factor),

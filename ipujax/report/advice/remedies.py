@@ -35,9 +35,10 @@ def remedy_for_bubble(facts: Facts) -> str:
     if alternative is not None and pipeline is not None:
         faster = _TIMES * facts.profile.cycles / alternative.cycles
         remedies.append(
-            f"{_suggest_more_micro_batches(pipeline)}: the bubble goes from {pipeline.bubble_fraction:.1%} to "
-            f"{alternative.bubble_fraction:.1%} of the grid, modelled {faster:.2f} x as many "
-            "micro-batches a second; smaller ones would use the units less"
+            f"{_suggest_more_micro_batches(pipeline)}: the bubble goes from "
+            f"{pipeline.bubble_fraction:.1%} to {alternative.bubble_fraction:.1%} of the grid, "
+            f"modelled {faster:.2f} x as many micro-batches a second; smaller ones would use the "
+            "units less"
         )
     fallback = "fewer stages, each on more than one IPU, or more replicas"
     return "; or ".join(filter(None, remedies)) or fallback
@@ -45,7 +46,10 @@ def remedy_for_bubble(facts: Facts) -> str:
 
 def _suggest_more_micro_batches(pipeline: machine.PipelineProfile) -> str:
     micro_batches = pipeline.micro_batches
-    return f"gradient_accumulation_count {micro_batches} -> {_TIMES * micro_batches} with micro-batches as large as now"
+    return (
+        f"gradient_accumulation_count {micro_batches} -> {_TIMES * micro_batches} with "
+        "micro-batches as large as now"
+    )
 
 
 def remedy_for_sharing(facts: Facts) -> str:
@@ -70,8 +74,10 @@ def _suggest_faster_schedule(facts: Facts) -> str:
         f", and the fullest tile holds {fullest_bytes:,} bytes instead of {fullest_bytes_now:,}"
     )
     return (
-        f"{alternative.text}: modelled, a call takes {alternative.cycles:,} cycles instead of {cycles_now:,} "
-        f"({alternative.cycles / cycles_now - 1:+.1%}){fuller if fullest_bytes > fullest_bytes_now else ''}"
+        f"{alternative.text}: modelled, a call takes {alternative.cycles:,} cycles instead of "
+        f"{cycles_now:,} "
+        f"({alternative.cycles / cycles_now - 1:+.1%})"
+        f"{fuller if fullest_bytes > fullest_bytes_now else ''}"
     )
 
 
@@ -89,8 +95,8 @@ def remedy_for_imbalance(facts: Facts, schedule: schedules.Schedule) -> str:
     mapping = " or change the device_mapping" if schedule.stages > len(work) else ""
     return (
         f"move layers from {source} to {target}, which takes "
-        f"{format_ratio_to_mean(work[fastest] / max(mean, 1))} the mean{mapping}; in equal stages the longest "
-        f"would take {mean / max(work[slowest], 1):.0%} of what it takes now"
+        f"{format_ratio_to_mean(work[fastest] / max(mean, 1))} the mean{mapping}; in equal stages "
+        f"the longest would take {mean / max(work[slowest], 1):.0%} of what it takes now"
     )
 
 
@@ -115,8 +121,8 @@ def remedy_for_waiting_ipus(facts: Facts) -> str:
         return "a pipeline (pipelining_ops.pipeline): shards work one after the other"
     return (
         "the same work on every IPU in what is not pipelined, such as the weight update; a larger "
-        f"gradient_accumulation_count than {pipeline.micro_batches}, with micro-batches as large as "
-        "now, makes that rarer"
+        f"gradient_accumulation_count than {pipeline.micro_batches}, with micro-batches as large "
+        "as now, makes that rarer"
     )
 
 
@@ -156,7 +162,10 @@ def remedy_for_replica_collectives(facts: Facts) -> str:
         reason = "replicated sharding gathers it for every use, to save memory"
         return f"keep state whole where it fits: {reason}"
     if pipeline is not None:
-        return f"{_suggest_more_micro_batches(pipeline)}: the sum of gradients comes once for {_TIMES} times of them"
+        return (
+            f"{_suggest_more_micro_batches(pipeline)}: the sum of gradients comes once for "
+            f"{_TIMES} times of them"
+        )
     all_reduces = facts.mergeable_all_reduces
     if not facts.options.merged_bytes and all_reduces > 1:
         option = "optimizations.maximum_cross_replica_sum_buffer_size"
@@ -195,7 +204,10 @@ def remedy_for_remote_memory(facts: Facts) -> str:
         sharding_text = f"each of the {replicas} replicas streams its part"
         return f"replicated_optimizer_state_sharding=True: {sharding_text}"
     if pipeline is not None:
-        return f"{_suggest_more_micro_batches(pipeline)}: what the weight update needs is streamed for more of them at once"
+        return (
+            f"{_suggest_more_micro_batches(pipeline)}: what the weight update needs is streamed "
+            "for more of them at once"
+        )
     return "fewer loads and stores of remote buffers, of more bytes each"
 
 
@@ -238,7 +250,10 @@ def _suggest_faster_product(facts: Facts, steps: Total) -> str:
             if half_partials_rate > half_rate
             else ""
         )
-        return f"{_HALVES}: a tile does {half_rate} products a cycle instead of {single_rate}{partials_hint}"
+        return (
+            f"{_HALVES}: a tile does {half_rate} products a cycle instead of "
+            f"{single_rate}{partials_hint}"
+        )
     if dtypes == {"float16"} and not facts.has_half_partials and half_partials_rate > half_rate:
         option_group = "matmuls" if steps.name == "dot_general" else "convolutions"
         option = (

@@ -84,8 +84,8 @@ def _describe_compared_reports(
     if work:
         work_before, work_after = work
         lines.append(
-            f"{labels[1]} does {work_after.count / work_before.count:.4g} times the work of {labels[0]}: "
-            f"{work_after} a call, not {work_before.count:,}"
+            f"{labels[1]} does {work_after.count / work_before.count:.4g} times the work of "
+            f"{labels[0]}: {work_after} a call, not {work_before.count:,}"
         )
     return lines
 

@@ -1,7 +1,7 @@
 """A report as an HTML page: one file that needs nothing else, on any machine, without a network.
 
-The page's scripts are the ES modules of the folder `render_html_page`. `page.html` becomes a page by putting
-in the style, the modules as one script, and the report documents, compressed.
+The page's scripts are the ES modules of the folder `render_html_page`. `page.html` becomes a page
+by putting in the style, the modules as one script, and the report documents, compressed.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ def _pack_document(document: Mapping[str, Any], label: str) -> str:
     # Without a time of writing, equal reports are equal files.
     encoded = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
     label_attribute = f' data-label="{html.escape(label)}"' if label else ""
-    return f'<script type="application/octet-stream" class="report"{label_attribute}>{encoded}</script>'
+    return (
+        '<script type="application/octet-stream" '
+        f'class="report"{label_attribute}>{encoded}</script>'
+    )
 
 
 def _read_page_file(path: str) -> str:

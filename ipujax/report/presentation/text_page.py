@@ -44,7 +44,10 @@ def render_text_page(report: Report) -> str:
 def summarize_report(report: Report) -> str:
     """Summarizes a report in one line, for `repr`."""
     fits = "fits" if report.memory.fits else "does not fit"
-    return f"{shorten_program_name(report)}: {describe_system(report)}, {format_duration(report.seconds)} a call, {fits}"
+    return (
+        f"{shorten_program_name(report)}: {describe_system(report)}, "
+        f"{format_duration(report.seconds)} a call, {fits}"
+    )
 
 
 def shorten_program_name(report: Report) -> str:
@@ -64,8 +67,8 @@ def build_headline_lines(report: Report) -> list[str]:
     """Returns the lines that say whether the program fits and how fast it is."""
     target, memory = report.target, report.memory
     title = (
-        f"{shorten_program_name(report)}: {describe_system(report)}, {target.tiles_per_ipu:,} tiles at "
-        f"{target.clock_hz / 1e9:.4g} GHz"
+        f"{shorten_program_name(report)}: {describe_system(report)}, {target.tiles_per_ipu:,} "
+        f"tiles at {target.clock_hz / 1e9:.4g} GHz"
     )
     time = f"Time: {report.cycles:,} cycles = {format_duration(report.seconds)} a call"
     if report.throughput is not None:
@@ -96,8 +99,8 @@ def describe_lack_of_memory(report: Report) -> str:
         )
         lines += [
             f"  where: IPU {ipu}, tile {tile}: {fullest:,} bytes of {memory.limit:,}, "
-            f"{fullest - memory.limit:,} too many; {int(is_too_full.sum()):,} of {is_too_full.size:,} tiles "
-            "lack memory",
+            f"{fullest - memory.limit:,} too many; {int(is_too_full.sum()):,} of "
+            f"{is_too_full.size:,} tiles lack memory",
             f"  needs: {', '.join(bytes_off_ipus)}, if it goes off all tiles alike",
         ]
     if memory.most_code_bytes > memory.code_limit:
@@ -118,8 +121,8 @@ def _describe_tensor(tensor: machine.Tensor) -> str:
         source = f"{tensor.path}, {tensor.operation}"
     line = f", {shorten_source_line(tensor.origin)}" if tensor.origin else ""
     return (
-        f"{tensor.name}, {tensor.category}: {format_bytes(tensor.total_bytes)}, {tensor.tile_bytes:,} "
-        f"bytes of it on that tile ({source}{line})"
+        f"{tensor.name}, {tensor.category}: {format_bytes(tensor.total_bytes)}, "
+        f"{tensor.tile_bytes:,} bytes of it on that tile ({source}{line})"
     )
 
 
@@ -142,7 +145,8 @@ def _build_time_section(report: Report) -> list[str]:
     pipeline = report.pipeline
     pipeline_text = (
         f"; {count_with_noun(pipeline.micro_batches, 'micro-batch', 'micro-batches')} through "
-        f"{count_with_noun(pipeline.stages, 'stage')} in {count_with_noun(pipeline.ticks, 'tick')}, schedule {pipeline.schedule}"
+        f"{count_with_noun(pipeline.stages, 'stage')} in "
+        f"{count_with_noun(pipeline.ticks, 'tick')}, schedule {pipeline.schedule}"
         if pipeline
         else ""
     )
@@ -242,8 +246,8 @@ def _build_operations_section(report: Report) -> list[str]:
 
 def _build_assumption_lines(report: Report) -> list[str]:
     formula_text = (
-        f" {format_percent(report.default_share)} of the computing is estimated by the general formula, "
-        "ten cycles an element."
+        f" {format_percent(report.default_share)} of the computing is estimated by the general "
+        "formula, ten cycles an element."
         if report.default_share
         else ""
     )

@@ -148,7 +148,7 @@ class MemoryTracker:
         tiles: int = 0,
         operation: int | None = None,
     ) -> None:
-        """Records a step that runs with `temporary_bytes` bytes of work space on the first tiles."""
+        """Records a step with `temporary_bytes` bytes of work space on the first tiles."""
         space = round(temporary_bytes)
         self._steps.append((name, origin, operation, self._total + space * tiles, space, tiles))
         used = self._live

@@ -1,16 +1,16 @@
 """The cost of eigenvalue and singular value decompositions.
 
-* `parts_of_eigh` is XLA's EighExpander, which the original ran, too: Jacobi's rotations of n / 2 pairs at a
-  time, n - 1 rounds a sweep, each of which turns rows and columns of the matrix and columns of the
-  vectors, and moves all three for the next pairs. Sweeps until float32 stands still were counted on
-  random matrices of 4 to 256 (5 for 16, 6 for 64, 7 for 256): 3 + log2(n) / 2.
-* `parts_of_svd` is JAX's for machines with units for products (jax/_src/tpu/linalg): a polar decomposition
-  by dynamically weighted Halley iterations, two of them with a QR factorization and four with
-  Cholesky's, and `parts_of_eigh` of the remaining symmetric part.
-* `parts_of_schur` is LAPACK's (gees): Hessenberg's form, its vectors, and the double-shift QR algorithm,
-  which takes two iterations for an eigenvalue and a step for each row that is not deflated yet, so
-  n^2 steps of reflections of three rows and columns. `parts_of_eig` solves a triangular system for the
-  vectors on top of that, and multiplies them back.
+* `parts_of_eigh` is XLA's EighExpander, which the original ran, too: Jacobi's rotations of n / 2
+  pairs at a time, n - 1 rounds a sweep, each of which turns rows and columns of the matrix and
+  columns of the vectors, and moves all three for the next pairs. Sweeps until float32 stands still
+  were counted on random matrices of 4 to 256 (5 for 16, 6 for 64, 7 for 256): 3 + log2(n) / 2.
+* `parts_of_svd` is JAX's for machines with units for products (jax/_src/tpu/linalg): a polar
+  decomposition by dynamically weighted Halley iterations, two of them with a QR factorization and
+  four with Cholesky's, and `parts_of_eigh` of the remaining symmetric part.
+* `parts_of_schur` is LAPACK's (gees): Hessenberg's form, its vectors, and the double-shift QR
+  algorithm, which takes two iterations for an eigenvalue and a step for each row that is not
+  deflated yet, so n^2 steps of reflections of three rows and columns. `parts_of_eig` solves a
+  triangular system for the vectors on top of that, and multiplies them back.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parts_of_eigh(a: Matrices) -> list[Part]:
 
 
 def parts_of_svd(matrices: Matrices) -> list[Part]:
-    """Returns the parts of `parts_of_svd`: a polar decomposition, and `parts_of_eigh` of its symmetric part."""
+    """Returns the parts of an SVD: a polar decomposition, and `parts_of_eigh` of its factor."""
     a = matrices.transpose_if_wide
     m, n = a.rows, a.columns
     stacked, square = dc.replace(a, rows=m + n), dc.replace(a, rows=n)
@@ -98,7 +98,7 @@ def parts_of_schur(a: Matrices) -> list[Part]:
 
 
 def parts_of_eig(a: Matrices) -> list[Part]:
-    """Returns the parts of `parts_of_eig`: Schur's form, a triangular system for the vectors, a product."""
+    """Returns the parts of eigenvectors: Schur's form, a triangular system, a product."""
     n, vectors = a.rows, dc.replace(a, dtype="complex64")
     return [
         *parts_of_schur(a),

@@ -90,8 +90,9 @@ def _assume_io_tiles(timer: ProgramTimer) -> list[str]:
     """Returns the assumptions on IPUs whose queues do without I/O tiles, as these are too small."""
     options = timer.options
     return [
-        f"IPU {ipu}: its queues pass {queue_bytes} bytes at once and go without its {options.io_tiles} "
-        f"I/O tiles, which may hold {options.io_bytes:.0f} (io_tiles.available_memory_proportion)"
+        f"IPU {ipu}: its queues pass {queue_bytes} bytes at once and go without its "
+        f"{options.io_tiles} I/O tiles, which may hold {options.io_bytes:.0f} "
+        "(io_tiles.available_memory_proportion)"
         for ipu, queue_bytes in timer.moves.overfull_io_ipus.items()
     ]
 

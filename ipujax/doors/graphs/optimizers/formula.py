@@ -129,7 +129,7 @@ def read_numbers(settings: Settings, *names: str) -> dict[str, Any]:
 
 
 def read_rate(name: str, value: Any) -> dict[str, Any]:
-    """Returns a moving average's rate, its complement, and for `compute_bias` the logarithm of a float."""
+    """Returns a moving average's rate, its complement, and a logarithm for `compute_bias`."""
     rate = _number(value)
     numbers = {name: rate, f"{name}_rest": 1 - rate}
     if isinstance(rate, jax.Array):

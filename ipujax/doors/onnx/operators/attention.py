@@ -226,7 +226,8 @@ def linear_attention(
     for name, operand, rule in (("decay", decay, "gated"), ("beta", beta, "delta")):
         if (rule in update_rule) != (operand is not None):
             raise check.value_error(
-                f"LinearAttention with update_rule {update_rule!r} and {name}={operand is not None}",
+                f"LinearAttention with update_rule {update_rule!r} and "
+                f"{name}={operand is not None}",
                 f"give it {name} where the rule is {rule}",
             )
     batch = query.shape[0]

@@ -223,7 +223,8 @@ def lrn(
     spatial_rank = x.ndim - 2
     squares = jnp.square(_widen_for_statistics(x))
     squares = jax.lax.reduce_window(
-        squares, np.zeros((), squares.dtype), jax.lax.add, (1, size, *[1] * spatial_rank), (1,) * x.ndim,
+        squares, np.zeros((), squares.dtype), jax.lax.add,
+        (1, size, *[1] * spatial_rank), (1,) * x.ndim,
         ((0, 0), (channels_before, size - 1 - channels_before), *[(0, 0)] * spatial_rank),
     )  # fmt: skip
     return (x / (bias + alpha / size * squares) ** beta).astype(x.dtype)

@@ -186,8 +186,8 @@ def _run_recurrent_layer(
     names = tuple(default_activations) * len(reverses) if activations is None else activations
     if len(names) != len(default_activations) * len(reverses):
         raise check.value_error(
-            f"a recurrent layer only supports {len(default_activations)} activation(s) for each of its "
-            f"{len(reverses)} directions, and is given {len(names)}",
+            f"a recurrent layer only supports {len(default_activations)} activation(s) for each of "
+            f"its {len(reverses)} directions, and is given {len(names)}",
             f"leave activations out for {', '.join(default_activations)}",
         )
     functions = _build_activations(names, activation_alpha, activation_beta, clip)

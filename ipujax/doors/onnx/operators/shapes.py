@@ -65,8 +65,8 @@ def unsqueeze(x: Any, axes: Any) -> Any:
 def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
     if perm is not None and len(perm) != x.ndim:
         raise check.value_error(
-            f"Rank of permutation tensor {_format_shape(perm)}, rank {len(perm)} must be equal to rank of "
-            f"input tensor, shape {_format_shape(x.shape)}, rank {x.ndim}."
+            f"Rank of permutation tensor {_format_shape(perm)}, rank {len(perm)} must be equal to "
+            f"rank of input tensor, shape {_format_shape(x.shape)}, rank {x.ndim}."
         )
     return numpy_or_jax(x).transpose(x, perm)
 
@@ -77,8 +77,8 @@ def expand(x: Any, shape: Any) -> Any:
         full_shape = np.broadcast_shapes(x.shape, to_int_tuple(shape))
     except ValueError as error:
         raise check.value_error(
-            f"an array of shape {x.shape} is expanded to {to_int_tuple(shape)}: corresponding dimensions "
-            "must have the same value or one of them must be 1",
+            f"an array of shape {x.shape} is expanded to {to_int_tuple(shape)}: corresponding "
+            "dimensions must have the same value or one of them must be 1",
             "give another shape",
         ) from error
     return numpy_or_jax(x).broadcast_to(x, check_array_size(full_shape))

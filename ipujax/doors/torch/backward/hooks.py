@@ -214,8 +214,8 @@ def _check_hook_result(
     hook_result = hook_result if isinstance(hook_result, tuple | list) else (hook_result,)
     if len(hook_result) != len(incoming):
         raise RuntimeError(
-            f"{hook_name} returned an invalid number of {gradient_name}, got {len(hook_result)}, but expected "
-            f"{len(incoming)}"
+            f"{hook_name} returned an invalid number of {gradient_name}, got {len(hook_result)}, "
+            f"but expected {len(incoming)}"
         )
     return tuple(hook_result)
 

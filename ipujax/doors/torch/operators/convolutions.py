@@ -71,7 +71,8 @@ def conv_transpose(
     kernel = weight.shape[2:]
     pads: list[tuple[int, int]] = []
     for size, p, output_pad, d in zip(
-        kernel, _repeat_per_dimension(padding, count), _repeat_per_dimension(output_padding, count), _repeat_per_dimension(dilation, count),
+        kernel,
+        *(_repeat_per_dimension(ints, count) for ints in (padding, output_padding, dilation)),
         strict=True,
     ):  # fmt: skip
         kernel_reach = d * (size - 1)
@@ -123,7 +124,8 @@ def _convolve_with_padding(
     with frontend_attribute("convolutions", "products"):
         result = jax.lax.conv_general_dilated(
             x if is_batch else x[None], weight, _repeat_per_dimension(stride, count), pads,
-            lhs_dilation=_repeat_per_dimension(input_dilation, count), rhs_dilation=_repeat_per_dimension(dilation, count),
+            lhs_dilation=_repeat_per_dimension(input_dilation, count),
+            rhs_dilation=_repeat_per_dimension(dilation, count),
             feature_group_count=groups,
         )  # fmt: skip
     if bias is not None:
