@@ -17,9 +17,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.ground import DistributionError
-
-Json = Any
+from ipujax.ground import DistributionError, Json
 
 MOST_BYTES = 2**28
 """The most bytes of an encoded error, with the loop variables that it may hold."""

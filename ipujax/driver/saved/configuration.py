@@ -6,8 +6,8 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ipujax.driver.saved.values import Json, decode_value, encode_value
-from ipujax.ground import ExecutableError
+from ipujax.driver.saved.values import decode_value, encode_value
+from ipujax.ground import ExecutableError, Json
 from ipujax.system import Option, SystemOptions, walk_options
 
 # Options of the process that runs a program, not of the program: no file may set where to

@@ -10,8 +10,8 @@ from typing import Any
 import jax
 from jax import export
 
-from ipujax.driver.saved.values import Json, decode_aval, encode_aval
-from ipujax.ground import ExecutableError, MissingExtraError
+from ipujax.driver.saved.values import decode_aval, encode_aval
+from ipujax.ground import ExecutableError, Json, MissingExtraError
 from lowering import count_operations, dtype_name, ir, jaxpr, ops, shape_of
 
 # Custom calls of JAX's own functions that may be exported: linear algebra, random bits, sharding.

@@ -21,7 +21,6 @@ from ipujax.driver.saved.configuration import decode_options
 from ipujax.driver.saved.container import SUFFIX, Content, decode_file
 from ipujax.driver.saved.queues import Need, match_queues
 from ipujax.driver.saved.signatures import check_signature, decode_signature
-from ipujax.driver.saved.values import Json
 from ipujax.engine import (
     ENGINES,
     HostCode,
@@ -37,6 +36,7 @@ from ipujax.ground import (
     ExecutableError,
     ExecutableFileError,
     HostTrace,
+    Json,
     __version__,
     events,
     files,

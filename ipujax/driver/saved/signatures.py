@@ -8,8 +8,8 @@ from typing import Any
 import jax
 
 from ipujax.driver.arguments import Refs, Signature, Static, Tangents
-from ipujax.driver.saved.values import Json, decode_tree, encode_tree
-from ipujax.ground import ExecutableError
+from ipujax.driver.saved.values import decode_tree, encode_tree
+from ipujax.ground import ExecutableError, Json
 from lowering import ir, shape_of
 
 

@@ -16,11 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.driver.saved.classes import find_class, is_named_tuple, is_node, name_class
-from ipujax.ground import ExecutableError
+from ipujax.ground import ExecutableError, Json
 from lowering import dtype_name, jaxpr, shape_of
-
-Json = Any
-"""Dicts, lists, texts, numbers, booleans and None."""
 
 _NONE = "None"  # has a class without a module
 _KEYS = ("threefry2x32", "rbg", "unsafe_rbg")
