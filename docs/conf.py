@@ -1,7 +1,7 @@
 """How Sphinx builds the site: `make docs`.
 
-The pages are plain Markdown, to be read on their own, too. What only the site has is added while
-Sphinx reads them: see `site_sources.py`; the reference is written by `site_reference.py`.
+The pages are plain Markdown and can be read without the site. `site_sources.py` adds what only the
+site has while Sphinx reads them; `site_reference.py` writes the reference.
 """
 
 from __future__ import annotations
@@ -51,6 +51,6 @@ site_sources.copy_notebooks(DOCS.parent / "notebooks", DOCS / "notebooks")
 
 
 def setup(app: Sphinx) -> None:
-    """Has both read along."""
+    """Connects both modules to Sphinx."""
     site_sources.connect(app)
     site_reference.connect(app)

@@ -1,4 +1,4 @@
-"""The reference of the site: a page for each public module, written from its docstrings."""
+"""Writes the site's reference: a page for each public module, from its docstrings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import ipujax
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.saved.read import LoadedExecutable
 from ipujax.driver.stages import Executable, Lowered, Traced
-from ipujax.ground.missing_names import public_names
 
 PAGE = """\
 # {name}
@@ -33,13 +32,13 @@ Functions of the package itself, and what they give.
 
 ```{eval-rst}
 """
-# What `ipu.compile` leads to, in order.
-OF_COMPILE = (CompiledFunction, Traced, Lowered, Executable, LoadedExecutable)
+# The classes of the objects that `ipu.compile` and its results return, in order.
+CLASSES_OF_COMPILE = (CompiledFunction, Traced, Lowered, Executable, LoadedExecutable)
 
 
 def public_modules() -> Iterator[ModuleType]:
-    """All that are listed in `ipujax/__init__.pyi`, and those that they list."""
-    waiting = [getattr(ipujax, name) for name in sorted(public_names())]
+    """Yields the modules that `ipujax/__init__.pyi` lists, and the modules that those list."""
+    waiting = [getattr(ipujax, name) for name in sorted(ipujax.__all__)]
     while waiting:
         module = waiting.pop(0)
         if isinstance(module, ModuleType) and module.__name__.startswith("ipujax."):
@@ -48,88 +47,90 @@ def public_modules() -> Iterator[ModuleType]:
 
 
 def write_pages(folder: Path) -> None:
-    """A page for each public module; what several of them have is on the first one's page."""
+    """Writes a page for each public module. A member of several modules is on the first's page."""
     folder.mkdir(exist_ok=True)
-    told: dict[int, str] = {}
-    write(folder / "ipujax.md", _root())
+    page_of_member: dict[int, str] = {}
+    write(folder / "ipujax.md", _root_page())
     for module in dict.fromkeys(public_modules()):
-        name = module.__name__.removeprefix("ipujax.")
-        members = {each: getattr(module, each) for each in module.__all__}
+        title = module.__name__.removeprefix("ipujax.")
+        members = {name: getattr(module, name) for name in module.__all__}
         elsewhere = [
-            each
-            for each, value in members.items()
-            if isinstance(value, ModuleType) or told.setdefault(id(value), name) != name
+            name
+            for name, member in members.items()
+            if isinstance(member, ModuleType)
+            or page_of_member.setdefault(id(member), title) != title
         ]
-        inner = [each for value in members.values() for each in _inner(value)]
-        hidden = ", ".join(dict.fromkeys([*elsewhere, *inner]))
-        page = PAGE.format(name=name, module=module.__name__, hidden=hidden)
-        if name == "config":
+        attributes = [name for member in members.values() for name in _unlisted_attributes(member)]
+        hidden = ", ".join(dict.fromkeys([*elsewhere, *attributes]))
+        page = PAGE.format(name=title, module=module.__name__, hidden=hidden)
+        if title == "config":
             page += "\nEvery option, its default and what it acts on: [](../configuration.md).\n"
-        for each in elsewhere:
-            owner = told.get(id(members[each]))
-            page += f"\n`{each}`: see [`{owner}`]({owner}.md).\n" if owner else ""
-        write(folder / f"{name}.md", page)
+        for name in elsewhere:
+            owner = page_of_member.get(id(members[name]))
+            page += f"\n`{name}`: see [`{owner}`]({owner}.md).\n" if owner else ""
+        write(folder / f"{title}.md", page)
 
 
-def _root() -> str:
-    """The functions of the root, each before the classes of what it gives."""
+def _root_page() -> str:
+    """Returns the page of the root's functions, each before the classes of what it returns."""
     page = ROOT
-    for name in sorted(public_names()):
-        if not isinstance(getattr(ipujax, name), ModuleType) and name != "compare":
-            page += f".. autofunction:: ipujax.{name}\n\n"
+    for name in sorted(ipujax.__all__):
+        if not callable(getattr(ipujax, name)) or name == "compare":
+            continue
+        page += f".. autofunction:: ipujax.{name}\n\n"
         if name == "compile":
-            for kind in OF_COMPILE:
-                page += f".. autoclass:: {kind.__module__}.{kind.__qualname__}()\n"
-                page += f"   :exclude-members: {', '.join(_inner(kind))}\n\n"
+            for cls in CLASSES_OF_COMPILE:
+                page += f".. autoclass:: {cls.__module__}.{cls.__qualname__}()\n"
+                page += f"   :exclude-members: {', '.join(_unlisted_attributes(cls))}\n\n"
     return page + "```\n\n`compare`: see [`comparison`](comparison.md).\n"
 
 
-def _inner(value: Any) -> list[str]:
-    """What a class has of other libraries, and for us, which its objects do not list."""
-    if not isinstance(value, type):
+def _unlisted_attributes(member: object) -> list[str]:
+    """Returns the attributes of a class that come from other libraries or that `dir()` hides."""
+    if not isinstance(member, type):
         return []
-    names = [name for name in dir(value) if name[0] != "_"]
-    listed: Any = getattr(value, "__dir__", None)
-    if getattr(listed, "__module__", "") == "lowering.ground.dir_listing":
-        shown = dir(object.__new__(value))
-        return [name for name in names if name not in shown]
-    owners = {name: kind for kind in reversed(value.__mro__) for name in vars(kind)}
-    return [name for name in names if not _is_ours(owners.get(name, value))]
+    names = [name for name in dir(member) if name[0] != "_"]
+    list_names: Any = getattr(member, "__dir__", None)
+    if getattr(list_names, "__module__", "") == "lowering.ground.dir_listing":
+        listed = dir(object.__new__(member))
+        return [name for name in names if name not in listed]
+    owners = {name: cls for cls in reversed(member.__mro__) for name in vars(cls)}
+    return [name for name in names if not _is_ours(owners.get(name, member))]
 
 
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("ipujax", "lowering")
+def _is_ours(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] in ("ipujax", "lowering")
 
 
-def shown(what: str, lines: list[str]) -> None:
-    """Makes a docstring what Sphinx takes for reST and Google's style, in place."""
+def adapt_docstring(kind: str, lines: list[str]) -> None:
+    """Turns a docstring, in place, into what Sphinx reads as reST and Google's style."""
     for number in reversed(range(2, len(lines))):
         before = [line for line in lines[:number] if line.strip()]
-        begins = lines[number].startswith("    ") and not lines[number - 1].strip()
-        if begins and before and not re.match(r"\s|[*-] |.*::$", before[-1]):
+        is_indented = lines[number].startswith("    ") and not lines[number - 1].strip()
+        if is_indented and before and not re.match(r"\s|[*-] |.*::$", before[-1]):
             lines[number:number] = ["::", ""]  # an example, set in from a paragraph
-    if what in ("attribute", "data", "property") and lines:
+    if kind in ("attribute", "data", "property") and lines:
         lines[:0] = ["..", ""]  # a comment, before which no colon makes a type of words
 
 
-def without_private(arguments: str | None) -> str | None:
-    """A signature without the arguments that begin with an underscore."""
-    if arguments is None or not re.search(r"[(\s]_\w+:", arguments):
-        return arguments
-    left = [each for each in arguments[1:-1].split(", ") if not each.startswith("_")]
-    return f"({', '.join(left[:-1] if left[-1] == '*' else left)})"
+def drop_private_arguments(signature: str | None) -> str | None:
+    """Returns a signature without the arguments that begin with an underscore."""
+    if signature is None or not re.search(r"[(\s]_\w+:", signature):
+        return signature
+    public = [word for word in signature[1:-1].split(", ") if not word.startswith("_")]
+    return f"({', '.join(public[:-1] if public[-1] == '*' else public)})"
 
 
 def connect(app: Sphinx) -> None:
-    """Reads along with Sphinx."""
+    """Has Sphinx pass every docstring and every signature through the functions above."""
 
-    def on_docstring(app: Sphinx, what: str, name: str, _: Any, __: Any, lines: list[str]) -> None:
-        shown(what, lines)
+    def on_docstring(app: Sphinx, kind: str, name: str, _: Any, __: Any, lines: list[str]) -> None:
+        adapt_docstring(kind, lines)
 
     def on_signature(
-        app: Sphinx, what: str, name: str, _: Any, __: Any, arguments: str | None, result: str
+        app: Sphinx, kind: str, name: str, _: Any, __: Any, signature: str | None, result: str
     ) -> tuple[str | None, str]:
-        return without_private(arguments), result
+        return drop_private_arguments(signature), result
 
     app.connect("autodoc-process-docstring", on_docstring, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", on_signature)

@@ -1,4 +1,4 @@
-"""What the site adds to pages that are plain Markdown: what leads on, pictures for both themes."""
+"""Adds to the plain Markdown pages what only the site has: menus, and pictures for both themes."""
 
 from __future__ import annotations
 
@@ -49,46 +49,46 @@ INCLUDE = """\
 
 
 def copy_notebooks(source: Path, folder: Path) -> None:
-    """Sphinx reads what is below its own folder."""
+    """Copies the notebooks below the folder of the pages, outside of which Sphinx reads nothing."""
     folder.mkdir(exist_ok=True)
     for notebook in sorted(source.glob("*.ipynb")):
         write(folder / notebook.name, notebook.read_text("utf-8"))
 
 
 def write(path: Path, text: str) -> None:
-    """What has not changed keeps its time, so that Sphinx does not build it again."""
+    """Writes a file whose text has changed; others keep their time, and Sphinx their pages."""
     if not path.exists() or path.read_text("utf-8") != text:
         path.write_text(text, "utf-8")
 
 
-def read(page: str, text: str) -> str:
-    """The source of a page as the site takes it."""
+def adapt_page(page: str, text: str) -> str:
+    """Returns the Markdown of a page as the site reads it."""
     # Links to notebooks lead to the copies, and links of notebooks back.
     text = text.replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
-    text = PICTURE.sub(_both_pictures, text).replace(EXAMPLE, INCLUDE)
+    text = PICTURE.sub(_themed_pictures, text).replace(EXAMPLE, INCLUDE)
     if page in HUBS:
         entries = " ".join(ENTRY.findall(text))
         text += TREE.format(pages="\n".join(dict.fromkeys(LINK.findall(entries))))
     if page == "modules":
-        text = re.sub(r"^\| `([\w.]+)` \|", _with_its_page, text, flags=re.MULTILINE)
+        text = re.sub(r"^\| `([\w.]+)` \|", _row_with_link, text, flags=re.MULTILINE)
         text = text.replace("The root of the package", "[The root of the package](api/ipujax.md)")
         text += TREE.format(pages="api/ipujax\napi/*")
     return text
 
 
-def _both_pictures(found: re.Match[str]) -> str:
-    dark, light, words = found.groups()
+def _themed_pictures(match: re.Match[str]) -> str:
+    dark, light, words = match.groups()
     return BOTH_PICTURES.format(light=light, dark=dark, words=words)
 
 
-def _with_its_page(found: re.Match[str]) -> str:
-    return f"| [`{found[1]}`](api/{found[1]}.md) |"
+def _row_with_link(match: re.Match[str]) -> str:
+    return f"| [`{match[1]}`](api/{match[1]}.md) |"
 
 
 def connect(app: Sphinx) -> None:
-    """Reads along with Sphinx."""
+    """Has Sphinx pass every page through `adapt_page` when it reads it."""
 
     def on_read(app: Sphinx, page: str, source: list[str]) -> None:
-        source[0] = read(page, source[0])
+        source[0] = adapt_page(page, source[0])
 
     app.connect("source-read", on_read)

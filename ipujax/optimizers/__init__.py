@@ -8,4 +8,28 @@ optimizers kept in variables; outside compiled code there is one replica.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)
+
+# The public names. The stub lists also the names that other rooms use.
+__all__ = [
+    "CrossReplicaGradientAccumulationOptimizer",
+    "CrossReplicaGradientAccumulationOptimizerV2",
+    "CrossReplicaOptimizer",
+    "GradientAccumulationOptimizer",
+    "GradientAccumulationOptimizerV2",
+    "GradientAccumulationState",
+    "IpuOptimizer",
+    "MapGradientOptimizer",
+    "ShardedOptimizer",
+    "apply_gradients",
+    "compute_gradients",
+    "cross_replica_optimizer",
+    "gradient_accumulation_optimizer",
+    "map_gradient_optimizer",
+    "maps_gradients",
+    "sharded_optimizer",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

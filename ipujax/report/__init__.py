@@ -5,4 +5,16 @@ The modules make reports and present them: read `make` first, then one module pe
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)
+
+# The public names. The stub lists also the names that other rooms use.
+__all__ = [
+    "KINDS",
+    "Cost",
+    "Report",
+    "load",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

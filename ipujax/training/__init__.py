@@ -7,4 +7,24 @@ ends. An `Inference` does the same without learning.
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)
+
+# The public names. The stub lists also the names that other rooms use.
+__all__ = [
+    "Callback",
+    "History",
+    "Inference",
+    "Pipeline",
+    "Progress",
+    "ReplicaReduction",
+    "Run",
+    "SelfDifferentiating",
+    "StageOutput",
+    "StepOutput",
+    "TrainState",
+    "Training",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -49,9 +49,9 @@ class IPUEstimatorSpec:
         replica, a list of them or a dict by keyword; gives a dict of `ipujax.metrics`.
         Evaluation needs one of the two.
       host_call: `(function, list of arrays)`: called on the host after each step of training.
-      training_hooks: `SessionRunHook`s, called around the device loops of training.
-      evaluation_hooks: `SessionRunHook`s of evaluation.
-      prediction_hooks: `SessionRunHook`s of prediction.
+      training_hooks: objects of `SessionRunHook`, called around the device loops of training.
+      evaluation_hooks: the same for evaluation.
+      prediction_hooks: the same for prediction.
       state: the new untrained state, as `init_fn` gave it; None if the step changes nothing of it.
 
     Raises:
