@@ -127,7 +127,7 @@ class Session(Reports, Weights):
         arrays: dict[str, Array] = {}
         for name in self.dataFlow.anchors():
             info = self.getInfo(name)
-            lead = self.dataFlow.art(name).lead(*self._step_shape)
+            lead = self.dataFlow.art(name).leading_shape(*self._step_shape)
             arrays[name] = np.empty((*lead, *info.shape()), info.dtype)
         return arrays
 
@@ -405,7 +405,7 @@ class Session(Reports, Weights):
                     shape
                 )
                 value = self._changing.compute_anchor(name, values, self._state.variables)
-            stepio.write_anchor(name, self.dataFlow.art(name).reduced(value))
+            stepio.write_anchor(name, self.dataFlow.art(name).select_returned_values(value))
 
     def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Any:
         """Iterates over the micro-batches in the order in which the program takes them."""

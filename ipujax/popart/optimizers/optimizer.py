@@ -311,7 +311,7 @@ class Optimizer(abc.ABC):
         scale = Hyper(self, "", hyper)(LOSS_SCALING)
         gradients = {name: g.astype(jnp.float32) / scale for name, g in updates.items()}
         for settings in self._clipping:
-            gradients = settings.clipped(gradients)
+            gradients = settings.clip_gradients(gradients)
         changes: dict[str, Array] = {}
         for name, gradient in gradients.items():
             before = {prefix: slots[key] for prefix in PREFIXES if (key := prefix + name) in slots}

@@ -83,7 +83,7 @@ def test_branches() -> None:
     (y,) = builder.aiOnnx.logical_if([condition], 1, other, then)
     data = {x: np.array([1, 2], np.float32), condition: np.array(False)}
     np.testing.assert_allclose(result(builder, y, data), np.exp(data[x]), rtol=1e-5)
-    with pytest.raises(PopARTError, match="no graph around"):
+    with pytest.raises(PopARTError, match="no outer graph"):
         then.addInputTensorFromParentGraph("nothing")
 
 

@@ -78,7 +78,7 @@ def test_conditions() -> None:
         (lambda _, x: poptorch.for_loop(2, lambda a: 3, [x]), "body of poptorch.for_loop returned"),
         (
             lambda _, x: poptorch.cond(x.sum() > 0, lambda: x, [], lambda: x[0], []),
-            "bodies of poptorch.cond give different things",
+            "bodies of poptorch.cond return different tensors",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def test_what_is_no_stage_is_refused() -> None:
     for wrong in ([1], 2):
         with pytest.raises(poptorch.Error):
             poptorch.PipelinedExecution(wrong)
-    with pytest.raises(poptorch.Error, match="beside other stages"):
+    with pytest.raises(poptorch.Error, match="given together with stages"):
         poptorch.PipelinedExecution("a", poptorch.AutoStage.SameAsIpu)
     with pytest.raises(poptorch.Error):
         poptorch.Stage("a").ipu(-1)
