@@ -23,9 +23,9 @@ check = Checks(ConfigTypeError, ConfigError)
 
 def _made(source: str) -> Any:
     """What a text defines, as if a module of the package's held it."""
-    import ipujax.checks
+    import ipujax.ground
 
-    file = f"{ipujax.checks.__path__[0]}/pretended.py"
+    file = f"{ipujax.ground.__path__[0]}/pretended.py"
     names: dict[str, Any] = {"check": check, "Sequence": Sequence, "__name__": "ipujax.pretended"}
     exec(compile(source, file, "exec"), names)
     return names

@@ -265,9 +265,9 @@ import sys
 from ipujax import pva
 from ipujax.cli import main
 name, out = {str(saved)!r}, {str(tmp_path / "out")!r}
-assert main.main(["report", name]) == 0
-assert main.main(["report", name, "--json", "--html", out, "--perfetto", out]) == 0
-assert main.main(["report", "--diff", name, name]) == 0
+assert main(["report", name]) == 0
+assert main(["report", name, "--json", "--html", out, "--perfetto", out]) == 0
+assert main(["report", "--diff", name, name]) == 0
 assert pva.openReport(name).execution.totalCycles == 130
 import ipujax.cli.serving
 assert "jax" not in sys.modules
