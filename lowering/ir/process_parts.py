@@ -12,9 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from types import MappingProxyType
 from typing import Any
 
-from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
-from lowering.ir.tree import steering_scalars
+from lowering.ir import program as ir
+from lowering.ir.liveness import PlacesOfReads, ipu_of_each_value
+from lowering.ir.tree import (
+    Body,
+    Place,
+    places_of_writes,
+    rewrite_bodies,
+    steering_scalars,
+    walk_nodes,
+)
 
 _ANYWHERE = 0  # the process that runs a step of no IPU, such as a host call that reads nothing
 
@@ -94,17 +102,17 @@ class _PartBuilder:
     ):
         self.processes, self.here = process_of_ipu, own_process
         self.all = range(num_processes)
-        self.homes = ir.ipu_of_each_value(program)
+        self.homes = ipu_of_each_value(program)
         self.channels = 0
         host_values = (*program.inputs, *(value for value, _ in program.constants))
-        self.held: dict[ir.Place, frozenset[int]] = {
+        self.held: dict[Place, frozenset[int]] = {
             (value, HOST): frozenset(
                 (owner_of_input[value],) if value in owner_of_input else self.all
             )
             for value in host_values
         }
         self.readers: dict[Any, int] = {}
-        for node in ir.walk_nodes(program.body):
+        for node in walk_nodes(program.body):
             if isinstance(node, ir.StreamIn):
                 self.readers.setdefault(node.queue, self.process_of(node.ipu))
 
@@ -112,9 +120,7 @@ class _PartBuilder:
         """Returns the process that runs an IPU."""
         return _ANYWHERE if ipu == HOST else self.processes[ipu]
 
-    def keep_local_steps(
-        self, body: ir.Sequence, results: Collection[ir.Place] = ()
-    ) -> ir.Sequence:
+    def keep_local_steps(self, body: ir.Sequence, results: Collection[Place] = ()) -> ir.Sequence:
         """Returns the steps of a body in this process; results end with their IPUs."""
         steps = [step for node in body.steps for step in self.split_node(node)]
         for value_on_ipu in results:
@@ -134,7 +140,7 @@ class _PartBuilder:
             case ir.StreamIn():
                 yield from self.run_in_process(node, self.readers[node.queue])
                 yield from self.send_missing_values(
-                    ir.places_of_writes(node), self.process_of(node.ipu)
+                    places_of_writes(node), self.process_of(node.ipu)
                 )
             case ir.Execute() | ir.Load() | ir.Store() | ir.StreamOut():
                 yield from self.run_in_process(node, self.process_of(node.ipu))
@@ -149,9 +155,9 @@ class _PartBuilder:
 
     def run_in_process(self, node: ir.Node, process: int) -> Iterator[ir.Node]:
         """Yields a node in the one process that runs it, and brings its operands there before."""
-        yield from self.send_missing_values(ir.PlacesOfReads()(node), process)
+        yield from self.send_missing_values(PlacesOfReads()(node), process)
         self.held.update(
-            (value_on_ipu, frozenset((process,))) for value_on_ipu in ir.places_of_writes(node)
+            (value_on_ipu, frozenset((process,))) for value_on_ipu in places_of_writes(node)
         )
         if process == self.here:
             yield node
@@ -164,7 +170,7 @@ class _PartBuilder:
             return
         yield from self.send_values(node.values, node.source, node.target, sender, receiver)
         self.held.update(
-            (value_on_ipu, frozenset((receiver,))) for value_on_ipu in ir.places_of_writes(node)
+            (value_on_ipu, frozenset((receiver,))) for value_on_ipu in places_of_writes(node)
         )
 
     def process_of_host_call(self, node: ir.HostCall) -> int:
@@ -173,7 +179,7 @@ class _PartBuilder:
         return min(frozenset(self.all).intersection(*have), default=_ANYWHERE)
 
     def send_missing_values(
-        self, values_on_ipus: Iterable[ir.Place], process: int
+        self, values_on_ipus: Iterable[Place], process: int
     ) -> Iterator[ir.Node]:
         """Yields the messages after which a process has the given values of IPUs."""
         missing: defaultdict[tuple[IpuId, int], list[ValueId]] = defaultdict(list)
@@ -208,14 +214,14 @@ class _PartBuilder:
                 yield from self.send_missing_values(scalars, process)
         for value_on_ipu in _read_before_first_iteration(node):
             yield from self.send_missing_values([value_on_ipu], self.process_of(value_on_ipu[1]))
-        changed = ir.rewrite_bodies(node, lambda body: self.keep_local_body(body, workers))
+        changed = rewrite_bodies(node, lambda body: self.keep_local_body(body, workers))
         self.held.update(
-            (place, frozenset((self.process_of(place[1]),))) for place in ir.places_of_writes(node)
+            (place, frozenset((self.process_of(place[1]),))) for place in places_of_writes(node)
         )
         if self.here in workers:
             yield _keep_entries_of_ipus(changed, lambda ipu: self.process_of(ipu) == self.here)
 
-    def keep_local_body(self, body: ir.Body, workers: Sequence[int]) -> ir.Sequence:
+    def keep_local_body(self, body: Body, workers: Sequence[int]) -> ir.Sequence:
         """Returns a body's steps in this process; values brought there are gone after it."""
         holders_outside = dict(self.held)
         self.held.update(
@@ -234,17 +240,17 @@ class _PartBuilder:
 
     def processes_with_work(self, node: ir.Node) -> frozenset[int]:
         """Returns the processes that have work in a loop or switch."""
-        nodes = list(ir.walk_nodes(ir.Sequence((node,))))
+        nodes = list(walk_nodes(ir.Sequence((node,))))
         births = (
             ipu
             for nested_node in nodes
-            for _, ipu in (*ir.places_of_writes(nested_node), *ir.PlacesOfReads()(nested_node))
+            for _, ipu in (*places_of_writes(nested_node), *PlacesOfReads()(nested_node))
         )
         readers = (self.readers[n.queue] for n in nodes if isinstance(n, ir.StreamIn))
         return frozenset((*map(self.process_of, set(births)), *readers))
 
 
-def _read_before_first_iteration(node: ir.Node) -> Iterator[ir.Place]:
+def _read_before_first_iteration(node: ir.Node) -> Iterator[Place]:
     """Yields the values that a loop reads before its first iteration, with their IPUs."""
     if isinstance(node, (ir.Repeat, ir.Pipeline, ir.While)):
         yield from ((c.initial, c.ipu) for c in node.carry)
@@ -298,9 +304,7 @@ def _early_sends(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
             early.append(node)
             continue
         sent = {(value, node.source) for value in node.values}
-        makers = (
-            n for n, step in enumerate(early) if not sent.isdisjoint(ir.places_of_writes(step))
-        )
+        makers = (n for n, step in enumerate(early) if not sent.isdisjoint(places_of_writes(step)))
         last = max(makers, default=None)
         maker = None if last is None else early[last]
         if last is None:

@@ -30,7 +30,7 @@ def halves_of(stage: Any, operands: Any, constant: Any = (0,), **more: Any) -> A
     """The halves of a stage with gradients of all floats, cotangents of all float results."""
     closed = jaxpr.trace_flat(lambda *flat: list(stage(*flat)), [jax.typeof(x) for x in operands])
     wanted = {"gradients": floats(closed.in_avals), "cotangents": floats(closed.out_avals)} | more
-    halves = differentiate_stage(closed, constant=set(constant), **wanted)
+    halves = differentiate_stage(closed, constant_operands=set(constant), **wanted)
     return closed, halves, wanted
 
 
