@@ -162,7 +162,7 @@ def test_equal_stages_share_a_kernel() -> None:
     train, _ = model(schedules.grouped)
     compiled: Any = ipu.compile(train, engine="replay")
     executable = compiled.lower(WEIGHTS, X).compile()
-    kernels = set(executable._machine.compiled_kernels())
+    kernels = set(executable._machine.list_compiled_kernels())
     nodes = [n for n in ir.walk_nodes(executable.program.body) if isinstance(n, ir.Execute)]
     tasks = [n for n in ir.walk_nodes(executable.program.body) if isinstance(n, ir.Task)]
     middle = [
