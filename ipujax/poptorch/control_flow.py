@@ -272,7 +272,7 @@ def append_token(values: Sequence[jax.Array]) -> list[jax.Array]:
     return [*values, jax.numpy.zeros(())]
 
 
-@operator(_FOR_LOOP)
+@operator(_FOR_LOOP, takes_call=True)
 def run_for_loop(
     call: Call, count: int, body: str, args: Sequence[jax.Array], carried: int
 ) -> Sequence[jax.Array]:
@@ -286,7 +286,7 @@ def run_for_loop(
     return jax.lax.fori_loop(0, count, run_iteration, tuple(args[:carried]))
 
 
-@operator(_COND)
+@operator(_COND, takes_call=True)
 def run_cond(
     call: Call, choice: jax.Array, yes: str, yes_args: Any, no: str, no_args: Any
 ) -> Sequence[jax.Array]:

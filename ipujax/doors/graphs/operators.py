@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -71,19 +70,22 @@ class Operators:
         if base is not None:
             self._functions |= base._functions
 
-    def register(self, *names: str) -> Callable[[Function], Function]:
+    def register(self, *names: str, takes_call: bool = False) -> Callable[[Function], Function]:
         """Returns a decorator that registers a function under operator names.
 
         The function is called with the node's arguments, in which arrays replace the library's
-        tensors; if its first parameter is named `call`, a `Call` comes before them.
+        tensors.
+
+        Args:
+          names: the operators that the function computes.
+          takes_call: whether the function takes a `Call` before these arguments.
         """
 
         def register_function(function: Function) -> Function:
-            wants_call = next(iter(inspect.signature(function).parameters), "") == "call"
             for name in names:
                 if name in self._functions:
                     raise InternalError(f"two functions are registered for {name}")
-                self._functions[name] = function, wants_call
+                self._functions[name] = function, takes_call
             return function
 
         return register_function
@@ -96,8 +98,8 @@ class Operators:
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Computes the operator of a call for some arguments."""
-        function, wants_call = self._functions[call.node.operator]
-        return function(call, *args, **kwargs) if wants_call else function(*args, **kwargs)
+        function, takes_call = self._functions[call.node.operator]
+        return function(call, *args, **kwargs) if takes_call else function(*args, **kwargs)
 
     def missing(self, graph: Graph) -> dict[str, list[Node]]:
         """Returns the nodes of operators that the table lacks, by operator."""

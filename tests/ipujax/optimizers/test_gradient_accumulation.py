@@ -8,7 +8,7 @@ import ipujax as ipu
 from ipujax.gradient_accumulation import (
     GradientAccumulationReductionMethod as Method,
 )
-from ipujax.gradient_accumulation import parse_reduction_method
+from ipujax.optimizers import parse_reduction_method
 
 
 def test_values_are_the_later_releases() -> None:

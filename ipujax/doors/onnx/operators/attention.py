@@ -144,7 +144,7 @@ def _softmax_with_bias(scores: Array, bias: Bias) -> Array:
     return jnp.where(has_no_key, 0, jax.nn.softmax(jnp.where(has_no_key, 0, scores), -1))
 
 
-@operator("ai.onnx.preview.FlexAttention")
+@operator("ai.onnx.preview.FlexAttention", takes_call=True)
 def flex_attention(
     call: Call,
     q: Array,

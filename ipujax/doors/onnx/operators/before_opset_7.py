@@ -113,7 +113,7 @@ def batch_normalization_1(
     return normalize_elements(normalize, *inputs, **attributes)
 
 
-@operator("Dropout", folded=False)
+@operator("Dropout", folded=False, takes_call=True)
 def dropout_1(call: Call, x: Array, is_test: int = 0, ratio: float = 0.5) -> tuple[Array, Array]:
     """Drops elements unless `is_test` is set; the mask has the dtype of the input."""
     result, mask = dropout(call, x, ratio, not is_test)
@@ -152,7 +152,7 @@ def tile_1(x: Any, tiles: Any, axis: Any) -> Any:
     return numpy_or_jax(x).concatenate([x] * count, along)
 
 
-@operator("Split", static=("sizes",))
+@operator("Split", static=("sizes",), takes_call=True)
 def split_1(
     call: Call, x: Any, sizes: Any = None, axis: int = 0, split: Sequence[int] | None = None
 ) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ _MAX_UNROLLED_STEPS = 10_000
 Body = Callable[..., tuple[Any, ...]]
 
 
-@operator("If")
+@operator("If", takes_call=True)
 def if_(
     call: Call, cond: Any, then_branch: str, else_branch: str, captured: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
@@ -60,7 +60,7 @@ def _static_loop_inputs(node: Node) -> tuple[str, ...]:
     return ("trip", "cond") if len(node.results) > len(node.args[2:]) else ()
 
 
-@operator("Loop", static=_static_loop_inputs)
+@operator("Loop", static=_static_loop_inputs, takes_call=True)
 def loop(
     call: Call, trip: Any = None, cond: Any = None, *carried: Any, body: str, captured: Any = ()
 ) -> tuple[Any, ...]:
@@ -190,7 +190,7 @@ def _stack_step_outputs(
     return tuple(f(values) for f, values in zip(stack, zip(*collected, strict=True), strict=True))
 
 
-@operator("Scan", 9)
+@operator("Scan", 9, takes_call=True)
 def scan(
     call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
 ) -> tuple[Any, ...]:
@@ -202,7 +202,7 @@ def scan(
     )
 
 
-@operator("ai.graphcore.Scan")
+@operator("ai.graphcore.Scan", takes_call=True)
 def scan_and_concatenate(
     call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
 ) -> tuple[Any, ...]:
@@ -254,7 +254,7 @@ def _concatenate_steps(values: jax.Array, axis: int) -> jax.Array:
     return jnp.reshape(jnp.moveaxis(values, 0, axis), shape)
 
 
-@operator("Scan", 8)
+@operator("Scan", 8, takes_call=True)
 def scan_batch(
     call: Call,
     lengths: Any,

@@ -19,7 +19,7 @@ from ipujax.operators import call_on_host, print_array
 Array = jax.Array
 
 
-@operator("ai.graphcore.Call")
+@operator("ai.graphcore.Call", takes_call=True)
 def call_graph(
     call: Call, *inputs: Any, callee: str, captured: Sequence[Any] = ()
 ) -> tuple[Any, ...]:
@@ -27,7 +27,7 @@ def call_graph(
     return call.graphs[callee](*inputs, *captured, key=call.inner_key)
 
 
-@operator("ai.graphcore.PrintTensor", acts=True)
+@operator("ai.graphcore.PrintTensor", acts=True, takes_call=True)
 def print_tensor(
     call: Call, x: Array, print_gradient: int = 1, title: str = "", **attributes: int
 ) -> Array:

@@ -24,7 +24,7 @@ _CONSECUTIVE, _ORTHOGONAL = 1, 2
 _REDUCTIONS_OVER_ALL = {0: cross_replica_sum, 1: cross_replica_mean}
 
 
-@operator("ai.graphcore.ReplicatedAllReduce", folded=False)
+@operator("ai.graphcore.ReplicatedAllReduce", folded=False, takes_call=True)
 def all_reduce(call: Call, x: Array) -> Array:
     """Reduces over the replicas of a group; every replica gets the result."""
     x, reduction, groups = jnp.asarray(x), call.node.marks.get(_OPERATOR, 0), _replica_groups(call)
@@ -33,7 +33,7 @@ def all_reduce(call: Call, x: Array) -> Array:
     return reduce_group(reduction, x, groups)
 
 
-@operator("ai.graphcore.ReplicatedReduceScatter", folded=False)
+@operator("ai.graphcore.ReplicatedReduceScatter", folded=False, takes_call=True)
 def reduce_scatter(call: Call, x: Array) -> Array:
     """Reduces over a group; each replica gets `[ceil(x.size / group size)]`, zero-padded."""
     reduction, groups = call.node.marks.get(_OPERATOR, 0), _replica_groups(call)

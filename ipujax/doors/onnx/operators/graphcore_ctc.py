@@ -18,7 +18,7 @@ Array = jax.Array
 _IMPOSSIBLE = -1e30  # log of zero with finite sums and differences: gradients of -inf are NaN
 
 
-@operator("ai.graphcore.Ctc")
+@operator("ai.graphcore.Ctc", takes_call=True)
 def ctc_loss(
     call: Call,
     logs: Array,

@@ -97,7 +97,7 @@ def lstm(
     return (outputs[:, 0] if output_full_sequence else last[0]), cell[0]
 
 
-@operator("ai.graphcore.BatchNormalization")
+@operator("ai.graphcore.BatchNormalization", takes_call=True)
 def batch_normalization(
     call: Call,
     x: Array,

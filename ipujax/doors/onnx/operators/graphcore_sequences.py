@@ -47,7 +47,7 @@ def sequence_slice(
     return jnp.where(is_written, source.at[rows].get(mode="clip"), unused_rows)
 
 
-@operator("ai.graphcore.PackedDataBlock")
+@operator("ai.graphcore.PackedDataBlock", takes_call=True)
 def packed_data_block(
     call: Call,
     *arrays: Array,

@@ -25,7 +25,7 @@ def concat(*arrays: Any, axis: int) -> Any:
     return numpy_or_jax(*arrays).concatenate(arrays, axis)
 
 
-@operator("Split", 2, static=("split",))
+@operator("Split", 2, static=("split",), takes_call=True)
 def split(
     call: Call, x: Any, split: Any = None, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Any, ...]:

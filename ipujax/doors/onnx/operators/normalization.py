@@ -49,14 +49,14 @@ def _check_one_per_channel(x: Array, **parameters: Array) -> None:
             )
 
 
-@operator("BatchNormalization", 9)
+@operator("BatchNormalization", 9, takes_call=True)
 def batch_normalization_9(call: Call, *inputs: Array, **attributes: float) -> tuple[Array, ...]:
     """Normalizes a batch; trains if the node returns moving statistics."""
     is_training = len(call.node.results) > 1
     return select_batch_normalization(is_training=is_training)(*inputs, **attributes)
 
 
-@operator("BatchNormalization", 7)
+@operator("BatchNormalization", 7, takes_call=True)
 def batch_normalization_7(
     call: Call, *inputs: Array, spatial: int = 1, **attributes: Any
 ) -> tuple[Array, ...]:

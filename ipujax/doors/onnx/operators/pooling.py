@@ -32,7 +32,7 @@ def _reduce_windows(x: Array, windows: Sequence[Windows], initial: Any, reduce: 
     )  # fmt: skip
 
 
-@operator("MaxPool")
+@operator("MaxPool", takes_call=True)
 def max_pool(
     call: Call,
     x: Array,

@@ -28,7 +28,7 @@ def _key_of_seed(call: Call, seed: float | None) -> Array:
     return jax.random.key(int(np.float32(seed).view(np.int32)))
 
 
-@operator("RandomNormal", folded=False)
+@operator("RandomNormal", folded=False, takes_call=True)
 def random_normal(
     call: Call,
     dtype: int = TensorProto.FLOAT,
@@ -42,7 +42,7 @@ def random_normal(
     )
 
 
-@operator("RandomUniform", folded=False)
+@operator("RandomUniform", folded=False, takes_call=True)
 def random_uniform(
     call: Call,
     dtype: int = TensorProto.FLOAT,
@@ -60,23 +60,23 @@ def _shape_and_type_of(x: Any, dtype: int | None) -> dict[str, Any]:
     return {"shape": np.shape(x), "dtype": dtype or helper.np_dtype_to_tensor_dtype(x.dtype)}
 
 
-@operator("RandomNormalLike", folded=False)
+@operator("RandomNormalLike", folded=False, takes_call=True)
 def random_normal_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
     return random_normal(call, **_shape_and_type_of(x, dtype), **attributes)
 
 
-@operator("RandomUniformLike", folded=False)
+@operator("RandomUniformLike", folded=False, takes_call=True)
 def random_uniform_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
     return random_uniform(call, **_shape_and_type_of(x, dtype), **attributes)
 
 
-@operator("Bernoulli", 15, folded=False)
+@operator("Bernoulli", 15, folded=False, takes_call=True)
 def bernoulli(call: Call, p: Array, dtype: int | None = None, seed: float | None = None) -> Array:
     drawn = jax.random.bernoulli(_key_of_seed(call, seed), jnp.asarray(p))
     return drawn.astype(p.dtype if dtype is None else dtype_of_onnx_type(dtype))
 
 
-@operator("Multinomial", 7, folded=False)
+@operator("Multinomial", 7, folded=False, takes_call=True)
 def multinomial(
     call: Call,
     logits: Array,
@@ -92,7 +92,7 @@ def multinomial(
     return drawn.astype(dtype_of_onnx_type(dtype))
 
 
-@operator("Dropout", 12, static=("ratio", "training_mode"), folded=False)
+@operator("Dropout", 12, static=("ratio", "training_mode"), folded=False, takes_call=True)
 def dropout(
     call: Call,
     x: Array,
@@ -122,7 +122,7 @@ def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     return x, jnp.ones_like(x)
 
 
-@operator("ai.graphcore.ShapedDropout", folded=False)
+@operator("ai.graphcore.ShapedDropout", folded=False, takes_call=True)
 def shaped_dropout(
     call: Call, x: Array, shape: Sequence[int], ratio: float = 0.5, training: bool = False
 ) -> Array:

@@ -42,6 +42,7 @@ class VersionedOperators(Operators):
         static: Static = (),
         folded: bool = True,
         acts: bool = False,
+        takes_call: bool = False,
     ) -> Callable[[Function], Function]:
         """Returns a decorator that registers an operator's function from a version on.
 
@@ -56,13 +57,14 @@ class VersionedOperators(Operators):
           folded: whether its result is a constant if its arguments are constants.
           acts: whether it has a side effect. It is then run even if nothing reads its results, and
             is never folded.
+          takes_call: whether the function takes a `Call` before the inputs.
         """
 
         def register_version(function: Function) -> Function:
             key = f"{name}-{version}"
-            self.register(key)(function)
+            self.register(key, takes_call=takes_call)(function)
             self._versions.setdefault(name, []).append(version)
-            parameters = tuple(p for p in inspect.signature(function).parameters if p != "call")
+            parameters = tuple(inspect.signature(function).parameters)[int(takes_call) :]
             if not callable(static) and (unknown_names := set(static) - set(parameters)):
                 raise ValueError(f"{function} has no parameters {unknown_names}")
             self._static[key], self._parameters[key] = static, parameters

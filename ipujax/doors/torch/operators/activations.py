@@ -53,7 +53,7 @@ def prelu(x: jax.Array, slope: jax.Array) -> jax.Array:
     return leaky_relu(x, slope.reshape(-1, *[1] * (x.ndim - 2)))
 
 
-@operator("aten.rrelu.default")
+@operator("aten.rrelu.default", takes_call=True)
 def rrelu(
     call: Call,
     x: jax.Array,
@@ -128,7 +128,9 @@ def glu(x: jax.Array, dim: int = -1) -> jax.Array:
     return values * jax.lax.logistic(gates)
 
 
-@operator("aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default")
+@operator(
+    "aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default", takes_call=True
+)
 def softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return _softmax_of_any_rank(x.astype(call.aval.dtype), dim)
 
@@ -139,12 +141,12 @@ def _softmax_of_any_rank(x: jax.Array, dim: int) -> jax.Array:
 
 @operator(
     "aten.log_softmax.int", "aten._log_softmax.default", "aten.special_log_softmax.default"
-)  # fmt: skip
+, takes_call=True)  # fmt: skip
 def log_softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return jax.nn.log_softmax(x.astype(call.aval.dtype), dim if x.ndim else None)
 
 
-@operator("aten._safe_softmax.default")
+@operator("aten._safe_softmax.default", takes_call=True)
 def safe_softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return softmax_or_zero(x.astype(call.aval.dtype), dim)
 

@@ -20,28 +20,34 @@ def _binary_overloads(*names: str) -> tuple[str, ...]:
     return tuple(f"aten.{name}.{overload}" for name in names for overload in overloads)
 
 
-@operator("aten.add.Tensor", "aten.add.Scalar")
+@operator("aten.add.Tensor", "aten.add.Scalar", takes_call=True)
 @promote_arguments
 def add(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return x + (y if alpha == 1 else alpha * y)
 
 
-@operator(*_binary_overloads("sub", "subtract"))
+@operator(*_binary_overloads("sub", "subtract"), takes_call=True)
 @promote_arguments
 def sub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return x - (y if alpha == 1 else alpha * y)
 
 
-@operator("aten.rsub.Tensor", "aten.rsub.Scalar")
+@operator("aten.rsub.Tensor", "aten.rsub.Scalar", takes_call=True)
 @promote_arguments
 def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
     return y - (x if alpha == 1 else alpha * x)
 
 
-@operator("aten.div.Tensor", "aten.div.Scalar", "aten.divide.Tensor", "aten.divide.Scalar")
-@operator("aten.true_divide.Tensor", "aten.true_divide.Scalar")
-@operator("aten.div.Tensor_mode", "aten.div.Scalar_mode")
-@operator("aten.divide.Tensor_mode", "aten.divide.Scalar_mode")
+@operator(
+    "aten.div.Tensor",
+    "aten.div.Scalar",
+    "aten.divide.Tensor",
+    "aten.divide.Scalar",
+    takes_call=True,
+)
+@operator("aten.true_divide.Tensor", "aten.true_divide.Scalar", takes_call=True)
+@operator("aten.div.Tensor_mode", "aten.div.Scalar_mode", takes_call=True)
+@operator("aten.divide.Tensor_mode", "aten.divide.Scalar_mode", takes_call=True)
 @promote_arguments
 def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
     if rounding_mode == "floor":
@@ -53,9 +59,9 @@ def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
     return jnp.trunc(x / y)
 
 
-@operator(*_binary_overloads("pow"))
-@operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar")
-@operator("aten.float_power.Scalar")
+@operator(*_binary_overloads("pow"), takes_call=True)
+@operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar", takes_call=True)
+@operator("aten.float_power.Scalar", takes_call=True)
 @promote_arguments
 def power(x: Any, y: Any) -> jax.Array:
     if isinstance(y, float) and y.is_integer() and abs(y) < _MAX_MULTIPLIED_POWER:
@@ -152,33 +158,39 @@ _KEEP_OPERAND_DTYPES: dict[str, Any] = {
 }
 
 for _names, _function in _PROMOTED.items():
-    operator(*_binary_overloads(*_names.split()))(promote_arguments(_function))
-operator("aten.max.other")(promote_arguments(jnp.maximum))
-operator("aten.min.other")(promote_arguments(jnp.minimum))
+    operator(*_binary_overloads(*_names.split()), takes_call=True)(promote_arguments(_function))
+operator("aten.max.other", takes_call=True)(promote_arguments(jnp.maximum))
+operator("aten.min.other", takes_call=True)(promote_arguments(jnp.minimum))
 for _names, _function in _KEEP_OPERAND_DTYPES.items():
     operator(*_binary_overloads(*_names.split()))(_function)
 
 
-@operator("aten.clamp.default", "aten.clamp.Tensor", "aten.clip.default", "aten.clip.Tensor")
+@operator(
+    "aten.clamp.default",
+    "aten.clamp.Tensor",
+    "aten.clip.default",
+    "aten.clip.Tensor",
+    takes_call=True,
+)
 @promote_arguments
 def clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
     x = x if min is None else _clamp_below(x, min)
     return x if max is None else _clamp_above(x, max)
 
 
-@operator("aten.lerp.Scalar", "aten.lerp.Tensor")
+@operator("aten.lerp.Scalar", "aten.lerp.Tensor", takes_call=True)
 @promote_arguments
 def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
     return start + weight * (end - start)
 
 
-@operator("aten.addcmul.default")
+@operator("aten.addcmul.default", takes_call=True)
 @promote_arguments
 def addcmul(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
     return x + (y * z if value == 1 else value * (y * z))
 
 
-@operator("aten.addcdiv.default")
+@operator("aten.addcdiv.default", takes_call=True)
 @promote_arguments
 def addcdiv(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
     return x + (y / z if value == 1 else value * (y / z))

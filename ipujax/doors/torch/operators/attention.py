@@ -19,7 +19,7 @@ from ipujax.doors.torch.operators.table import operator
 Array = jax.Array
 
 
-@operator("aten.scaled_dot_product_attention.default")
+@operator("aten.scaled_dot_product_attention.default", takes_call=True)
 def attention(
     call: Call,
     query: Array,
@@ -40,7 +40,7 @@ def attention(
     return jnp.matmul(weights, value)
 
 
-@operator("aten._scaled_dot_product_flash_attention_for_cpu.default")
+@operator("aten._scaled_dot_product_flash_attention_for_cpu.default", takes_call=True)
 def flash_attention(
     call: Call,
     query: Array,

@@ -14,7 +14,7 @@ from ipujax.doors.torch.operators.table import operator
 from ipujax.ground import FrontendError
 
 
-@operator(WITH_BACKWARD)
+@operator(WITH_BACKWARD, takes_call=True)
 def with_backward(
     call: Call,
     forward: str,

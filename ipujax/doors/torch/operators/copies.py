@@ -27,7 +27,7 @@ _ASSERTIONS = (
 )  # fmt: skip
 
 
-@operator(*(f"aten.{name}" for name in _UNCHANGED))
+@operator(*(f"aten.{name}" for name in _UNCHANGED), takes_call=True)
 def return_in_traced_dtype(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     """Returns the tensor: its dtype is converted to the traced one, and layouts do not exist."""
     is_made_real = jnp.iscomplexobj(x) and not jnp.issubdtype(call.aval.dtype, jnp.complexfloating)
@@ -44,6 +44,6 @@ def ignore_assertion(*_: Any, **__: Any) -> None:
     """Ignores an assertion, which PyTorch has checked during the trace."""
 
 
-@operator("aten.copy.default")
+@operator("aten.copy.default", takes_call=True)
 def copy(call: Call, x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
     return jnp.broadcast_to(return_in_traced_dtype(call, source), call.aval.shape)

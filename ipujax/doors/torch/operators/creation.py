@@ -20,38 +20,44 @@ _ZEROS = (
 _ONES = ("ones.default", "ones_like.default", "new_ones.default")
 
 
-@operator(*(f"aten.{name}" for name in _ZEROS))
+@operator(*(f"aten.{name}" for name in _ZEROS), takes_call=True)
 def zeros(call: Call, *_: Any, **__: Any) -> jax.Array:
     return jnp.zeros(call.aval.shape, call.aval.dtype)
 
 
-@operator(*(f"aten.{name}" for name in _ONES))
+@operator(*(f"aten.{name}" for name in _ONES), takes_call=True)
 def ones(call: Call, *_: Any, **__: Any) -> jax.Array:
     return jnp.ones(call.aval.shape, call.aval.dtype)
 
 
-@operator("aten.full.default", "aten.full_like.default")
-@operator("aten.fill.Scalar", "aten.fill.Tensor")
+@operator("aten.full.default", "aten.full_like.default", takes_call=True)
+@operator("aten.fill.Scalar", "aten.fill.Tensor", takes_call=True)
 def full(call: Call, size_or_like: Any, value: Any, **_: Any) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)
 
 
-@operator("aten.new_full.default")
+@operator("aten.new_full.default", takes_call=True)
 def new_full(call: Call, like: jax.Array, size: Any, value: Any, **_: Any) -> jax.Array:
     return full(call, size, value)
 
 
-@operator("aten.scalar_tensor.default")
+@operator("aten.scalar_tensor.default", takes_call=True)
 def scalar_tensor(call: Call, value: Any, **_: Any) -> jax.Array:
     return jnp.asarray(value, call.aval.dtype)
 
 
-@operator("aten.arange.default")
+@operator("aten.arange.default", takes_call=True)
 def arange(call: Call, end: Any, **_: Any) -> jax.Array:
     return arange_from(call, 0, end)
 
 
-@operator("aten.arange.start", "aten.arange.start_step", "aten.range.default", "aten.range.step")
+@operator(
+    "aten.arange.start",
+    "aten.arange.start_step",
+    "aten.range.default",
+    "aten.range.step",
+    takes_call=True,
+)
 def arange_from(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> jax.Array:
     if jnp.issubdtype(call.aval.dtype, jnp.integer):
         start, step = int(start), int(step)
@@ -62,7 +68,7 @@ def arange_from(call: Call, start: Any, end: Any, step: Any = 1, **_: Any) -> ja
 @operator(
     "aten.linspace.default", "aten.linspace.Tensor_Tensor", "aten.linspace.Tensor_Scalar",
     "aten.linspace.Scalar_Tensor",
-)  # fmt: skip
+takes_call=True,)  # fmt: skip
 def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
     return _interpolate_evenly(call, start, end, steps)
 
@@ -70,7 +76,7 @@ def linspace(call: Call, start: Any, end: Any, steps: int, **_: Any) -> Any:
 @operator(
     "aten.logspace.default", "aten.logspace.Tensor_Tensor", "aten.logspace.Tensor_Scalar",
     "aten.logspace.Scalar_Tensor",
-)  # fmt: skip
+takes_call=True,)  # fmt: skip
 def logspace(call: Call, start: Any, end: Any, steps: int, base: float = 10.0, **_: Any) -> Any:
     return base ** _interpolate_evenly(call, start, end, steps)
 
@@ -87,7 +93,7 @@ def _interpolate_evenly(call: Call, start: Any, end: Any, steps: int) -> Any:
     return library.where(is_first_half, start + step * number, end - step * number[::-1])
 
 
-@operator("aten.eye.default", "aten.eye.m")
+@operator("aten.eye.default", "aten.eye.m", takes_call=True)
 def eye(call: Call, *_: Any, **__: Any) -> jax.Array:
     return jnp.eye(*call.aval.shape, dtype=call.aval.dtype)
 

@@ -45,12 +45,12 @@ def _channel_mask_shape(x: jax.Array) -> tuple[int, ...]:
     return (*x.shape[:2], *[1] * (x.ndim - 2))
 
 
-@operator("aten.dropout.default")
+@operator("aten.dropout.default", takes_call=True)
 def dropout(call: Call, x: jax.Array, p: float, train: bool) -> jax.Array:
     return drop_elements(call.key, x, p) if train and p > 0 else x
 
 
-@operator("aten.native_dropout.default")
+@operator("aten.native_dropout.default", takes_call=True)
 def native_dropout(
     call: Call, x: jax.Array, p: float, train: bool | None
 ) -> tuple[jax.Array, jax.Array]:
@@ -60,17 +60,17 @@ def native_dropout(
     return jnp.where(is_kept, x / (1 - p), 0) if p < 1 else jnp.zeros_like(x), is_kept
 
 
-@operator("aten.feature_dropout.default")
+@operator("aten.feature_dropout.default", takes_call=True)
 def feature_dropout(call: Call, x: jax.Array, p: float, train: bool) -> jax.Array:
     return _drop_by_mask_shape(call.key, x, p, _channel_mask_shape(x)) if train and p > 0 else x
 
 
-@operator("aten.alpha_dropout.default")
+@operator("aten.alpha_dropout.default", takes_call=True)
 def alpha_dropout(call: Call, x: jax.Array, p: float, train: bool) -> jax.Array:
     return _drop_to_saturation(call.key, x, p, x.shape) if train and p > 0 else x
 
 
-@operator("aten.feature_alpha_dropout.default")
+@operator("aten.feature_alpha_dropout.default", takes_call=True)
 def feature_alpha_dropout(call: Call, x: jax.Array, p: float, train: bool) -> jax.Array:
     return _drop_to_saturation(call.key, x, p, _channel_mask_shape(x)) if train and p > 0 else x
 

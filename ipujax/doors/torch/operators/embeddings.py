@@ -38,7 +38,10 @@ def _scale_gradient(x: Array, factor: Array) -> Array:
 
 
 @operator(
-    "aten.embedding_bag.padding_idx", "aten.embedding_bag.default", "aten._embedding_bag.default"
+    "aten.embedding_bag.padding_idx",
+    "aten.embedding_bag.default",
+    "aten._embedding_bag.default",
+    takes_call=True,
 )
 def embedding_bag(
     call: Call,

@@ -15,18 +15,23 @@ from ipujax.doors.graphs import Call
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 
 
-@operator("aten.polygamma.default", "aten.special_polygamma.default")
+@operator("aten.polygamma.default", "aten.special_polygamma.default", takes_call=True)
 def polygamma_in_result_dtype(call: Call, n: int, x: jax.Array) -> jax.Array:
     return polygamma(n, x.astype(call.aval.dtype))
 
 
-@operator("aten.digamma.default", "aten.special_digamma.default", "aten.special_psi.default")
+@operator(
+    "aten.digamma.default",
+    "aten.special_digamma.default",
+    "aten.special_psi.default",
+    takes_call=True,
+)
 @promote_arguments
 def digamma(x: jax.Array) -> jax.Array:
     return polygamma(0, x)
 
 
-@operator("aten.mvlgamma.default", "aten.special_multigammaln.default")
+@operator("aten.mvlgamma.default", "aten.special_multigammaln.default", takes_call=True)
 @promote_arguments
 def mvlgamma(x: jax.Array, p: int) -> jax.Array:
     return special.multigammaln(x, p)

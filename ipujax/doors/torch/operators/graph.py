@@ -49,14 +49,14 @@ def zero_unused_gradients(values: Sequence[Any], number: int) -> list[Any]:
     return [jnp.zeros_like(value) for value in values]
 
 
-@operator("higher_order.wrap_with_set_grad_enabled")
+@operator("higher_order.wrap_with_set_grad_enabled", takes_call=True)
 def run_with_grad_mode(call: Call, enabled: bool, graph: str, *args: Any) -> Any:
     """Runs a graph, and detaches its results under `torch.no_grad()`."""
     outputs = call.graphs[graph](*args, key=call.inner_key)
     return outputs if enabled else jax.lax.stop_gradient(outputs)
 
 
-@operator("higher_order.wrap_with_autocast")
+@operator("higher_order.wrap_with_autocast", takes_call=True)
 def autocast(
     call: Call, device: str, dtype: Any, enabled: bool, cache: bool, graph: str, *args: Any
 ) -> Any:
@@ -64,7 +64,7 @@ def autocast(
     return call.graphs[graph](*args, key=call.inner_key)
 
 
-@operator("higher_order.cond")
+@operator("higher_order.cond", takes_call=True)
 def cond(call: Call, choice: Any, yes: str, no: str, operands: Sequence[Any] = ()) -> Any:
     """Runs one of two graphs."""
     graphs = (call.graphs[yes], call.graphs[no])
@@ -72,7 +72,7 @@ def cond(call: Call, choice: Any, yes: str, no: str, operands: Sequence[Any] = (
     return jax.lax.cond(choice, run_yes, run_no, *operands)
 
 
-@operator("higher_order.while_loop")
+@operator("higher_order.while_loop", takes_call=True)
 def while_loop(
     call: Call, goes_on: str, body: str, carried: Sequence[Any], constants: Sequence[Any] = ()
 ) -> Any:
@@ -89,7 +89,7 @@ def while_loop(
     )[1:]
 
 
-@operator("higher_order.scan")
+@operator("higher_order.scan", takes_call=True)
 def scan(
     call: Call, graph: str, start: Sequence[Any], rows: Sequence[Any], constants: Sequence[Any] = ()
 ) -> Any:

@@ -96,7 +96,13 @@ def take(x: jax.Array, indices: jax.Array) -> jax.Array:
     return x.reshape(-1)[indices]
 
 
-@operator("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+@operator(
+    "aten.where.self",
+    "aten.where.ScalarOther",
+    "aten.where.ScalarSelf",
+    "aten.where.Scalar",
+    takes_call=True,
+)
 def where(call: Call, condition: jax.Array, x: Any, y: Any) -> jax.Array:
     dtype = call.aval.dtype
     return jnp.where(condition.astype(bool), jnp.asarray(x, dtype), jnp.asarray(y, dtype))

@@ -13,20 +13,20 @@ from ipujax.doors.graphs import Call
 from ipujax.doors.torch.operators.table import operator
 
 
-@operator("aten.cat.default", "aten.concat.default", "aten.concatenate.default")
+@operator("aten.cat.default", "aten.concat.default", "aten.concatenate.default", takes_call=True)
 def cat(call: Call, tensors: Sequence[jax.Array], axis: int = 0) -> jax.Array:
     """Concatenates tensors; empty vectors may be among tensors of any shape."""
     nonempty = [x for x in _cast_to_result_dtype(call, tensors) if x.shape != (0,)]
     return jnp.concatenate(nonempty, axis) if nonempty else jnp.zeros(call.aval.shape)
 
 
-@operator("aten.stack.default")
+@operator("aten.stack.default", takes_call=True)
 def stack(call: Call, tensors: Sequence[jax.Array], axis: int = 0) -> jax.Array:
     return jnp.stack(_cast_to_result_dtype(call, tensors), axis)
 
 
 def _register_joining(name: str, function: Callable[..., jax.Array]) -> None:
-    @operator(f"aten.{name}.default")
+    @operator(f"aten.{name}.default", takes_call=True)
     def join(call: Call, tensors: Sequence[jax.Array]) -> jax.Array:
         return function(_cast_to_result_dtype(call, tensors))
 
@@ -50,7 +50,7 @@ _SPLITS = (
 )  # fmt: skip
 
 
-@operator(*(f"aten.{name}" for name in _SPLITS))
+@operator(*(f"aten.{name}" for name in _SPLITS), takes_call=True)
 def split(call: Call, x: jax.Array, sizes_or_sections: Any, axis: int = 0) -> list[jax.Array]:
     """Splits a tensor into the traced sizes."""
     sizes = [aval.shape[axis] for aval in call.node.avals[0]]
@@ -61,12 +61,12 @@ def split(call: Call, x: jax.Array, sizes_or_sections: Any, axis: int = 0) -> li
     ]
 
 
-@operator("aten.hsplit.int", "aten.vsplit.int", "aten.dsplit.int")
+@operator("aten.hsplit.int", "aten.vsplit.int", "aten.dsplit.int", takes_call=True)
 def split_by_operator_name(call: Call, x: jax.Array, sections: int) -> list[jax.Array]:
     return split(call, x, sections, _axis_of_split_name(call, x))
 
 
-@operator("aten.hsplit.array", "aten.vsplit.array", "aten.dsplit.array")
+@operator("aten.hsplit.array", "aten.vsplit.array", "aten.dsplit.array", takes_call=True)
 def split_at_by_operator_name(call: Call, x: jax.Array, indices: Sequence[int]) -> list[jax.Array]:
     return split_at(x, indices, _axis_of_split_name(call, x))
 

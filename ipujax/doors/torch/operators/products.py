@@ -27,13 +27,13 @@ def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y)
 
 
-@operator("aten.outer.default", "aten.ger.default")
+@operator("aten.outer.default", "aten.ger.default", takes_call=True)
 @promote_arguments
 def outer(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.outer(x, y)
 
 
-@operator("aten.linalg_vecdot.default")
+@operator("aten.linalg_vecdot.default", takes_call=True)
 @promote_arguments
 def vecdot(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
     return jnp.sum(jnp.conj(x) * y, dim)
@@ -44,19 +44,19 @@ def multi_dot(arrays: Sequence[jax.Array]) -> jax.Array:
     return jnp.linalg.multi_dot(arrays) if len(arrays) > 1 else arrays[0]
 
 
-@operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default")
+@operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default", takes_call=True)
 @promote_arguments
 def addmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
     return _add_scaled_product(x, jnp.matmul(y, z), beta, alpha)
 
 
-@operator("aten.addbmm.default")
+@operator("aten.addbmm.default", takes_call=True)
 @promote_arguments
 def addbmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
     return _add_scaled_product(x, jnp.einsum("bij,bjk->ik", y, z), beta, alpha)
 
 
-@operator("aten.addr.default")
+@operator("aten.addr.default", takes_call=True)
 @promote_arguments
 def addr(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
     return _add_scaled_product(x, jnp.outer(y, z), beta, alpha)
@@ -91,19 +91,19 @@ def tensordot(
     return jnp.tensordot(x, y, (tuple(dims_self), tuple(dims_other)))
 
 
-@operator("aten.kron.default")
+@operator("aten.kron.default", takes_call=True)
 @promote_arguments
 def kron(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.kron(x.astype(jnp.int8), y) if x.dtype == jnp.bool_ else jnp.kron(x, y)
 
 
-@operator("aten.linalg_cross.default")
+@operator("aten.linalg_cross.default", takes_call=True)
 @promote_arguments
 def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
     return jnp.cross(x, y, axis=dim)
 
 
-@operator("aten.cross.default")
+@operator("aten.cross.default", takes_call=True)
 @promote_arguments
 def cross(x: jax.Array, y: jax.Array, dim: int | None = None) -> jax.Array:
     shape = jnp.broadcast_shapes(x.shape, y.shape)
@@ -116,7 +116,7 @@ def matrix_power(x: jax.Array, n: int) -> jax.Array:
     return jnp.linalg.matrix_power(x, n)
 
 
-@operator("aten.linalg_vander.default")
+@operator("aten.linalg_vander.default", takes_call=True)
 @promote_arguments
 def linalg_vander(x: jax.Array, N: int | None = None) -> jax.Array:
     x = jnp.atleast_1d(x)

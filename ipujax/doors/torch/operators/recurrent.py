@@ -124,7 +124,7 @@ def _register_recurrent(name: str, step: Step) -> None:
     # PyTorch passes the two states of an LSTM as a list.
     is_lstm = name == "lstm"
 
-    @operator(f"aten.{name}.input")
+    @operator(f"aten.{name}.input", takes_call=True)
     def run_recurrent_layers(call: Call, x: Array, state: Any, *args: Any) -> tuple[Array, ...]:
         return _run_layers(call, step, x, state if is_lstm else (state,), *args)
 

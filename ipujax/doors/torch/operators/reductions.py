@@ -14,7 +14,7 @@ from ipujax.doors.torch.operators.table import operator, promote_arguments
 Dims = int | Sequence[int] | None
 
 
-@operator("aten.sum.default", "aten.sum.dim_IntList")
+@operator("aten.sum.default", "aten.sum.dim_IntList", takes_call=True)
 @promote_arguments
 def sum_over_dims(
     x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None
@@ -22,31 +22,31 @@ def sum_over_dims(
     return jnp.sum(x, axes_to_reduce(x, dim), x.dtype, keepdims=keepdim)
 
 
-@operator("aten.prod.default", "aten.prod.dim_int")
+@operator("aten.prod.default", "aten.prod.dim_int", takes_call=True)
 @promote_arguments
 def prod(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
     return jnp.prod(x, axes_to_reduce(x, dim), x.dtype, keepdims=keepdim)
 
 
-@operator("aten.mean.default", "aten.mean.dim")
+@operator("aten.mean.default", "aten.mean.dim", takes_call=True)
 @promote_arguments
 def mean(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
     return jnp.mean(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 
-@operator("aten.nansum.default")
+@operator("aten.nansum.default", takes_call=True)
 @promote_arguments
 def nansum(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
     return jnp.nansum(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 
-@operator("aten.nanmean.default")
+@operator("aten.nanmean.default", takes_call=True)
 @promote_arguments
 def nanmean(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
     return jnp.nanmean(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 
-@operator("aten.logsumexp.default", "aten.special_logsumexp.default")
+@operator("aten.logsumexp.default", "aten.special_logsumexp.default", takes_call=True)
 @promote_arguments
 def logsumexp(x: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
     return jax.nn.logsumexp(x, axes_to_reduce(x, dim), keepdims=keepdim)

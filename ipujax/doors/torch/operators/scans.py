@@ -13,19 +13,19 @@ from ipujax.doors.torch.operators.axes import apply_along_axis, select_along_axi
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 
 
-@operator("aten.cumsum.default")
+@operator("aten.cumsum.default", takes_call=True)
 @promote_arguments
 def cumsum(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return apply_along_axis(lax.cumsum, x, dim)
 
 
-@operator("aten.cumprod.default")
+@operator("aten.cumprod.default", takes_call=True)
 @promote_arguments
 def cumprod(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
     return apply_along_axis(lax.cumprod, x, dim)
 
 
-@operator("aten.logcumsumexp.default")
+@operator("aten.logcumsumexp.default", takes_call=True)
 @promote_arguments
 def logcumsumexp(x: jax.Array, dim: int) -> jax.Array:
     return apply_along_axis(lax.cumlogsumexp, x, dim)

@@ -23,20 +23,20 @@ _RESHAPES = (
 _BROADCASTS = ("expand.default", "expand_as.default", "expand_copy.default", "broadcast_to.default")
 
 
-@operator(*(f"aten.{name}" for name in _RESHAPES))
+@operator(*(f"aten.{name}" for name in _RESHAPES), takes_call=True)
 def reshape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     """Reshapes a tensor to the traced shape."""
     return x.reshape(call.aval.shape)
 
 
-@operator("aten.resize.default", "aten.resize_as.default")
+@operator("aten.resize.default", "aten.resize_as.default", takes_call=True)
 def resize(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     """Returns the first elements in a new shape, followed by zeros where PyTorch leaves garbage."""
     flat = x.reshape(-1)[: math.prod(call.aval.shape)]
     return jnp.pad(flat, (0, math.prod(call.aval.shape) - flat.size)).reshape(call.aval.shape)
 
 
-@operator(*(f"aten.{name}" for name in _BROADCASTS))
+@operator(*(f"aten.{name}" for name in _BROADCASTS), takes_call=True)
 def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
     return jnp.broadcast_to(x, call.aval.shape)
 
@@ -46,7 +46,12 @@ def broadcast_tensors(tensors: Sequence[jax.Array]) -> list[jax.Array]:
     return jnp.broadcast_arrays(*tensors)
 
 
-@operator("aten.atleast_1d.Sequence", "aten.atleast_2d.Sequence", "aten.atleast_3d.Sequence")
+@operator(
+    "aten.atleast_1d.Sequence",
+    "aten.atleast_2d.Sequence",
+    "aten.atleast_3d.Sequence",
+    takes_call=True,
+)
 def reshape_all(call: Call, tensors: Sequence[jax.Array]) -> list[jax.Array]:
     avals = call.node.avals[0]
     return [x.reshape(aval.shape) for x, aval in zip(tensors, avals, strict=True)]
@@ -68,7 +73,7 @@ def transpose(x: jax.Array, first_axis: int, second_axis: int) -> jax.Array:
 @operator(
     "aten.t.default", "aten.t_copy.default", "aten.numpy_T.default", "aten.matrix_H.default",
     "aten.mT.default", "aten.mH.default", "aten.adjoint.default",
-)  # fmt: skip
+takes_call=True,)  # fmt: skip
 def matrix_transpose(call: Call, x: jax.Array) -> jax.Array:
     """Transposes matrices; `T` alone reverses all axes."""
     name = call.node.operator
@@ -93,7 +98,7 @@ def repeat_each(
     return jnp.repeat(x, repeats, axis)
 
 
-@operator("aten.repeat_interleave.self_Tensor")
+@operator("aten.repeat_interleave.self_Tensor", takes_call=True)
 def repeat_each_by(
     call: Call,
     x: jax.Array,
@@ -107,7 +112,7 @@ def repeat_each_by(
     return jnp.repeat(x, repeats, axis, total_repeat_length=total)
 
 
-@operator("aten.repeat_interleave.Tensor")
+@operator("aten.repeat_interleave.Tensor", takes_call=True)
 def numbers_of_repeats(
     call: Call, repeats: jax.Array, *, output_size: int | None = None
 ) -> jax.Array:
@@ -152,7 +157,7 @@ def view_as_complex(x: jax.Array) -> jax.Array:
     return jax.lax.complex(x[..., 0], x[..., 1])
 
 
-@operator("aten.view.dtype", "aten.view_copy.dtype")
+@operator("aten.view.dtype", "aten.view_copy.dtype", takes_call=True)
 def view_as_bits(call: Call, x: jax.Array, dtype: Any) -> jax.Array:
     """Reinterprets the bits of numbers as another dtype."""
     if x.dtype == jnp.bool_ or call.aval.dtype == jnp.bool_:

@@ -138,13 +138,13 @@ def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array,
     return select_along_axis(x, dim, keepdim, find_mode_index)
 
 
-@operator("aten.quantile.default", "aten.quantile.scalar")
+@operator("aten.quantile.default", "aten.quantile.scalar", takes_call=True)
 @promote_arguments
 def quantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
     return _quantile_along(jnp.quantile, x, q, *args, **kwargs)
 
 
-@operator("aten.nanquantile.default", "aten.nanquantile.scalar")
+@operator("aten.nanquantile.default", "aten.nanquantile.scalar", takes_call=True)
 @promote_arguments
 def nanquantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
     return _quantile_along(jnp.nanquantile, x, q, *args, **kwargs)

@@ -18,7 +18,10 @@ operator = ATEN.register
 
 
 def promote_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wraps a function so that its array arguments are cast to the dtype of its result."""
+    """Wraps a function so that its array arguments are cast to the dtype of the call's result.
+
+    The wrapper takes a `Call` before these arguments.
+    """
 
     @functools.wraps(function)
     def call_promoted(call: Call, *args: Any, **kwargs: Any) -> Any:
@@ -29,6 +32,4 @@ def promote_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return function(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})
 
-    # The table reads the name of the first parameter; `__wrapped__` would show that of `function`.
-    del call_promoted.__wrapped__
     return call_promoted

@@ -97,7 +97,9 @@ _KEEP_DTYPE_OF_OPERAND: dict[str, Any] = {
 }
 
 for _names, _function in _PROMOTED.items():
-    operator(*(f"aten.{name}.default" for name in _names.split()))(promote_arguments(_function))
+    operator(*(f"aten.{name}.default" for name in _names.split()), takes_call=True)(
+        promote_arguments(_function)
+    )
 for _names, _function in _KEEP_DTYPE_OF_OPERAND.items():
     operator(*(f"aten.{name}.default" for name in _names.split()))(_function)
 
@@ -131,7 +133,7 @@ def nan_to_num(
     return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
 
 
-@operator("aten.logit.default", "aten.special_logit.default")
+@operator("aten.logit.default", "aten.special_logit.default", takes_call=True)
 @promote_arguments
 def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
     if eps is not None:
@@ -139,7 +141,7 @@ def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
     return lax.log(x / (1 - x))
 
 
-@operator("aten.special_entr.default")
+@operator("aten.special_entr.default", takes_call=True)
 @promote_arguments
 def entropy(x: jax.Array) -> jax.Array:
     return jnp.where(x < 0, -jnp.inf, special.entr(x))
