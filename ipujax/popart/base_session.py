@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import onnx
 
-from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED
+from ipujax.doors.graphs import FINAL_SCALE, GRADIENT, UPDATED, build_inference, build_training
 from ipujax.doors.onnx import (
     REPLICAS,
     ConvertedGraph,
@@ -22,7 +22,6 @@ from ipujax.doors.onnx import (
 )
 from ipujax.ground import api_boundary, count_replica_groups
 from ipujax.host import reset_ipu_seed
-from ipujax.pipelines import OptimizerFunctionOutput
 from ipujax.popart import execution, training_mode
 from ipujax.popart.anchors import ACCUMULATED, DerivedAnchors
 from ipujax.popart.checks import check, convert_frontend_errors
@@ -47,13 +46,7 @@ from ipujax.popart.reports import Reports
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
 from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
 from ipujax.popart.weights import Weights
-from ipujax.training import (
-    DeviceLoop,
-    Inference,
-    ReplicaReduction,
-    Training,
-    wrap_with_loss_scaling,
-)
+from ipujax.training import DeviceLoop, ReplicaReduction, wrap_with_loss_scaling
 
 Array = np.ndarray[Any, Any]
 
@@ -100,7 +93,7 @@ class Session(Reports, Weights):
             self._proto, slots = split_off_slots(read_onnx_model(fnModel, check_types=False))
         self._model = self._build_model(inputShapeInfo or InputShapeInfo())
         if is_training:
-            self._check_loss_tensor(loss)
+            execution.check_loss_tensor(self._model, loss)
         for anchor in dataFlow.anchors():
             self._check_anchor(anchor, is_training)
         self.accumulationFactor = self._options.accumulation
@@ -265,19 +258,6 @@ class Session(Reports, Weights):
                 "anchor gradients of inputs, weights or results of nodes",
             )
 
-    def _check_loss_tensor(self, loss: Any) -> None:
-        name = check.require_text(loss, "the loss")
-        if name not in self._model.avals:
-            raise check.value_error(
-                f"the loss {name!r} is no tensor that the model computes",
-                "name the result of a node, such as builder.aiGraphcore.identityloss([x])",
-            )
-        if (aval := self._model.avals[name]).size != 1:
-            raise check.value_error(
-                f"the loss {name!r} has shape {aval.shape}, and must be a scalar",
-                "reduce it: builder.aiGraphcore.identityloss([x], reduction=ReductionType.Mean)",
-            )
-
     def _find_constant_initializers(self) -> dict[str, Array]:
         names = {tensor.name for tensor in self._proto.graph.initializer}
         return {n: np.asarray(v) for n, v in self._model.constants.items() if n in names}
@@ -341,22 +321,17 @@ class Session(Reports, Weights):
             "replicas": self.replicationFactor,
             "alone": self._options.instances < count_replica_groups(),
         }
-        is_pipelined = forward.placement.is_pipelined
         if self._optimizer is None:
-            if not is_pipelined:
-                return Inference(forward, **settings)
-            count = self.dataFlow.batchesPerStep()
-            return Inference(forward.build_pipeline(), accumulation=count, **settings)
+            return build_inference(forward, self.dataFlow.batchesPerStep(), **settings)
         optimizer = self._optimizer.build_transformation()
         if forward.counting is not None:
             optimizer = wrap_with_loss_scaling(optimizer, forward.counting.settings)
         kind = self._optimizer.accumulator_type
         means = self._options.accumulationAndReplicationReductionType is ReductionType.Mean
-        return Training(
-            forward.build_pipeline() if is_pipelined else forward.differentiable,
-            (lambda loss, *_: OptimizerFunctionOutput(optimizer, loss))
-            if is_pipelined
-            else optimizer,
+        return build_training(
+            forward,
+            optimizer,
+            {},
             accumulation=self.accumulationFactor,
             reduction_method=execution.choose_gradient_reduction(self._options),
             accumulation_dtype=None if kind is DataType.UNDEFINED else kind.value,
@@ -410,19 +385,10 @@ class Session(Reports, Weights):
     def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Any:
         """Iterates over the micro-batches in the order in which the program takes them."""
         count = int(np.prod(self._step_shape))
-        keys = self._split_random_keys(count)
+        keys = execution.split_random_keys(self._options, self._seed, count)
         rows = [value.reshape(count, *value.shape[3:]) for value in inputs]
         scaling = 1.0 if self._optimizer is None else self._optimizer.getLossScalingVal()
         return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)
-
-    def _split_random_keys(self, count: int) -> Array:
-        """Splits the random keys of this process's micro-batches: `uint32[count, 2]`."""
-        instances, offset = self._options.instances, self._options.globalReplicaOffset
-        all_keys = jax.random.split(jax.random.key(self._seed), count * instances)
-        data = np.asarray(jax.random.key_data(all_keys))
-        rows = data.reshape(-1, self.replicationFactor * instances, data.shape[-1])
-        local_keys = rows[:, offset : offset + self.replicationFactor]
-        return local_keys.reshape(count, data.shape[-1])
 
 
 def _convert_model(proto: onnx.ModelProto, infos: InputShapeInfo, replicas: int) -> ConvertedGraph:

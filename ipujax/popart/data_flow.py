@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ipujax.doors.graphs import select_results
 from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import ExchangeStrategy, TileSet
@@ -123,25 +124,25 @@ class AnchorReturnType:
 
     def leading_shape(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
         """Returns a result's dimensions before the tensor's own; those of size 1 are dropped."""
-        returns_one_value = self._id in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum)
         sizes = (
-            (replicas,) if returns_one_value else (batches // self._period, accumulation, replicas)
+            (replicas,)
+            if self._returns_one_value
+            else (batches // self._period, accumulation, replicas)
         )
         return tuple(size for size in sizes if size != 1)
 
+    @property
+    def _returns_one_value(self) -> bool:
+        return self._id in (AnchorReturnTypeId.Final, AnchorReturnTypeId.Sum)
+
     def select_returned_values(self, values: Array) -> Array:
         """Selects or sums the returned values from `[batches, accumulation, replicas, ...]`."""
-        match self._id:
-            case AnchorReturnTypeId.Final:
-                return values[-1, -1]
-            case AnchorReturnTypeId.Sum:
-                return values.sum((0, 1), dtype=values.dtype)
-            case _:
-                batches, accumulation, *replica_shape = values.shape
-                rows = values.reshape(batches * accumulation, *replica_shape)[
-                    self._period - 1 :: self._period
-                ]
-                return rows.reshape(batches // self._period, accumulation, *replica_shape)
+        batches, accumulation, *replica_shape = values.shape
+        rows = values.reshape(batches * accumulation, *replica_shape)
+        rows = select_results(rows, self._id.name, self._period)
+        if self._returns_one_value:
+            return rows[0]
+        return rows.reshape(batches // self._period, accumulation, *replica_shape)
 
 
 @check.guard

@@ -6,9 +6,11 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from ipujax.doors.onnx import ConvertedGraph
+from ipujax.popart.checks import check
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     MeanReductionStrategy,
@@ -53,6 +55,30 @@ def compute_optimizer_scalars(
     count = options.accumulation * options.getGlobalReplicationFactor() if is_mean else 1
     values = optimizer.compute_scalars(kinds, to_data_type(model.avals[loss].dtype).name, count)
     return {name: np.asarray(value, np.float32) for name, value in values.items()}
+
+
+def check_loss_tensor(model: ConvertedGraph, loss: object) -> None:
+    """Checks that a loss is a scalar that the model computes."""
+    name = check.require_text(loss, "the loss")
+    if name not in model.avals:
+        raise check.value_error(
+            f"the loss {name!r} is no tensor that the model computes",
+            "name the result of a node, such as builder.aiGraphcore.identityloss([x])",
+        )
+    if (aval := model.avals[name]).size != 1:
+        raise check.value_error(
+            f"the loss {name!r} has shape {aval.shape}, and must be a scalar",
+            "reduce it: builder.aiGraphcore.identityloss([x], reduction=ReductionType.Mean)",
+        )
+
+
+def split_random_keys(options: SessionOptions, seed: int, count: int) -> Array:
+    """Splits a seed into random keys of this process's micro-batches: `uint32[count, 2]`."""
+    instances, offset, replicas = options.instances, options.globalReplicaOffset, options.replicas
+    all_keys = jax.random.split(jax.random.key(seed), count * instances)
+    data = np.asarray(jax.random.key_data(all_keys))
+    rows = data.reshape(-1, replicas * instances, data.shape[-1])
+    return rows[:, offset : offset + replicas].reshape(count, data.shape[-1])
 
 
 def generate_synthetic_data(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 
 from ipujax.popart.checks import check
+from ipujax.standin import log_to_stderr
 
 TRACE = 5  # below DEBUG, as in the original
 LEVELS = {
@@ -73,19 +73,5 @@ def getLogger(name: str = _ALL) -> Logger:
     return Logger(check.require_text(name, "the name of a log"))
 
 
-class _CurrentStderrHandler(logging.Handler):
-    """A log handler that writes to the current `sys.stderr`, which may be captured for a while."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
-
-
-def _set_up_log() -> None:
-    handler = _CurrentStderrHandler()
-    form = "[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s"
-    handler.setFormatter(logging.Formatter(form, "%Y-%m-%d %H:%M:%S"))
-    logging.getLogger(_ROOT).addHandler(handler)
-    getLogger().setLevel(os.environ.get("POPART_LOG_LEVEL", "WARN"))
-
-
-_set_up_log()
+log_to_stderr(logging.getLogger(_ROOT), logging.Formatter, "%Y-%m-%d %H:%M:%S")
+getLogger().setLevel(os.environ.get("POPART_LOG_LEVEL", "WARN"))

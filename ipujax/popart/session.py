@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from ipujax.distribution import broadcast_from_process
+from ipujax.doors.graphs import broadcast_train_state
 from ipujax.popart import execution
 from ipujax.popart.base_session import Session
 from ipujax.popart.checks import check
@@ -15,7 +15,6 @@ from ipujax.popart.inputs import InputShapeInfo
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
 from ipujax.popart.patterns import Patterns
-from ipujax.training import TrainState, to_strong_arrays
 
 
 @check.guard
@@ -134,12 +133,7 @@ class TrainingSession(Session):
             )
         if count > 1:
             self._check_ready("broadcastWeights")
-            train_state = self._state
-            parts = train_state.variables, train_state.optimizer_state, train_state.state
-            variables, optimizer_state, state = to_strong_arrays(
-                broadcast_from_process(root, parts)
-            )
-            self._state = TrainState(variables, optimizer_state, state, train_state.step)
+            self._state = broadcast_train_state(self._state, root)
 
     def updateEngineCache(self) -> None:
         """Changes nothing: `prepareDevice` sees entries that other sessions add to the cache."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from ipujax.doors.graphs import select_results
 from ipujax.doors.torch import to_jax
 from ipujax.ground import PopTorchError
 from ipujax.poptorch.enums import OutputMode
@@ -115,12 +116,7 @@ class BatchSplit(NamedTuple):
             return results[0]
         shape = results.shape[1:]
         steps = results.reshape(self.count // self.replicas, self.replicas, *shape)
-        if mode is OutputMode.EveryN:
-            steps = steps[period - 1 :: period]
-        elif mode is OutputMode.Final:
-            steps = steps[-1:]
-        elif mode is OutputMode.Sum:
-            steps = steps.sum(0, keepdims=True, dtype=steps.dtype)
+        steps = select_results(steps, mode.name, period)
         if not shape:
             return steps.reshape(-1) if steps.size > 1 else steps.reshape(())
         return steps.reshape(-1, *shape[1:])

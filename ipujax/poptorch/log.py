@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import sys
 
 from ipujax.poptorch.checks import check
+from ipujax.standin import log_to_stderr
 
 LEVELS = {
     "TRACE": logging.DEBUG,
@@ -22,13 +22,6 @@ LEVELS = {
 _NUMBERS = {0: "TRACE", 1: "DEBUG", 2: "INFO", 3: "WARN", 4: "ERR", 6: "OFF"}
 
 logger = logging.getLogger("poptorch::python")
-
-
-class _CurrentStderrHandler(logging.Handler):
-    """A log handler that writes to the current `sys.stderr`, which may be captured for a while."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr)
 
 
 class _LowerCaseFormatter(logging.Formatter):
@@ -62,15 +55,5 @@ def setLogLevel(level: str | int) -> None:
     logger.setLevel(LEVELS[name])
 
 
-def _set_up_logger() -> None:
-    handler = _CurrentStderrHandler()
-    handler.setFormatter(
-        _LowerCaseFormatter(
-            "[%(asctime)s.%(msecs)03d] [%(name)s] [%(levelname)s] %(message)s", "%H:%M:%S"
-        )
-    )
-    logger.addHandler(handler)
-    setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))
-
-
-_set_up_logger()
+log_to_stderr(logger, _LowerCaseFormatter, "%H:%M:%S")
+setLogLevel(os.environ.get("POPTORCH_LOG_LEVEL", "WARN"))

@@ -12,12 +12,11 @@ import numpy as np
 import optax
 import torch
 
-from ipujax.distribution import broadcast_from_process
-from ipujax.doors.graphs import Named
+from ipujax.doors.graphs import Named, broadcast_train_state, build_inference, build_training
 from ipujax.doors.torch import to_numpy
 from ipujax.driver import Executable, compile, read_compile_context
 from ipujax.ground import count_replica_groups
-from ipujax.pipelines import OptimizerFunctionOutput, RecomputationMode
+from ipujax.pipelines import RecomputationMode
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.forward import Forward
@@ -27,11 +26,8 @@ from ipujax.poptorch.reductions import Reductions
 from ipujax.poptorch.stages import check_depth
 from ipujax.training import (
     DeviceLoop,
-    Inference,
-    Pipeline,
     Scale,
     StepOutput,
-    Training,
     TrainState,
     factors_in,
     to_strong_arrays,
@@ -77,10 +73,7 @@ class Program(abc.ABC):
 
     def broadcast_state(self) -> None:
         """Copies the first process's state to all processes that run the program."""
-        train_state = self.state
-        parts = train_state.variables, train_state.optimizer_state, train_state.state
-        variables, optimizer_state, state = to_strong_arrays(broadcast_from_process(0, parts))
-        self.state = TrainState(variables, optimizer_state, state, train_state.step)
+        self.state = broadcast_train_state(self.state, 0)
 
     @property
     def variables(self) -> Named:
@@ -258,12 +251,13 @@ def build_training_program(
             "use ShardedExecution, or anchor UpdatedVar___ and the parameter's path",
         )
 
-    def build_optimizer_output(loss: jax.Array, *_: Any) -> OptimizerFunctionOutput:
-        return OptimizerFunctionOutput(rule.optimizer, loss)
-
-    loop = Training(
-        _pipeline(forward, batch_split.accumulation) if is_pipelined else forward.differentiable,
-        build_optimizer_output if is_pipelined else rule.optimizer,
+    if is_pipelined:
+        check_depth(forward.placement, batch_split.accumulation)
+    loop = build_training(
+        forward,
+        rule.optimizer,
+        # The mode that heeds `recomputationCheckpoint`, if there is recomputation at all.
+        {"recomputation_mode": RecomputationMode.RecomputeAndBackpropagateInterleaved},
         accumulation=batch_split.accumulation,
         accumulation_dtype=rule.accumulator,
         reduction_method=reductions.micro_batches,
@@ -276,14 +270,6 @@ def build_training_program(
         alone=_leaves_out_processes(batch_split.processes),
     )
     return LoopProgram(forward, initial_state, loop, batch_split)
-
-
-def _pipeline(forward: Forward, accumulation: int) -> Pipeline:
-    """The stages of a training, with so many micro-batches in a weight update."""
-    check_depth(forward.placement, accumulation)
-    # The mode that heeds `recomputationCheckpoint`, if there is recomputation at all.
-    mode = RecomputationMode.RecomputeAndBackpropagateInterleaved
-    return forward.build_pipeline(recomputation_mode=mode)
 
 
 def build_inference_program(
@@ -305,13 +291,10 @@ def build_inference_program(
         "replicas": batch_split.replicas,
         "alone": _leaves_out_processes(1),
     }
-    if not is_pipelined:
-        return LoopProgram(forward, initial_state, Inference(forward, **options), batch_split)
-    count = batch_split.iterations
-    loop = Inference(forward.build_pipeline(), accumulation=count, **options)
-    return LoopProgram(
-        forward, initial_state, loop, batch_split._replace(iterations=1, accumulation=count)
-    )
+    loop = build_inference(forward, batch_split.iterations, **options)
+    if is_pipelined:
+        batch_split = batch_split._replace(iterations=1, accumulation=batch_split.iterations)
+    return LoopProgram(forward, initial_state, loop, batch_split)
 
 
 def _leaves_out_processes(processes: int) -> bool:

@@ -2,4 +2,5 @@
 
 from .finder import stand_in_for as stand_in_for
 from .install_popdist import install_popdist as install_popdist
+from .log import log_to_stderr as log_to_stderr
 from .scripts import run_script as run_script

@@ -1,6 +1,10 @@
 """Graphs of operators traced by another library, and their evaluation with JAX."""
 
 from . import optimizers as optimizers
+from .device_loops import broadcast_train_state as broadcast_train_state
+from .device_loops import build_inference as build_inference
+from .device_loops import build_training as build_training
+from .device_loops import select_results as select_results
 from .evaluate import Evaluation as Evaluation
 from .evaluate import module_scope as module_scope
 from .evaluate import substitute_refs as substitute_refs

@@ -179,40 +179,6 @@ def test_lamb(is_corrected: bool) -> None:
     agree(after_steps(Adam(given, mode)), numpy_lamb(is_corrected, 1.5))
 
 
-ADAPTIVE = {
-    "adagrad": (
-        lambda: Adaptive(values(2.0, LearningRate=0.1, Eps=1e-4), AdaptiveMode.AdaGrad),
-        lambda optim, p: optim.Adagrad(p, lr=0.1, eps=1e-4),
-    ),
-    "rmsprop": (
-        lambda: Adaptive(
-            values(2.0, LearningRate=0.1, Eps=1e-4, Alpha=0.9, Momentum=0.5, WeightDecay=0.1),
-            AdaptiveMode.RMSProp,
-            WeightDecayMode.L2Regularization,
-        ),
-        lambda optim, p: optim.RMSprop(
-            p, lr=0.1, eps=1e-4, alpha=0.9, momentum=0.5, weight_decay=0.1
-        ),
-    ),
-    "centered": (
-        lambda: Adaptive(
-            values(2.0, LearningRate=0.1, Eps=1e-2, Alpha=0.9), AdaptiveMode.CenteredRMSProp
-        ),
-        lambda optim, p: optim.RMSprop(p, lr=0.1, eps=1e-2, alpha=0.9, centered=True),
-    ),
-    "adadelta": (
-        lambda: Adaptive(values(2.0, LearningRate=0.5, Eps=1e-4, Alpha=0.9), AdaptiveMode.AdaDelta),
-        lambda optim, p: optim.Adadelta(p, lr=0.5, eps=1e-4, rho=0.9),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ADAPTIVE)
-def test_adaptive_as_pytorch(name: str) -> None:
-    ours, theirs = ADAPTIVE[name]
-    agree(after_steps(ours(), 2.0), by_torch(theirs))
-
-
 def test_the_variant_of_tensorflow() -> None:
     given = values(LearningRate=0.1, Eps=1e-2, Alpha=0.9, Momentum=0.5, WeightDecay=0.1)
     params = weights()
