@@ -237,7 +237,7 @@ class Signature:
       donated: which flat arguments are donated.
       refs: which flat arguments are Refs, those that the function closes over included.
       holders: for each flat argument the only process that holds it, or None; () if all hold all.
-      parameters: the parameter names of the arguments at `find_positions`; () if unknown.
+      parameters: the parameter names of the arguments at `positions`; () if unknown.
       names: names given to the first flat arguments instead of those.
       tangents: which flat arguments and results are of float0.
     """

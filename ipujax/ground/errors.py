@@ -382,12 +382,7 @@ class OutOfMemoryError(IPUError, MemoryError):
         self.report = report
 
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    name
-    for name, each in list(vars().items())
-    if isinstance(each, type) and issubclass(each, Exception)
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
+# A traceback names the public module of an error.
+for _error_class in tuple(vars().values()):
+    if getattr(_error_class, "__module__", "") == __name__:
+        _error_class.__module__ = "ipujax.errors"

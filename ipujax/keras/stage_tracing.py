@@ -90,7 +90,7 @@ def trace_in_stages(model: Any) -> Generator[StageTrace]:
 
     Each call of a layer is traced in the mark of its stage: that of the model's assignment, or of
     the `PipelineStage` scope in which it, or its layer, was built. A subclassed model's stages are
-    known after the block, in which it gives them by scopes in its `call_at_position`.
+    known after the block, in which it gives them by scopes in its `call`.
 
     Args:
       model: any model of Keras's; a model without stages is traced without marks.

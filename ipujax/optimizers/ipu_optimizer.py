@@ -25,12 +25,12 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
     """An optax transformation that wraps another one and passes everything on to it.
 
     Your own wrappers derive from this class and override `compute_gradients` (done for each
-    mini-batch), `apply_gradients` (done once per update) or `call_init`. The explicit state of
+    mini-batch), `apply_gradients` (done once per update) or `init`. The explicit state of
     optax replaces the variables of the original. Leaves of the variables that are neither of float
     nor of complex have no gradient: they are replaced by `optax.MaskedNode()`.
 
     Args:
-      opt: an `optax.GradientTransformation`, or any object with its `call_init` and `call_update`.
+      opt: an `optax.GradientTransformation`, or any object with its `init` and `update`.
       name: the named scope of applying gradients; none by default.
 
     Raises:
@@ -94,7 +94,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
         Args:
           gradients: in the structure of the variables; leaves may be None.
-          variables: the parameters; None if `call_update` got none.
+          variables: the parameters; None if `update` got none.
           args: further arguments for wrappers that take some.
           kwargs: the same by keyword.
 
@@ -109,13 +109,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         return compute_gradients(self.wrapped, gradients, variables, *args, **kwargs)
 
     def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
-        """Turns gradients into updates: `call_update` without `compute_gradients`.
+        """Turns gradients into updates: `update` without `compute_gradients`.
 
         Args:
           gradients: mapped already, of one mini-batch or of several.
           state: of this optimizer.
           params: the parameters, if the wrapped transformation wants them.
-          extra: as in `call_update`.
+          extra: as in `update`.
 
         Returns:
           `(updates, state)`.
@@ -233,7 +233,7 @@ def apply_gradients(
       state: of `opt`.
       params: the parameters, or None.
       args: further arguments of an `IpuOptimizer`'s `apply_gradients`.
-      kwargs: the same by keyword; for optax, extra arguments of `call_update`.
+      kwargs: the same by keyword; for optax, extra arguments of `update`.
 
     Returns:
       `(updates, state)`.

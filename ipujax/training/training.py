@@ -138,7 +138,7 @@ class Training(DeviceLoop):
 
         Raises:
           OutOfRangeError: an empty data set.
-          Exception: any exception of the data set, the program or a callback. Its `build_carry` is
+          Exception: any exception of the data set, the program or a callback. Its `carried` is
             the state after the last device loop.
         """
         run = self._new_run(state, steps, callbacks)
