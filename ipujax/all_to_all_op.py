@@ -1,18 +1,5 @@
 """Collectives that exchange data between replicas: `all_gather` and `all_to_all`."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import all_to_all as _all_to_all
-
-__all__ = [
-    "all_gather",
-    "all_to_all",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-all_gather = _all_to_all.all_gather
-all_to_all = _all_to_all.all_to_all
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

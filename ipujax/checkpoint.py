@@ -17,21 +17,6 @@ Where several processes run a program together, the first of them writes for all
 on at once. All of them read: give them one directory, which each can see.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.checkpoints import save_and_restore as _save_and_restore
-
-__all__ = [
-    "latest_step",
-    "restore",
-    "save",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-latest_step = _save_and_restore.latest_step
-restore = _save_and_restore.restore
-save = _save_and_restore.save
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -5,21 +5,6 @@
 Nothing runs, and nothing is compiled by XLA.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.driver import comparison as _comparison
-
-__all__ = [
-    "Comparison",
-    "Row",
-    "compare",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-Comparison = _comparison.Comparison
-Row = _comparison.Row
-compare = _comparison.compare
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

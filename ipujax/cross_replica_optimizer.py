@@ -1,11 +1,5 @@
 """The seed's `tensorflow.python.ipu.cross_replica_optimizer`: see `ipujax.optimizers`."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.optimizers import CrossReplicaOptimizer as CrossReplicaOptimizer
-
-__all__ = ["CrossReplicaOptimizer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

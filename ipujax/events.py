@@ -9,23 +9,6 @@ For example::
 `host_trace` records the spans. While nobody listens, all of this is one look at `ACTIVE`.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.ground import events as _events
-
-__all__ = [
-    "IpuTraceEvent",
-    "IpuTraceEventType",
-    "Span",
-    "record",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-IpuTraceEvent = _events.IpuTraceEvent
-IpuTraceEventType = _events.IpuTraceEventType
-Span = _events.Span
-record = _events.record
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

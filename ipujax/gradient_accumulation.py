@@ -1,16 +1,5 @@
 """The methods that reduce the gradients of several mini-batches to one."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.optimizers import reduction_method as _reduction_method
-
-__all__ = [
-    "GradientAccumulationReductionMethod",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-GradientAccumulationReductionMethod = _reduction_method.GradientAccumulationReductionMethod
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

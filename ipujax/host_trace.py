@@ -9,25 +9,6 @@ For example::
     step.lower(x).report(host=trace).to_perfetto("trace.json.gz")
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.ground import host_trace as _host_trace
-
-__all__ = [
-    "KINDS",
-    "HostSpan",
-    "HostTrace",
-    "record",
-    "span",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-KINDS = _host_trace.KINDS
-HostSpan = _host_trace.HostSpan
-HostTrace = _host_trace.HostTrace
-record = _host_trace.record
-span = _host_trace.span
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

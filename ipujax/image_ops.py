@@ -1,18 +1,5 @@
 """Operations on images."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import image as _image
-
-__all__ = [
-    "CHANNELS",
-    "normalise_image",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-CHANNELS = _image.CHANNELS
-normalise_image = _image.normalise_image
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

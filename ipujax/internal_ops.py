@@ -1,16 +1,5 @@
 """Graphcore's utility operations: printing from inside compiled code."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import internal as _internal
-
-__all__ = [
-    "print_tensor",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-print_tensor = _internal.print_tensor
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

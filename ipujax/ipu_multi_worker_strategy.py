@@ -3,21 +3,6 @@
 Sources: seed 001, 18.9; facts distributed.mw_*.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.strategies import multi_worker_strategy as _multi_worker_strategy
-
-__all__ = [
-    "IPUMultiWorkerStrategy",
-    "IPUMultiWorkerStrategyV1",
-    "ReduceOp",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-IPUMultiWorkerStrategy = _multi_worker_strategy.IPUMultiWorkerStrategy
-IPUMultiWorkerStrategyV1 = _multi_worker_strategy.IPUMultiWorkerStrategyV1
-ReduceOp = _multi_worker_strategy.ReduceOp
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

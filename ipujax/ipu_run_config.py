@@ -13,19 +13,6 @@ For example::
 Source: TensorFlow API, Run configs.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.doors.estimators import ipu_run_config as _ipu_run_config
-
-__all__ = [
-    "IPURunConfig",
-    "RunConfig",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-IPURunConfig = _ipu_run_config.IPURunConfig
-RunConfig = _ipu_run_config.RunConfig
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -3,19 +3,6 @@
 The slides of seed 003 and the listings of seed 002.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.strategies import ipu_strategy as _ipu_strategy
-
-__all__ = [
-    "IPUStrategy",
-    "IPUStrategyV1",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-IPUStrategy = _ipu_strategy.IPUStrategy
-IPUStrategyV1 = _ipu_strategy.IPUStrategyV1
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -1,11 +1,5 @@
 """The seed's `tensorflow.python.ipu.map_gradient_optimizer`: see `ipujax.optimizers`."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.optimizers import MapGradientOptimizer as MapGradientOptimizer
-
-__all__ = ["MapGradientOptimizer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

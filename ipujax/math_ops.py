@@ -1,16 +1,5 @@
 """Matrix products computed in parts, one after the other."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import math as _math
-
-__all__ = [
-    "serialized_matmul",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-serialized_matmul = _math.serialized_matmul
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

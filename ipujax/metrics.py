@@ -8,31 +8,6 @@ Estimators do the summing. The functions are called as those of `tf.metrics`; su
 values are, whatever the dtypes of labels and predictions. Source: TensorFlow 1.15 API, tf.metrics.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import metrics as _metrics
-
-__all__ = [
-    "Metric",
-    "accuracy",
-    "mean",
-    "mean_squared_error",
-    "precision",
-    "recall",
-    "recall_at_k",
-    "root_mean_squared_error",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-Metric = _metrics.Metric
-accuracy = _metrics.accuracy
-mean = _metrics.mean
-mean_squared_error = _metrics.mean_squared_error
-precision = _metrics.precision
-recall = _metrics.recall
-recall_at_k = _metrics.recall_at_k
-root_mean_squared_error = _metrics.root_mean_squared_error
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

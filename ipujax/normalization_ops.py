@@ -6,23 +6,6 @@ Statistics are computed in float32 at least. Variances are those of all elements
 subtracts the mean first.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import normalization as _normalization
-
-__all__ = [
-    "batch_norm",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-batch_norm = _normalization.batch_norm
-group_norm = _normalization.group_norm
-instance_norm = _normalization.instance_norm
-layer_norm = _normalization.layer_norm
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -5,33 +5,6 @@ gradients flow back, are accumulated over `gradient_accumulation_count` micro-ba
 the variables once. Whatever the schedule, the numbers are those of the unpipelined step.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.pipelines import pipelining as _pipelining
-from ipujax.training import PipelineCheck as PipelineCheck
-from ipujax.training import check_pipeline as check_pipeline
-
-__all__ = [
-    "OptimizerFunctionOutput",
-    "PipelineCheck",
-    "PipelineSchedule",
-    "PipelineStageOptions",
-    "RecomputationMode",
-    "StageOutput",
-    "check_pipeline",
-    "pipeline",
-    "recomputation_checkpoint",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-OptimizerFunctionOutput = _pipelining.OptimizerFunctionOutput
-PipelineSchedule = _pipelining.PipelineSchedule
-PipelineStageOptions = _pipelining.PipelineStageOptions
-RecomputationMode = _pipelining.RecomputationMode
-StageOutput = _pipelining.StageOutput
-pipeline = _pipelining.pipeline
-recomputation_checkpoint = _pipelining.recomputation_checkpoint
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

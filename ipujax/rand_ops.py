@@ -1,16 +1,5 @@
 """Random operators."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import random as _random
-
-__all__ = [
-    "dropout",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-dropout = _random.dropout
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

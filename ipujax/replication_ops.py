@@ -1,18 +1,5 @@
 """The index of a replica, and division by the number of replicas."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import replication as _replication
-
-__all__ = [
-    "replication_index",
-    "replication_normalise",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-replication_index = _replication.replication_index
-replication_normalise = _replication.replication_normalise
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -6,25 +6,6 @@ one product over all steps for each weight. All of JAX's derivatives work, in bo
 Source: seed section 18.14.9 and the facts `rnn.*`.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import recurrent_layers as _rnn_ops
-
-__all__ = [
-    "LSTMStateTuple",
-    "PopnnAUGRU",
-    "PopnnDynamicGRU",
-    "PopnnGRU",
-    "PopnnLSTM",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-LSTMStateTuple = _rnn_ops.LSTMStateTuple
-PopnnAUGRU = _rnn_ops.PopnnAUGRU
-PopnnDynamicGRU = _rnn_ops.PopnnDynamicGRU
-PopnnGRU = _rnn_ops.PopnnGRU
-PopnnLSTM = _rnn_ops.PopnnLSTM
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

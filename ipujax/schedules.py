@@ -20,59 +20,6 @@ A schedule of your own is a function that gives the tasks of each IPU in order:
     schedules.build(all_forward_first, stages=4, micro_batches=16, training=True)
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.pipelines import schedules as _schedules
-
-__all__ = [
-    "Phase",
-    "Schedule",
-    "ScheduleError",
-    "Simulation",
-    "Task",
-    "build",
-    "distinct_rotations",
-    "from_orders",
-    "from_text",
-    "gpipe",
-    "grid",
-    "grouped",
-    "interleaved",
-    "interleaved_one_f_one_b",
-    "load",
-    "one_f_one_b",
-    "overlap",
-    "save",
-    "sequential",
-    "simulate",
-    "to_text",
-    "zero_bubble",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-Phase = _schedules.Phase
-Schedule = _schedules.Schedule
-ScheduleError = _schedules.ScheduleError
-Simulation = _schedules.Simulation
-Task = _schedules.Task
-build = _schedules.build
-distinct_rotations = _schedules.distinct_rotations
-from_orders = _schedules.from_orders
-from_text = _schedules.from_text
-gpipe = _schedules.gpipe
-grid = _schedules.grid
-grouped = _schedules.grouped
-interleaved = _schedules.interleaved
-interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
-load = _schedules.load
-one_f_one_b = _schedules.one_f_one_b
-overlap = _schedules.overlap
-save = _schedules.save
-sequential = _schedules.sequential
-simulate = _schedules.simulate
-to_text = _schedules.to_text
-zero_bubble = _schedules.zero_bubble
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

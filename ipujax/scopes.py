@@ -4,31 +4,6 @@ Each scope writes a mark into the name stack, which JAX carries through every tr
 plain `jax.jit` marks mean nothing.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import scopes as _scopes
-
-__all__ = [
-    "current_device",
-    "frontend_attribute",
-    "ipu_jit_scope",
-    "ipu_scope",
-    "ipu_shard",
-    "outside_compilation_scope",
-    "partials_type",
-    "stochastic_rounding",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-current_device = _scopes.current_device
-frontend_attribute = _scopes.frontend_attribute
-ipu_jit_scope = _scopes.ipu_jit_scope
-ipu_scope = _scopes.ipu_scope
-ipu_shard = _scopes.ipu_shard
-outside_compilation_scope = _scopes.outside_compilation_scope
-partials_type = _scopes.partials_type
-stochastic_rounding = _scopes.stochastic_rounding
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -1,18 +1,5 @@
 """Summaries of system events around programs, and of arrays in TensorBoard's format."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.operators import summary as _summary
-
-__all__ = [
-    "ipu_compile_summary",
-    "tensor_summary",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-ipu_compile_summary = _summary.ipu_compile_summary
-tensor_summary = _summary.tensor_summary
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

@@ -10,31 +10,6 @@ A field that no chip can have is a `TargetError`. Every number of the chips here
 in `lowering/machine/target.py`.
 """
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.system import targets as _targets
-
-__all__ = [
-    "IPU1",
-    "IPU2",
-    "IPU21",
-    "Links",
-    "Target",
-    "named",
-    "names",
-    "target_of",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-IPU1 = _targets.IPU1
-IPU2 = _targets.IPU2
-IPU21 = _targets.IPU21
-Links = _targets.Links
-Target = _targets.Target
-named = _targets.named
-names = _targets.names
-target_of = _targets.target_of
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

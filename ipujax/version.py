@@ -1,16 +1,5 @@
 """The version of ipujax."""
 
-from __future__ import annotations
+from ipujax.ground import attach_names
 
-from ipujax.ground import version as _version
-
-__all__ = [
-    "__version__",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-__version__ = _version.__version__
+__getattr__, __dir__, __all__ = attach_names(__name__, __file__)

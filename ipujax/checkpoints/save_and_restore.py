@@ -8,12 +8,6 @@ from ipujax.checkpoints import store
 from ipujax.checkpoints.checks import check
 from ipujax.ground import StrPath, get_joined_instance
 
-__all__ = ["latest_step", "restore", "save"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str | None:

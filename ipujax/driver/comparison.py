@@ -26,13 +26,6 @@ from ipujax.report import Bar, ProgramIndex, Report, draw_comparison
 from ipujax.system import targets as _targets
 from lowering import list_in_dir
 
-__all__ = ["Comparison", "Row", "compare"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 

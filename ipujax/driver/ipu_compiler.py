@@ -8,12 +8,6 @@ from typing import Any
 from ipujax.driver.compiler import compile as _compile
 from ipujax.ground import check, is_series
 
-__all__ = ["compile"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:

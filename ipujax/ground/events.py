@@ -15,12 +15,6 @@ from ipujax.ground.errors import ConfigError, ConfigTypeError
 
 _check = Checks(ConfigTypeError, ConfigError)
 
-__all__ = ["IpuTraceEvent", "IpuTraceEventType", "Span", "record"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 # Whether anybody listens; read on every run of a program, hence a plain module attribute. Read it
 # as `events.ACTIVE`: a `from` import would keep the value of that moment.

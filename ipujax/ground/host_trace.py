@@ -15,13 +15,6 @@ from ipujax.ground.argument_checks import Checks
 from ipujax.ground.errors import ConfigError, ConfigTypeError
 from lowering import list_in_dir
 
-__all__ = ["KINDS", "HostSpan", "HostTrace", "record", "span"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ConfigTypeError, ConfigError)
 
 KINDS = ("trace", "lower", "compile", "load", "feed", "execute", "dequeue", "report")

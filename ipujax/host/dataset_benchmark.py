@@ -18,13 +18,6 @@ from ipujax.ground import Checks, ConfigTypeError, FeedError, OutOfRangeError, W
 from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
 from ipujax.host.keys import keys_to_words
 
-__all__ = ["dataset_benchmark", "infeed_benchmark"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ConfigTypeError, FeedError)
 _PREFETCH_DEPTH = 8
 # An interrupted benchmark waits so long for its thread: a data set may never answer.

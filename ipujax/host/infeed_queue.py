@@ -17,12 +17,6 @@ from ipujax.host.synthetic import make_synthetic_array
 from ipujax.system import SyntheticDataCategory, read_poplar_flags
 from lowering import jaxpr, list_in_dir, ops
 
-__all__ = ["IPUInfeedQueue"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 @list_in_dir(

@@ -19,12 +19,6 @@ from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.utilities import SyntheticDataCategory, use_synthetic_data_for
 from lowering import dtype_name, is_numeric_dtype, jaxpr, list_in_dir, ops
 
-__all__ = ["IPUOutfeedMode", "IPUOutfeedQueue"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class IPUOutfeedMode(enum.Enum):
     """The elements that an outfeed keeps: all that are enqueued, or the last one."""

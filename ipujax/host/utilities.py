@@ -14,7 +14,6 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ipujax.ground import (
-    MIGRATION,
     Checks,
     ConfigError,
     ConfigTypeError,
@@ -26,62 +25,12 @@ from ipujax.ground import (
 )
 from ipujax.system import (
     SYSTEM,
-    DeviceConnectionType,
-    ExecutionProfileType,
-    IPUConfig,
-    KeyId,
-    MergeRemoteBuffersBehaviour,
-    SchedulingAlgorithm,
-    SelectionOrder,
     SyntheticDataCategory,
-    VerificationOptions,
-    configure_ipu_system,
-    get_ipu_config,
     read_poplar_flags,
-    reset_ipu_configuration,
 )
-
-__all__ = [
-    "DeviceConnectionType",
-    "ExecutionProfileType",
-    "IPUConfig",
-    "KeyId",
-    "MergeRemoteBuffersBehaviour",
-    "SchedulingAlgorithm",
-    "SelectionOrder",
-    "SyntheticDataCategory",
-    "VerificationOptions",
-    "configure_ipu_system",
-    "export_dataset_to_file",
-    "export_inputs_to_file",
-    "extract_all_events",
-    "extract_all_strings_from_event_trace",
-    "extract_all_types_from_event_trace",
-    "get_ipu_config",
-    "get_num_of_ipus_in_device",
-    "move_variable_initialization_to_cpu",
-    "reset_ipu_configuration",
-    "reset_ipu_seed",
-    "running_on_ipu_model",
-    "use_synthetic_data_for",
-]
-
 
 _check = Checks(ConfigTypeError, ConfigError)
 _feeds = Checks(ConfigTypeError, FeedError)
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-def __getattr__(name: str) -> Any:
-    if name in MIGRATION:
-        raise AttributeError(
-            f"ipujax.utils has no '{name}': it was deprecated and is left out. Instead: "
-            f"{MIGRATION[name]}"
-        )
-    raise AttributeError(f"module 'ipujax.utils' has no attribute '{name}'")
 
 
 @_feeds.guard

@@ -10,12 +10,6 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import check, require_collective_operand
 from lowering import ops
 
-__all__ = ["all_gather", "all_to_all"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:

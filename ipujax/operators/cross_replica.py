@@ -10,12 +10,6 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import check, divide_total, require_collective_numbers
 from lowering import ops
 
-__all__ = ["assume_equal_across_replicas", "cross_replica_mean", "cross_replica_sum"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def cross_replica_sum(

@@ -15,12 +15,6 @@ from ipujax.operators.custom.arguments import Gradients, check, check_call
 from ipujax.system import get_logger
 from lowering import jaxpr
 
-__all__ = ["codelet_expression_op", "cpu_user_operation", "precompiled_user_op"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> jax.Array:

@@ -11,12 +11,6 @@ import jax
 from ipujax.ground import check
 from lowering import marks
 
-__all__ = ["outlined_function"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def outlined_function(

@@ -22,20 +22,6 @@ from ipujax.operators.embedding.optimizers import (
 from ipujax.operators.embedding.table import HostTable
 from lowering import jaxpr, ops
 
-__all__ = [
-    "STRATEGIES",
-    "HostEmbedding",
-    "HostEmbeddingOptimizerSpec",
-    "HostEmbeddingSGDGAOptimizerSpec",
-    "create_host_embedding",
-    "embedding_lookup",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 STRATEGIES = ("TOKEN", "ENCODING")
 
 

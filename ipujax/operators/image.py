@@ -11,13 +11,6 @@ from jax import lax
 
 from ipujax.ground import check
 
-__all__ = ["CHANNELS", "normalise_image"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
 

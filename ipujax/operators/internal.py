@@ -7,13 +7,6 @@ from typing import TypeVar
 from ipujax.ground import check
 from ipujax.operators.printing import print_array
 
-__all__ = ["print_tensor"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _Array = TypeVar("_Array")
 
 

@@ -23,13 +23,6 @@ from ipujax.ground import (
 from ipujax.host import IPUInfeedQueue, tracing
 from lowering import jaxpr, ops
 
-__all__ = ["repeat", "while_loop"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
 
 

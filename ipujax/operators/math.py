@@ -10,13 +10,6 @@ from jax import lax
 
 from ipujax.ground import check
 
-__all__ = ["serialized_matmul"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 # Which dimension each name splits, and where it is in a, in b and in the product (counted from
 # the end). The names are the original's (fact math.dims_meaning).
 _DIMENSIONS = {

@@ -12,22 +12,6 @@ from jax import lax
 
 from ipujax.ground import check
 
-__all__ = [
-    "Metric",
-    "accuracy",
-    "mean",
-    "mean_squared_error",
-    "precision",
-    "recall",
-    "recall_at_k",
-    "root_mean_squared_error",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _Totals = dict[str, jax.Array]
 
 

@@ -13,12 +13,6 @@ from jax import lax
 from ipujax.ground import check
 from lowering import ops
 
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def group_norm(

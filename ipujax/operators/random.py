@@ -16,13 +16,6 @@ from ipujax.operators.dropout_rate import check_dropout_rate
 from ipujax.operators.random_keys import draw_key
 from lowering import ops
 
-__all__ = ["dropout"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _HALVES = 1 << 16
 
 

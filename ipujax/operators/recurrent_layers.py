@@ -21,12 +21,6 @@ from ipujax.operators.rnn.lstm import LSTMCell, run_lstm_recurrence
 from ipujax.operators.rnn.lstm import Weights as LSTMWeights
 from ipujax.system import log
 
-__all__ = ["LSTMStateTuple", "PopnnAUGRU", "PopnnDynamicGRU", "PopnnGRU", "PopnnLSTM"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class LSTMStateTuple(NamedTuple):

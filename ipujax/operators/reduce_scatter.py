@@ -17,13 +17,6 @@ from ipujax.operators.collectives import (
 )
 from lowering import ops
 
-__all__ = ["reduce_scatter"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 # How this replica's part of the result comes from the group's sum (the two functions: of each
 # replica's array before, of the sum after), ...
 _BY_SUM: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int], Any]]] = {

@@ -10,12 +10,6 @@ import jax.numpy as jnp
 from ipujax.operators.collectives import check, divide_total, require_collective_operand
 from lowering import ops
 
-__all__ = ["replication_index", "replication_normalise"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def replication_index(name: str | None = None) -> jax.Array:

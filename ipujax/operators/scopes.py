@@ -14,22 +14,6 @@ from ipujax.ground import HALF_OR_SINGLE, Checks, ScopeError, parse_dtype
 from ipujax.host import tracing
 from lowering import jaxpr, marks
 
-__all__ = [
-    "current_device",
-    "frontend_attribute",
-    "ipu_jit_scope",
-    "ipu_scope",
-    "ipu_shard",
-    "outside_compilation_scope",
-    "partials_type",
-    "stochastic_rounding",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ScopeError, ScopeError)
 
 

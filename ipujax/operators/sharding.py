@@ -16,13 +16,6 @@ from lowering import (
 )
 from lowering import jaxpr as _jaxpr
 
-__all__ = ["dependencies", "get_shard_from_colocation", "has_attr", "propagate_sharding"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ConfigTypeError, ConfigError)
 _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
 

@@ -11,12 +11,6 @@ import numpy as np
 
 from ipujax.ground import check, concrete_values
 
-__all__ = ["sequence_slice", "sequence_slice_pack", "sequence_slice_unpack"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def sequence_slice(

@@ -11,12 +11,6 @@ from jax import lax
 
 from ipujax.ground import check, concrete_values
 
-__all__ = ["fixed_width_bins", "histogram", "histogram_update"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:

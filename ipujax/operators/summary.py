@@ -10,13 +10,6 @@ import numpy as np
 
 from ipujax.ground import IpuTraceEvent, check, concrete_values, events
 
-__all__ = ["ipu_compile_summary", "tensor_summary"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {
     "float32": 1,

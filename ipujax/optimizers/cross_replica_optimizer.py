@@ -8,12 +8,6 @@ from ipujax.operators import cross_replica_mean
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
 
-__all__ = ["CrossReplicaOptimizer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class CrossReplicaOptimizer(IpuOptimizer):

@@ -20,18 +20,6 @@ from ipujax.optimizers.reduction_method import (
 from ipujax.optimizers.trained_leaves import check_gradients, run_step_on_trained
 from lowering import ops
 
-__all__ = [
-    "CrossReplicaGradientAccumulationOptimizer",
-    "CrossReplicaGradientAccumulationOptimizerV2",
-    "GradientAccumulationOptimizer",
-    "GradientAccumulationOptimizerV2",
-    "GradientAccumulationState",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class GradientAccumulationState(NamedTuple):

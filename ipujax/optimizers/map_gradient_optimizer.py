@@ -7,12 +7,6 @@ from typing import Any
 
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 
-__all__ = ["MapGradientOptimizer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class MapGradientOptimizer(IpuOptimizer):

@@ -7,12 +7,6 @@ from typing import Any
 
 from ipujax.ground import OptimizerError, OptimizerTypeError
 
-__all__ = ["GradientAccumulationReductionMethod"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 class GradientAccumulationReductionMethod(enum.Enum):
     """A method that reduces the accumulated gradients of N mini-batches.

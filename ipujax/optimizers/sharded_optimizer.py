@@ -6,12 +6,6 @@ from typing import Any
 
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check
 
-__all__ = ["ShardedOptimizer"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class ShardedOptimizer(IpuOptimizer):

@@ -11,30 +11,16 @@ import jax.numpy as jnp
 from ipujax.ground import api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.optimizers import GradientAccumulationReductionMethod
-from ipujax.pipelines.arguments import OptimizerFunctionOutput as OptimizerFunctionOutput
-from ipujax.pipelines.arguments import PipelineSchedule as PipelineSchedule
-from ipujax.pipelines.arguments import PipelineStageOptions as PipelineStageOptions
-from ipujax.pipelines.arguments import RecomputationMode as RecomputationMode
+from ipujax.pipelines.arguments import (
+    OptimizerFunctionOutput,
+    PipelineStageOptions,
+    RecomputationMode,
+)
 from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.stages import Pytree
-from ipujax.pipelines.state import StageOutput as StageOutput
 from ipujax.pipelines.trace_pipeline import run_pipeline
 from ipujax.pipelines.values import check
 from lowering import pipelines
-
-__all__ = [
-    "OptimizerFunctionOutput",
-    "PipelineSchedule",
-    "PipelineStageOptions",
-    "RecomputationMode",
-    "StageOutput",
-    "pipeline",
-    "recomputation_checkpoint",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 @check.guard

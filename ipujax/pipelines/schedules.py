@@ -8,36 +8,6 @@ from ipujax.ground import Checks as _Checks
 from ipujax.ground import files as _files
 from lowering import schedules as _schedules
 
-__all__ = [
-    "Phase",
-    "Schedule",
-    "ScheduleError",
-    "Simulation",
-    "Task",
-    "build",
-    "distinct_rotations",
-    "from_orders",
-    "from_text",
-    "gpipe",
-    "grid",
-    "grouped",
-    "interleaved",
-    "interleaved_one_f_one_b",
-    "load",
-    "one_f_one_b",
-    "overlap",
-    "save",
-    "sequential",
-    "simulate",
-    "to_text",
-    "zero_bubble",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 

@@ -14,12 +14,6 @@ from ipujax.keras import extension, strategy
 from ipujax.operators import ipu_scope
 from ipujax.system import SYSTEM
 
-__all__ = ["IPUStrategy", "IPUStrategyV1"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 @check.guard
 class IPUStrategy:

@@ -6,14 +6,7 @@ from typing import Any
 
 from ipujax.ground import join_tensorflow_cluster
 from ipujax.optimizers import Summation
-from ipujax.strategies.worker_strategy import ReduceOp as ReduceOp
 from ipujax.strategies.worker_strategy import WorkerStrategy, check
-
-__all__ = ["IPUMultiWorkerStrategy", "IPUMultiWorkerStrategyV1", "ReduceOp"]
-
-
-def __dir__() -> list[str]:
-    return __all__
 
 
 @check.guard

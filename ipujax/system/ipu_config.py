@@ -9,36 +9,9 @@ import dataclasses
 from typing import cast
 
 from ipujax.ground import Checks, ConfigError, ConfigTypeError, check_attributes
-from ipujax.system.config_enums import (
-    DeviceConnectionType,
-    ExecutionProfileType,
-    MergeRemoteBuffersBehaviour,
-    SchedulingAlgorithm,
-    SelectionOrder,
-)
 from ipujax.system.config_schema import AttributeMetadata
 from ipujax.system.devices import SYSTEM
 from ipujax.system.options import SystemOptions, config_key
-
-__all__ = [
-    "AttributeMetadata",
-    "DeviceConnectionType",
-    "ExecutionProfileType",
-    "IPUConfig",
-    "KeyId",
-    "MergeRemoteBuffersBehaviour",
-    "SchedulingAlgorithm",
-    "SelectionOrder",
-    "VerificationOptions",
-    "configure_ipu_system",
-    "get_ipu_config",
-    "reset_ipu_configuration",
-]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _check = Checks(ConfigTypeError, ConfigError)
 _check.guard(AttributeMetadata)

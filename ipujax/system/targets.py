@@ -5,13 +5,6 @@ from __future__ import annotations
 from ipujax.ground import Checks, TargetError
 from lowering import machine
 
-__all__ = ["IPU1", "IPU2", "IPU21", "Links", "Target", "named", "names", "target_of"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(TargetError, TargetError)
 
 IPU1 = machine.IPU1

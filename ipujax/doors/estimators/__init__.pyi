@@ -3,4 +3,3 @@
 from . import ipu_estimator as ipu_estimator
 from . import ipu_pipeline_estimator as ipu_pipeline_estimator
 from . import ipu_run_config as ipu_run_config
-from . import session_run_hooks as session_run_hooks

@@ -8,17 +8,9 @@ from typing import Any
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.estimator import Estimator
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
-from ipujax.doors.estimators.estimator_spec import IPUEstimatorSpec as IPUEstimatorSpec
-from ipujax.doors.estimators.estimator_spec import ModeKeys as ModeKeys
+from ipujax.doors.estimators.estimator_spec import IPUEstimatorSpec, ModeKeys
 from ipujax.doors.estimators.function_mode import FunctionMode
 from ipujax.doors.estimators.model_fn import FunctionByName
-
-__all__ = ["IPUEstimator", "IPUEstimatorSpec", "ModeKeys"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _OFFERED = "features", "labels", "mode", "params", "state", "key", "global_step", "config"
 

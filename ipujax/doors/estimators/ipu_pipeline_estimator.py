@@ -8,19 +8,11 @@ from typing import Any
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.estimator import Estimator
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
-from ipujax.doors.estimators.estimator_spec import ModeKeys as ModeKeys
 from ipujax.doors.estimators.model_fn import FunctionByName
 from ipujax.doors.estimators.pipeline_mode import PipelineMode
 from ipujax.doors.estimators.pipeline_spec import (
     IPUPipelineEstimatorSpec as IPUPipelineEstimatorSpec,
 )
-
-__all__ = ["IPUPipelineEstimator", "IPUPipelineEstimatorSpec", "ModeKeys"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
 
 _OFFERED = "mode", "params", "config", "global_step"
 

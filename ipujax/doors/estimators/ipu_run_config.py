@@ -19,13 +19,6 @@ from ipujax.ground import (
 from ipujax.strategies import WorkerStrategy
 from ipujax.system import IPUConfig, build_logical_devices
 
-__all__ = ["IPURunConfig", "RunConfig"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
 _check = Checks(ConfigTypeError, ConfigError)
 _UNSET: Any = None  # becomes what it stands for
 _DEFAULT: Any = object()  # of when to save, where None is never

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax import events, host_trace
+from ipujax import host_trace
 from ipujax.errors import ConfigTypeError
+from ipujax.ground import events
 from ipujax.host_trace import HostSpan, HostTrace
 from tests.ipujax.feeding import configure
 

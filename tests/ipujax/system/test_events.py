@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from ipujax import events
 from ipujax.events import IpuTraceEventType as Type
+from ipujax.ground import events
 
 
 def test_nothing_is_kept_unless_somebody_records():

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ipujax import config, events, utils
+from ipujax import config, utils
 from ipujax.errors import DeviceError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEventType as Type
+from ipujax.ground import events
 from ipujax.ground.missing_names import MIGRATION
 from ipujax.system.config_schema import ConfigNode
 from ipujax.system.devices import SYSTEM, DeviceSeed

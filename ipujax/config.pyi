@@ -1,0 +1,12 @@
+from .system.config_enums import DeviceConnectionType as DeviceConnectionType
+from .system.config_enums import ExecutionProfileType as ExecutionProfileType
+from .system.config_enums import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
+from .system.config_enums import SchedulingAlgorithm as SchedulingAlgorithm
+from .system.config_enums import SelectionOrder as SelectionOrder
+from .system.config_schema import AttributeMetadata as AttributeMetadata
+from .system.ipu_config import IPUConfig as IPUConfig
+from .system.ipu_config import KeyId as KeyId
+from .system.ipu_config import VerificationOptions as VerificationOptions
+from .system.ipu_config import configure_ipu_system as configure_ipu_system
+from .system.ipu_config import get_ipu_config as get_ipu_config
+from .system.ipu_config import reset_ipu_configuration as reset_ipu_configuration

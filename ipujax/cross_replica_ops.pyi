@@ -1,0 +1,3 @@
+from .operators.cross_replica import assume_equal_across_replicas as assume_equal_across_replicas
+from .operators.cross_replica import cross_replica_mean as cross_replica_mean
+from .operators.cross_replica import cross_replica_sum as cross_replica_sum

@@ -1,0 +1,3 @@
+from .operators.custom_operators import codelet_expression_op as codelet_expression_op
+from .operators.custom_operators import cpu_user_operation as cpu_user_operation
+from .operators.custom_operators import precompiled_user_op as precompiled_user_op

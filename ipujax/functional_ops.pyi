@@ -1,0 +1,1 @@
+from .operators.functional import outlined_function as outlined_function

@@ -1,0 +1,3 @@
+from .optimizers.reduction_method import (
+    GradientAccumulationReductionMethod as GradientAccumulationReductionMethod,
+)

@@ -1,0 +1,1 @@
+from .driver.ipu_compiler import compile as compile

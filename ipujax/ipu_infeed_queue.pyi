@@ -1,0 +1,1 @@
+from .host.infeed_queue import IPUInfeedQueue as IPUInfeedQueue

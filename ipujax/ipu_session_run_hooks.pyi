@@ -1,0 +1,9 @@
+from .doors.estimators.logging_hook import IPULoggingTensorHook as IPULoggingTensorHook
+from .doors.estimators.saver_listeners import CheckpointSaverListener as CheckpointSaverListener
+from .doors.estimators.session_hooks import Session as Session
+from .doors.estimators.session_hooks import SessionRunContext as SessionRunContext
+from .doors.estimators.session_hooks import SessionRunHook as SessionRunHook
+from .doors.estimators.session_hooks import SessionRunValues as SessionRunValues
+from .doors.estimators.stop_and_profiler_hooks import EarlyStoppingHook as EarlyStoppingHook
+from .doors.estimators.stop_and_profiler_hooks import ProfilerHook as ProfilerHook
+from .doors.estimators.stop_and_profiler_hooks import StopAtStepHook as StopAtStepHook

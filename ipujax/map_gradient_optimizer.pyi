@@ -1,0 +1,1 @@
+from .optimizers import MapGradientOptimizer as MapGradientOptimizer

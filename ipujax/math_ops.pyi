@@ -1,0 +1,1 @@
+from .operators.math import serialized_matmul as serialized_matmul

@@ -1,0 +1,1 @@
+from .operators.random import dropout as dropout

@@ -1,0 +1,1 @@
+from .ground.version import __version__ as __version__
