@@ -11,7 +11,6 @@ import optax
 
 from ipujax.keras.checks import check
 from ipujax.training import Tree
-from lowering import ops
 
 Arrays = list[jax.Array]
 
@@ -85,26 +84,6 @@ class SplitTrainStep:
             return [variable.value for variable in keras_optimizer.variables]
 
         return optax.GradientTransformation(read_optimizer_variables, apply_keras_optimizer)
-
-
-def keep_state_between_updates(
-    optimizer: optax.GradientTransformation, storage: ops.Storage, name: str | None
-) -> optax.GradientTransformation:
-    """Returns an optimizer whose state is kept in a storage between weight updates.
-
-    Args:
-      optimizer: the model's optimizer.
-      storage: the memory of its state between two updates.
-      name: a named scope for what an update computes.
-    """
-
-    def update_loaded_state(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        with jax.named_scope(name) if name else contextlib.nullcontext():
-            loaded_state = jax.tree.map(lambda leaf: ops.bring_from_storage(leaf, storage), state)
-            new_updates, state = optimizer.update(updates, loaded_state, params)
-            return new_updates, jax.tree.map(lambda leaf: ops.move_to_storage(leaf, storage), state)
-
-    return optax.GradientTransformation(optimizer.init, update_loaded_state)
 
 
 @contextlib.contextmanager

@@ -20,11 +20,12 @@ from ipujax.driver import Executable
 from ipujax.host import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_batch_count, check_execution_shares
-from ipujax.keras.gradients import SplitTrainStep, keep_state_between_updates
+from ipujax.keras.gradients import SplitTrainStep
 from ipujax.keras.model_options import gradient_accumulation_options
 from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
 from ipujax.keras.program_mode import Arrays, ProgramMode, State
 from ipujax.keras.queue_options import prefetch_depth
+from ipujax.optimizers import keep_state_between_updates
 from ipujax.system import get_logger
 from ipujax.training import (
     Advance,

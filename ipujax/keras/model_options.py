@@ -14,13 +14,13 @@ from ipujax.ground import OptimizerError
 from ipujax.keras.model_stages import discard_functions
 from ipujax.optimizers import (
     GradientAccumulationOptimizerV2,
+    Storage,
     choose_state_storage,
     parse_reduction_method,
 )
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.pipelines import PipelineRequest, check
 from ipujax.pipelines import pipelining as pipelining_ops
-from lowering import ops
 
 _PIPELINING = "_ipu_pipelining_options"
 _ACCUMULATION = "_ipu_gradient_accumulation_options"
@@ -53,7 +53,7 @@ class GradientAccumulationOptions:
     arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
 
     @property
-    def storage(self) -> ops.Storage:
+    def storage(self) -> Storage:
         """The memory that holds the optimizer's variables between two updates."""
         offload = self.arguments.get("offload_weight_update_variables")
         sharding = self.arguments.get("replicated_optimizer_state_sharding", False)

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 from ipujax.ground import Checks, ScopeError
-from lowering import marks
+from ipujax.pipelines import stage_scope
 
 _check = Checks(ScopeError, ScopeError)
 
@@ -103,7 +103,7 @@ def run_in_stage(stage: int, *, scope: bool = False) -> Generator[None]:
         _current.entered.add(stage)
     _current.stage, _current.scope = stage, scope
     try:
-        with jax.named_scope(marks.write_mark(marks.STAGE, str(stage))):
+        with jax.named_scope(stage_scope(stage)):
             yield
     finally:
         _current.stage, _current.scope = outer_state

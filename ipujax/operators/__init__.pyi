@@ -22,6 +22,7 @@ from . import statistics as statistics
 from . import summary as summary
 from .all_to_all import all_gather as all_gather
 from .collectives import divide_total as divide_total
+from .collectives import has_sums_in_loops as has_sums_in_loops
 from .cross_replica import cross_replica_mean as cross_replica_mean
 from .cross_replica import cross_replica_sum as cross_replica_sum
 from .custom.error import custom_op_error as custom_op_error
@@ -50,6 +51,8 @@ from .replica_groups import gather_group as gather_group
 from .replica_groups import reduce_group as reduce_group
 from .replica_groups import scatter_reduced as scatter_reduced
 from .replication import replication_index as replication_index
+from .scopes import attribute_scope_name as attribute_scope_name
 from .scopes import current_device as current_device
 from .scopes import frontend_attribute as frontend_attribute
 from .scopes import ipu_scope as ipu_scope
+from .seed_counters import offset_seed_counters as offset_seed_counters

@@ -1,4 +1,4 @@
-"""Checks of the operands of collectives, and the mean over replicas."""
+"""Checks of the operands of collectives, the mean over replicas, and the search for sums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import ArrayChecks, CollectiveError, ConfigTypeError
+from lowering import jaxpr, ops
 
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 
@@ -36,3 +37,8 @@ def require_collective_numbers(x: Any, function: str) -> jax.Array:
 def divide_total(total: jax.Array, count: Any) -> jax.Array:
     """Returns `total / count` in the dtype of `total`; integers are rounded towards zero."""
     return jax.lax.div(total, jnp.asarray(count, total.dtype))
+
+
+def has_sums_in_loops(closed: jaxpr.ClosedJaxpr) -> bool:
+    """Returns whether a loop of a traced program sums a value over replicas."""
+    return ops.has_sums_in_loops(closed.jaxpr)

@@ -184,8 +184,13 @@ def stochastic_rounding(override: bool) -> Generator[None]:
         yield
 
 
+def attribute_scope_name(name: str, value: str) -> str:
+    """Returns the name of a `jax.named_scope` that gives its operations a frontend attribute."""
+    return marks.write_mark(marks.ATTRIBUTE, name, value)
+
+
 def _attribute_scope(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
-    return jax.named_scope(marks.write_mark(marks.ATTRIBUTE, name, value))
+    return jax.named_scope(attribute_scope_name(name, value))
 
 
 @contextlib.contextmanager

@@ -12,9 +12,11 @@ from . import map_gradient_optimizer as map_gradient_optimizer
 from . import reduction_method as reduction_method
 from . import sharded_optimizer as sharded_optimizer
 from . import worker_summation as worker_summation
+from .accumulation import Storage as Storage
 from .accumulation import add_to_accumulator as add_to_accumulator
 from .accumulation import check_leaves as check_leaves
 from .accumulation import choose_state_storage as choose_state_storage
+from .accumulation import keep_state_between_updates as keep_state_between_updates
 from .accumulation import make_dtype_chooser as make_dtype_chooser
 from .cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer
 from .gradient_accumulation_optimizer import (

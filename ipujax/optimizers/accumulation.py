@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.typing import ArrayLike
 
 from ipujax.ground import IPUError, OptimizerError, parse_dtype
@@ -16,6 +18,8 @@ from ipujax.host import tracing
 from ipujax.optimizers.ipu_optimizer import check, is_optax_state
 from ipujax.optimizers.reduction_method import GradientAccumulationReductionMethod as Reduction
 from lowering import jaxpr, ops
+
+Storage = ops.Storage
 
 _SAME_STATE = "pass the state that opt.init(variables) of this very optimizer gives"
 
@@ -91,9 +95,7 @@ def make_dtype_chooser(
     return lambda variable: fit_dtype_to_variable(variable, checked_dtype)
 
 
-def choose_state_storage(
-    offload: bool | None, is_sharded: bool, error: type[IPUError]
-) -> ops.Storage:
+def choose_state_storage(offload: bool | None, is_sharded: bool, error: type[IPUError]) -> Storage:
     """Returns the memory that keeps the optimizer's state between updates, or raises.
 
     It is remote memory by default, where there is any, as in the original. `error` is raised for
@@ -106,12 +108,32 @@ def choose_state_storage(
             where=jaxpr.current_user_line(),
             fix="pass offload_weight_update_variables=True, or leave sharding off",
         )
-    return ops.Storage(
+    return Storage(
         remote=offload is not False,
         sharded=is_sharded,
         what="state",
         by_default=offload is None and not is_sharded,
     )
+
+
+def keep_state_between_updates(
+    optimizer: optax.GradientTransformation, storage: Storage, name: str | None
+) -> optax.GradientTransformation:
+    """Returns an optimizer whose state is kept in a storage between weight updates.
+
+    Args:
+      optimizer: the model's optimizer.
+      storage: the memory of its state between two updates.
+      name: a named scope for what an update computes.
+    """
+
+    def update_loaded_state(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        with jax.named_scope(name) if name else contextlib.nullcontext():
+            loaded_state = jax.tree.map(lambda leaf: ops.bring_from_storage(leaf, storage), state)
+            new_updates, state = optimizer.update(updates, loaded_state, params)
+            return new_updates, jax.tree.map(lambda leaf: ops.move_to_storage(leaf, storage), state)
+
+    return optax.GradientTransformation(optimizer.init, update_loaded_state)
 
 
 def check_accumulation_loop(name: str, count: int) -> None:

@@ -14,7 +14,7 @@ import jax
 import torch
 
 from ipujax.doors.graphs import Call, Graph, Node, Ref, names_of_refs
-from ipujax.ground import PopTorchError
+from ipujax.ground import InternalError, PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import (
     define_traced_operator,
@@ -23,7 +23,6 @@ from ipujax.poptorch.operators import (
     qualify_operator_name,
     trace_operator,
 )
-from lowering import InternalError
 
 Tensors = list[torch.Tensor]
 

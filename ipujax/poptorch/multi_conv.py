@@ -10,9 +10,9 @@ import torch
 from ipujax.doors.graphs import Graph
 from ipujax.doors.torch import current_trace
 from ipujax.ground import PopTorchError
+from ipujax.operators import attribute_scope_name
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MultiConvPlanType
-from lowering import marks
 
 MARK = "multi_conv"
 """The mark of operators in a `MultiConv`: the scope's number, and its settings."""
@@ -127,4 +127,4 @@ def write_multi_conv_scopes(mark: tuple[int, tuple[tuple[str, str], ...]]) -> li
     """Returns the JAX name scopes that carry the settings of a `MultiConv` mark."""
     number, values = mark
     attribute_values = [(MARK, str(number)), *((f"{MARK}.{name}", value) for name, value in values)]
-    return [marks.write_mark(marks.ATTRIBUTE, name, value) for name, value in attribute_values]
+    return [attribute_scope_name(name, value) for name, value in attribute_values]

@@ -13,8 +13,8 @@ from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.metric_totals import MetricTotals
 from ipujax.doors.estimators.session_hooks import SessionRunHook
 from ipujax.doors.estimators.workers import Workers
+from ipujax.operators import has_sums_in_loops
 from ipujax.training import Callback, Run, TrainState, Tree
-from lowering import ops
 
 
 @dc.dataclass(frozen=True)
@@ -106,7 +106,7 @@ class EstimatorMode(Callback, abc.ABC):
         program = self.loop.executable
         if self.mode != ModeKeys.TRAIN or run.replicas == 1 or program is None:
             return
-        if not ops.has_sums_in_loops(program.lowered.traced.jaxpr.jaxpr):
+        if not has_sums_in_loops(program.lowered.traced.jaxpr):
             raise check.value_error(
                 f"this is not a valid replicated training graph: {run.replicas} replicas train, "
                 "and nothing is summed over them",
