@@ -101,10 +101,3 @@ def test_public_modules_list_what_is_public(name: str) -> None:
     if isinstance(module, ModuleType):
         assert dir(module) == sorted(module.__all__)
         assert all(hasattr(module, each) for each in module.__all__ if each != "layers")
-
-
-def test_the_package_is_imported_by_nobody() -> None:
-    """`ipujax/__init__` gathers names for users; what is below it asks the modules themselves."""
-    known = modules()
-    users = [name for name, path in known.items() if "ipujax" in imported(path, known)]
-    assert [name for name in users if not name.startswith("ipujax.demo")] == []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import configparser
 import functools
+import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import ipujax
 from tests.harness import GOLDEN, ROOT, TESTS
 
 SOURCE_FOLDERS = ("ipujax", "lowering")
@@ -37,18 +39,12 @@ class Rule:
 FILES_AND_ENVIRONMENT = ("os", "io", "pathlib", "shutil", "subprocess", "tempfile", "open")
 
 RULES = (
-    Rule("lowering", ("ipujax",), "the compiler knows nothing of what is built on it"),
     Rule(
         "lowering",
         ("jax.jit", "jax.device_put", "jax.devices", "jax.local_devices"),
         "the compiler is pure; running is the engines' work",
     ),
     Rule("lowering", FILES_AND_ENVIRONMENT, "no files or environment; settings are in Options"),
-    Rule(
-        "lowering/ir",
-        ("lowering.passes",),
-        "the program's form does not depend on who makes or reads it",
-    ),
     Rule(
         "lowering/schedules",
         ("jax", "numpy"),
@@ -59,46 +55,14 @@ RULES = (
         tuple(f"ipujax.report.{name}" for name in ("presentation", "report", "make", "pva")),
         "what would help does not depend on how it is shown",
     ),
-    Rule(
-        "ipujax/frontends",
-        ("lowering", "ipujax.keras", "ipujax.popart", "ipujax.poptorch"),
-        "a front end stands on what ipujax has, and knows no program that is built on it",
-    ),
-    Rule(
-        "ipujax/doors/graphs",
-        (
-            "torch",
-            "onnx",
-            "keras",
-            "ipujax.frontends",
-            "ipujax.keras",
-            "ipujax.popart",
-            "ipujax.poptorch",
-        ),
-        "the runtime of graphs serves several libraries, and knows none",
-    ),
-    Rule(
-        "ipujax/training",
-        (
-            "ipujax.doors",
-            "ipujax.frontends",
-            "ipujax.keras",
-            "ipujax.popart",
-            "ipujax.poptorch",
-            "keras",
-            "torch",
-            "onnx",
-        ),
-        "training is what all front ends need",
-    ),
     *(
-        Rule(folder, ("lowering.machine",), "compiling does not depend on the machine model")
-        for folder in ("lowering/ir", "lowering/passes", "lowering/pipelines", "lowering/schedules")
+        Rule(folder, ("torch", "onnx", "keras"), "what several front ends share knows no library")
+        for folder in ("ipujax/doors/graphs", "ipujax/doors/models", "ipujax/training")
     ),
     *(
         Rule(
             f"lowering/machine/{folder}",
-            ("jax", "lowering.jaxprs.jaxpr", "lowering.ir"),
+            ("jax", "lowering.jaxprs", "lowering.ir"),
             "costs are arithmetic on shapes",
         )
         for folder in ("primitives", "planner", "trace")
@@ -113,6 +77,29 @@ RULES = (
         for folder in ALL_FOLDERS
     ),
 )
+
+COMPILER = (
+    "lowering.ground", "lowering.schedules", "lowering.marks", "lowering.jaxprs", "lowering.ops",
+    "lowering.ir", "lowering.keeping", "lowering.pipelines", "lowering.passes", "lowering.fusion",
+    "lowering.machine", "lowering",
+)  # fmt: skip
+RUNTIME = (
+    "ipujax.ground", "ipujax.system", "ipujax.host", "ipujax.distribution", "ipujax.operators",
+    "ipujax.optimizers", "ipujax.pipelines", "ipujax.report", "ipujax.engine", "ipujax.driver",
+    "ipujax.checkpoints", "ipujax.data", "ipujax.training",
+)  # fmt: skip
+FRONT_ENDS = (
+    "ipujax.doors.models", "ipujax.doors.graphs", "ipujax.doors.torch", "ipujax.doors.onnx",
+    "ipujax.doors.keras", "ipujax.keras", "ipujax.strategies", "ipujax.doors.estimators",
+    "ipujax.frontends", "ipujax.standin", "ipujax.popart", "ipujax.poptorch", "ipujax.popdist",
+    "ipujax.horovod",
+)  # fmt: skip
+ROOMS = (*COMPILER, *RUNTIME, *FRONT_ENDS, "ipujax.cli", "ipujax", "ipujax.demo")
+"""The rooms, lowest first: a room imports the faces of those before it, and of no other.
+
+`ipujax` and `lowering` are the modules at the roots. Of the compiler, rooms of ipujax import the
+face of `lowering` alone, and front ends nothing.
+"""
 
 
 def python_files(*folders: str) -> list[str]:
@@ -207,27 +194,141 @@ def test_imports_follow_the_layers() -> None:
     check(violations, *ALL_FOLDERS)
 
 
-def deep_imports(file: str) -> Iterator[str]:
-    """Where a file imports something of `lowering` that its `__init__.pyi` does not list."""
-    stub = parse("lowering/__init__.pyi").body
-    listed = {
-        alias.name for node in stub if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+@dataclass(frozen=True)
+class Import:
+    """`from module import name`, or `import module` if the name is empty."""
+
+    line: int
+    module: str
+    name: str = ""
+
+    @property
+    def text(self) -> str:
+        return f"{self.module}.{self.name}".removesuffix(".")
+
+
+def imports_of_ours(file: str) -> Iterator[Import]:
+    """Every import of a module of ours, for type checkers only or by `import_module`, too."""
     for node in ast.walk(parse(file)):
-        names: list[str] = []
+        imports: list[Import] = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            imports = [Import(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = imported_module(node, file)
-            names = [f"{module}.{alias.name}" for alias in node.names]
-        for name in names:
-            if name.startswith("lowering.") and name.removeprefix("lowering.") not in listed:
-                line = getattr(node, "lineno", 0)
-                yield f"{file}:{line}: `{name}` is not listed in lowering/__init__.pyi"
+            imports = [Import(node.lineno, module, alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call) and "import_module" in ast.unparse(node.func):
+            values = [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant)]
+            imports = [Import(node.lineno, str(value)) for value in values]
+        yield from (each for each in imports if each.module.split(".")[0] in SOURCE_FOLDERS)
 
 
-def test_ipujax_uses_what_the_compiler_exports() -> None:
-    check(deep_imports, "ipujax")
+def room_of(name: str) -> str:
+    """The room that a module, or a name in one, is in."""
+    return max((room for room in ROOMS if f"{name}.".startswith(f"{room}.")), key=len)
+
+
+def room_of_file(file: str) -> str:
+    return room_of(file.removesuffix(".pyi").removesuffix(".py").replace("/", "."))
+
+
+@functools.cache
+def names_in_face(room: str) -> Mapping[str, str]:
+    """The names of a room's face: the module that each is imported from, none if made there."""
+    file = f"{room.replace('.', '/')}/__init__.py"
+    file += "i" * (ROOT / f"{file}i").exists()
+    names: dict[str, str] = {}
+    for node in ast.walk(parse(file)):
+        if isinstance(node, ast.ImportFrom):
+            module = imported_module(node, file)
+            names |= {alias.name: module for alias in node.names if alias.asname == alias.name}
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names[node.name] = ""
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names[node.id] = ""
+    return names
+
+
+def wrong_import(own_room: str, wanted: Import) -> str:
+    """Why a room may not import this; empty if it may."""
+    room, module = room_of(wanted.text), wanted.module
+    if room in COMPILER and own_room not in COMPILER:
+        if own_room in FRONT_ENDS:
+            return "front ends ask the rooms of ipujax, not the compiler"
+        room = "lowering"
+    if room == own_room:
+        reexported = names_in_face(room).get(wanted.name, "") not in ("", room)
+        is_face = module == room and room not in SOURCE_FOLDERS
+        return "inside a room, import the module itself" if is_face and reexported else ""
+    if own_room not in ROOMS[ROOMS.index(room) :]:
+        return f"`{room}` is not below `{own_room}` in ROOMS"
+    if room == "ipujax" or wanted.text == room:
+        return ""
+    if module != room:
+        return f"past the face of `{room}`"
+    return "" if wanted.name in names_in_face(room) else f"the face of `{room}` does not list it"
+
+
+def wrong_imports(file: str) -> Iterator[str]:
+    """Where a file imports from another room upwards, or past its face."""
+    for wanted in imports_of_ours(file):
+        if reason := wrong_import(room_of_file(file), wanted):
+            yield f"{file}:{wanted.line}: `{wanted.text}`: {reason}"
+
+
+def test_rooms_import_faces_of_rooms_below() -> None:
+    check(wrong_imports, *SOURCE_FOLDERS)
+
+
+def test_every_folder_is_a_room_in_the_table() -> None:
+    faces = [path for folder in SOURCE_FOLDERS for path in (ROOT / folder).glob("*/__init__.py")]
+    faces += (ROOT / "ipujax/doors").glob("*/__init__.py")
+    folders = [path.parent.relative_to(ROOT).as_posix().replace("/", ".") for path in faces]
+    assert sorted([*folders, *SOURCE_FOLDERS]) == sorted([*ROOMS, "ipujax.doors"])
+
+
+@functools.cache
+def names_used_elsewhere() -> frozenset[str]:
+    """The dotted names that files mention of rooms other than their own, and their beginnings."""
+    names: set[str] = set()
+    stubs = [f"{folder}/__init__.pyi" for folder in SOURCE_FOLDERS]
+    for file in [*stubs, *python_files(*SOURCE_FOLDERS, "benchmarks", "validation")]:
+        own_room = room_of_file(file) if file.split("/")[0] in SOURCE_FOLDERS else ""
+        for _, name in mentioned_names(file):
+            if name.split(".")[0] in SOURCE_FOLDERS and room_of(name) != own_room:
+                names.add(name)
+                parts = name.split(".")
+                names.update(".".join(parts[:n]) for n in range(2, len(parts)))
+    return frozenset(names)
+
+
+def unused_names(room: str) -> list[str]:
+    """The names in a room's face that are not public and that no other room uses."""
+    is_public = room.removeprefix("ipujax.") in ipujax.__all__
+    public = dir(importlib.import_module(room)) if is_public else []
+    return [
+        name
+        for name, source in names_in_face(room).items()
+        if source and not name.startswith("_") and name not in public
+        if f"{room}.{name}" not in names_used_elsewhere()
+    ]
+
+
+FACES = [room for room in ROOMS if room not in ("ipujax", "ipujax.demo")]
+
+
+@pytest.mark.parametrize("room", FACES)
+def test_a_face_lists_what_others_use(room: str) -> None:
+    assert unused_names(room) == []
+
+
+@pytest.mark.parametrize("room", FACES)
+def test_a_lazy_face_hides_no_module(room: str) -> None:
+    """Once such a module is imported, it takes the place of the name."""
+    folder = ROOT / room.replace(".", "/")
+    if (folder / "__init__.pyi").exists():
+        modules = {path.stem for path in folder.iterdir()}
+        names = names_in_face(room).items()
+        assert not [name for name, source in names if source != room and name in modules]
 
 
 def long_modules(file: str) -> Iterator[str]:
@@ -339,11 +440,9 @@ def test_every_golden_file_has_its_test() -> None:
 @pytest.mark.parametrize(
     ("file", "source", "name"),
     [
-        ("lowering/a.py", "import ipujax.config", "ipujax.config"),
         ("lowering/a.py", "import os\nos.environ['A']", "os.environ"),
         ("lowering/a.py", "text = open('a').read()", "open"),
         ("lowering/a.py", "import jax as j\nj.jit(len)", "jax.jit"),
-        ("lowering/ir/a.py", "from ..passes import place", "lowering.passes"),
         ("ipujax/a.py", "from jax import extend", "jax.extend"),
         ("ipujax/a.py", "import jax\njax.extend.core", "jax.extend.core"),
     ],
@@ -355,6 +454,33 @@ def test_the_rules_catch(
     (tmp_path / file).parent.mkdir(parents=True)
     (tmp_path / file).write_text(source, encoding="utf-8")
     assert any(f"`{name}`" in line for line in violations(file))
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "reason"),
+    [
+        ("lowering/ir/a.py", "import ipujax.config", "not below"),
+        ("lowering/ir/a.py", "from ..passes import place", "not below"),
+        ("lowering/passes/a.py", "from lowering.ir.program import Program", "past the face"),
+        ("ipujax/host/a.py", "if TYPE_CHECKING:\n  from ipujax.engine import Run", "not below"),
+        ("ipujax/host/a.py", "import_module('ipujax.system.devices')", "past the face"),
+        ("ipujax/host/a.py", "from ipujax.system import nothing", "does not list"),
+        ("ipujax/host/a.py", "from ipujax import config", "not below"),
+        ("ipujax/host/a.py", "from lowering.ops import draws", "past the face"),
+        ("ipujax/host/a.py", "from ipujax.host import Queue", "inside a room"),
+        ("ipujax/keras/a.py", "from lowering import ops", "front ends"),
+        ("ipujax/a.py", "from ipujax.operators.nn.ctc_loss import ctc_loss", "past the face"),
+        ("ipujax/a.py", "from ipujax.operators import ctc_loss", ""),
+        ("ipujax/host/a.py", "from ipujax import system\nfrom lowering import ops", ""),
+        ("lowering/passes/a.py", "from lowering import ir", ""),
+    ],
+)
+def test_the_order_of_rooms_catches(file: str, source: str, reason: str, monkeypatch) -> None:
+    faces = {room: names_in_face(room) for room in FACES}
+    monkeypatch.setattr("tests.test_structure.names_in_face", faces.__getitem__)
+    monkeypatch.setattr("tests.test_structure.parse", lambda _: ast.parse(source))
+    lines = list(wrong_imports(file))
+    assert reason in lines[0] if reason else not lines
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ from ipujax.poptorch.ops import (
     set_overlap_for_input,
     set_overlap_for_output,
 )
-from ipujax.poptorch.options import Options
+from ipujax.poptorch.options import Options as Options
 from ipujax.poptorch.options import _DistributedOptions as _DistributedOptions
 from ipujax.poptorch.options.locations import TensorLocationSettings
 from ipujax.poptorch.printing import ipu_print_tensor

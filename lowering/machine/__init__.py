@@ -16,7 +16,6 @@ from lowering.machine.liveness import Liveness as Liveness
 from lowering.machine.liveness import OnTiles as OnTiles
 from lowering.machine.liveness import TileBytes as TileBytes
 from lowering.machine.mapping import TileMapping as TileMapping
-from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS

@@ -15,11 +15,9 @@ from lowering.schedules.interleaved_one_f_one_b import (
     interleaved_one_f_one_b as interleaved_one_f_one_b,
 )
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
-from lowering.schedules.orders import Orders as Orders
 from lowering.schedules.orders import from_orders as from_orders
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations
 from lowering.schedules.rotations import overlap as overlap
-from lowering.schedules.schedule import Ipus as Ipus
 from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
@@ -29,11 +27,9 @@ from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
-from lowering.schedules.task import inputs_of_task as inputs_of_task
 from lowering.schedules.text import from_text as from_text
 from lowering.schedules.text import to_text as to_text
 from lowering.schedules.ticks import Run as Run
-from lowering.schedules.ticks import Tick as Tick
 from lowering.schedules.ticks import Ticks as Ticks
 from lowering.schedules.ticks import outline as outline
 from lowering.schedules.ticks import runs_of as runs_of

@@ -13,7 +13,6 @@ from .forward import GRADIENT as GRADIENT
 from .forward import UPDATED as UPDATED
 from .forward import Forward as Forward
 from .forward import Named as Named
-from .gradient_counting import CountedOperators as CountedOperators
 from .gradient_counting import GradientCounting as GradientCounting
 from .graph import Graph as Graph
 from .graph import Node as Node
