@@ -52,6 +52,18 @@ _CLASS_MODULES = (
 )
 """Modules of ipujax, and optax, whose classes programs often hold; they are imported if needed."""
 
+_MODULES_IN_FILES = {
+    "ipujax.doors.estimators.function_mode:Untrained": "ipujax.estimators.function_mode",
+    "ipujax.ground.events:IpuTraceEventType": "ipujax.events",
+    "ipujax.host.outfeed_queue:IPUOutfeedMode": "ipujax.ipu_outfeed_queue",
+    "ipujax.operators.metrics:Metric": "ipujax.metrics",
+    "ipujax.operators.recurrent_layers:LSTMStateTuple": "ipujax.rnn_ops",
+    "ipujax.optimizers.reduction_method:GradientAccumulationReductionMethod": (
+        "ipujax.gradient_accumulation"
+    ),
+}
+"""The module that files name for classes that have moved, so that older files stay readable."""
+
 
 def name_class(kind: type, holder: str) -> str:
     """Returns the name by which a saved executable refers to a class.
@@ -149,4 +161,5 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 
 def _class_file_name(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    return f"{_MODULES_IN_FILES.get(name, kind.__module__)}:{kind.__qualname__}"
