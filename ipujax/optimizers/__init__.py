@@ -6,6 +6,8 @@ function that optax calls, does both. Optax's explicit state holds the values th
 optimizers kept in variables; outside compiled code there is one replica.
 """
 
+# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+
 import lazy_loader
 
 __getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -3,6 +3,8 @@
 The modules make reports and present them: read `make` first, then one module per part.
 """
 
+# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+
 import lazy_loader
 
 __getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)

@@ -5,6 +5,8 @@ pipeline. `fit` runs that program until enough steps are made, a callback stops 
 ends. An `Inference` does the same without learning.
 """
 
+# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+
 import lazy_loader
 
 __getattr__, _, _ = lazy_loader.attach_stub(__name__, __file__)
