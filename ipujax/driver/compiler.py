@@ -24,7 +24,7 @@ from lowering import jaxpr, list_in_dir
 
 
 class _Options(TypedDict, total=False):
-    device: str
+    device: str | None
     engine: str
     static_argnums: int | Sequence[int] | None
     static_argnames: str | Iterable[str] | None
@@ -50,7 +50,7 @@ def compile(
 def compile(
     fn: Callable[..., object] | None = None,
     *,
-    device: str = DEFAULT_DEVICE,
+    device: str | None = None,
     engine: str = "auto",
     static_argnums: int | Sequence[int] | None = (),
     static_argnames: str | Iterable[str] | None = (),
@@ -65,7 +65,8 @@ def compile(
 
     Args:
       fn: any function that `jax.jit` takes.
-      device: the logical device; inside `scopes.ipu_scope` its device is the default.
+      device: the logical device; by default that of the `scopes.ipu_scope` around this call, or
+        `/device:IPU:0`.
       engine: `fused` makes one XLA computation where that is possible, `replay` dispatches every
         kernel on its own, `auto` picks the faster one.
       static_argnums: positions of arguments that are compile-time constants, as in `jax.jit`: where
@@ -99,7 +100,7 @@ def compile(
         `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
         is an error.
     """
-    check.require_text(device, "the device of ipu.compile")
+    check.require_text(device, "the device of ipu.compile", optional=True)
     check.require_text(name, "the name of ipu.compile", optional=True)
     check_engine(engine)
     if replicas is not None:
@@ -111,8 +112,7 @@ def compile(
 
     def wrap_function(fn: Callable[..., object]) -> CompiledFunction:
         check.require_function(fn, "fn of ipu.compile")
-        # The very object: nobody passed a device.
-        device_name = (current_device() or device) if device is DEFAULT_DEVICE else device
+        device_name = (current_device() or DEFAULT_DEVICE) if device is None else device
         static_arguments = complete_choice(fn, static, "static")
         donated_arguments = complete_choice(fn, donated, "donate")
         check_apart(static_arguments, donated_arguments)

@@ -23,13 +23,7 @@ from lowering import Options, ir, jaxpr
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
 
-class _Default(str):
-    """A default that can be told from the same text passed by a caller."""
-
-    __slots__ = ()
-
-
-DEFAULT_DEVICE = _Default("/device:IPU:0")
+DEFAULT_DEVICE = "/device:IPU:0"
 
 
 def find_device(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -253,7 +253,10 @@ class Lowered(BoundToProcess):
         """
         from ipujax.report import choose_chip
 
-        report = self._report_on(choose_chip(self.device.config, target))
+        chip = choose_chip(self.device.config, target)
+        if chip not in self._reports:
+            self._reports[chip] = self._model_report(chip)
+        report = self._reports[chip]
         return report if host is None else dc.replace(report, host=require_host_trace(host))
 
     @functools.cached_property
@@ -272,27 +275,22 @@ class Lowered(BoundToProcess):
         return dc.replace(self.options, **dict.fromkeys(names, False))
 
     @functools.cached_property
-    def _report_on(self) -> Callable[[Target], Report]:
-        from ipujax.report import (
-            Source,  # most runs need no model
-            make_report,
-        )
+    def _reports(self) -> dict[Target, Report]:
+        """The reports that were modelled, by their chips."""
+        return {}
+
+    def _model_report(self, chip: Target) -> Report:
+        from ipujax.report import Source, make_report  # most runs need no model
 
         inputs, signature = [*map(int, self.modelled_program.inputs)], self.signature
-        argument_paths = dict(zip(inputs, signature.argument_names(), strict=False))
-        names = dict(zip(inputs, signature.user_names(), strict=False))
-        results, device = tuple(signature.result_names()), self.device
-        source = Source(self.traced.jaxpr, self._modelled_options)
-        return functools.cache(
-            lambda chip: make_report(
-                self.modelled_program,
-                device.config,
-                chip,
-                argument_paths,
-                device.ladder,
-                names,
-                results,
-                source,
-                signature.donated,
-            )
+        return make_report(
+            self.modelled_program,
+            self.device.config,
+            chip,
+            dict(zip(inputs, signature.argument_names(), strict=False)),
+            ladder=self.device.ladder,
+            names=dict(zip(inputs, signature.user_names(), strict=False)),
+            result_names=tuple(signature.result_names()),
+            source=Source(self.traced.jaxpr, self._modelled_options),
+            donated=signature.donated,
         )

@@ -38,8 +38,20 @@ StageFunction = Callable[..., Pytree]
 AskedDtype = DTypeLike | Callable[[Aval], DTypeLike] | None
 """None for a variable's own dtype, another one, or a function from a variable to one."""
 DtypeOf = Callable[[Aval], np.dtype[np.generic]]
-Flag = bool | None
 AskedSchedule = PipelineSchedule | schedules.Spec | None
+
+_FLAGS = (
+    "offload_weight_update_variables",
+    "replicated_optimizer_state_sharding",
+    "offload_activations",
+    "offload_gradient_accumulation_buffers",
+    "replicated_weight_sharding",
+    "offload_weights",
+    "continuous_weight_updates",
+    "outfeed_loss",
+    "accumulate_outfeed",
+)
+"""The arguments that are True, False or None."""
 
 _SCHEDULES = {
     PipelineSchedule.Grouped: schedules.grouped,
@@ -76,15 +88,15 @@ class PipelineRequest:
     forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None
     backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None
     weight_update_poplar_options: PipelineStageOptions | None = None
-    offload_weight_update_variables: Flag = None
-    replicated_optimizer_state_sharding: Flag = False
-    offload_activations: Flag = None
-    offload_gradient_accumulation_buffers: Flag = None
-    replicated_weight_sharding: Flag = None
-    offload_weights: Flag = None
-    continuous_weight_updates: Flag = False
-    outfeed_loss: Flag = False
-    accumulate_outfeed: Flag = False
+    offload_weight_update_variables: bool | None = None
+    replicated_optimizer_state_sharding: bool | None = False
+    offload_activations: bool | None = None
+    offload_gradient_accumulation_buffers: bool | None = None
+    replicated_weight_sharding: bool | None = None
+    offload_weights: bool | None = None
+    continuous_weight_updates: bool | None = False
+    outfeed_loss: bool | None = False
+    accumulate_outfeed: bool | None = False
     accumulate_outfeed_dtype: AskedDtype = None
     outfeed_mask: Sequence[bool] | None = None
     name: str | None = None
@@ -96,7 +108,7 @@ class PipelineRequest:
 
     def __post_init__(self) -> None:
         checked: dict[str, object] = {"outfeed_mask": values.check_outfeed_mask(self.outfeed_mask)}
-        for name in (field.name for field in dc.fields(self) if field.type == "Flag"):
+        for name in _FLAGS:
             checked[name] = check.require_optional_flag(getattr(self, name), name)
         for name in ("batch_serialization_iterations", "repeat_count"):
             checked[name] = check.require_integer(getattr(self, name), name, 1)
@@ -106,11 +118,14 @@ class PipelineRequest:
         check.require_instance(self.outfeed_queue, IPUOutfeedQueue, "outfeed_queue", optional=True)
         check.require_instance(self.name, str, "name", optional=True)
         check.require_function(self.optimizer_function, "optimizer_function", optional=True)
-        for name, member in vars(PipelineRequest).items():
-            if isinstance(member, functools.cached_property):
-                getattr(self, name)  # which raises if what it is made of does not fit together
+        self._compute_properties()
         _check_outfeed(self)
         _check_implemented(self)
+
+    def _compute_properties(self) -> None:
+        """Computes the cached properties, which raise if their arguments do not fit together."""
+        _ = self.stages, self.options, self.micro_batches, self.schedule, self.recomputation
+        _ = self.reduction, self.accumulation_dtype, self.outfeed_dtype, self.state_storage
 
     # --- stages -----------------------------------------------------------------------------------
 

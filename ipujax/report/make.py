@@ -53,6 +53,7 @@ def make_report(
     config: SystemOptions,
     target: Target,
     arguments: Mapping[int, str],
+    *,
     ladder: tuple[int, ...] = (),
     names: Mapping[int, str] | None = None,
     result_names: Sequence[str] = (),

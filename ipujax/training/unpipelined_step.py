@@ -78,7 +78,7 @@ class Unpipelined:
     @functools.cached_property
     def jitted_loss(self) -> Callable[[Sequence[Pytree]], jax.Array]:
         """The jitted function from the outputs of one micro-batch to its loss."""
-        return jax.jit(lambda row: self.request.call_optimizer_function(*row).loss)
+        return jax.jit(self._compute_loss)
 
     @functools.cached_property
     def jitted_step(self) -> Callable[..., Step]:
@@ -89,6 +89,9 @@ class Unpipelined:
     def jitted_update(self) -> Callable[..., tuple[Pytree, Pytree]]:
         """The jitted form of `update_variables`."""
         return jax.jit(self.update_variables, static_argnames="replicas")
+
+    def _compute_loss(self, row: Sequence[Pytree]) -> jax.typing.ArrayLike:
+        return self.request.call_optimizer_function(*row).loss
 
     def compute_losses(self, outputs: Sequence[Sequence[Pytree]]) -> np.ndarray:
         """Computes the loss of each micro-batch from its outputs."""

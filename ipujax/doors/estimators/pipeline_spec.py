@@ -88,9 +88,14 @@ class IPUPipelineEstimatorSpec:
                 "gives to the pipeline itself",
                 "leave it out",
             )
-        values = locals()
-        for field in dc.fields(self):
-            object.__setattr__(self, field.name, values[field.name])
+        object.__setattr__(self, "mode", mode)
+        object.__setattr__(self, "computational_stages", computational_stages)
+        object.__setattr__(self, "gradient_accumulation_count", gradient_accumulation_count)
+        object.__setattr__(self, "eval_metrics_fn", eval_metrics_fn)
+        object.__setattr__(self, "optimizer_function", optimizer_function)
+        object.__setattr__(self, "device_mapping", device_mapping)
+        object.__setattr__(self, "loss_accumulator_dtype", loss_accumulator_dtype)
+        object.__setattr__(self, "pipeline_op_kwargs", pipeline_op_kwargs)
 
     @property
     def inputs(self) -> Sequence[Any]:

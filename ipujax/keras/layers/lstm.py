@@ -103,8 +103,19 @@ class PopnnLSTM(Recurrent):
         time_major: bool = False,
         **kwargs: Any,
     ):
-        arguments = locals()
-        super().__init__(arguments)
+        super().__init__(
+            kwargs, units=units, activation=activation, recurrent_activation=recurrent_activation,
+            use_bias=use_bias, kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer, bias_initializer=bias_initializer,
+            unit_forget_bias=unit_forget_bias, kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer, bias_regularizer=bias_regularizer,
+            activity_regularizer=activity_regularizer, kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint, bias_constraint=bias_constraint,
+            dropout=dropout, dropout_seed=dropout_seed, recurrent_dropout=recurrent_dropout,
+            implementation=implementation, return_sequences=return_sequences,
+            return_state=return_state, go_backwards=go_backwards, stateful=stateful, unroll=unroll,
+            partials_dtype=partials_dtype, seed=seed, time_major=time_major,
+        )  # fmt: skip
 
     def _make_biases(self) -> Any:
         if not self.unit_forget_bias:

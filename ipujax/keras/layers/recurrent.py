@@ -46,7 +46,8 @@ class Recurrent(Layer):
     """The base of the recurrent layers; `PopnnLSTM` describes the arguments.
 
     A subclass sets the number of gates, the operator, the names of the states and the names of its
-    boolean arguments. Its `__init__` passes all of its arguments, by name.
+    boolean arguments. Its `__init__` passes the arguments of Keras's `Layer` as `layer_arguments`,
+    and all others by name.
     """
 
     _gates: int
@@ -54,12 +55,12 @@ class Recurrent(Layer):
     _runs: Any
     _switches = ("use_bias", "return_sequences", "return_state", "stateful", "time_major")
 
-    def __init__(self, arguments: Mapping[str, Any]):
+    def __init__(self, layer_arguments: Mapping[str, Any], **arguments: Any):
         kind = type(self).__name__
         refuse_unsupported(
             kind, arguments, _UNSUPPORTED, f"keras.layers.{kind.removeprefix('Popnn')}"
         )
-        super().__init__(**arguments["kwargs"])
+        super().__init__(**layer_arguments)
         self.units = check.require_integer(arguments["units"], f"the units of {self.name}", 1)
         self.activation = _activation_name(arguments["activation"])
         self.recurrent_activation = _activation_name(arguments["recurrent_activation"])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -70,24 +69,9 @@ class VariableAttributes:
             )
 
 
-def collect_constructor_arguments(names: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a constructor's arguments without `params`, from its `locals()` at the beginning.
-
-    PopTorch's constructors have up to fifteen arguments, which would each be written three times.
-    """
-    return {name: value for name, value in names.items() if name not in ("self", "params")}
-
-
-def select_given(arguments: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
-    """Selects the arguments of some names that are not None."""
-    return {k: value for k, value in arguments.items() if k in names and value is not None}
-
-
-def select_constructor_arguments(
-    kind: type[torch.optim.Optimizer], arguments: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Selects the given arguments that the constructor of a class of torch takes."""
-    return select_given(arguments, inspect.signature(kind).parameters)
+def select_given(**arguments: Any) -> dict[str, Any]:
+    """Selects the arguments that are not None."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 @check.guard
@@ -108,16 +92,16 @@ class Optimizer(torch.optim.Optimizer):
     """The attributes that PopTorch adds to torch's class, with their defaults."""
 
     def _set_poptorch_attributes(
-        self, arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, torch_arguments: Mapping[str, Any], **own_arguments: Any
     ) -> None:
         """Sets the attributes that PopTorch adds, and records which arguments were given.
 
         Args:
-          arguments: all arguments except `params`; None for those that were not given.
-          defaults: the defaults of torch's class.
+          torch_arguments: the given arguments of torch's class, except `params`.
+          **own_arguments: the arguments that PopTorch adds; None for those that were not given.
         """
         for name, default in self.own_defaults.items():
-            value = default if arguments[name] is None else arguments[name]
+            value = default if own_arguments[name] is None else own_arguments[name]
             if name.endswith("accum_type") and value not in (torch.float16, torch.float32):
                 raise check.value_error(
                     f"{name} of {type(self).__name__} is {value}, but an IPU keeps float16 or "
@@ -129,8 +113,8 @@ class Optimizer(torch.optim.Optimizer):
                     f"{name} of {type(self).__name__} is {value}", "give a positive number"
                 )
             setattr(self, name, value)
-        variable = [name for name, value in arguments.items() if value is not None]
-        self.variable_attrs = VariableAttributes(variable, [*defaults, "loss_scaling"])
+        variable = [*torch_arguments, *select_given(**own_arguments)]
+        self.variable_attrs = VariableAttributes(variable, [*self.defaults, "loss_scaling"])
         self._state_dict: dict[str, Any] = dict.fromkeys(_IPU)
         self._loaded: tuple[Mapping[str, Any], Any] = {}, None
         self.ipu_state_is_dirty = False

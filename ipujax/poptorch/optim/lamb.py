@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 
 from ipujax.poptorch.checks import check
-from ipujax.poptorch.optim.attributes import Optimizer, collect_constructor_arguments, select_given
+from ipujax.poptorch.optim.attributes import Optimizer, select_given
 from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
 from ipujax.poptorch.optim.optimizers import MOMENTS
 
@@ -55,10 +55,15 @@ class LAMB(Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        arguments = collect_constructor_arguments(locals())
-        defaults = {**_DEFAULTS, **select_given(arguments, _DEFAULTS)}
-        torch.optim.Optimizer.__init__(self, params, defaults)
-        self._set_poptorch_attributes(arguments, self.defaults)
+        torch_arguments = select_given(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm
+        )
+        torch.optim.Optimizer.__init__(self, params, {**_DEFAULTS, **torch_arguments})
+        self._set_poptorch_attributes(
+            torch_arguments, bias_correction=bias_correction, loss_scaling=loss_scaling,
+            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+        )  # fmt: skip
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Steps parameters that have gradients on the host."""

@@ -28,8 +28,7 @@ from ipujax.poptorch.checks import check
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import (
     Optimizer,
-    collect_constructor_arguments,
-    select_constructor_arguments,
+    select_given,
 )
 from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
 
@@ -93,10 +92,11 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = collect_constructor_arguments(locals())
-        torch.optim.SGD.__init__(
-            self, params, **select_constructor_arguments(torch.optim.SGD, arguments)
-        )
+        torch_arguments = select_given(
+            lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
+            nesterov=nesterov, maximize=maximize, foreach=foreach, differentiable=differentiable,
+        )  # fmt: skip
+        torch.optim.SGD.__init__(self, params, **torch_arguments)
         if velocity_scaling is not None and not use_combined_accum:
             logger.warning("velocity_scaling is ignored, because use_combined_accum is False")
         if use_combined_accum:
@@ -104,7 +104,11 @@ class SGD(Optimizer, torch.optim.SGD):
             self.defaults["velocity_scaling"] = scaling
             for group in self.param_groups:
                 group.setdefault("velocity_scaling", scaling)
-        self._set_poptorch_attributes(arguments, self.defaults)
+        self._set_poptorch_attributes(
+            torch_arguments, loss_scaling=loss_scaling, velocity_scaling=velocity_scaling,
+            use_combined_accum=use_combined_accum, accum_type=accum_type,
+            velocity_accum_type=velocity_accum_type, max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
 
 @check.guard
@@ -151,11 +155,18 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = collect_constructor_arguments(locals())
-        torch.optim.Adam.__init__(
-            self, params, **select_constructor_arguments(torch.optim.Adam, arguments)
-        )
-        self._set_poptorch_attributes(arguments, self.defaults)
+        torch_arguments = select_given(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            foreach=foreach, maximize=maximize, capturable=capturable,
+            differentiable=differentiable, fused=fused,
+        )  # fmt: skip
+        torch.optim.Adam.__init__(self, params, **torch_arguments)
+        self._set_poptorch_attributes(
+            torch_arguments, loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+            max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
 
 @check.guard
@@ -210,11 +221,18 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        arguments = collect_constructor_arguments(locals())
-        torch.optim.AdamW.__init__(
-            self, params, **select_constructor_arguments(torch.optim.AdamW, arguments)
-        )
-        self._set_poptorch_attributes(arguments, self.defaults)
+        torch_arguments = select_given(
+            lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
+            maximize=maximize, foreach=foreach, capturable=capturable,
+            differentiable=differentiable, fused=fused,
+        )  # fmt: skip
+        torch.optim.AdamW.__init__(self, params, **torch_arguments)
+        self._set_poptorch_attributes(
+            torch_arguments, loss_scaling=loss_scaling, bias_correction=bias_correction,
+            accum_type=accum_type, first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+            max_grad_norm=max_grad_norm,
+        )  # fmt: skip
 
     def step(self, closure: Callable[[], float] | None = None) -> Any:
         """Steps parameters on the host as torch does, also with `bias_correction=False`."""
@@ -275,8 +293,14 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        arguments = collect_constructor_arguments(locals())
-        torch.optim.RMSprop.__init__(
-            self, params, **select_constructor_arguments(torch.optim.RMSprop, arguments)
-        )
-        self._set_poptorch_attributes(arguments, self.defaults)
+        torch_arguments = select_given(
+            lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
+            centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
+        )  # fmt: skip
+        torch.optim.RMSprop.__init__(self, params, **torch_arguments)
+        self._set_poptorch_attributes(
+            torch_arguments, loss_scaling=loss_scaling, accum_type=accum_type,
+            first_order_momentum_accum_type=first_order_momentum_accum_type,
+            second_order_momentum_accum_type=second_order_momentum_accum_type,
+            use_tf_variant=use_tf_variant,
+        )  # fmt: skip
