@@ -6,7 +6,8 @@ function that optax calls, does both. Optax's explicit state holds the values th
 optimizers kept in variables; outside compiled code there is one replica.
 """
 
-# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+# The names of `__all__` are in the stub.
+# pyright: reportUnsupportedDunderAll=false
 
 import lazy_loader
 

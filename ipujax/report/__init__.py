@@ -3,7 +3,8 @@
 The modules make reports and present them: read `make` first, then one module per part.
 """
 
-# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+# The names of `__all__` are in the stub.
+# pyright: reportUnsupportedDunderAll=false
 
 import lazy_loader
 

@@ -5,7 +5,8 @@ pipeline. `fit` runs that program until enough steps are made, a callback stops 
 ends. An `Inference` does the same without learning.
 """
 
-# pyright: reportUnsupportedDunderAll=false  # the names are in the stub
+# The names of `__all__` are in the stub.
+# pyright: reportUnsupportedDunderAll=false
 
 import lazy_loader
 
