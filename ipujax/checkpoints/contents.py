@@ -122,7 +122,7 @@ def _require_json_shape(sizes: Any) -> tuple[int, ...]:
     return shape
 
 
-def _require_number_dtype(name: str) -> np.dtype[Any]:
+def _require_number_dtype(name: str) -> np.dtype:
     dtype = jnp.dtype(name)
     if dtype.name != name or not is_numeric_dtype(dtype):
         raise ValueError(f"{name!r:.100} is no dtype of numbers")

@@ -51,12 +51,12 @@ def check_agreement(name: str, text: str, noun: str = "program", fix: str = _SAM
     )
 
 
-def gather_from_processes(array: Any) -> np.ndarray[Any, Any]:
+def gather_from_processes(array: Any) -> np.ndarray:
     """Returns the arrays of all processes, `[processes, ...]`; all of them have to call it."""
     return np.asarray(multihost_utils.process_allgather(array))
 
 
-def _pad_to_longest(text: str) -> np.ndarray[Any, Any]:
+def _pad_to_longest(text: str) -> np.ndarray:
     data = np.frombuffer(text.encode(), np.uint8)
     longest = int(gather_from_processes(np.int32(len(data))).max())
     return np.pad(data, (0, longest - len(data)))

@@ -47,7 +47,7 @@ def average_over_processes(tree: Tree) -> Tree:
     )
 
 
-def concatenate_over_processes(array: Any) -> np.ndarray[Any, Any]:
+def concatenate_over_processes(array: Any) -> np.ndarray:
     """Concatenates the arrays of all processes along the first axis.
 
     Args:
@@ -107,6 +107,6 @@ def _first_devices() -> list[Any]:
     return [device for _, device in sorted(device_of_process.items())]
 
 
-def _count_as_dtype_of(total: np.ndarray[Any, Any], number: int) -> Any:
+def _count_as_dtype_of(total: np.ndarray, number: int) -> Any:
     is_inexact = jnp.issubdtype(total.dtype, jnp.inexact)
     return np.asarray(number, total.dtype if is_inexact else jnp.result_type(float))

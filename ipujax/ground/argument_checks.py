@@ -151,7 +151,7 @@ class Checks:
         return guards.guard(thing, self)
 
 
-def parse_dtype(value: Any) -> np.dtype[Any] | None:
+def parse_dtype(value: Any) -> np.dtype | None:
     """Returns the dtype that a value names; None if it names none (NumPy takes None as float64)."""
     try:
         return None if value is None else np.dtype(value)

@@ -113,6 +113,6 @@ check = ArrayChecks(ConfigTypeError, OperatorError)
 """The checks of operators."""
 
 
-def concrete_values(x: Any) -> np.ndarray[Any, Any] | None:
+def concrete_values(x: Any) -> np.ndarray | None:
     """Returns the values of an operand if they are known while tracing, else None."""
     return None if any(map(jaxpr.is_tracer, jax.tree.leaves(x))) else np.asarray(x)

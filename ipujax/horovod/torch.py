@@ -168,7 +168,7 @@ def _call_with_64_bits(collective: Callable[[Any], Any], arrays: Any) -> Any:
         return collective(arrays)
 
 
-def _tensor_to_array(tensor: torch.Tensor, function_name: str) -> np.ndarray[Any, Any]:
+def _tensor_to_array(tensor: torch.Tensor, function_name: str) -> np.ndarray:
     description = f"a tensor of {function_name}"
     detached_tensor = check.require_instance(
         tensor, torch.Tensor, description, "a torch.Tensor"

@@ -170,7 +170,7 @@ class _Sink:
 
     def __init__(self, copies: bool):
         self._copies = copies
-        self._buffers: list[np.ndarray[Any, Any]] = []
+        self._buffers: list[np.ndarray] = []
         self.count = 0
 
     def consume_element(self, element: Any) -> int:
@@ -191,7 +191,7 @@ class _Sink:
         return sum(leaf.nbytes for leaf in leaves)
 
 
-def _describe_arrays(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
+def _describe_arrays(leaves: list[np.ndarray]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 

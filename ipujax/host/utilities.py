@@ -217,7 +217,7 @@ def export_inputs_to_file(
         _write_arrays(files, [np.asarray(feed_dict[name]) for name in inputs])
 
 
-def _iterate_leaves(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, Any]]]:
+def _iterate_leaves(dataset: Any, count: int) -> Iterator[list[np.ndarray]]:
     import jax
 
     from ipujax.host.elements import (
@@ -234,7 +234,7 @@ def _iterate_leaves(dataset: Any, count: int) -> Iterator[list[np.ndarray[Any, A
         yield [convert_leaf_to_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
 
 
-def _describe_leaves(leaves: list[np.ndarray[Any, Any]]) -> list[str]:
+def _describe_leaves(leaves: list[np.ndarray]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 
@@ -248,7 +248,7 @@ def _open_output_files(
     return [stack.enter_context(files.replace_file(name)) for name in names]
 
 
-def _write_arrays(files: list[BinaryIO], arrays: list[np.ndarray[Any, Any]]) -> None:
+def _write_arrays(files: list[BinaryIO], arrays: list[np.ndarray]) -> None:
     for file, array in zip(files, arrays, strict=True):
         file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
 

@@ -14,7 +14,7 @@ from ipujax.popart.checks import check
 ACCUMULATED = "Accum___"
 """The prefix of a weight's gradients accumulated over the micro-batches of a weight update."""
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @dc.dataclass(frozen=True)

@@ -48,7 +48,7 @@ from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
 from ipujax.popart.weights import Weights
 from ipujax.training import DeviceLoop, ReplicaReduction, wrap_with_loss_scaling
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class Session(Reports, Weights):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import ExchangeStrategy, TileSet
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 _NO_PERIOD = "A return period should not be supplied for this anchor return type"
 
 

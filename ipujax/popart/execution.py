@@ -22,7 +22,7 @@ from ipujax.popart.tensor_info import to_data_type
 from ipujax.system import IPUConfig
 from ipujax.training import TrainState, to_strong_arrays
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 def build_session_config(options: SessionOptions) -> IPUConfig:

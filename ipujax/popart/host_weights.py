@@ -16,7 +16,7 @@ from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import FACTOR, Factors, Scale, TrainState, to_strong_arrays
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 COUNTER = "Histogram_counter"

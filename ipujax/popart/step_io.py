@@ -11,7 +11,7 @@ import numpy as np
 
 from ipujax.popart.checks import check
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 @check.guard

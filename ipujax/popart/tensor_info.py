@@ -12,7 +12,7 @@ from ipujax.ground import parse_dtype
 from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 
-Array = np.ndarray[Any, Any]
+Array = np.ndarray
 
 
 class DataType(NumberedEnum):
@@ -102,7 +102,7 @@ class TensorInfo:
         return int(np.prod(self._shape, dtype=int))
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype:
         """The dtype of an array of this data type."""
         return helper.tensor_dtype_to_np_dtype(self._type.onnx)
 

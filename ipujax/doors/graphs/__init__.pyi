@@ -20,6 +20,7 @@ from .graph import Ref as Ref
 from .graph import describe_module as describe_module
 from .graph import names_of_refs as names_of_refs
 from .operators import Call as Call
+from .operators import Operand as Operand
 from .operators import Operators as Operators
 from .optimizers.adam import ADAM as ADAM
 from .optimizers.adam import ADAMAX as ADAMAX

@@ -52,7 +52,7 @@ def broadcast_train_state(state: TrainState, root: int) -> TrainState:
     return TrainState(variables, optimizer_state, untrained, state.step)
 
 
-def select_results(results: np.ndarray[Any, Any], mode: str, period: int) -> np.ndarray[Any, Any]:
+def select_results(results: np.ndarray, mode: str, period: int) -> np.ndarray:
     """Selects or sums the results of some micro-batches, and returns `[selected, ...]`.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 
@@ -12,7 +12,14 @@ from ipujax.doors.graphs.checks import check
 from ipujax.doors.graphs.graph import Graph, Node
 from ipujax.ground import InternalError
 
-Function = Callable[..., Any]
+Operand: TypeAlias = Any
+"""An argument or result of an operator.
+
+An array, of NumPy where its value is constant and else of JAX; a number; a list of these; or None
+for an argument that is left out. Operators tell them apart where they must.
+"""
+
+Function = Callable[..., Operand]
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -28,7 +35,7 @@ class Call:
 
     node: Node
     number: int
-    graphs: Mapping[str, Callable[..., Any]]
+    graphs: Mapping[str, Callable[..., tuple[Operand, ...]]]
     model_key: jax.Array | None
 
     @property
@@ -96,7 +103,7 @@ class Operators:
     def __iter__(self) -> Iterator[str]:
         return iter(self._functions)
 
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def apply(self, call: Call, args: Sequence[Operand], kwargs: Mapping[str, Operand]) -> Operand:
         """Computes the operator of a call for some arguments."""
         function, takes_call = self._functions[call.node.operator]
         return function(call, *args, **kwargs) if takes_call else function(*args, **kwargs)

@@ -13,7 +13,7 @@ from onnx import TensorProto
 from ipujax.doors.models import check
 
 
-def dtype_of_onnx_type(onnx_type: int) -> np.dtype[Any]:
+def dtype_of_onnx_type(onnx_type: int) -> np.dtype:
     """Returns the JAX dtype of an ONNX tensor type; 64-bit types become 32-bit ones.
 
     Raises:

@@ -12,7 +12,7 @@ import numpy as np
 from ipujax.doors.graphs import Evaluation, Graph, Node, Ref, substitute_refs
 from ipujax.doors.onnx.operators.table import VersionedOperators
 
-Constants = dict[str, np.ndarray[Any, Any]]
+Constants = dict[str, np.ndarray]
 
 
 @dc.dataclass(frozen=True, eq=False)

@@ -35,13 +35,13 @@ def check_input_names(argument_name: str, values_of_input: Any, inputs: Infos) -
 
 def convert_constant_inputs(
     inputs: Infos, constants: Mapping[str, Any], shapes: Shapes
-) -> dict[str, np.ndarray[Any, Any]]:
+) -> dict[str, np.ndarray]:
     """Returns the values of constant inputs, in the model's own types.
 
     Raises:
       FrontendError: (a `ValueError`) a value's dtype or shape does not match the model.
     """
-    constant_of_input: dict[str, np.ndarray[Any, Any]] = {}
+    constant_of_input: dict[str, np.ndarray] = {}
     for name, value in constants.items():
         if name in shapes:
             raise check.value_error(
@@ -132,7 +132,7 @@ def _check_shape_matches(
         )
 
 
-def _is_convertible(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+def _is_convertible(source: np.dtype, target: np.dtype) -> bool:
     """Returns whether numbers of one dtype can be written in another without loss of kind."""
     orders = "biuf"  # kinds by generality: a list of integers may stand for floats
     if source.kind not in orders or target.kind not in orders:

@@ -181,7 +181,7 @@ def value_of_attribute(attribute: onnx.AttributeProto) -> Any:
             )
 
 
-def tensor_to_numpy(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
+def tensor_to_numpy(tensor: onnx.TensorProto) -> np.ndarray:
     """Returns the values of a tensor as a NumPy array.
 
     Raises:

@@ -172,9 +172,9 @@ class Optimizer(abc.ABC):
         for name, values in self.values.items():
             values.check_replacement(replacement.values[name], name)
 
-    def collect_variable_values(self) -> dict[str, np.ndarray[Any, Any]]:
+    def collect_variable_values(self) -> dict[str, np.ndarray]:
         """Returns the hyperparameters that may change, as float32 scalars."""
-        scalars_by_name: dict[str, np.ndarray[Any, Any]] = {}
+        scalars_by_name: dict[str, np.ndarray] = {}
         for name, values in self.values.items():
             if not values.getDefault().constant:
                 scalars_by_name[name] = np.float32(values.getDefault().value)  # pyright: ignore

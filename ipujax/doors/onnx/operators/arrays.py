@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import math
+import types
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 
 _MAX_ELEMENTS = 2**31 - 1
 
 
-def are_constant(*values: Any) -> bool:
+def are_constant(*values: Operand) -> bool:
     """Returns whether all values are constants, that is NumPy arrays or absent inputs."""
     return not any(isinstance(value, jax.Array) for value in values)
 
 
-def numpy_or_jax(*values: Any) -> Any:
+def numpy_or_jax(*values: Operand) -> types.ModuleType:
     """Returns NumPy if all values are constants, which saves compilation; else `jax.numpy`."""
     return np if are_constant(*values) else jnp
 
 
-def int64_dtype() -> np.dtype[Any]:
+def int64_dtype() -> np.dtype:
     """Returns the dtype for ONNX's int64: int64 among constants, else int32."""
     return jax.dtypes.canonicalize_dtype(np.int64)
 
 
-def has_integers(x: Any) -> bool:
+def has_integers(x: Operand) -> bool:
     """Returns whether an array has an integer dtype."""
     return jnp.issubdtype(x.dtype, jnp.integer)
 
 
-def to_int_tuple(values: Any) -> tuple[int, ...]:
+def to_int_tuple(values: Operand) -> tuple[int, ...]:
     """Returns the elements of an array as a tuple of integers."""
     return tuple(int(value) for value in np.ravel(np.asarray(values)))
 
@@ -54,12 +55,12 @@ def normalize_axis(axis: int, rank: int, attribute_name: str = "axis") -> int:
     return axis % rank
 
 
-def index_at_axis(axis: int, index: Any) -> tuple[Any, ...]:
+def index_at_axis(axis: int, index: Operand) -> tuple[Operand, ...]:
     """Returns an indexing tuple with an index at one axis and full slices before it."""
     return (*[slice(None)] * axis, index)
 
 
-def count_indices_from_front(index: Any, size: int) -> Any:
+def count_indices_from_front(index: Operand, size: int) -> Operand:
     """Returns indices counted from the front; negative ones are counted from the end."""
     return numpy_or_jax(index).where(index < 0, index + size, index)
 

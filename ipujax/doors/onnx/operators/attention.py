@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.table import operator
@@ -75,7 +74,7 @@ def attention(
     factor = jnp.asarray(factor, query.dtype)
     scores = [_attention_scores(query * factor, key * factor)]
     scores.append(softcap * jnp.tanh(scores[0] / softcap) if softcap else scores[0])
-    offset: Any = 0 if past_key is None else past_key.shape[2]
+    offset: Operand = 0 if past_key is None else past_key.shape[2]
     if nonpad_kv_seqlen is not None:
         offset = jnp.reshape(nonpad_kv_seqlen, (-1, 1, 1, 1)) - query.shape[2]
     right = 0 if is_causal else right_window_size
@@ -113,7 +112,7 @@ def _add_biases(first: Bias, second: Bias) -> Bias:
 
 
 def _add_window_bias(
-    bias: Bias, scores: Array, offset: Any, left_size: int, right_size: int
+    bias: Bias, scores: Array, offset: Operand, left_size: int, right_size: int
 ) -> Bias:
     """Returns a bias that masks keys too far to the left or right; -1 means no limit.
 
@@ -242,7 +241,7 @@ def linear_attention(
     state_dtype = jnp.promote_types(query.dtype, jnp.float32)
     state = jnp.zeros(shape, state_dtype) if past is None else past.astype(state_dtype)
 
-    def attend_one_step(state: Array, entry: tuple[Any, ...]) -> tuple[Array, Array]:
+    def attend_one_step(state: Array, entry: tuple[Operand, ...]) -> tuple[Array, Array]:
         query, key, value, decay, beta = entry
         state = state if decay is None else state * jnp.exp(decay)[..., None]
         if beta is not None:

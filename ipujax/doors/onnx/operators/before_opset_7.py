@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import onnx
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators import joining
 from ipujax.doors.onnx.operators.activations import prelu
@@ -31,7 +31,7 @@ from ipujax.doors.onnx.operators.shapes import reshape
 from ipujax.doors.onnx.operators.table import ONNX, operator
 
 Array = jax.Array
-Function = Callable[..., Any]
+Function = Callable[..., Operand]
 
 _BROADCAST_BY_ATTRIBUTE = (
     "Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor",
@@ -42,7 +42,9 @@ def _make_attribute_broadcast(name: str) -> Function:
     """Returns a binary operator whose second array may have fewer dimensions."""
     function = ONNX.function_of(name, 7)
 
-    def compute_with_broadcast(x: Any, y: Any, broadcast: int = 0, axis: int | None = None) -> Any:
+    def compute_with_broadcast(
+        x: Operand, y: Operand, broadcast: int = 0, axis: int | None = None
+    ) -> Operand:
         if not broadcast:
             _check_same_shape(name, x, y)
             return function(x, y)
@@ -55,7 +57,7 @@ for _name in _BROADCAST_BY_ATTRIBUTE:
     operator(_name)(_make_attribute_broadcast(_name))
 
 
-def _check_same_shape(name: str, x: Any, y: Any) -> None:
+def _check_same_shape(name: str, x: Operand, y: Operand) -> None:
     if x.shape != y.shape:
         raise check.value_error(
             f"{name} has arrays of shapes {x.shape} and {y.shape}, and no attribute `broadcast`",
@@ -63,7 +65,7 @@ def _check_same_shape(name: str, x: Any, y: Any) -> None:
         )
 
 
-def _align_dimensions(name: str, x: Any, y: Any, axis: int | None) -> Any:
+def _align_dimensions(name: str, x: Operand, y: Operand, axis: int | None) -> Operand:
     """Returns `y` with dimensions of one appended, so that its first one meets `axis` of `x`."""
     start = x.ndim - y.ndim if axis is None else axis + x.ndim * (axis < 0)
     end = start + y.ndim
@@ -126,12 +128,12 @@ def upsample_1(x: Array, height_scale: float, width_scale: float, mode: str = "n
 
 
 @operator("Reshape")
-def reshape_1(x: Any, shape: Sequence[int] = ()) -> Any:
+def reshape_1(x: Operand, shape: Sequence[int] = ()) -> Operand:
     return reshape(x, np.asarray(shape, np.int64))
 
 
 @operator("Cast")
-def cast_1(x: Any, to: str) -> Any:
+def cast_1(x: Operand, to: str) -> Operand:
     """Casts to a type that is named by a text."""
     if to.upper() not in onnx.TensorProto.DataType.keys():
         raise check.value_error(
@@ -146,7 +148,7 @@ def pad_1(x: Array, paddings: Sequence[int], mode: str = "constant", value: floa
 
 
 @operator("Tile", static=("tiles", "axis"))
-def tile_1(x: Any, tiles: Any, axis: Any) -> Any:
+def tile_1(x: Operand, tiles: Operand, axis: Operand) -> Operand:
     """Repeats an array along a single axis."""
     (along,), (count,) = to_int_tuple(axis), to_int_tuple(tiles)
     return numpy_or_jax(x).concatenate([x] * count, along)
@@ -154,26 +156,26 @@ def tile_1(x: Any, tiles: Any, axis: Any) -> Any:
 
 @operator("Split", static=("sizes",), takes_call=True)
 def split_1(
-    call: Call, x: Any, sizes: Any = None, axis: int = 0, split: Sequence[int] | None = None
-) -> tuple[Any, ...]:
+    call: Call, x: Operand, sizes: Operand = None, axis: int = 0, split: Sequence[int] | None = None
+) -> tuple[Operand, ...]:
     """Splits an array; the sizes are an input or an attribute."""
     return joining.split(call, x, split if sizes is None else sizes, axis)
 
 
 @operator("Concat")
-def concat_1(*arrays: Any, axis: int = 1) -> Any:
+def concat_1(*arrays: Operand, axis: int = 1) -> Operand:
     return concat(*arrays, axis=axis)
 
 
 @operator("Clip")
-def clip_1(x: Any, min: float | None = None, max: float | None = None) -> Any:
+def clip_1(x: Operand, min: float | None = None, max: float | None = None) -> Operand:
     return clip(x, min, max)
 
 
 def _accept_output_sequence(layer: Function) -> Function:
     """Returns a layer that ignores `output_sequence`: it always returns all steps."""
 
-    def run_layer(*inputs: Any, output_sequence: int = 0, **attributes: Any) -> Any:
+    def run_layer(*inputs: Operand, output_sequence: int = 0, **attributes: Any) -> Operand:
         return layer(*inputs, **attributes)
 
     return run_layer

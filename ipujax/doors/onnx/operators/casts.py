@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import onnx.helper
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.arrays import are_constant, has_integers
@@ -20,7 +19,9 @@ _SUB_BYTE_INTEGERS = ("int2", "int4", "uint2", "uint4")
 _HIGHEST_EXPONENT, _NAN = 254, 255
 
 
-def cast_elements(x: Any, dtype: np.dtype[Any], saturate: int = 1, round_mode: str = "up") -> Any:
+def cast_elements(
+    x: Operand, dtype: np.dtype, saturate: int = 1, round_mode: str = "up"
+) -> Operand:
     """Casts elements to another dtype by the rules of `Cast`.
 
     Args:
@@ -70,18 +71,18 @@ def _round_to_exponents(x: jax.Array, saturate: int, round_mode: str) -> jax.Arr
 
 
 @operator("Cast", 6)
-def cast(x: Any, to: int, saturate: int = 1, round_mode: str = "up") -> Any:
+def cast(x: Operand, to: int, saturate: int = 1, round_mode: str = "up") -> Operand:
     return cast_elements(x, dtype_of_onnx_type(to), saturate, round_mode)
 
 
 @operator("CastLike", 15)
-def cast_like(x: Any, like: Any, saturate: int = 1, round_mode: str = "up") -> Any:
+def cast_like(x: Operand, like: Operand, saturate: int = 1, round_mode: str = "up") -> Operand:
     dtype = jax.dtypes.canonicalize_dtype(like.dtype)
     return cast_elements(x, dtype, saturate, round_mode)
 
 
 @operator("BitCast", 26)
-def bitcast(x: Any, to: int) -> Any:
+def bitcast(x: Operand, to: int) -> Operand:
     target_dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
     if are_constant(x):
         return x.view(target_dtype)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 
@@ -166,7 +167,7 @@ def feature_vectorizer(*parts: Array, inputdimensions: Sequence[int] | None = No
 
 
 @operator("ai.onnx.ml.ZipMap")
-def zip_map(x: Array, **labels: Any) -> Any:
+def zip_map(x: Array, **labels: Any) -> Operand:
     raise check.value_error(
         "ZipMap makes a list of dictionaries, which no device can",
         "convert the model with skl2onnx, options={'zipmap': False}",

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.graphs import Call, Node
+from ipujax.doors.graphs import Call, Node, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import are_constant, int64_dtype, normalize_axis
 from ipujax.doors.onnx.operators.table import operator
@@ -21,13 +21,13 @@ from ipujax.ground import FrontendError
 _MAX_UNROLLED_STEPS = 10_000
 """The maximum number of steps of an unrolled loop."""
 
-Body = Callable[..., tuple[Any, ...]]
+Body = Callable[..., tuple[Operand, ...]]
 
 
 @operator("If", takes_call=True)
 def if_(
-    call: Call, cond: Any, then_branch: str, else_branch: str, captured: Sequence[Any] = ()
-) -> tuple[Any, ...]:
+    call: Call, cond: Operand, then_branch: str, else_branch: str, captured: Sequence[Operand] = ()
+) -> tuple[Operand, ...]:
     """Runs one of two branches; only one is traced if the condition is constant."""
     then, otherwise = (_bind_branch(call, name, captured) for name in (then_branch, else_branch))
     if are_constant(cond):
@@ -51,7 +51,9 @@ def if_(
         ) from error
 
 
-def _bind_branch(call: Call, name: str, captured: Sequence[Any]) -> Callable[[], tuple[Any, ...]]:
+def _bind_branch(
+    call: Call, name: str, captured: Sequence[Operand]
+) -> Callable[[], tuple[Operand, ...]]:
     return functools.partial(call.graphs[name], *captured, key=call.inner_key)
 
 
@@ -62,15 +64,20 @@ def _static_loop_inputs(node: Node) -> tuple[str, ...]:
 
 @operator("Loop", static=_static_loop_inputs, takes_call=True)
 def loop(
-    call: Call, trip: Any = None, cond: Any = None, *carried: Any, body: str, captured: Any = ()
-) -> tuple[Any, ...]:
+    call: Call,
+    trip: Operand = None,
+    cond: Operand = None,
+    *carried: Operand,
+    body: str,
+    captured: Operand = (),
+) -> tuple[Operand, ...]:
     """Runs a loop as a scan if its count is known, else as a `while` that collects nothing.
 
     It is unrolled where a step needs its number or its carried values as constants: as the position
     of a slice, or because shapes change.
     """
 
-    def run_loop_body(number: Any, condition: Any, *values: Any) -> tuple[Any, ...]:
+    def run_loop_body(number: Operand, condition: Operand, *values: Operand) -> tuple[Operand, ...]:
         return call.graphs[body](
             number, condition, *values, *captured, key=_fold_step_into_key(call.inner_key, number)
         )
@@ -108,10 +115,10 @@ class _LoopStepForm:
     collected_count: int
 
 
-def _analyze_loop_step(step: Body, condition: Any, carried: Sequence[Any]) -> _LoopStepForm:
+def _analyze_loop_step(step: Body, condition: Operand, carried: Sequence[Operand]) -> _LoopStepForm:
     goes_on = False
 
-    def trace_step(number: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    def trace_step(number: Operand, values: Sequence[Operand]) -> tuple[Operand, ...]:
         nonlocal goes_on
         next_condition, *outputs = step(number, condition, *values)
         goes_on = are_constant(next_condition) and bool(np.reshape(next_condition, ()))
@@ -124,8 +131,10 @@ def _analyze_loop_step(step: Body, condition: Any, carried: Sequence[Any]) -> _L
     return _LoopStepForm(keeps, goes_on, len(output_avals) - len(values))
 
 
-def _run_as_scan(step: Body, count: int, carried: Sequence[Any]) -> tuple[Any, ...]:
-    def scan_body(values: tuple[Any, ...], number: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def _run_as_scan(step: Body, count: int, carried: Sequence[Operand]) -> tuple[Operand, ...]:
+    def scan_body(
+        values: tuple[Operand, ...], number: Operand
+    ) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
         _, *outputs = step(number, np.asarray(True), *values)
         outputs = _to_arrays(outputs)
         return outputs[: len(values)], outputs[len(values) :]
@@ -136,13 +145,13 @@ def _run_as_scan(step: Body, count: int, carried: Sequence[Any]) -> tuple[Any, .
 
 
 def _run_as_while_loop(
-    step: Body, count: Any, condition: Any, carried: Sequence[Any]
-) -> tuple[Any, ...]:
-    def goes_on(state: tuple[Any, ...]) -> Any:
+    step: Body, count: Operand, condition: Operand, carried: Sequence[Operand]
+) -> tuple[Operand, ...]:
+    def goes_on(state: tuple[Operand, ...]) -> Operand:
         number, condition, *_ = state
         return condition if count is None else condition & (number < count)
 
-    def while_body(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    def while_body(state: tuple[Operand, ...]) -> tuple[Operand, ...]:
         number, condition, *values = state
         next_condition, *outputs = step(number, condition, *values)
         return number + 1, _to_scalar_bool(next_condition), *_to_arrays(outputs)
@@ -153,10 +162,10 @@ def _run_as_while_loop(
 
 
 def _run_unrolled(
-    step: Body, count: Any, condition: Any, carried: Sequence[Any]
-) -> tuple[Any, ...]:
+    step: Body, count: Operand, condition: Operand, carried: Sequence[Operand]
+) -> tuple[Operand, ...]:
     values = tuple(carried)
-    collected: list[tuple[Any, ...]] = []
+    collected: list[tuple[Operand, ...]] = []
     while count is None or not are_constant(count) or len(collected) < count:
         if not are_constant(condition, count):
             raise check.value_error(
@@ -178,8 +187,11 @@ def _run_unrolled(
 
 
 def _stack_step_outputs(
-    step: Body, collected: Sequence[tuple[Any, ...]], condition: Any, carried: Sequence[Any]
-) -> tuple[Any, ...]:
+    step: Body,
+    collected: Sequence[tuple[Operand, ...]],
+    condition: Operand,
+    carried: Sequence[Operand],
+) -> tuple[Operand, ...]:
     """Stacks the collected outputs of each step; without steps, returns empty arrays."""
     if not collected:
         forms = jax.eval_shape(lambda: _to_arrays(step(np.asarray(0), condition, *carried)[1:]))
@@ -192,8 +204,8 @@ def _stack_step_outputs(
 
 @operator("Scan", 9, takes_call=True)
 def scan(
-    call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
-) -> tuple[Any, ...]:
+    call: Call, *values: Operand, scan_output_axes: Sequence[int] = (), **attributes: Any
+) -> tuple[Operand, ...]:
     """Scans: the first values are states, each step takes a slice of the others."""
     states, collected = _run_scan_body(call, values, **attributes)
     axes = zip(collected, _pad_with_zeros(scan_output_axes), strict=False)
@@ -204,8 +216,8 @@ def scan(
 
 @operator("ai.graphcore.Scan", takes_call=True)
 def scan_and_concatenate(
-    call: Call, *values: Any, scan_output_axes: Sequence[int] = (), **attributes: Any
-) -> tuple[Any, ...]:
+    call: Call, *values: Operand, scan_output_axes: Sequence[int] = (), **attributes: Any
+) -> tuple[Operand, ...]:
     """Scans as PopART does: slices of vectors stay vectors, and outputs are concatenated."""
     states, collected = _run_scan_body(call, values, least_rank=1, **attributes)
     axes = zip(collected, _pad_with_zeros(scan_output_axes), strict=False)
@@ -216,20 +228,22 @@ def scan_and_concatenate(
 
 def _run_scan_body(
     call: Call,
-    values: Sequence[Any],
+    values: Sequence[Operand],
     *,
     body: str,
     num_scan_inputs: int,
     scan_input_axes: Sequence[int] = (),
     scan_input_directions: Sequence[int] = (),
     scan_output_directions: Sequence[int] = (),
-    captured: Any = (),
+    captured: Operand = (),
     least_rank: int = 0,
-) -> tuple[tuple[Any, ...], list[jax.Array]]:
+) -> tuple[tuple[Operand, ...], list[jax.Array]]:
     """Returns the last states of a scan, and its collected outputs, `[steps, ...]` each."""
     count = len(values) - num_scan_inputs
 
-    def scan_step(states: tuple[Any, ...], number_and_slices: tuple[Any, ...]) -> tuple[Any, Any]:
+    def scan_step(
+        states: tuple[Operand, ...], number_and_slices: tuple[Operand, ...]
+    ) -> tuple[Operand, Operand]:
         number, *slices = number_and_slices
         slices = [jnp.reshape(v, v.shape or (1,) * least_rank) for v in slices]
         key = _fold_step_into_key(call.inner_key, number)
@@ -257,13 +271,13 @@ def _concatenate_steps(values: jax.Array, axis: int) -> jax.Array:
 @operator("Scan", 8, takes_call=True)
 def scan_batch(
     call: Call,
-    lengths: Any,
-    *values: Any,
+    lengths: Operand,
+    *values: Operand,
     body: str,
     num_scan_inputs: int,
     directions: Sequence[int] = (),
-    captured: Any = (),
-) -> tuple[Any, ...]:
+    captured: Operand = (),
+) -> tuple[Operand, ...]:
     """Scans each sample of a batch independently, as version 8 of `Scan` does."""
     if lengths is not None:
         raise check.value_error(
@@ -285,17 +299,17 @@ def _pad_with_zeros(numbers: Sequence[int]) -> Iterator[int]:
     return itertools.chain(numbers, itertools.repeat(0))
 
 
-def _flip_if_backward(value: Any, direction: int) -> Any:
+def _flip_if_backward(value: Operand, direction: int) -> Operand:
     return jnp.flip(value, 0) if direction else value
 
 
-def _to_arrays(values: Sequence[Any]) -> tuple[jax.Array, ...]:
+def _to_arrays(values: Sequence[Operand]) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(value) for value in values)
 
 
-def _to_scalar_bool(value: Any) -> jax.Array:
+def _to_scalar_bool(value: Operand) -> jax.Array:
     return jnp.reshape(value, ()).astype(bool)
 
 
-def _fold_step_into_key(key: jax.Array | None, number: Any) -> jax.Array | None:
+def _fold_step_into_key(key: jax.Array | None, number: Operand) -> jax.Array | None:
     return None if key is None else jax.random.fold_in(key, number)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 from ipujax.doors.onnx.operators.windows import (
@@ -183,8 +184,8 @@ def causal_conv_with_state(
 @operator("Col2Im", static=("image_shape", "block_shape"))
 def col2im(
     x: Array,
-    image_shape: Any,
-    block_shape: Any,
+    image_shape: Operand,
+    block_shape: Operand,
     dilations: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.arrays import check_array_size, numpy_or_jax, to_int_tuple
@@ -18,13 +19,13 @@ from ipujax.doors.onnx.operators.table import operator
 
 @operator("Constant")
 def constant(
-    value: Any = None,
+    value: Operand = None,
     value_float: float | None = None,
     value_floats: Sequence[float] | None = None,
     value_int: int | None = None,
     value_ints: Sequence[int] | None = None,
     **unsupported: Any,
-) -> Any:
+) -> Operand:
     if unsupported:
         raise check.value_error(
             f"a constant holds {', '.join(unsupported)}", "compute with numbers instead"
@@ -39,13 +40,13 @@ def constant(
 
 
 @operator("ConstantOfShape", 9, static=("shape",))
-def constant_of_shape(shape: Any, value: Any = None) -> Any:
+def constant_of_shape(shape: Operand, value: Operand = None) -> Operand:
     filler = np.zeros((), np.float32) if value is None else value.reshape(())
     return np.full(check_array_size(to_int_tuple(shape)), filler)
 
 
 @operator("Range", 11, static=("start", "limit", "delta"))
-def range_between(start: Any, limit: Any, delta: Any, stash_type: int = 1) -> Any:
+def range_between(start: Operand, limit: Operand, delta: Operand, stash_type: int = 1) -> Operand:
     dtype = start.dtype
     wide = dtype_of_onnx_type(stash_type) if dtype.itemsize == 2 and dtype.kind != "i" else dtype
     first, last, step = (
@@ -58,13 +59,13 @@ def range_between(start: Any, limit: Any, delta: Any, stash_type: int = 1) -> An
 
 
 @operator("EyeLike", 9)
-def eye_like(x: Any, dtype: int | None = None, k: int = 0) -> Any:
+def eye_like(x: Operand, dtype: int | None = None, k: int = 0) -> Operand:
     rows, columns = x.shape
     return np.eye(rows, columns, k, dtype=x.dtype if dtype is None else dtype_of_onnx_type(dtype))
 
 
 @operator("Trilu", 14)
-def trilu(x: Any, k: Any = None, upper: int = 1) -> Any:
+def trilu(x: Operand, k: Operand = None, upper: int = 1) -> Operand:
     """Returns the triangle above or below the `k`-th diagonal, which may be computed."""
     rows, columns = np.ogrid[: x.shape[-2], : x.shape[-1]]
     diagonal = 0 if k is None else k.reshape(())
@@ -74,7 +75,7 @@ def trilu(x: Any, k: Any = None, upper: int = 1) -> Any:
 
 
 @operator("OneHot", 9, static=("depth",))
-def one_hot(indices: jax.Array, depth: Any, values: Any, axis: int = -1) -> jax.Array:
+def one_hot(indices: jax.Array, depth: Operand, values: Operand, axis: int = -1) -> jax.Array:
     """Returns one-hot vectors; indices may be negative, and mark nothing outside of the depth."""
     (count,) = check_array_size(to_int_tuple(depth))
     positive_indices = jnp.where(indices < 0, indices + count, indices)
@@ -88,12 +89,12 @@ def one_hot(indices: jax.Array, depth: Any, values: Any, axis: int = -1) -> jax.
 
 
 @operator("NonZero", 9, static=("x",))
-def non_zero(x: Any) -> Any:
+def non_zero(x: Operand) -> Operand:
     return np.asarray(np.nonzero(x), np.int64)
 
 
 @operator("Unique", static=("x",))
-def unique(x: Any, axis: int | None = None, sorted: int = 1) -> tuple[Any, ...]:
+def unique(x: Operand, axis: int | None = None, sorted: int = 1) -> tuple[Operand, ...]:
     """Returns unique values, their first positions, inverse indices and counts."""
     unique_results = np.unique(
         x, return_index=True, return_inverse=True, return_counts=True, axis=axis

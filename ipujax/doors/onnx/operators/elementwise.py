@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +12,13 @@ import onnx
 import onnx.helper
 from jax.custom_derivatives import SymbolicZero
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import are_constant, has_integers, numpy_or_jax
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
-Function = Callable[..., Any]
+Function = Callable[..., Operand]
 
 _UNARY: dict[str, str] = {
     "Acos": "arccos",
@@ -70,21 +70,21 @@ _VARIADIC: dict[str, str] = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 def _make_numpy_function(function: str) -> Function:
     """Returns a NumPy or JAX function of any number of arguments."""
 
-    def call_numpy_or_jax(*arrays: Any) -> Any:
+    def call_numpy_or_jax(*arrays: Operand) -> Operand:
         return getattr(numpy_or_jax(*arrays), function)(*arrays)
 
     return call_numpy_or_jax
 
 
 def _make_checked_binary(function: str) -> Function:
-    def check_and_compute(x: Any, y: Any) -> Any:
+    def check_and_compute(x: Operand, y: Operand) -> Operand:
         _check_same_dtypes(x, y)
         return getattr(numpy_or_jax(x, y), function)(x, y)
 
     return check_and_compute
 
 
-def _check_same_dtypes(x: Any, y: Any) -> None:
+def _check_same_dtypes(x: Operand, y: Operand) -> None:
     """Checks that two operands have the same dtype: models of PopART are not checked before."""
     if x.dtype == y.dtype:
         return
@@ -102,7 +102,7 @@ def _check_same_dtypes(x: Any, y: Any) -> None:
 def _make_variadic(function: str) -> Function:
     """Returns a function that combines any number of arrays by a binary function."""
 
-    def reduce_arrays(*arrays: Any) -> Any:
+    def reduce_arrays(*arrays: Operand) -> Operand:
         return functools.reduce(getattr(numpy_or_jax(*arrays), function), arrays)
 
     return reduce_arrays
@@ -119,7 +119,7 @@ for _table, _made, _since in (
 
 
 @operator("Identity")
-def identity(x: Any) -> Any:
+def identity(x: Operand) -> Operand:
     return x
 
 
@@ -133,24 +133,24 @@ magnitude.defjvps(lambda dx, result, x: dx * jnp.sign(x))
 
 
 @operator("Abs")
-def absolute(x: Any) -> Any:
+def absolute(x: Operand) -> Operand:
     return np.abs(x) if are_constant(x) else magnitude(x)
 
 
 @operator("Mean")
-def mean(*arrays: Any) -> Any:
+def mean(*arrays: Operand) -> Operand:
     return functools.reduce(numpy_or_jax(*arrays).add, arrays) / len(arrays)
 
 
 @operator("Mul", 7)
-def mul(x: Any, y: Any) -> Any:
+def mul(x: Operand, y: Operand) -> Operand:
     """Multiplies; a single float32 number is cast to the float16 of the other factor."""
     x, y = _match_half_precision(x, y), _match_half_precision(y, x)
     _check_same_dtypes(x, y)
     return numpy_or_jax(x, y).multiply(x, y)
 
 
-def _match_half_precision(number: Any, other_factor: Any) -> Any:
+def _match_half_precision(number: Operand, other_factor: Operand) -> Operand:
     is_mixed = (number.dtype, other_factor.dtype) == (np.float32, np.float16)
     return number.astype(other_factor.dtype) if is_mixed and number.size == 1 else number
 
@@ -161,7 +161,7 @@ def erf(x: Array) -> Array:
 
 
 @operator("Div", 7)
-def div(x: Any, y: Any) -> Any:
+def div(x: Operand, y: Operand) -> Operand:
     """Divides; integers are rounded towards zero, as in C."""
     _check_same_dtypes(x, y)
     if not are_constant(x, y):
@@ -173,7 +173,7 @@ def div(x: Any, y: Any) -> Any:
 
 
 @operator("Mod", 10)
-def mod(x: Any, y: Any, fmod: int = 0) -> Any:
+def mod(x: Operand, y: Operand, fmod: int = 0) -> Operand:
     """Computes the remainder, with the sign of `x` if `fmod` is set, else that of `y`."""
     _check_same_dtypes(x, y)
     numpy = numpy_or_jax(x, y)
@@ -188,7 +188,7 @@ def mod(x: Any, y: Any, fmod: int = 0) -> Any:
 
 
 @operator("Pow", 7)
-def power(x: Any, y: Any) -> Any:
+def power(x: Operand, y: Operand) -> Operand:
     """Computes a power in the dtype of `x`, whatever the dtype of the exponent."""
     if are_constant(x, y):
         return _fold_power(x, y).astype(x.dtype)
@@ -201,7 +201,7 @@ def power(x: Any, y: Any) -> Any:
     return (_smooth_power if is_smooth else jnp.power)(x, y).astype(x.dtype)
 
 
-def _fold_power(x: Any, y: Any) -> Any:
+def _fold_power(x: Operand, y: Operand) -> Operand:
     if has_integers(x) and has_integers(y) and np.all(y >= 0):
         return np.power(x, y)
     return np.power(x.astype(np.float64), y.astype(np.float64))
@@ -217,7 +217,7 @@ def _smooth_power(x: Array, y: Array) -> Array:
 
 
 @functools.partial(_smooth_power.defjvp, symbolic_zeros=True)
-def _(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+def _(primals: tuple[Array, Array], tangents: tuple[Operand, Operand]) -> tuple[Array, Array]:
     (x, y), (dx, dy) = primals, tangents
     result = jnp.power(x, y)
     total = jnp.zeros_like(result)
@@ -244,7 +244,7 @@ def isinf(x: Array, detect_negative: int = 1, detect_positive: int = 1) -> Array
 
 
 @operator("Clip", 6)
-def clip(x: Any, min: Any = None, max: Any = None) -> Any:
+def clip(x: Operand, min: Operand = None, max: Operand = None) -> Operand:
     """Clips to bounds, which are attributes before version 11 and inputs since."""
     numpy = numpy_or_jax(x, min, max)
     x = x if min is None else numpy.maximum(x, numpy.asarray(min, x.dtype))
@@ -252,5 +252,5 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:
 
 
 @operator("Where", 9)
-def where(condition: Any, x: Any, y: Any) -> Any:
+def where(condition: Operand, x: Operand, y: Operand) -> Operand:
     return numpy_or_jax(condition, x, y).where(condition, x, y)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.arrays import check_array_size, normalize_axis
@@ -65,8 +65,8 @@ def scale(x: Array, **attributes: float) -> Array:
 def scaled_add(
     x: Array,
     y: Array,
-    x_scale: Any = None,
-    y_scale: Any = None,
+    x_scale: Operand = None,
+    y_scale: Operand = None,
     scale0: float = 1.0,
     scale1: float = 1.0,
 ) -> Array:
@@ -236,7 +236,7 @@ def group_normalization(
 
 @operator("ai.graphcore.DynamicSlice")
 def dynamic_slice(
-    x: Array, index: Array, into: Any = None, *, axes: Ints, sizes: Ints, noOverlap: int = 0
+    x: Array, index: Array, into: Operand = None, *, axes: Ints, sizes: Ints, noOverlap: int = 0
 ) -> Array:
     """Returns the part of some sizes that begins at `index`, one integer for each axis.
 

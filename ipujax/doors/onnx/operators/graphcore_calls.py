@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.graphs import Call, Ref
+from ipujax.doors.graphs import Call, Operand, Ref
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 from ipujax.ground import FrontendError
@@ -21,8 +20,8 @@ Array = jax.Array
 
 @operator("ai.graphcore.Call", takes_call=True)
 def call_graph(
-    call: Call, *inputs: Any, callee: str, captured: Sequence[Any] = ()
-) -> tuple[Any, ...]:
+    call: Call, *inputs: Operand, callee: str, captured: Sequence[Operand] = ()
+) -> tuple[Operand, ...]:
     """Calls an inner graph with inputs by position."""
     return call.graphs[callee](*inputs, *captured, key=call.inner_key)
 
@@ -95,7 +94,7 @@ class _PrintStyle:
         printable = array.astype(np.float32) if array.dtype.kind in "fV" else array
         largest = np.max(np.abs(printable[np.isfinite(printable)]), initial=0)
         decimals = max(self.digits - len(str(int(largest))), 0)
-        formatter: Any = None
+        formatter: Operand = None
         if self.digits == 0 or self.floatFormat == 3:
             formatter = {"all": lambda x: f"{x:.{self.digits or 6}g}"}
         elif self.floatFormat == 2:

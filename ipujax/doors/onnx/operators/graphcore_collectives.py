@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -40,7 +38,7 @@ def reduce_scatter(call: Call, x: Array) -> Array:
     return scatter_reduced(reduction, x, groups)
 
 
-def _replica_groups(call: Call) -> np.ndarray[Any, Any]:
+def _replica_groups(call: Call) -> np.ndarray:
     """Returns the numbers of the replicas in each group, [groups, replicas of a group]."""
     group_kind, size = call.node.marks.get(_GROUP, (0, 0))
     count = call.node.marks.get(REPLICAS, size or 1)

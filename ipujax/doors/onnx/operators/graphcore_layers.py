@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.convolutions import conv
 from ipujax.doors.onnx.operators.normalization import batch_normalization_9
@@ -21,7 +21,7 @@ Ints = Sequence[int]
 
 @operator("ai.graphcore.MultiConv")
 def multi_conv(
-    *inputs: Any,
+    *inputs: Operand,
     numConvs: int,
     dilations: Ints = (),
     pads: Ints = (),

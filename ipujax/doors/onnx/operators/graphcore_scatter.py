@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import normalize_axis
 from ipujax.doors.onnx.operators.indexing import gather, index_along_axis, scatter_by_index
@@ -79,7 +79,13 @@ def scatter_reduce(
 
 
 def _scatter_in_group(
-    x: Any, indices: Any, initial: Any, axis: int, size: int, reduction: str, broadcasts: bool
+    x: Operand,
+    indices: Operand,
+    initial: Operand,
+    axis: int,
+    size: int,
+    reduction: str,
+    broadcasts: bool,
 ) -> Array:
     indices = _expand_indices(indices, x.shape, axis)
     if broadcasts:
@@ -136,7 +142,7 @@ def _shape_along_axis(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return tuple(size if a == axis else 1 for a, size in enumerate(shape))
 
 
-def _target_index(x: Array, indices: Array, shape: Sequence[int], axis: int) -> tuple[Any, ...]:
+def _target_index(x: Array, indices: Array, shape: Sequence[int], axis: int) -> tuple[Operand, ...]:
     """Returns an index of the target elements, with full slices where possible."""
     if indices.shape == tuple(shape):
         return index_along_axis(x, indices, axis)
@@ -179,7 +185,7 @@ def _differentiate_scatter(
 
 
 def _products_of_other_factors(
-    initial: Array, x: Array, target_index: tuple[Any, ...]
+    initial: Array, x: Array, target_index: tuple[Operand, ...]
 ) -> tuple[Array, Array]:
     """Returns for each factor the product of all other factors at the same index."""
     is_zero = (initial == 0).astype(jnp.int32), (x == 0).astype(jnp.int32)

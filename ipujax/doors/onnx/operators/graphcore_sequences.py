@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 
@@ -55,7 +54,7 @@ def packed_data_block(
     resultSize: int,
     callbackBatchSize: int,
     callback: str,
-    captured: Sequence[Any] = (),
+    captured: Sequence[Operand] = (),
 ) -> Array:
     """Unpacks sequences, applies a graph to batches of them, and packs the results.
 
@@ -85,7 +84,7 @@ def packed_data_block(
     inputs = [_unpack_sequences(*operands) for operands in input_groups]
     batches = [x.reshape(-1, callbackBatchSize, *x.shape[1:]) for x in inputs]
 
-    def compute_batch(numbered: Any) -> Array:
+    def compute_batch(numbered: Operand) -> Array:
         number, *batch = numbered
         key = None if call.inner_key is None else jax.random.fold_in(call.inner_key, number)
         return jnp.asarray(call.graphs[callback](*batch, *captured, key=key)[0])

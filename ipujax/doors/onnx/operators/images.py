@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.sampling import (
     Taps,
@@ -20,7 +20,7 @@ from ipujax.doors.onnx.operators.sampling import (
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
-Numbers = np.ndarray[Any, Any]
+Numbers = np.ndarray
 
 
 def _nearest_taps(positions: Array) -> Taps:
@@ -83,7 +83,7 @@ def grid_sample(
 
 
 @operator("AffineGrid", 20, static=("size",))
-def affine_grid(theta: Array, size: Any, align_corners: int = 0) -> Array:
+def affine_grid(theta: Array, size: Operand, align_corners: int = 0) -> Array:
     """Returns the grid [batch, ..., dimensions] that `GridSample` takes for an affine map."""
     lines: list[Numbers] = []
     for count in map(int, size[2:]):
@@ -98,7 +98,7 @@ def affine_grid(theta: Array, size: Any, align_corners: int = 0) -> Array:
 
 
 @operator("CenterCropPad", 18, static=("shape",))
-def center_crop_pad(x: Array, shape: Any, axes: Sequence[int] | None = None) -> Array:
+def center_crop_pad(x: Array, shape: Operand, axes: Sequence[int] | None = None) -> Array:
     axes = range(x.ndim) if axes is None else [axis % x.ndim for axis in axes]
     padding = [(0, 0, 0)] * x.ndim
     for axis, new in zip(axes, map(int, shape), strict=True):
@@ -115,9 +115,9 @@ def center_crop_pad(x: Array, shape: Any, axes: Sequence[int] | None = None) -> 
 def non_max_suppression(
     boxes: Numbers,
     scores: Numbers,
-    max_output_boxes_per_class: Any = 0,
-    iou_threshold: Any = 0.0,
-    score_threshold: Any = None,
+    max_output_boxes_per_class: Operand = 0,
+    iou_threshold: Operand = 0.0,
+    score_threshold: Operand = None,
     center_point_box: int = 0,
 ) -> Numbers:
     """Returns [image, class, box] of the boxes that are kept; their number depends on values."""
@@ -164,7 +164,7 @@ def _intersection_over_union(first_box: Numbers, second_box: Numbers) -> float:
 
 
 @operator("ImageDecoder", 20, folded=False)
-def image_decoder(stream: Any, pixel_format: str = "RGB") -> Any:
+def image_decoder(stream: Operand, pixel_format: str = "RGB") -> Operand:
     raise check.value_error(
         "ImageDecoder reads files of images, which no device can", "give the model decoded images"
     )

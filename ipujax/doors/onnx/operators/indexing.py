@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import (
     are_constant,
@@ -20,7 +20,7 @@ from ipujax.doors.onnx.operators.table import operator
 
 
 @operator("Gather")
-def gather(x: Any, indices: Any, axis: int = 0) -> Any:
+def gather(x: Operand, indices: Operand, axis: int = 0) -> Operand:
     axis = normalize_axis(axis, x.ndim)
     if are_constant(x, indices):
         return np.take(x, indices, axis)
@@ -29,7 +29,7 @@ def gather(x: Any, indices: Any, axis: int = 0) -> Any:
 
 
 @operator("GatherElements", 11)
-def gather_elements(x: jax.Array, indices: Any, axis: int = 0) -> jax.Array:
+def gather_elements(x: jax.Array, indices: Operand, axis: int = 0) -> jax.Array:
     axis = normalize_axis(axis, x.ndim)
     return jnp.asarray(x).at[index_along_axis(x, indices, axis)].get(mode="clip")
 
@@ -47,13 +47,13 @@ def gather_nd(x: jax.Array, indices: jax.Array, batch_dims: int = 0) -> jax.Arra
 
 
 @operator("Scatter", 9)
-def scatter(x: jax.Array, indices: Any, updates: jax.Array, axis: int = 0) -> jax.Array:
+def scatter(x: jax.Array, indices: Operand, updates: jax.Array, axis: int = 0) -> jax.Array:
     return scatter_elements(x, indices, updates, axis)
 
 
 @operator("ScatterElements", 11)
 def scatter_elements(
-    x: jax.Array, indices: Any, updates: jax.Array, axis: int = 0, reduction: str = "none"
+    x: jax.Array, indices: Operand, updates: jax.Array, axis: int = 0, reduction: str = "none"
 ) -> jax.Array:
     """Scatters updates; more updates than indices are cut, as PopART takes them."""
     target_index = index_along_axis(x, indices, normalize_axis(axis, x.ndim))
@@ -62,7 +62,7 @@ def scatter_elements(
 
 @operator("ScatterND", 11)
 def scatter_nd(
-    x: jax.Array, indices: Any, updates: jax.Array, reduction: str = "none"
+    x: jax.Array, indices: Operand, updates: jax.Array, reduction: str = "none"
 ) -> jax.Array:
     return scatter_by_index(x, _split_index_vectors(x, indices), updates, reduction)
 
@@ -71,7 +71,7 @@ def scatter_nd(
 def tensor_scatter(
     past: jax.Array,
     update: jax.Array,
-    write_indices: Any = None,
+    write_indices: Operand = None,
     axis: int = -2,
     mode: str = "linear",
 ) -> jax.Array:
@@ -87,7 +87,7 @@ def tensor_scatter(
     )
 
 
-def scatter_by_index(x: Any, index: Any, updates: Any, reduction: str) -> jax.Array:
+def scatter_by_index(x: Operand, index: Operand, updates: Operand, reduction: str) -> jax.Array:
     """Returns an array with updates at an index; of several at one element any may stay."""
     indexed = jnp.asarray(x).at[index]
     values = jnp.asarray(updates, x.dtype)
@@ -105,7 +105,7 @@ def scatter_by_index(x: Any, index: Any, updates: Any, reduction: str) -> jax.Ar
     return functions[reduction](values)
 
 
-def index_along_axis(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
+def index_along_axis(x: Operand, indices: Operand, axis: int) -> tuple[Operand, ...]:
     """Returns an index of all axes for elements that change position along one axis."""
     open_grid = np.ogrid[tuple(slice(size) for size in indices.shape)]
     return (
@@ -115,7 +115,7 @@ def index_along_axis(x: Any, indices: Any, axis: int) -> tuple[Any, ...]:
     )
 
 
-def _split_index_vectors(x: Any, indices: Any) -> tuple[Any, ...]:
+def _split_index_vectors(x: Operand, indices: Operand) -> tuple[Operand, ...]:
     """Splits an array of index vectors into one index array for each first axis."""
     sizes = x.shape[: indices.shape[-1]]
     return tuple(

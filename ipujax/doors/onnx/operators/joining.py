@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import (
     check_array_size,
@@ -21,14 +19,14 @@ from ipujax.doors.onnx.operators.table import operator
 
 
 @operator("Concat", 4)
-def concat(*arrays: Any, axis: int) -> Any:
+def concat(*arrays: Operand, axis: int) -> Operand:
     return numpy_or_jax(*arrays).concatenate(arrays, axis)
 
 
 @operator("Split", 2, static=("split",), takes_call=True)
 def split(
-    call: Call, x: Any, split: Any = None, axis: int = 0, num_outputs: int | None = None
-) -> tuple[Any, ...]:
+    call: Call, x: Operand, split: Operand = None, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Operand, ...]:
     """Splits an array; sizes are an attribute before version 13, an input since, else equal.
 
     The last piece is smaller if the pieces cannot be equal.
@@ -52,7 +50,9 @@ def split(
 
 
 @operator("Slice", static=("starts", "ends", "axes", "steps"))
-def slice_array(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
+def slice_array(
+    x: Operand, starts: Operand, ends: Operand, axes: Operand = None, steps: Operand = None
+) -> Operand:
     """Slices an array; bounds and axes are attributes before version 10, inputs since."""
     firsts, lasts = to_int_tuple(starts), to_int_tuple(ends)
     over = range(len(firsts)) if axes is None else to_int_tuple(axes)
@@ -78,9 +78,9 @@ def _python_slice(first: int, last: int, step: int, size: int) -> slice:
 @operator("Pad", 2, static=("pads", "axes"))
 def pad(
     x: jax.Array,
-    pads: Any,
-    constant_value: Any = None,
-    axes: Any = None,
+    pads: Operand,
+    constant_value: Operand = None,
+    axes: Operand = None,
     mode: str = "constant",
     value: float = 0.0,
 ) -> jax.Array:
@@ -111,7 +111,7 @@ def pad(
 
 
 @operator("Compress", 9, static=("condition",))
-def compress(x: Any, condition: Any, axis: int | None = None) -> Any:
+def compress(x: Operand, condition: Operand, axis: int | None = None) -> Operand:
     """Selects elements along an axis by a condition; of the flat array without an axis."""
     (positions,) = np.nonzero(condition)
     return numpy_or_jax(x).take(x, positions, axis)

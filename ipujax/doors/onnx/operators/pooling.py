@@ -10,19 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.onnx.operators.table import operator
 from ipujax.doors.onnx.operators.windows import Ints, Windows, flat_indices, plan_windows
 
 Array = jax.Array
 
 
-def lowest_value(dtype: Any) -> Any:
+def lowest_value(dtype: Any) -> Operand:
     """Returns the lowest value of a dtype."""
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
 
-def _reduce_windows(x: Array, windows: Sequence[Windows], initial: Any, reduce: Any) -> Array:
+def _reduce_windows(
+    x: Array, windows: Sequence[Windows], initial: Operand, reduce: Operand
+) -> Array:
     """Reduces windows over all axes but the first two, by `lax.reduce_window`."""
     return jax.lax.reduce_window(
         jnp.asarray(x), np.asarray(initial, x.dtype), reduce,
@@ -81,7 +83,7 @@ def _max_with_indices(
 def max_unpool(
     x: Array,
     indices: Array,
-    output_shape: Any = None,
+    output_shape: Operand = None,
     kernel_shape: Ints = (),
     pads: Ints | None = None,
     strides: Ints | None = None,
@@ -119,9 +121,9 @@ def average_pool(
     ).astype(x.dtype)
 
 
-def _count_window_elements(windows: Sequence[Windows], counts_padding: int) -> np.ndarray[Any, Any]:
+def _count_window_elements(windows: Sequence[Windows], counts_padding: int) -> np.ndarray:
     """Returns the number of elements of each window, with explicit padding or without."""
-    counts: Any = np.ones((1, 1))
+    counts: Operand = np.ones((1, 1))
     for w in windows:
         pad_before, pad_after = (w.before, w.after) if counts_padding else (0, 0)
         inside = ((w.indices >= -pad_before) & (w.indices < w.size + pad_after)).sum(1)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.onnx.operators.table import operator
 
 
@@ -19,7 +18,7 @@ def matmul(a: jax.Array, b: jax.Array) -> jax.Array:
 def gemm(
     a: jax.Array,
     b: jax.Array,
-    c: Any = None,
+    c: Operand = None,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
@@ -43,7 +42,7 @@ def det(x: jax.Array) -> jax.Array:
 
 @operator("MatMulInteger", 10)
 def matmul_integer(
-    a: jax.Array, b: jax.Array, a_zero_point: Any = None, b_zero_point: Any = None
+    a: jax.Array, b: jax.Array, a_zero_point: Operand = None, b_zero_point: Operand = None
 ) -> jax.Array:
     """Multiplies integers; a zero point is a number, or one for each row of a or column of b."""
     return jnp.matmul(
@@ -51,7 +50,7 @@ def matmul_integer(
     )
 
 
-def subtract_zero_point(x: jax.Array, zero_point: Any, columns: bool = False) -> jax.Array:
+def subtract_zero_point(x: jax.Array, zero_point: Operand, columns: bool = False) -> jax.Array:
     """Returns int32 values minus their zero point."""
     x = x.astype(jnp.int32)
     return (
@@ -59,6 +58,6 @@ def subtract_zero_point(x: jax.Array, zero_point: Any, columns: bool = False) ->
     )
 
 
-def broadcast_to_lines(values: Any, columns: bool) -> Any:
+def broadcast_to_lines(values: Operand, columns: bool) -> Operand:
     """Returns a number, or one for each row or column, shaped to broadcast with the matrix."""
     return values if values.ndim != 1 or columns or values.size == 1 else values[:, None]

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.arrays import normalize_axis
@@ -19,8 +20,8 @@ from ipujax.doors.onnx.operators.table import operator
 @operator("QuantizeLinear", 10)
 def quantize_linear(
     x: jax.Array,
-    scale: Any,
-    zero_point: Any = None,
+    scale: Operand,
+    zero_point: Operand = None,
     axis: int = 1,
     block_size: int = 0,
     saturate: int = 1,
@@ -41,8 +42,8 @@ def quantize_linear(
 @operator("DequantizeLinear", 10)
 def dequantize_linear(
     x: jax.Array,
-    scale: Any,
-    zero_point: Any = None,
+    scale: Operand,
+    zero_point: Operand = None,
     axis: int = 1,
     block_size: int = 0,
     output_dtype: int = 0,
@@ -68,13 +69,13 @@ def dynamic_quantize_linear(x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arr
 @operator("QLinearMatMul", 10)
 def qlinear_matmul(
     a: jax.Array,
-    a_scale: Any,
-    a_zero_point: Any,
+    a_scale: Operand,
+    a_zero_point: Operand,
     b: jax.Array,
-    b_scale: Any,
-    b_zero_point: Any,
-    y_scale: Any,
-    y_zero_point: Any,
+    b_scale: Operand,
+    b_zero_point: Operand,
+    y_scale: Operand,
+    y_zero_point: Operand,
 ) -> jax.Array:
     product = jnp.matmul(
         subtract_zero_point(a, a_zero_point), subtract_zero_point(b, b_zero_point, columns=True)
@@ -89,7 +90,7 @@ def qlinear_matmul(
 
 
 def _round_to_quantized(
-    quotient: jax.Array, zero_point: Any, dtype: Any, saturate: int
+    quotient: jax.Array, zero_point: Operand, dtype: Any, saturate: int
 ) -> jax.Array:
     """Rounds quotients to quantized numbers: to the nearest, halves to even."""
     if not jnp.issubdtype(dtype, jnp.integer):
@@ -103,7 +104,7 @@ def _round_to_quantized(
     return jnp.clip(rounded, int(limits.min), int(limits.max)).astype(dtype)
 
 
-def _dtype_of_quantized(zero_point: Any, output_dtype: int) -> np.dtype[Any]:
+def _dtype_of_quantized(zero_point: Operand, output_dtype: int) -> np.dtype:
     if not output_dtype:
         return np.dtype(np.uint8) if zero_point is None else zero_point.dtype
     dtype = dtype_of_onnx_type(output_dtype)
@@ -119,7 +120,7 @@ def _floating_or_float32(dtype: Any) -> Any:
     return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
 
 
-def _broadcast_per_axis(values: Any, x: jax.Array, axis: int, block_size: int) -> Any:
+def _broadcast_per_axis(values: Operand, x: jax.Array, axis: int, block_size: int) -> Operand:
     """Broadcasts scales or zero points to an array: one for all, for each index, or for blocks."""
     if values.size == 1 and values.ndim < 2:
         return jnp.reshape(values, ())

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from onnx import TensorProto, helper
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.table import operator
@@ -55,7 +55,7 @@ def random_uniform(
     return jax.random.uniform(_key_of_seed(call, seed), tuple(shape), jax_dtype, low, high)
 
 
-def _shape_and_type_of(x: Any, dtype: int | None) -> dict[str, Any]:
+def _shape_and_type_of(x: Operand, dtype: int | None) -> dict[str, Any]:
     """Returns the shape of an array, and its ONNX type unless another type is given."""
     return {"shape": np.shape(x), "dtype": dtype or helper.np_dtype_to_tensor_dtype(x.dtype)}
 
@@ -96,8 +96,8 @@ def multinomial(
 def dropout(
     call: Call,
     x: Array,
-    ratio: Any = None,
-    training_mode: Any = None,
+    ratio: Operand = None,
+    training_mode: Operand = None,
     seed: int | None = None,
 ) -> tuple[Array, Array]:
     """Drops elements; returns the result and a mask of the kept elements."""

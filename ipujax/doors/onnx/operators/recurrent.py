@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 
@@ -165,7 +166,7 @@ def lstm(
 def _run_recurrent_layer(
     step: Step,
     x: Array,
-    weights: Sequence[Any],
+    weights: Sequence[Operand],
     lengths: Array | None,
     states: Sequence[Array | None],
     default_activations: Sequence[str],
@@ -227,7 +228,7 @@ def _run_recurrent_layer(
     return outputs, *lasts
 
 
-def _weights_of_direction(weights: Sequence[Any], direction_number: int) -> Weights:
+def _weights_of_direction(weights: Sequence[Operand], direction_number: int) -> Weights:
     """Returns the weights of one direction."""
     w, r = (jnp.asarray(array[direction_number]) for array in weights[:2])
     b, peepholes = (

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import (
     has_integers,
@@ -32,7 +33,7 @@ def _make_extremum(function: Callable[..., jax.Array], least: bool) -> Callable[
     return reduce_extremum
 
 
-def neutral_extremum(dtype: Any, least: bool) -> Any:
+def neutral_extremum(dtype: Any, least: bool) -> Operand:
     """Returns the neutral element of a max (`least`) or min reduction of a dtype."""
     if dtype == jnp.bool_:
         return not least
@@ -64,7 +65,7 @@ def _register_reduction(name: str, function: Callable[..., jax.Array]) -> None:
     """Registers a reduction; axes are an attribute before version 18 (13 for `ReduceSum`)."""
 
     def reduce_over_axes(
-        x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0
+        x: Operand, axes: Operand = None, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> jax.Array:
         is_attribute = isinstance(axes, list)
         positive_axes = None if axes is None else normalize_axes(to_int_tuple(axes), x.ndim)
@@ -116,7 +117,7 @@ def _make_cumulative(function: Callable[..., jax.Array], neutral: int) -> Callab
     """Returns a cumulative sum or product, which leaves out the element if `exclusive`."""
 
     def accumulate_along_axis(
-        x: jax.Array, axis: Any, exclusive: int = 0, reverse: int = 0
+        x: jax.Array, axis: Operand, exclusive: int = 0, reverse: int = 0
     ) -> jax.Array:
         (positive_axis,) = (normalize_axis(a, x.ndim) for a in to_int_tuple(axis))
         accumulated = jnp.flip(x, positive_axis) if reverse else jnp.asarray(x)
@@ -143,7 +144,7 @@ def lp_normalization(x: jax.Array, axis: int = -1, p: int = 2) -> jax.Array:
 
 @operator("TopK", static=("k",))
 def top_k(
-    x: jax.Array, k: Any, axis: int = -1, largest: int = 1, sorted: int = 1
+    x: jax.Array, k: Operand, axis: int = -1, largest: int = 1, sorted: int = 1
 ) -> tuple[jax.Array, jax.Array]:
     """Returns the largest or smallest elements and their indices, always sorted."""
     last = jnp.moveaxis(x, normalize_axis(axis, x.ndim), -1)

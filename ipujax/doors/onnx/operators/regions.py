@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.pooling import lowest_value
 from ipujax.doors.onnx.operators.sampling import linear_taps, sample_image_at_taps
@@ -149,7 +150,7 @@ class _PartsAlongDimension:
     count: int
     size: int
 
-    def sample_points(self, number: Any, points_per_part: Any) -> tuple[Array, Array]:
+    def sample_points(self, number: Operand, points_per_part: Operand) -> tuple[Array, Array]:
         """Returns the position of one point in each part [count], and whether it is counted."""
         steps = jnp.arange(self.count) * self.part_size
         positions = self.start + steps + (number + 0.5) * self.part_size / points_per_part
@@ -163,7 +164,7 @@ def _average_points(
         """Returns the weights of the dimension's elements in each part [count, size]."""
         number = sampling_ratio or jnp.ceil(line.part_size).astype(jnp.int32)
 
-        def add_point(i: Any, total: Array) -> Array:
+        def add_point(i: Operand, total: Array) -> Array:
             positions, counts = line.sample_points(i, number)
             near = jnp.maximum(0, 1 - abs(positions[:, None] - jnp.arange(line.size)))
             return total + jnp.where(counts[:, None], near, 0)

@@ -6,18 +6,18 @@ import dataclasses as dc
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.sampling import cubic_kernel
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
-Line = np.ndarray[Any, Any]
+Line = np.ndarray
 
 
 @dc.dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _triangle_kernel(distance: Line) -> Line:
 class _Kernel:
     """An interpolation kernel: weights by distance, up to the distance `reach`."""
 
-    weight: Callable[[Any], Any]
+    weight: Callable[[Operand], Operand]
     reach: float
     antialias: bool
     exclude_outside: bool
@@ -141,9 +141,9 @@ class _Kernel:
 @operator("Resize", 11, static=("roi", "scales", "sizes"))
 def resize(
     x: Array,
-    roi: Any = None,
-    scales: Any = None,
-    sizes: Any = None,
+    roi: Operand = None,
+    scales: Operand = None,
+    sizes: Operand = None,
     antialias: int = 0,
     axes: Sequence[int] | None = None,
     coordinate_transformation_mode: str = "half_pixel",
@@ -205,7 +205,7 @@ def resize(
 @operator("Resize", 10, static=("scales",))
 @operator("Upsample", 9, static=("scales",))
 @operator("Upsample", 7)
-def upsample(x: Array, scales: Any = None, mode: str = "nearest") -> Array:
+def upsample(x: Array, scales: Operand = None, mode: str = "nearest") -> Array:
     return resize(
         x, None, scales, mode=mode,
         coordinate_transformation_mode="asymmetric", nearest_mode="floor",
@@ -213,7 +213,7 @@ def upsample(x: Array, scales: Any = None, mode: str = "nearest") -> Array:
 
 
 def _plan_dimensions(
-    old: Sequence[int], scales: Any, sizes: Any, policy: str, roi: Any
+    old: Sequence[int], scales: Operand, sizes: Operand, policy: str, roi: Operand
 ) -> list[_Dimension]:
     factors = [] if scales is None else [float(s) for s in scales]
     if factors:

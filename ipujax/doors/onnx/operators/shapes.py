@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.arrays import (
     check_array_size,
@@ -21,17 +21,17 @@ from ipujax.doors.onnx.operators.table import operator
 
 
 @operator("Shape")
-def shape(x: Any, start: int = 0, end: int | None = None) -> Any:
+def shape(x: Operand, start: int = 0, end: int | None = None) -> Operand:
     return np.asarray(np.shape(x)[start:end], np.int64)
 
 
 @operator("Size")
-def size(x: Any) -> Any:
+def size(x: Operand) -> Operand:
     return np.asarray(math.prod(np.shape(x)), np.int64)
 
 
 @operator("Reshape", 5, static=("shape",))
-def reshape(x: Any, shape: Any, allowzero: int = 0) -> Any:
+def reshape(x: Operand, shape: Operand, allowzero: int = 0) -> Operand:
     sizes = to_int_tuple(shape)
     if sizes.count(-1) > 1:
         raise check.value_error(
@@ -44,25 +44,25 @@ def reshape(x: Any, shape: Any, allowzero: int = 0) -> Any:
 
 
 @operator("Flatten")
-def flatten(x: Any, axis: int = 1) -> Any:
+def flatten(x: Operand, axis: int = 1) -> Operand:
     start = normalize_axis(axis, x.ndim) if axis < 0 else axis
     return numpy_or_jax(x).reshape(x, (math.prod(x.shape[:start]), math.prod(x.shape[start:])))
 
 
 @operator("Squeeze", static=("axes",))
-def squeeze(x: Any, axes: Any = None) -> Any:
+def squeeze(x: Operand, axes: Operand = None) -> Operand:
     """Removes axes of size one; axes are an attribute before version 13, an input since."""
     return numpy_or_jax(x).squeeze(x, None if axes is None else to_int_tuple(axes))
 
 
 @operator("Unsqueeze", static=("axes",))
-def unsqueeze(x: Any, axes: Any) -> Any:
+def unsqueeze(x: Operand, axes: Operand) -> Operand:
     """Inserts axes of size one; axes are an attribute before version 13, an input since."""
     return numpy_or_jax(x).expand_dims(x, to_int_tuple(axes))
 
 
 @operator("Transpose")
-def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
+def transpose(x: Operand, perm: Sequence[int] | None = None) -> Operand:
     if perm is not None and len(perm) != x.ndim:
         raise check.value_error(
             f"Rank of permutation tensor {_format_shape(perm)}, rank {len(perm)} must be equal to "
@@ -72,7 +72,7 @@ def transpose(x: Any, perm: Sequence[int] | None = None) -> Any:
 
 
 @operator("Expand", 8, static=("shape",))
-def expand(x: Any, shape: Any) -> Any:
+def expand(x: Operand, shape: Operand) -> Operand:
     try:
         full_shape = np.broadcast_shapes(x.shape, to_int_tuple(shape))
     except ValueError as error:
@@ -85,7 +85,7 @@ def expand(x: Any, shape: Any) -> Any:
 
 
 @operator("Tile", 6, static=("repeats",))
-def tile(x: Any, repeats: Any) -> Any:
+def tile(x: Operand, repeats: Operand) -> Operand:
     times = to_int_tuple(repeats)
     if len(times) != x.ndim:
         raise check.value_error(

@@ -10,21 +10,22 @@ import jax.numpy as jnp
 import numpy as np
 from onnx import TensorProto
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
-Numbers = np.ndarray[Any, Any]
+Numbers = np.ndarray
 
 
-def _int_of_one_element(value: Any) -> int:
+def _int_of_one_element(value: Operand) -> int:
     """Returns the integer in an array of one element."""
     return int(np.ravel(value)[0])
 
 
 @operator("DFT", 20, static=("dft_length", "axis"))
 def dft(
-    x: Array, dft_length: Any = None, axis: Any = -2, inverse: int = 0, onesided: int = 0
+    x: Array, dft_length: Operand = None, axis: Operand = -2, inverse: int = 0, onesided: int = 0
 ) -> Array:
     """Transforms real signals [..., 1] or complex ones [..., 2] by a discrete Fourier transform."""
     axis = _int_of_one_element(-2 if axis is None else axis) % x.ndim
@@ -49,7 +50,7 @@ def _full_spectrum(half: Array, length: int, axis: int) -> Array:
 
 
 @operator("DFT", 17, static=("dft_length",))
-def dft_17(x: Array, dft_length: Any = None, axis: int = 1, **attributes: int) -> Array:
+def dft_17(x: Array, dft_length: Operand = None, axis: int = 1, **attributes: int) -> Array:
     return dft(x, dft_length, axis, **attributes)
 
 
@@ -67,9 +68,9 @@ def _real_and_imaginary(values: Array, dtype: Any) -> Array:
 @operator("STFT", 17, static=("frame_step", "frame_length"))
 def stft(
     signal: Array,
-    frame_step: Any,
+    frame_step: Operand,
     window: Array | None = None,
-    frame_length: Any = None,
+    frame_length: Operand = None,
     onesided: int = 1,
 ) -> Array:
     """Returns the spectra of frames: [batch, frames, frequencies, 2]."""
@@ -90,7 +91,7 @@ def _register_window(name: str, terms: tuple[float, ...]) -> None:
 
     @operator(name, 17, static=("size",))
     def make_window(
-        size: Any, output_datatype: int = TensorProto.FLOAT, periodic: int = 1
+        size: Operand, output_datatype: int = TensorProto.FLOAT, periodic: int = 1
     ) -> Numbers:
         count = _int_of_one_element(size)
         turns = 2 * np.pi * np.arange(count) / max(count if periodic else count - 1, 1)
@@ -110,11 +111,11 @@ for _name, _terms in {
     "num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz"
 ))  # fmt: skip
 def mel_weight_matrix(
-    num_mel_bins: Any,
-    dft_length: Any,
-    sample_rate: Any,
-    lower_edge_hertz: Any,
-    upper_edge_hertz: Any,
+    num_mel_bins: Operand,
+    dft_length: Operand,
+    sample_rate: Operand,
+    lower_edge_hertz: Operand,
+    upper_edge_hertz: Operand,
     output_datatype: int = TensorProto.FLOAT,
 ) -> Numbers:
     """Returns the weights of frequency bins in triangles of equal mel width."""

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
-from ipujax.doors.graphs import Call, Graph, Node, Operators
+from ipujax.doors.graphs import Call, Graph, Node, Operand, Operators
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import narrow_integers
 
-Function = Callable[..., Any]
+Function = Callable[..., Operand]
 
 Static = Sequence[str] | Callable[[Node], Sequence[str]]
 """Names of inputs that must be constants, or a function that returns them for a node."""
@@ -103,7 +102,7 @@ class VersionedOperators(Operators):
             self.node_has_effect(n, g) for g in inner_graphs for n in g.nodes
         )
 
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def apply(self, call: Call, args: Sequence[Operand], kwargs: Mapping[str, Operand]) -> Operand:
         """Computes an operator and returns as many results as its node has."""
         operator = call.node.operator
         static = self.static_inputs(call.node)

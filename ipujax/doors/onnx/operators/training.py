@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 
@@ -103,7 +104,7 @@ def momentum(
 
 
 @operator("ai.onnx.preview.training.Gradient", folded=False)
-def gradient(*inputs: Any, **attributes: Any) -> Any:
+def gradient(*inputs: Operand, **attributes: Any) -> Operand:
     raise check.value_error(
         "Gradient differentiates the graph that it is in",
         "leave it out: jax.grad of the model's apply does this",

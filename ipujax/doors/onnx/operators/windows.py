@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 
 Ints = Sequence[int]
@@ -42,7 +42,7 @@ class Windows:
         return self.before, max(end - self.size - self.before, 0)
 
     @property
-    def indices(self) -> np.ndarray[Any, Any]:
+    def indices(self) -> np.ndarray:
         """The element indices of each window [count, kernel]; some may be outside."""
         starts = np.arange(self.count) * self.stride - self.before
         return starts[:, None] + np.arange(self.kernel) * self.dilation
@@ -112,7 +112,7 @@ def split_same_padding(total: int, auto_pad: str) -> tuple[int, int]:
     return (smaller, larger) if auto_pad == "SAME_UPPER" else (larger, smaller)
 
 
-def flat_indices(indices_per_dimension: Sequence[Any], sizes: Ints) -> np.ndarray[Any, Any]:
+def flat_indices(indices_per_dimension: Sequence[Operand], sizes: Ints) -> np.ndarray:
     """Combines window indices along each dimension to flat indices.
 
     Args:

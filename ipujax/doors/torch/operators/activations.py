@@ -8,14 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
 
 _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
 @operator("aten.threshold.default")
-def threshold(x: jax.Array, threshold: Any, value: Any) -> jax.Array:
+def threshold(x: jax.Array, threshold: Operand, value: Any) -> jax.Array:
     return jnp.where(x <= threshold, jnp.asarray(value, x.dtype), x)
 
 
@@ -68,7 +68,7 @@ def rrelu(
 
 
 @operator("aten.elu.default")
-def elu(x: jax.Array, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> jax.Array:
+def elu(x: jax.Array, alpha: Operand = 1, scale: Operand = 1, input_scale: Any = 1) -> jax.Array:
     below = jnp.where(x > 0, 0, x)
     return jnp.where(x > 0, x * scale, jnp.expm1(below * input_scale) * (alpha * scale))
 

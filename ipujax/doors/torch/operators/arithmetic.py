@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 from ipujax.doors.torch.operators.unary import absolute
 
@@ -22,19 +24,19 @@ def _binary_overloads(*names: str) -> tuple[str, ...]:
 
 @operator("aten.add.Tensor", "aten.add.Scalar", takes_call=True)
 @promote_arguments
-def add(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def add(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     return x + (y if alpha == 1 else alpha * y)
 
 
 @operator(*_binary_overloads("sub", "subtract"), takes_call=True)
 @promote_arguments
-def sub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def sub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     return x - (y if alpha == 1 else alpha * y)
 
 
 @operator("aten.rsub.Tensor", "aten.rsub.Scalar", takes_call=True)
 @promote_arguments
-def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
+def rsub(x: Operand, y: Operand, alpha: Operand = 1) -> jax.Array:
     return y - (x if alpha == 1 else alpha * x)
 
 
@@ -49,7 +51,7 @@ def rsub(x: Any, y: Any, alpha: Any = 1) -> jax.Array:
 @operator("aten.div.Tensor_mode", "aten.div.Scalar_mode", takes_call=True)
 @operator("aten.divide.Tensor_mode", "aten.divide.Scalar_mode", takes_call=True)
 @promote_arguments
-def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
+def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> jax.Array:
     if rounding_mode == "floor":
         return jnp.floor_divide(x, y)
     if rounding_mode is None:
@@ -63,7 +65,7 @@ def div(x: Any, y: Any, rounding_mode: str | None = None) -> jax.Array:
 @operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar", takes_call=True)
 @operator("aten.float_power.Scalar", takes_call=True)
 @promote_arguments
-def power(x: Any, y: Any) -> jax.Array:
+def power(x: Operand, y: Operand) -> jax.Array:
     if isinstance(y, float) and y.is_integer() and abs(y) < _MAX_MULTIPLIED_POWER:
         y = int(y)  # becomes multiplications, which are differentiable everywhere
     if isinstance(y, jax.Array) and jnp.issubdtype(y.dtype, jnp.integer):
@@ -76,25 +78,25 @@ def power(x: Any, y: Any) -> jax.Array:
 _MAX_MULTIPLIED_POWER = 64.0
 
 
-def _copysign(x: Any, y: Any) -> jax.Array:
+def _copysign(x: Operand, y: Operand) -> jax.Array:
     # The absolute value has the derivative 0 at 0.
     return absolute(x) * jnp.where(jnp.signbit(y), -1, 1).astype(x.dtype)
 
 
-def _fmax(x: Any, y: Any) -> jax.Array:
+def _fmax(x: Operand, y: Operand) -> jax.Array:
     return jnp.where((x >= y) | jnp.isnan(y), x, y)
 
 
-def _fmin(x: Any, y: Any) -> jax.Array:
+def _fmin(x: Operand, y: Operand) -> jax.Array:
     return jnp.where((x <= y) | jnp.isnan(y), x, y)
 
 
-def _clamp_below(x: Any, low: Any) -> jax.Array:
+def _clamp_below(x: Operand, low: Operand) -> jax.Array:
     """Returns `x` where it is not below a bound, with derivative 1 at the bound."""
     return jnp.where(x < low, low, x)
 
 
-def _clamp_above(x: Any, high: Any) -> jax.Array:
+def _clamp_above(x: Operand, high: Operand) -> jax.Array:
     return jnp.where(x > high, high, x)
 
 
@@ -111,7 +113,7 @@ def _nextafter_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
 
 
 # Computed in the dtype of the result.
-_PROMOTED: dict[str, Any] = {
+_PROMOTED: dict[str, Callable[..., Operand]] = {
     "atan2 arctan2": jnp.arctan2,
     "bitwise_and __and__": jnp.bitwise_and,
     "bitwise_left_shift __lshift__": jnp.left_shift,
@@ -145,7 +147,7 @@ _PROMOTED: dict[str, Any] = {
 }
 
 # Computed with the operands as they are; comparisons promote them to a common dtype.
-_KEEP_OPERAND_DTYPES: dict[str, Any] = {
+_KEEP_OPERAND_DTYPES: dict[str, Callable[..., Operand]] = {
     "eq": jnp.equal,
     "ge greater_equal": jnp.greater_equal,
     "gt greater": jnp.greater,
@@ -173,7 +175,7 @@ for _names, _function in _KEEP_OPERAND_DTYPES.items():
     takes_call=True,
 )
 @promote_arguments
-def clamp(x: jax.Array, min: Any = None, max: Any = None) -> jax.Array:
+def clamp(x: jax.Array, min: Any = None, max: Operand = None) -> jax.Array:
     x = x if min is None else _clamp_below(x, min)
     return x if max is None else _clamp_above(x, max)
 

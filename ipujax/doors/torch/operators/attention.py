@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.activations import broadcast_key_mask, gelu, softmax_or_zero
 from ipujax.doors.torch.operators.dropouts import drop_elements
 from ipujax.doors.torch.operators.networks import linear
@@ -126,7 +125,7 @@ def transformer_encoder_layer(
     use_gelu: bool,
     norm_first: bool,
     eps: float,
-    *layer_arrays: Any,
+    *layer_arrays: Operand,
 ) -> Array:
     """Computes an encoder layer in evaluation mode."""
     scale_1, shift_1, scale_2, shift_2, weight_1, bias_1, weight_2, bias_2, *masks = layer_arrays

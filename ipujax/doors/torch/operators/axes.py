@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from ipujax.doors.graphs import Operand
 
 
 def axes_to_reduce(x: jax.Array, dim: int | Sequence[int] | None) -> tuple[int, ...]:
@@ -27,8 +28,8 @@ def expand_per_dimension(values: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def apply_along_axis(
-    function: Callable[..., Any], x: jax.Array, dim: int, keepdim: bool = True
-) -> Any:
+    function: Callable[..., Operand], x: jax.Array, dim: int, keepdim: bool = True
+) -> Operand:
     """Computes `function(x, axis)`, also for a tensor without dimensions.
 
     Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.backward import WITH_BACKWARD
 from ipujax.doors.torch.operators.table import operator
 from ipujax.ground import FrontendError
@@ -22,9 +22,9 @@ def with_backward(
     output_count: int,
     positions: Sequence[int],
     is_once: bool,
-    inputs: Sequence[Any],
-    outer_values: Sequence[Any],
-) -> Any:
+    inputs: Sequence[Operand],
+    outer_values: Sequence[Operand],
+) -> Operand:
     """Computes a function whose derivative is its user-written backward pass.
 
     Args:
@@ -40,18 +40,24 @@ def with_backward(
     """
     read_count = output_count + len(call.node.results) - 1
 
-    def run_forward_graph(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, ...]:
+    def run_forward_graph(
+        inputs: Operand, outer_values: Operand, key: jax.Array | None
+    ) -> tuple[Operand, ...]:
         return tuple(call.graphs[forward](*inputs, *outer_values, key=key))
 
     @jax.custom_vjp
-    def run_differentiable(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, ...]:
+    def run_differentiable(
+        inputs: Operand, outer_values: Operand, key: jax.Array | None
+    ) -> tuple[Operand, ...]:
         return run_forward_graph(inputs, outer_values, key)[:read_count]
 
-    def run_forward_rule(inputs: Any, outer_values: Any, key: Any) -> tuple[Any, Any]:
+    def run_forward_rule(
+        inputs: Operand, outer_values: Operand, key: jax.Array | None
+    ) -> tuple[Operand, Operand]:
         values = run_forward_graph(inputs, outer_values, key)
         return values[:read_count], (values[read_count:], key)
 
-    def run_backward_rule(residuals: Any, cotangents: Any) -> tuple[Any, None, None]:
+    def run_backward_rule(residuals: Operand, cotangents: Operand) -> tuple[Operand, None, None]:
         values, key = residuals
         # PyTorch's gradients of complex numbers are the conjugates of JAX's.
         output_gradients = [jnp.conj(slope) for slope in cotangents[:output_count]]
@@ -77,16 +83,16 @@ def _second_derivative_error(location: str | None) -> FrontendError:
     )
 
 
-def refuse_derivatives(error: Exception | None, values: Any) -> Any:
+def refuse_derivatives(error: Exception | None, values: Operand) -> Operand:
     """Returns values whose differentiation raises an error, if there is one."""
     if error is None:
         return values
 
     @jax.custom_vjp
-    def identity(value: Any) -> Any:
+    def identity(value: Operand) -> Operand:
         return value
 
-    def raise_error(*_: Any) -> Any:
+    def raise_error(*_: object) -> NoReturn:
         raise error
 
     identity.defvjp(raise_error, raise_error)

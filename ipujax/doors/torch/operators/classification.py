@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.losses import MEAN, SUM, clamp_at_zero, reduce_losses_by_code
 from ipujax.doors.torch.operators.table import operator
 
@@ -62,7 +63,7 @@ def _reshape_to_classes(weight: Array, scores: Array, axis: int) -> Array:
 
 def _losses_of_targets(
     logs: Array, target: Array, weight: Optional, ignore_index: int
-) -> tuple[Any, Any]:
+) -> tuple[Operand, Operand]:
     """Returns the weighted losses of the targets and their weights; 0 for ignored targets."""
     axis = 1 if logs.ndim > 1 else 0
     is_used = target != ignore_index
@@ -106,7 +107,7 @@ def nll_forward(
 def multi_margin(
     x: Array,
     target: Array,
-    p: Any = 1,
+    p: Operand = 1,
     margin: Any = 1,
     weight: Optional = None,
     reduction: int = MEAN,

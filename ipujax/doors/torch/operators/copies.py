@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -28,7 +26,7 @@ _ASSERTIONS = (
 
 
 @operator(*(f"aten.{name}" for name in _UNCHANGED), takes_call=True)
-def return_in_traced_dtype(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+def return_in_traced_dtype(call: Call, x: jax.Array, *_: object, **__: object) -> jax.Array:
     """Returns the tensor: its dtype is converted to the traced one, and layouts do not exist."""
     is_made_real = jnp.iscomplexobj(x) and not jnp.issubdtype(call.aval.dtype, jnp.complexfloating)
     return x.real if is_made_real else x
@@ -40,7 +38,7 @@ def detach(x: jax.Array) -> jax.Array:
 
 
 @operator(*(f"aten.{name}" for name in _ASSERTIONS))
-def ignore_assertion(*_: Any, **__: Any) -> None:
+def ignore_assertion(*_: object, **__: object) -> None:
     """Ignores an assertion, which PyTorch has checked during the trace."""
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.resampling import SHARPNESS, cubic_pieces
 from ipujax.doors.torch.operators.table import operator
 
@@ -20,7 +20,7 @@ _ZEROS, _BORDER = 0, 1  # PyTorch's codes of padding modes; 2 is reflection
 @operator("aten.affine_grid_generator.default")
 def affine_grid(theta: Array, size: Sequence[int], align_corners: bool) -> Array:
     """Returns positions [batch, ..., dimensions] from -1 to 1, last dimension first."""
-    lines: list[Any] = []
+    lines: list[Operand] = []
     for count in size[:1:-1]:
         line = np.linspace(-1, 1, count) if count > 1 else np.zeros(1)
         lines.append(line if align_corners else line * (count - 1) / count)
@@ -50,7 +50,7 @@ def grid_sampler(
     taps = (0, 1) if interpolation == _LINEAR else (-1, 0, 1, 2)
     weigh = _linear_weight if interpolation == _LINEAR else _cubic_weight
     corners: list[Array] = []
-    weight: Any = 1
+    weight: Operand = 1
     for axis, position in enumerate(positions):
         # The taps along each dimension get their own axis.
         steps = np.reshape(
@@ -107,8 +107,8 @@ def _sample_corners(x: Array, corners: Sequence[Array], padding: int, align_corn
         _pad_position(c, size, padding, align_corners)
         for c, size in zip(corners, sizes, strict=True)
     ]
-    flat: Any = 0
-    is_inside: Any = True
+    flat: Operand = 0
+    is_inside: Operand = True
     for corner, size in zip(corners, sizes, strict=True):
         is_inside = is_inside & (corner >= 0) & (corner <= size - 1)
         flat = flat * size + jnp.clip(jnp.nan_to_num(corner), 0, size - 1).astype(jnp.int32)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
 
 
@@ -25,7 +25,7 @@ def element_index_along(x: jax.Array, axis: int, index: jax.Array) -> tuple[jax.
     return tuple(index_per_axis)
 
 
-def index_at_one_axis(axis: int, index: Any) -> tuple[Any, ...]:
+def index_at_one_axis(axis: int, index: Operand) -> tuple[Operand, ...]:
     """Returns an indexing tuple with an index at one axis and full slices before it."""
     return (*(slice(None),) * axis, index)
 
@@ -103,7 +103,7 @@ def take(x: jax.Array, indices: jax.Array) -> jax.Array:
     "aten.where.Scalar",
     takes_call=True,
 )
-def where(call: Call, condition: jax.Array, x: Any, y: Any) -> jax.Array:
+def where(call: Call, condition: jax.Array, x: Operand, y: Operand) -> jax.Array:
     dtype = call.aval.dtype
     return jnp.where(condition.astype(bool), jnp.asarray(x, dtype), jnp.asarray(y, dtype))
 
@@ -131,7 +131,7 @@ def rank_in_mask(mask: jax.Array, count: int) -> jax.Array:
 
 
 @operator("aten.isin.Tensor_Tensor", "aten.isin.Tensor_Scalar", "aten.isin.Scalar_Tensor")
-def isin(x: Any, among: Any, *, assume_unique: bool = False, invert: bool = False) -> jax.Array:
+def isin(x: Operand, among: Any, *, assume_unique: bool = False, invert: bool = False) -> jax.Array:
     return jnp.isin(x, among, invert=invert)
 
 

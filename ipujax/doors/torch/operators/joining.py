@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
 
 
@@ -51,7 +50,7 @@ _SPLITS = (
 
 
 @operator(*(f"aten.{name}" for name in _SPLITS), takes_call=True)
-def split(call: Call, x: jax.Array, sizes_or_sections: Any, axis: int = 0) -> list[jax.Array]:
+def split(call: Call, x: jax.Array, sizes_or_sections: Operand, axis: int = 0) -> list[jax.Array]:
     """Splits a tensor into the traced sizes."""
     sizes = [aval.shape[axis] for aval in call.node.avals[0]]
     ends = list(itertools.accumulate(sizes))

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.torch.operators.norms import linalg_matrix_norm
 from ipujax.doors.torch.operators.table import operator
@@ -32,7 +33,7 @@ def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
 
 
 @operator("aten.linalg_cholesky_ex.default")
-def cholesky_ex(a: jax.Array, upper: bool = False, check_errors: bool = False) -> Any:
+def cholesky_ex(a: jax.Array, upper: bool = False, check_errors: bool = False) -> Operand:
     return cholesky(a, upper), _success_info(a)
 
 
@@ -97,14 +98,14 @@ def solve(a: jax.Array, b: jax.Array, left: bool = True) -> jax.Array:
 
 
 @operator("aten.linalg_solve_ex.default")
-def solve_ex(a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False) -> Any:
+def solve_ex(a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False) -> Operand:
     return solve(a, b, left), _success_info(a)
 
 
 @operator("aten._linalg_solve_ex.default")
 def solve_with_factors(
     a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False
-) -> Any:
+) -> Operand:
     return (solve(a, b, left), *lu_factor_ex(a))
 
 
@@ -147,14 +148,14 @@ def ormqr(
 
 
 @operator("aten.linalg_svd.default")
-def svd(a: jax.Array, full_matrices: bool = True, driver: str | None = None) -> Any:
+def svd(a: jax.Array, full_matrices: bool = True, driver: str | None = None) -> Operand:
     return jnp.linalg.svd(a, full_matrices)
 
 
 @operator("aten._linalg_svd.default")
 def svd_some(
     a: jax.Array, full_matrices: bool = False, compute_uv: bool = True, driver: str | None = None
-) -> Any:
+) -> Operand:
     if compute_uv:
         return jnp.linalg.svd(a, full_matrices)
     empty = jnp.zeros(0, a.dtype)
@@ -162,7 +163,7 @@ def svd_some(
 
 
 @operator("aten.svd.default")
-def svd_deprecated(a: jax.Array, some: bool = True, compute_uv: bool = True) -> Any:
+def svd_deprecated(a: jax.Array, some: bool = True, compute_uv: bool = True) -> Operand:
     if compute_uv:
         u, s, vh = jnp.linalg.svd(a, not some)
         return u, s, _adjoint(vh)
@@ -187,7 +188,7 @@ def eigh(a: jax.Array, uplo: str = "L") -> tuple[jax.Array, jax.Array]:
 
 
 @operator("aten._linalg_eigh.default")
-def eigh_some(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Any:
+def eigh_some(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Operand:
     values, vectors = eigh(a, uplo)
     return values, vectors if compute_v else jnp.zeros(0, a.dtype)
 
@@ -218,17 +219,17 @@ def det(a: jax.Array) -> jax.Array:
 
 
 @operator("aten._linalg_det.default")
-def det_with_factors(a: jax.Array) -> Any:
+def det_with_factors(a: jax.Array) -> Operand:
     return (det(a), *lu_factor(a))
 
 
 @operator("aten.linalg_slogdet.default", "aten.slogdet.default")
-def slogdet(a: jax.Array) -> Any:
+def slogdet(a: jax.Array) -> Operand:
     return tuple(jnp.linalg.slogdet(a))
 
 
 @operator("aten._linalg_slogdet.default")
-def slogdet_with_factors(a: jax.Array) -> Any:
+def slogdet_with_factors(a: jax.Array) -> Operand:
     return (*jnp.linalg.slogdet(a), *lu_factor(a))
 
 
@@ -246,7 +247,7 @@ def lu_factor(a: jax.Array, pivot: bool = True) -> tuple[jax.Array, jax.Array]:
 
 
 @operator("aten.linalg_lu_factor_ex.default", "aten._lu_with_info.default")
-def lu_factor_ex(a: jax.Array, pivot: bool = True, check_errors: bool = False) -> Any:
+def lu_factor_ex(a: jax.Array, pivot: bool = True, check_errors: bool = False) -> Operand:
     return (*lu_factor(a, pivot), _success_info(a))
 
 
@@ -300,7 +301,9 @@ def lu_solve_deprecated(b: jax.Array, factors: jax.Array, pivots: jax.Array) -> 
 
 
 @operator("aten.linalg_pinv.atol_rtol_tensor", "aten.linalg_pinv.atol_rtol_float")
-def pinv(a: jax.Array, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> jax.Array:
+def pinv(
+    a: jax.Array, atol: Operand = None, rtol: Operand = None, hermitian: bool = False
+) -> jax.Array:
     if a.size == 0:
         return jnp.zeros((*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
     if not hermitian:
@@ -321,7 +324,7 @@ def pinv(a: jax.Array, atol: Any = None, rtol: Any = None, hermitian: bool = Fal
 
 
 @operator("aten.linalg_pinv.default", "aten.linalg_pinv.rcond_tensor", "aten.pinverse.default")
-def pinv_of_rcond(a: jax.Array, rcond: Any = 1e-15, hermitian: bool = False) -> jax.Array:
+def pinv_of_rcond(a: jax.Array, rcond: Operand = 1e-15, hermitian: bool = False) -> jax.Array:
     return pinv(a, 0.0, rcond, hermitian)
 
 
@@ -336,7 +339,7 @@ def _relative_singular_limit(a: jax.Array, atol: Any, rtol: Any, largest: jax.Ar
 
 @operator("aten.linalg_matrix_rank.atol_rtol_tensor", "aten.linalg_matrix_rank.atol_rtol_float")
 def matrix_rank(
-    a: jax.Array, atol: Any = None, rtol: Any = None, hermitian: bool = False
+    a: jax.Array, atol: Operand = None, rtol: Operand = None, hermitian: bool = False
 ) -> jax.Array:
     values = lax.abs(eigvalsh(a)) if hermitian else svdvals(a)
     largest = jnp.max(values, -1, initial=0.0)
@@ -345,7 +348,7 @@ def matrix_rank(
 
 
 @operator("aten.linalg_matrix_rank.default", "aten.linalg_matrix_rank.tol_tensor")
-def matrix_rank_of_tol(a: jax.Array, tol: Any, hermitian: bool = False) -> jax.Array:
+def matrix_rank_of_tol(a: jax.Array, tol: Operand, hermitian: bool = False) -> jax.Array:
     return matrix_rank(a, tol, 0.0, hermitian)
 
 

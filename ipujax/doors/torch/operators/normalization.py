@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array
@@ -62,7 +62,7 @@ def batch_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool = True,
-) -> Any:
+) -> Operand:
     """Normalizes a batch; returns also the moving statistics if they are given."""
     result, _, _, new_mean, new_variance = _batch_norm(
         x, weight, bias, mean, variance, training, momentum, eps
@@ -82,7 +82,7 @@ def _batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-) -> tuple[Any, ...]:
+) -> tuple[Operand, ...]:
     """Returns the normalized batch, its statistics and the moving statistics."""
     if not training and mean is not None and variance is not None:
         factor = jax.lax.rsqrt(_at_least_float32(variance) + eps)
@@ -107,14 +107,14 @@ def _batch_norm(
 @operator("aten._batch_norm_with_update_functional.default")
 def batch_norm_with_update(
     x: Array, weight: Optional, bias: Optional, mean: Array, variance: Array, *args: float
-) -> tuple[Any, ...]:
+) -> tuple[Operand, ...]:
     """Normalizes a batch in training; cuDNN's reserved space is empty."""
     *results, mean, variance = _batch_norm(x, weight, bias, mean, variance, True, *args)
     return *results, jnp.zeros((0,), jnp.uint8), mean, variance
 
 
 @operator("aten.native_batch_norm.default")
-def native_batch_norm(x: Array, *args: Any) -> tuple[Any, ...]:
+def native_batch_norm(x: Array, *args: Operand) -> tuple[Operand, ...]:
     """Normalizes a batch in evaluation: other uses have been made functional."""
     return _batch_norm(x, *args)[:3]
 
@@ -122,14 +122,14 @@ def native_batch_norm(x: Array, *args: Any) -> tuple[Any, ...]:
 @operator("aten._native_batch_norm_legit.no_stats")
 def batch_norm_without_statistics(
     x: Array, weight: Optional, bias: Optional, training: bool, momentum: float, eps: float
-) -> tuple[Any, ...]:
+) -> tuple[Operand, ...]:
     return _batch_norm(x, weight, bias, None, None, training, momentum, eps)[:3]
 
 
 @operator("aten._native_batch_norm_legit_no_training.default")
 def batch_norm_in_evaluation(
     x: Array, weight: Optional, bias: Optional, mean: Array, variance: Array, *args: float
-) -> tuple[Any, ...]:
+) -> tuple[Operand, ...]:
     return _batch_norm(x, weight, bias, mean, variance, False, *args)[:3]
 
 
@@ -144,7 +144,7 @@ def instance_norm(
     momentum: float,
     eps: float,
     cudnn_enabled: bool = True,
-) -> Any:
+) -> Operand:
     """Normalizes each sample; returns also the moving statistics if they are given."""
     if not use_input_stats:
         return batch_norm(x, weight, bias, mean, variance, False, momentum, eps)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce
 from ipujax.doors.torch.operators.reductions import Dims
 from ipujax.doors.torch.operators.table import operator
@@ -78,7 +79,7 @@ def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
 
 @operator("aten.linalg_norm.default", "aten.linalg_norm.ord_str")
 def linalg_norm(
-    x: jax.Array, ord: Any = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    x: jax.Array, ord: Operand = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
 ) -> jax.Array:
     axes = axes_to_reduce(x, dim)
     if ord is None or ((len(axes) == 1 or x.ndim == 0) and not isinstance(ord, str)):

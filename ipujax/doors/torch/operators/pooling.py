@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses as dc
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import expand_per_dimension
 from ipujax.doors.torch.operators.table import operator
 
@@ -35,7 +36,7 @@ class _PoolWindows:
         return self.pad, max(end - self.size - self.pad, 0)
 
     @property
-    def indices(self) -> np.ndarray[Any, Any]:
+    def indices(self) -> np.ndarray:
         """The element indices of each window [count, kernel]; some may be outside."""
         starts = np.arange(self.count) * self.stride - self.pad
         return starts[:, None] + np.arange(self.kernel) * self.dilation
@@ -67,7 +68,7 @@ def _plan_pool_windows(
 
 
 def _reduce_pool_windows(
-    x: jax.Array, windows: Sequence[_PoolWindows], initial: Any, reduce: Any
+    x: jax.Array, windows: Sequence[_PoolWindows], initial: Operand, reduce: Callable[..., Operand]
 ) -> jax.Array:
     """Reduces windows over the last axes, by `lax.reduce_window`."""
     ones_before = (1,) * (x.ndim - len(windows))
@@ -78,7 +79,7 @@ def _reduce_pool_windows(
     )  # fmt: skip
 
 
-def _lowest_value(dtype: Any) -> Any:
+def _lowest_value(dtype: Any) -> Operand:
     return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
 
 
@@ -86,11 +87,13 @@ def _register_max_pools(count: int) -> None:
     """Registers the max pools over `count` dimensions."""
 
     @operator(f"aten.max_pool{count}d.default")
-    def max_pool(x: jax.Array, *window_arguments: Any) -> jax.Array:
+    def max_pool(x: jax.Array, *window_arguments: Operand) -> jax.Array:
         return _max_of_windows(x, _plan_pool_windows(x.shape[-count:], *window_arguments))
 
     @operator(f"aten.max_pool{count}d_with_indices.default")
-    def max_pool_with_indices(x: jax.Array, *window_arguments: Any) -> tuple[jax.Array, jax.Array]:
+    def max_pool_with_indices(
+        x: jax.Array, *window_arguments: Operand
+    ) -> tuple[jax.Array, jax.Array]:
         windows = _plan_pool_windows(x.shape[-count:], *window_arguments)
         indices = _max_with_flat_indices(jax.lax.stop_gradient(x), *_flatten_windows(windows))[1]
         return _max_of_windows(x, windows), indices
@@ -185,7 +188,7 @@ def _fractional_window_indices(size: int, kernel: int, count: int, sample: Any) 
     return starts[:, None] + jnp.arange(kernel)
 
 
-def _adaptive_window_indices(size: int, count: int) -> np.ndarray[Any, Any]:
+def _adaptive_window_indices(size: int, count: int) -> np.ndarray:
     """Returns element indices of equal parts [count, longest]; -1 fills shorter parts."""
     starts = np.arange(count) * size // count
     ends = -(-(np.arange(count) + 1) * size // count)
@@ -193,27 +196,27 @@ def _adaptive_window_indices(size: int, count: int) -> np.ndarray[Any, Any]:
     return np.where(indices < ends[:, None], indices, -1)
 
 
-def _flatten_windows(windows: Sequence[_PoolWindows]) -> tuple[Any, tuple[int, ...]]:
+def _flatten_windows(windows: Sequence[_PoolWindows]) -> tuple[Operand, tuple[int, ...]]:
     return _cross_window_indices([w.indices for w in windows], tuple(w.size for w in windows))
 
 
 def _cross_window_indices(
-    indices_per_dimension: Sequence[Any], sizes: Ints
-) -> tuple[Any, tuple[int, ...]]:
+    indices_per_dimension: Sequence[Operand], sizes: Ints
+) -> tuple[Operand, tuple[int, ...]]:
     """Combines the window indices of several dimensions to flat indices.
 
     Returns:
       The flat element indices [windows, elements], -1 for those outside; and the number of windows
       along each dimension.
     """
-    flat: Any = np.zeros((1, 1), np.int32)
+    flat: Operand = np.zeros((1, 1), np.int32)
     for indices, size in zip(indices_per_dimension, sizes, strict=True):
         is_inside = (flat[:, None, :, None] >= 0) & (indices >= 0)[None, :, None]
         is_inside = is_inside & (indices < size)[None, :, None]
         combined = flat[:, None, :, None] * size + indices[None, :, None]
         rows, columns = flat.shape[0] * len(indices), flat.shape[1] * indices.shape[1]
         # Indices known at trace time stay constants of the program.
-        select_where: Any = jnp.where if isinstance(combined, jax.Array) else np.where
+        select_where: Operand = jnp.where if isinstance(combined, jax.Array) else np.where
         flat = select_where(is_inside, combined, -1).reshape(rows, columns)
     return flat, tuple(len(indices) for indices in indices_per_dimension)
 
@@ -263,11 +266,9 @@ def _register_average_pools(count: int) -> None:
         return x
 
 
-def _count_elements_of_windows(
-    windows: Sequence[_PoolWindows], counts_padding: bool
-) -> np.ndarray[Any, Any]:
+def _count_elements_of_windows(windows: Sequence[_PoolWindows], counts_padding: bool) -> np.ndarray:
     """Returns the number of elements of each window, with padding or without."""
-    counts: Any = np.ones(())
+    counts: Operand = np.ones(())
     for w in windows:
         pad = w.pad if counts_padding else 0
         inside = ((w.indices >= -pad) & (w.indices < w.size + pad)).sum(1)

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 
 
@@ -62,7 +63,7 @@ def addr(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1
     return _add_scaled_product(x, jnp.outer(y, z), beta, alpha)
 
 
-def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Any) -> jax.Array:
+def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Operand) -> jax.Array:
     """Adds an array and a product with factors; a term with factor 0 is left out, even NaN."""
     if alpha == 0:
         product = jnp.zeros_like(product)
@@ -74,7 +75,7 @@ def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Any)
 
 
 @operator("aten.einsum.default")
-def einsum(equation: str, arrays: Sequence[jax.Array], path: Any = None) -> jax.Array:
+def einsum(equation: str, arrays: Sequence[jax.Array], path: Operand = None) -> jax.Array:
     return jnp.einsum(equation, *arrays)
 
 

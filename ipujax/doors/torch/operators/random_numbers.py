@@ -12,7 +12,7 @@ from ipujax.doors.graphs import Call
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array
-Options = Any
+Options = object
 """Options such as dtype, layout, device and generator, which the traced result or JAX replaces."""
 
 
@@ -29,12 +29,12 @@ def _draw_open_uniform(call: Call) -> Array:
 
 
 @operator("aten.rand.default", "aten.rand_like.default", takes_call=True)
-def rand(call: Call, *_: Any, **options: Options) -> Array:
+def rand(call: Call, *_: object, **options: Options) -> Array:
     return jax.random.uniform(call.key, call.aval.shape, _drawing_dtype(call))
 
 
 @operator("aten.randn.default", "aten.randn_like.default", takes_call=True)
-def randn(call: Call, *_: Any, **options: Options) -> Array:
+def randn(call: Call, *_: object, **options: Options) -> Array:
     return _draw_normal(call)
 
 

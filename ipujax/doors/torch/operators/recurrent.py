@@ -8,19 +8,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.dropouts import drop_elements
 from ipujax.doors.torch.operators.networks import linear
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array
 State = tuple[Array, ...]
-Step = Callable[[Array, State, Sequence[Any]], State]
+Step = Callable[[Array, State, Sequence[Operand]], State]
 """A function from the input's part of the gates, the old state and the recurrent weights (of the
 gates, their bias, and the projection) to the new state."""
 
 
-def _advance_lstm(gates: Array, state: State, weights: Sequence[Any]) -> State:
+def _advance_lstm(gates: Array, state: State, weights: Sequence[Operand]) -> State:
     weight, bias, projection = weights
     hidden, cell = state
     input_gate, forget_gate, new, output_gate = jnp.split(
@@ -31,7 +31,7 @@ def _advance_lstm(gates: Array, state: State, weights: Sequence[Any]) -> State:
     return (hidden if projection is None else jnp.matmul(hidden, projection.T)), cell
 
 
-def _advance_gru(gates: Array, state: State, weights: Sequence[Any]) -> State:
+def _advance_gru(gates: Array, state: State, weights: Sequence[Operand]) -> State:
     weight, bias, _ = weights
     (hidden,) = state
     hidden_parts = jnp.split(linear(hidden, weight, bias), 3, -1)
@@ -45,7 +45,7 @@ def _advance_gru(gates: Array, state: State, weights: Sequence[Any]) -> State:
 
 
 def _make_simple_rnn(activation: Callable[[Array], Array]) -> Step:
-    def advance_simple_rnn(gates: Array, state: State, weights: Sequence[Any]) -> State:
+    def advance_simple_rnn(gates: Array, state: State, weights: Sequence[Operand]) -> State:
         weight, bias, _ = weights
         return (activation(gates + linear(state[0], weight, bias)),)
 
@@ -61,8 +61,8 @@ _STEP_FUNCTIONS: dict[str, Step] = {
 
 
 def _run_layer_direction(
-    step: Step, x: Array, state: State, weights: Sequence[Any], reverse: bool
-) -> Any:
+    step: Step, x: Array, state: State, weights: Sequence[Operand], reverse: bool
+) -> Operand:
     """Runs one direction over [time, batch, features]; returns its outputs and last state."""
     weight, recurrent, bias, recurrent_bias, projection = weights
     # The input products of all steps are computed at once.
@@ -112,7 +112,7 @@ def _run_layers(
     return (x.swapaxes(0, 1) if batch_first else x, *ends)
 
 
-def _fill_missing_weights(weights: Sequence[Array], has_biases: bool) -> tuple[Any, ...]:
+def _fill_missing_weights(weights: Sequence[Array], has_biases: bool) -> tuple[Operand, ...]:
     """Returns input and recurrent weights, both biases and the projection, None if missing."""
     gate_count = 4 if has_biases else 2
     biases = weights[2:gate_count] if has_biases else (None, None)
@@ -125,7 +125,7 @@ def _register_recurrent(name: str, step: Step) -> None:
     is_lstm = name == "lstm"
 
     @operator(f"aten.{name}.input", takes_call=True)
-    def run_recurrent_layers(call: Call, x: Array, state: Any, *args: Any) -> tuple[Array, ...]:
+    def run_recurrent_layers(call: Call, x: Array, state: Any, *args: Operand) -> tuple[Array, ...]:
         return _run_layers(call, step, x, state if is_lstm else (state,), *args)
 
     @operator(f"aten.{name}_cell.default")
@@ -136,7 +136,7 @@ def _register_recurrent(name: str, step: Step) -> None:
         recurrent: Array,
         bias: Array | None = None,
         recurrent_bias: Array | None = None,
-    ) -> Any:
+    ) -> Operand:
         gates = linear(x, weight, bias)
         next_state = step(
             gates, tuple(state) if is_lstm else (state,), (recurrent, recurrent_bias, None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 
@@ -92,7 +93,9 @@ def argmin(x: jax.Array, dim: int | None = None, keepdim: bool = False) -> jax.A
     return _index_of_extremum(jnp.argmin, x, dim, keepdim)
 
 
-def _index_of_extremum(function: Any, x: jax.Array, dim: int | None, keepdim: bool) -> jax.Array:
+def _index_of_extremum(
+    function: Callable[..., Operand], x: jax.Array, dim: int | None, keepdim: bool
+) -> jax.Array:
     if dim is None or x.ndim == 0:
         return function(x.reshape(-1)).reshape((1,) * x.ndim if keepdim else ())
     return function(x, dim, keepdims=keepdim)

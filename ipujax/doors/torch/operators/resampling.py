@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator
 
-Matrix = np.ndarray[Any, Any]
+Matrix = np.ndarray
 """The weights of the old elements of a dimension for each new element, [new, old]."""
 
 SHARPNESS = -0.75
@@ -23,7 +23,7 @@ _POSITION_DTYPE = (
 )  # PyTorch computes positions in float32, and the rounding is visible in results.
 
 
-def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: bool) -> Any:
+def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: bool) -> Operand:
     if align_corners:
         return (
             _POSITION_DTYPE(old - 1) / _POSITION_DTYPE(new - 1) if new > 1 else _POSITION_DTYPE(0)
@@ -45,7 +45,7 @@ def _old_positions(old: int, new: int, scale: float | None, align_corners: bool)
     )
 
 
-def cubic_pieces(x: Any, a: float) -> tuple[Any, Any]:
+def cubic_pieces(x: Operand, a: float) -> tuple[Operand, Operand]:
     """Returns the cubic weights at distances below 1, and from 1 to 2 (Keys 1981)."""
     return ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.indexing import (
     at_least_vector,
     clip_indices_to_shape,
@@ -20,7 +21,7 @@ from ipujax.doors.torch.operators.indexing import (
 from ipujax.doors.torch.operators.table import operator
 
 
-def set_at(x: jax.Array, index: Any, values: Any) -> jax.Array:
+def set_at(x: jax.Array, index: Operand, values: Operand) -> jax.Array:
     """Sets elements at an index; of several at one element any may stay, as in PyTorch.
 
     PyTorch gives each of these the element's cotangent, and so does JAX for a scatter whose indices
@@ -29,7 +30,7 @@ def set_at(x: jax.Array, index: Any, values: Any) -> jax.Array:
     return x.at[index].set(jnp.asarray(values, x.dtype), unique_indices=True)
 
 
-def add_at(x: jax.Array, index: Any, values: jax.Array) -> jax.Array:
+def add_at(x: jax.Array, index: Operand, values: jax.Array) -> jax.Array:
     """Adds values to elements at an index; for bools, takes the logical or."""
     values = values.astype(x.dtype)
     return x.at[index].max(values) if x.dtype == jnp.bool_ else x.at[index].add(values)
@@ -69,8 +70,8 @@ def slice_inverse(
     x: jax.Array,
     source: jax.Array,
     axis: int = 0,
-    start: Any = None,
-    end: Any = None,
+    start: Operand = None,
+    end: Operand = None,
     step: int = 1,
 ) -> jax.Array:
     return slice_tensor(source, axis, start, end, step)
@@ -205,7 +206,7 @@ def scatter_reduce(
     ).reshape(shape)
 
 
-def _neutral_element(reduce: str, dtype: Any) -> Any:
+def _neutral_element(reduce: str, dtype: Any) -> Operand:
     if reduce in ("sum", "mean"):
         return jnp.zeros((), dtype)
     if reduce == "prod":
@@ -218,12 +219,12 @@ def _neutral_element(reduce: str, dtype: Any) -> Any:
     return jnp.asarray(info.min if reduce == "amax" else info.max, dtype)
 
 
-def _scatter_sum(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+def _scatter_sum(initial: jax.Array, index: Operand, values: jax.Array, *_: object) -> jax.Array:
     return add_at(initial, index, values)
 
 
 def _scatter_mean(
-    initial: jax.Array, index: Any, values: jax.Array, is_reached: jax.Array, include_self: bool
+    initial: jax.Array, index: Operand, values: jax.Array, is_reached: jax.Array, include_self: bool
 ) -> jax.Array:
     contributions = jnp.zeros(initial.shape, jnp.int32).at[index].add(1) + include_self
     count = jnp.maximum(contributions, 1)
@@ -233,7 +234,7 @@ def _scatter_mean(
     return total / count.astype(initial.dtype)
 
 
-def _scatter_product(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+def _scatter_product(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
     """Multiplies elements; its derivative is the product of all others, where zeros are counted."""
     if initial.dtype == jnp.bool_:
         return initial.at[index].min(values)
@@ -274,11 +275,11 @@ def _scatter_extremum(
     return best + jnp.where(jnp.isfinite(best), change / jnp.maximum(count, 1), 0)
 
 
-def _scatter_max(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+def _scatter_max(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
     return _scatter_extremum(initial, index, values, greatest=True)
 
 
-def _scatter_min(initial: jax.Array, index: Any, values: jax.Array, *_: Any) -> jax.Array:
+def _scatter_min(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
     return _scatter_extremum(initial, index, values, greatest=False)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.scattering import scatter_reduce
 from ipujax.doors.torch.operators.table import operator
 
@@ -23,7 +22,7 @@ def segment_reduce(
     offsets: jax.Array | None = None,
     axis: int = 0,
     unsafe: bool = False,
-    initial: Any = None,
+    initial: Operand = None,
 ) -> jax.Array:
     """Reduces each segment together with `initial`; `unsafe` only skips checks of lengths."""
     if offsets is None:
@@ -43,7 +42,7 @@ def segment_reduce(
     return results / (sizes if initial is None else jnp.maximum(sizes, 1))
 
 
-def _offsets_of_lengths(lengths: Any) -> jax.Array:
+def _offsets_of_lengths(lengths: Operand) -> jax.Array:
     ends = jnp.cumsum(lengths, -1)
     return jnp.concatenate([jnp.zeros_like(ends[..., :1]), ends], -1)
 

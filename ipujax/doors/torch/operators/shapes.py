@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.graphs import Call
+from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
 
 _RESHAPES = (
@@ -24,20 +24,20 @@ _BROADCASTS = ("expand.default", "expand_as.default", "expand_copy.default", "br
 
 
 @operator(*(f"aten.{name}" for name in _RESHAPES), takes_call=True)
-def reshape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+def reshape(call: Call, x: jax.Array, *_: object, **__: object) -> jax.Array:
     """Reshapes a tensor to the traced shape."""
     return x.reshape(call.aval.shape)
 
 
 @operator("aten.resize.default", "aten.resize_as.default", takes_call=True)
-def resize(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+def resize(call: Call, x: jax.Array, *_: object, **__: object) -> jax.Array:
     """Returns the first elements in a new shape, followed by zeros where PyTorch leaves garbage."""
     flat = x.reshape(-1)[: math.prod(call.aval.shape)]
     return jnp.pad(flat, (0, math.prod(call.aval.shape) - flat.size)).reshape(call.aval.shape)
 
 
 @operator(*(f"aten.{name}" for name in _BROADCASTS), takes_call=True)
-def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: Any, **__: Any) -> jax.Array:
+def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: object, **__: object) -> jax.Array:
     return jnp.broadcast_to(x, call.aval.shape)
 
 
@@ -82,7 +82,7 @@ def matrix_transpose(call: Call, x: jax.Array) -> jax.Array:
 
 
 @operator("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
-def movedim(x: jax.Array, source: Any, destination: Any) -> jax.Array:
+def movedim(x: jax.Array, source: Operand, destination: Any) -> jax.Array:
     return jnp.moveaxis(x, source, destination)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator
 
 Sizes = Sequence[int] | None
@@ -22,7 +23,9 @@ def _as_real(x: jax.Array) -> jax.Array:
     return x.astype(jnp.result_type(x.dtype, jnp.float32))
 
 
-def _register_transform(name: str, function: Any, prepare: Any) -> None:
+def _register_transform(
+    name: str, function: Callable[..., Operand], prepare: Callable[..., Operand]
+) -> None:
     """Registers a transform of one axis: `fft_<name>(x, n, dim, norm)`."""
 
     @operator(f"aten.fft_{name}.default")
@@ -34,7 +37,9 @@ def _register_transform(name: str, function: Any, prepare: Any) -> None:
     del transform  # the table has it
 
 
-def _register_transform_of_axes(name: str, function: Any, prepare: Any, dims: Any) -> None:
+def _register_transform_of_axes(
+    name: str, function: Callable[..., Operand], prepare: Callable[..., Operand], dims: Sizes
+) -> None:
     """Registers a transform of several axes: `fft_<name>(x, s, dim, norm)`."""
 
     @operator(f"aten.fft_{name}.default")
@@ -67,7 +72,7 @@ def _ihfftn(x: jax.Array, s: Sizes, axes: tuple[int, ...], norm: str | None) -> 
     return x
 
 
-_TRANSFORMS_OF_ONE_AXIS: dict[str, tuple[Any, Any]] = {
+_TRANSFORMS_OF_ONE_AXIS: dict[str, tuple[Callable[..., Operand], Callable[..., Operand]]] = {
     "fft": (jnp.fft.fft, _as_complex),
     "ifft": (jnp.fft.ifft, _as_complex),
     "rfft": (jnp.fft.rfft, _as_real),
@@ -75,7 +80,7 @@ _TRANSFORMS_OF_ONE_AXIS: dict[str, tuple[Any, Any]] = {
     "hfft": (jnp.fft.hfft, _as_complex),
     "ihfft": (jnp.fft.ihfft, _as_real),
 }
-_TRANSFORMS_OF_MANY_AXES: dict[str, tuple[Any, Any]] = {
+_TRANSFORMS_OF_MANY_AXES: dict[str, tuple[Callable[..., Operand], Callable[..., Operand]]] = {
     "fft": (jnp.fft.fftn, _as_complex),
     "ifft": (jnp.fft.ifftn, _as_complex),
     "rfft": (jnp.fft.rfftn, _as_real),

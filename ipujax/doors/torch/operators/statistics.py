@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
 from ipujax.doors.torch.operators.norms import root_with_zero_slope
 from ipujax.doors.torch.operators.reductions import Dims
@@ -29,7 +30,7 @@ def _variance_and_mean(
     return variance, mean if keepdim else mean.squeeze(axes)
 
 
-_STATISTICS: dict[str, Callable[[jax.Array, jax.Array], Any]] = {
+_STATISTICS: dict[str, Callable[[jax.Array, jax.Array], Operand]] = {
     "var": lambda variance, mean: variance,
     "std": lambda variance, mean: root_with_zero_slope(variance),
     "var_mean": lambda variance, mean: (variance, mean),
@@ -37,21 +38,21 @@ _STATISTICS: dict[str, Callable[[jax.Array, jax.Array], Any]] = {
 }
 
 
-def _register_statistic(name: str, combine: Callable[[jax.Array, jax.Array], Any]) -> None:
+def _register_statistic(name: str, combine: Callable[[jax.Array, jax.Array], Operand]) -> None:
     @operator(f"aten.{name}.correction")
     def compute_with_correction(
         x: jax.Array, dim: Dims = None, correction: float | None = None, keepdim: bool = False
-    ) -> Any:
+    ) -> Operand:
         return combine(*_variance_and_mean(x, dim, correction, keepdim))
 
     @operator(f"aten.{name}.default")
-    def compute_over_all(x: jax.Array, unbiased: bool = True) -> Any:
+    def compute_over_all(x: jax.Array, unbiased: bool = True) -> Operand:
         return compute_with_correction(x, None, int(unbiased))
 
     @operator(f"aten.{name}.dim")
     def compute_over_dims(
         x: jax.Array, dim: Dims, unbiased: bool = True, keepdim: bool = False
-    ) -> Any:
+    ) -> Operand:
         return compute_with_correction(x, dim, int(unbiased), keepdim)
 
     del compute_over_all, compute_over_dims  # registered in the table
@@ -140,20 +141,24 @@ def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array,
 
 @operator("aten.quantile.default", "aten.quantile.scalar", takes_call=True)
 @promote_arguments
-def quantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
+def quantile(x: jax.Array, q: Operand, *args: Operand, **kwargs: Any) -> jax.Array:
     return _quantile_along(jnp.quantile, x, q, *args, **kwargs)
 
 
 @operator("aten.nanquantile.default", "aten.nanquantile.scalar", takes_call=True)
 @promote_arguments
-def nanquantile(x: jax.Array, q: Any, *args: Any, **kwargs: Any) -> jax.Array:
+def nanquantile(x: jax.Array, q: Operand, *args: Operand, **kwargs: Any) -> jax.Array:
     return _quantile_along(jnp.nanquantile, x, q, *args, **kwargs)
 
 
 def _quantile_along(
-    function: Any, x: jax.Array, q: Any, dim: int | None = None, keepdim: bool = False,
+    function: Callable[..., Operand],
+    x: jax.Array,
+    q: Operand,
+    dim: int | None = None,
+    keepdim: bool = False,
     interpolation: str = "linear",
-) -> jax.Array:  # fmt: skip
+) -> jax.Array:
     axis = dim if x.ndim else None
     keepdims = keepdim and x.ndim > 0
     return function(x, jnp.asarray(q), axis, method=interpolation, keepdims=keepdims)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.doors.graphs import Call, Operators
+from ipujax.doors.graphs import Call, Operand, Operators
 
 ATEN = Operators()
 """The table by PyTorch's names, such as `aten.add.Tensor`. Results get the traced dtypes."""
@@ -17,17 +17,17 @@ ATEN = Operators()
 operator = ATEN.register
 
 
-def promote_arguments(function: Callable[..., Any]) -> Callable[..., Any]:
+def promote_arguments(function: Callable[..., Operand]) -> Callable[..., Operand]:
     """Wraps a function so that its array arguments are cast to the dtype of the call's result.
 
     The wrapper takes a `Call` before these arguments.
     """
 
     @functools.wraps(function)
-    def call_promoted(call: Call, *args: Any, **kwargs: Any) -> Any:
+    def call_promoted(call: Call, *args: Operand, **kwargs: Any) -> Operand:
         dtype = call.aval.dtype
 
-        def cast(value: Any) -> Any:
+        def cast(value: Operand) -> Operand:
             return value.astype(dtype) if isinstance(value, jax.Array | np.ndarray) else value
 
         return function(*map(cast, args), **{name: cast(value) for name, value in kwargs.items()})

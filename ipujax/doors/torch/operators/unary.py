@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.scipy import special
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 
 
-def _keep_integers(function: Any) -> Any:
+def _keep_integers(function: Callable[..., Operand]) -> Callable[..., Operand]:
     """Wraps a rounding function so that integers stay as they are."""
     return lambda x: function(x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
@@ -30,7 +31,7 @@ def absolute(x: jax.Array) -> jax.Array:
 
 
 # Computed in the dtype of the result, by PyTorch's names.
-_PROMOTED: dict[str, Any] = {
+_PROMOTED: dict[str, Callable[..., Operand]] = {
     "acos arccos": lax.acos,
     "acosh arccosh": lax.acosh,
     "asin arcsin": lax.asin,
@@ -82,7 +83,7 @@ _PROMOTED: dict[str, Any] = {
 }
 
 # Computed with the operand as it is.
-_KEEP_DTYPE_OF_OPERAND: dict[str, Any] = {
+_KEEP_DTYPE_OF_OPERAND: dict[str, Callable[..., Operand]] = {
     "abs absolute": absolute,
     "imag": jnp.imag,
     "isfinite": jnp.isfinite,
