@@ -93,7 +93,6 @@ import resource, sys
 import numpy as np
 from ipujax import checkpoint
 from ipujax.checkpoints import with_orbax
-from ipujax.checkpoints.contents import Contents, ForeignError, from_text, to_text
 with_orbax.is_installed = lambda: sys.argv[2] == "orbax"
 small, large = {"w": np.ones(3)}, {"w": np.random.default_rng(0).random(10**6)}
 checkpoint.save(sys.argv[1], 0, small)

@@ -131,7 +131,7 @@ def test_pipes_are_written_directly(tmp_path: Path) -> None:
 def test_standard_output_is_written_directly(tmp_path: Path) -> None:
     """Replaced, it would lose what is printed afterwards."""
     program = (
-        "from ipujax.host import files; files.write_text('/dev/stdout', 'written, '); "
+        "from ipujax.ground import files; files.write_text('/dev/stdout', 'written, '); "
         "import os; os.lseek(1, 0, os.SEEK_END); print('printed')"
     )
     with (tmp_path / "out").open("w") as out:
@@ -155,7 +155,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
     """Here it is a file that may not grow."""
     files.write_text(tmp_path / "file", "old")
     program = (
-        "import resource, sys; from ipujax.host import files\n"
+        "import resource, sys; from ipujax.ground import files\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10**6, 10**6))\n"
         "try: files.write_text(sys.argv[1], 'n' * 10**7)\n"
         "except OSError as error: print(error.filename)"
@@ -169,7 +169,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
 
 def test_what_killed_processes_left_is_taken_away(tmp_path: Path) -> None:
     program = (
-        "import sys, os; from ipujax.host import files\n"
+        "import sys, os; from ipujax.ground import files\n"
         "with files.replacing(sys.argv[1]) as file:\n"
         "    file.write(b'half'); file.flush(); print(flush=True); input()"
     )
@@ -263,7 +263,7 @@ def test_a_new_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
 
 def test_folders_that_killed_processes_left_are_taken_away(tmp_path: Path) -> None:
     program = (
-        "import sys, os; from ipujax.host import files\n"
+        "import sys, os; from ipujax.ground import files\n"
         "with files.new_folder(sys.argv[1]) as folder:\n"
         "    open(folder + '/file', 'w').write('half'); print(flush=True); input()"
     )
