@@ -17,6 +17,7 @@ from ipujax.system import (
     is_ipu_device_name,
     read_poplar_flags,
     resolve_floating_point_behaviour,
+    settings_of_reader,
 )
 from lowering import Options, ir, jaxpr
 
@@ -46,9 +47,9 @@ def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options
     """Builds the compiler options from the settings of a function and its device."""
     inv, div0, oflo, esr, nanoo = resolve_floating_point_behaviour(device.config)
     nans, infinities = jaxpr.nan_and_inf_checks()
-    io_tiles, norms = device.config.io_tiles, device.config.norms
-    optimizations = device.config.optimizations
+    io_tiles = device.config.io_tiles
     return Options(
+        **settings_of_reader(device.config, "compiler"),
         num_ipus=device.num_ipus,
         replicas=settings.replicas,
         instances=settings.instance.num_replica_groups,
@@ -61,17 +62,8 @@ def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options
         nan_on_overflow=nanoo,
         stochastic_rounding=esr,
         partials=_partials_types(device),
-        allow_recompute=device.config.allow_recompute,
-        stable_statistics=norms.use_stable_statistics,
-        batch_norm_group=norms.experimental.distributed_batch_norm_replica_group_size,
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         has_remote=_system_has_remote_memory(device),
-        minimum_remote_bytes=optimizations.minimum_remote_tensor_size,
-        merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
-        merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
-        simplify_gathers=optimizations.enable_gather_simplifier,
-        combine_products=optimizations.combine_matmuls,
-        combine_lookups=optimizations.combine_embedding_lookups,
     )
 
 

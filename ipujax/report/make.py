@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from ipujax.ground import ConfigError
 from ipujax.report.advice.change import Source
@@ -15,15 +14,13 @@ from ipujax.report.advice.memory import advise_on_memory
 from ipujax.report.excerpts import collect_excerpts
 from ipujax.report.report import Report
 from ipujax.system import (
-    MergeRemoteBuffersBehaviour,
-    SchedulingAlgorithm,
     SystemOptions,
     Target,
     check_planner_options,
-    check_ring_method,
     list_assigned_names,
     named,
     read_poplar_flags,
+    settings_of_reader,
     target_of,
 )
 from lowering import ir, machine
@@ -101,13 +98,9 @@ def _model_options_of_config(config: SystemOptions, target: Target) -> machine.M
             f"io_tiles.num_io_tiles is {io_tiles.num_io_tiles}, and {target.name} has "
             f"{target.tiles_per_ipu} tiles; none would be left to compute"
         )
-    optimizations = config.optimizations
-    merge_remote_buffers = optimizations.merge_remote_buffers
-    block_options = machine.PlanOptions(
-        cholesky_block=optimizations.cholesky_block_size or None,
-        triangular_block=optimizations.triangular_solve_expander_block_size or None,
-    )
+    block_options = machine.PlanOptions(**settings_of_reader(config, "planner"))
     return machine.ModelOptions(
+        **settings_of_reader(config, "model"),
         target=target,
         plans=machine.plan_options(
             check_planner_options(config.matmuls.poplar_options, "matmuls.poplar_options"),
@@ -116,19 +109,5 @@ def _model_options_of_config(config: SystemOptions, target: Target) -> machine.M
             ),
             block_options,
         ),
-        compiles_code=config.ipu_model.compile_ipu_code,
-        outlines=optimizations.enable_graph_outlining,
-        reorders=config.scheduling.algorithm is not SchedulingAlgorithm.POST_ORDER,
-        io_tiles=io_tiles.num_io_tiles,
-        overlaps_io=io_tiles.place_ops_on_io_tiles,
-        io_proportion=io_tiles.available_memory_proportion,
-        merged_bytes=optimizations.maximum_cross_replica_sum_buffer_size,
-        merged_scatter_bytes=optimizations.maximum_reduce_scatter_buffer_size,
-        merged_copy_bytes=optimizations.maximum_inter_ipu_copies_buffer_size,
-        merged_host_bytes=optimizations.maximum_send_recv_cluster_size,
-        tables_are_remote=config.experimental.enable_remote_buffer_embedding,
-        merges_remote=merge_remote_buffers is not MergeRemoteBuffersBehaviour.NO_MERGING,
-        ring_method=cast(machine.Method, check_ring_method(config.gcl_poplar_options)),
-        merges_infeeds=optimizations.merge_infeed_io_copies,
         synthetic=read_poplar_flags().synthetic_category_names,
     )

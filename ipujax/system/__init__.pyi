@@ -16,6 +16,7 @@ from .config_schema import ConfigNode as ConfigNode
 from .config_schema import Option as Option
 from .config_schema import copy_config as copy_config
 from .config_schema import list_assigned_names as list_assigned_names
+from .config_schema import settings_of_reader as settings_of_reader
 from .config_schema import suggest_closest_name as suggest_closest_name
 from .config_schema import walk_options as walk_options
 from .device_ids import DEVICES as DEVICES

@@ -1,7 +1,9 @@
 """The options of an `IPUConfig`: one class per category, and the root below them.
 
 Names, types and defaults are those of "Targeting the IPU from TensorFlow", chapter Configuration
-utilities (facts `config.defaults_*`). An option's effect is what it changes here.
+utilities (facts `config.defaults_*`). An option's effect is what it changes here. Each declaration
+also says which settings of the compiler and the machine model the option makes, and with which
+value `tests/ipujax/system/test_effects.py` tries it; docs/configuration.md is made of them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,19 @@ from ipujax.system.poplar_options import (
     log_pooling_options,
 )
 
+
+def _block_size(size: int) -> int | None:
+    return size or None
+
+
+def _merges_remote_buffers(behaviour: MergeRemoteBuffersBehaviour) -> bool:
+    return behaviour is not MergeRemoteBuffersBehaviour.NO_MERGING
+
+
+def _reorders_operations(algorithm: SchedulingAlgorithm) -> bool:
+    return algorithm is not SchedulingAlgorithm.POST_ORDER
+
+
 _MOST = 2**31 - 1
 _COUNT = 0, _MOST
 _TILES = 0, 1 << 16  # what can be modelled in a second
@@ -41,7 +56,10 @@ class Convolutions(ConfigNode):
     """
 
     poplar_options: dict[Any, Any] = option(
-        {}, effect=Effect.MODEL, check=check_convolution_options
+        {},
+        effect=Effect.MODEL,
+        check=check_convolution_options,
+        trial={"availableMemoryProportion": "0"},
     )
 
 
@@ -90,8 +108,10 @@ class Experimental(ConfigNode):
         come from streaming memory. The tables themselves are arrays of the host in any case.
     """
 
-    always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.NONE)
-    enable_remote_buffer_embedding: bool = option(False, effect=Effect.MODEL)
+    always_rearrange_copies_on_the_host: bool = option(False, effect=Effect.NONE, trial=True)
+    enable_remote_buffer_embedding: bool = option(
+        False, effect=Effect.MODEL, settings=("model.tables_are_remote",), trial=True
+    )
     multi_replica_distribution: MultiReplicaDistribution = category()
 
 
@@ -128,9 +148,15 @@ class IoTiles(ConfigNode):
         go without these tiles.
     """
 
-    num_io_tiles: int = option(0, effect=Effect.MODEL, limits=_TILES)
-    place_ops_on_io_tiles: bool = option(False, effect=Effect.MODEL)
-    available_memory_proportion: float = option(0.9, effect=Effect.MODEL, limits=(0, 1))
+    num_io_tiles: int = option(
+        0, effect=Effect.MODEL, limits=_TILES, settings=("model.io_tiles",), trial=64
+    )
+    place_ops_on_io_tiles: bool = option(
+        False, effect=Effect.MODEL, settings=("model.overlaps_io",), trial=True
+    )
+    available_memory_proportion: float = option(
+        0.9, effect=Effect.MODEL, limits=(0, 1), settings=("model.io_proportion",), trial=0.001
+    )
 
 
 class IpuModel(ConfigNode):
@@ -142,9 +168,11 @@ class IpuModel(ConfigNode):
       version: The chip: "ipu1" (GC2), "ipu2" (GC200) or "ipu21" (Bow).
     """
 
-    compile_ipu_code: bool = option(True, effect=Effect.MODEL)
-    tiles_per_ipu: int = option(0, effect=Effect.MODEL, limits=_TILES)
-    version: str = option("ipu2", effect=Effect.MODEL)
+    compile_ipu_code: bool = option(
+        True, effect=Effect.MODEL, settings=("model.compiles_code",), trial=False
+    )
+    tiles_per_ipu: int = option(0, effect=Effect.MODEL, limits=_TILES, trial=1000)
+    version: str = option("ipu2", effect=Effect.MODEL, trial="ipu1")
 
 
 class Matmuls(ConfigNode):
@@ -157,8 +185,13 @@ class Matmuls(ConfigNode):
         "availableMemoryProportion" and "partialsType" as for convolutions.
     """
 
-    clear_pass_type: bool = option(False, effect=Effect.NONE)
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=check_matmul_options)
+    clear_pass_type: bool = option(False, effect=Effect.NONE, trial=True)
+    poplar_options: dict[Any, Any] = option(
+        {},
+        effect=Effect.MODEL,
+        check=check_matmul_options,
+        trial={"availableMemoryProportion": "0"},
+    )
 
 
 class NormsExperimental(ConfigNode):
@@ -171,7 +204,7 @@ class NormsExperimental(ConfigNode):
     """
 
     distributed_batch_norm_replica_group_size: int = option(
-        1, effect=Effect.VALUES, limits=(1, _MOST)
+        1, effect=Effect.VALUES, limits=(1, _MOST), settings=("compiler.batch_norm_group",)
     )
 
 
@@ -182,7 +215,9 @@ class Norms(ConfigNode):
       use_stable_statistics: Subtract the mean before computing the variance: slower and more exact.
     """
 
-    use_stable_statistics: bool = option(False, effect=Effect.VALUES)
+    use_stable_statistics: bool = option(
+        False, effect=Effect.VALUES, settings=("compiler.stable_statistics",)
+    )
     experimental: NormsExperimental = category()
 
 
@@ -230,23 +265,77 @@ class Optimizations(ConfigNode):
         nothing here: all arithmetic stays as the program has it.
     """
 
-    prefetch_data_streams: bool = option(True, effect=Effect.HOST)
-    combine_embedding_lookups: bool = option(False, effect=Effect.MODEL)
-    combine_matmuls: bool = option(False, effect=Effect.MODEL)
-    enable_graph_outlining: bool = option(True, effect=Effect.MODEL)
-    merge_infeed_io_copies: bool = option(False, effect=Effect.MODEL)
-    maximum_cross_replica_sum_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
-    maximum_reduce_scatter_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
-    maximum_inter_ipu_copies_buffer_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
-    maximum_send_recv_cluster_size: int = option(0, effect=Effect.MODEL, limits=_BYTES)
-    minimum_remote_tensor_size: int = option(128, effect=Effect.MODEL, limits=_BYTES)
-    merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
-        MergeRemoteBuffersBehaviour.IF_BENEFICIAL, effect=Effect.MODEL
+    prefetch_data_streams: bool = option(True, effect=Effect.HOST, trial=False)
+    combine_embedding_lookups: bool = option(
+        False, effect=Effect.MODEL, settings=("compiler.combine_lookups",), trial=True
     )
-    enable_gather_simplifier: bool = option(True, effect=Effect.MODEL)
-    triangular_solve_expander_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
-    cholesky_block_size: int = option(0, effect=Effect.MODEL, limits=_COUNT)
-    enable_fast_math: bool = option(False, effect=Effect.NONE)
+    combine_matmuls: bool = option(
+        False, effect=Effect.MODEL, settings=("compiler.combine_products",), trial=True
+    )
+    enable_graph_outlining: bool = option(
+        True, effect=Effect.MODEL, settings=("model.outlines",), trial=False
+    )
+    merge_infeed_io_copies: bool = option(
+        False, effect=Effect.MODEL, settings=("model.merges_infeeds",), trial=True
+    )
+    maximum_cross_replica_sum_buffer_size: int = option(
+        0, effect=Effect.MODEL, limits=_BYTES, settings=("model.merged_bytes",), trial=1 << 22
+    )
+    maximum_reduce_scatter_buffer_size: int = option(
+        0,
+        effect=Effect.MODEL,
+        limits=_BYTES,
+        settings=("model.merged_scatter_bytes",),
+        trial=1 << 22,
+    )
+    maximum_inter_ipu_copies_buffer_size: int = option(
+        0,
+        effect=Effect.MODEL,
+        limits=_BYTES,
+        settings=("compiler.merged_copy_bytes", "model.merged_copy_bytes"),
+        trial=1 << 22,
+    )
+    maximum_send_recv_cluster_size: int = option(
+        0,
+        effect=Effect.MODEL,
+        limits=_BYTES,
+        settings=("compiler.merged_host_bytes", "model.merged_host_bytes"),
+        trial=1 << 22,
+    )
+    minimum_remote_tensor_size: int = option(
+        128,
+        effect=Effect.MODEL,
+        limits=_BYTES,
+        settings=("compiler.minimum_remote_bytes",),
+        trial=1 << 30,
+    )
+    merge_remote_buffers: MergeRemoteBuffersBehaviour = option(
+        MergeRemoteBuffersBehaviour.IF_BENEFICIAL,
+        effect=Effect.MODEL,
+        settings=("model.merges_remote",),
+        convert=_merges_remote_buffers,
+        trial=MergeRemoteBuffersBehaviour.NO_MERGING,
+    )
+    enable_gather_simplifier: bool = option(
+        True, effect=Effect.MODEL, settings=("compiler.simplify_gathers",), trial=False
+    )
+    triangular_solve_expander_block_size: int = option(
+        0,
+        effect=Effect.MODEL,
+        limits=_COUNT,
+        settings=("planner.triangular_block",),
+        convert=_block_size,
+        trial=32,
+    )
+    cholesky_block_size: int = option(
+        0,
+        effect=Effect.MODEL,
+        limits=_COUNT,
+        settings=("planner.cholesky_block",),
+        convert=_block_size,
+        trial=32,
+    )
+    enable_fast_math: bool = option(False, effect=Effect.NONE, trial=True)
 
 
 class Pooling(ConfigNode):
@@ -257,7 +346,12 @@ class Pooling(ConfigNode):
         nothing here, which is logged: pooling is modelled without a plan.
     """
 
-    poplar_options: dict[Any, Any] = option({}, effect=Effect.NONE, check=log_pooling_options)
+    poplar_options: dict[Any, Any] = option(
+        {},
+        effect=Effect.NONE,
+        check=log_pooling_options,
+        trial={"poolUseIntrospectiveMapping": "false"},
+    )
 
 
 class Scheduling(ConfigNode):
@@ -273,9 +367,17 @@ class Scheduling(ConfigNode):
         choice. It changes nothing here: as above, there is no search.
     """
 
-    algorithm: SchedulingAlgorithm = option(SchedulingAlgorithm.CHOOSE_BEST, effect=Effect.MODEL)
-    maximum_scheduler_lookahead_depth: int = option(5, effect=Effect.NONE, limits=_COUNT)
-    maximum_scheduler_search_space_size: int = option(64, effect=Effect.NONE, limits=_COUNT)
+    algorithm: SchedulingAlgorithm = option(
+        SchedulingAlgorithm.CHOOSE_BEST,
+        effect=Effect.MODEL,
+        settings=("model.reorders",),
+        convert=_reorders_operations,
+        trial=SchedulingAlgorithm.POST_ORDER,
+    )
+    maximum_scheduler_lookahead_depth: int = option(5, effect=Effect.NONE, limits=_COUNT, trial=2)
+    maximum_scheduler_search_space_size: int = option(
+        64, effect=Effect.NONE, limits=_COUNT, trial=8
+    )
 
 
 class SystemOptions(ConfigNode):
@@ -308,13 +410,22 @@ class SystemOptions(ConfigNode):
         [], effect=Effect.SYSTEM, limits=_COUNT
     )
     select_ipus: int | list[int] | tuple[int, ...] = option([], effect=Effect.SYSTEM, limits=_COUNT)
-    allow_recompute: bool = option(False, effect=Effect.MODEL)
+    allow_recompute: bool = option(
+        False, effect=Effect.MODEL, settings=("compiler.allow_recompute",), trial=True
+    )
     selection_order: SelectionOrder = option(SelectionOrder.AUTO, effect=Effect.SYSTEM)
     serialization_output_folder: str = option("", effect=Effect.HOST)
     compilation_poplar_options: dict[Any, Any] = option(
         {}, effect=Effect.MODEL, check=check_compilation_options
     )
-    gcl_poplar_options: dict[Any, Any] = option({}, effect=Effect.MODEL, check=check_ring_method)
+    gcl_poplar_options: dict[Any, Any] = option(
+        {},
+        effect=Effect.MODEL,
+        check=check_ring_method,
+        settings=("model.ring_method",),
+        convert=check_ring_method,
+        trial={"method": "clockwise_ring"},
+    )
     convolutions: Convolutions = category()
     device_connection: DeviceConnection = category()
     experimental: Experimental = category()

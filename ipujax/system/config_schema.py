@@ -26,13 +26,13 @@ import difflib
 import enum
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from ipujax.ground import ConfigError, ConfigTypeError, UnknownOptionError, safe_repr
 from ipujax.system.log import get_logger
+from ipujax.system.option_types import is_instance, type_name
 
 Node = TypeVar("Node", bound="ConfigNode")
 
@@ -55,47 +55,6 @@ def parse_class_docstring(cls: type) -> tuple[str, dict[str, str]]:
     description, _, attributes = (inspect.getdoc(cls) or "").partition(_ATTRIBUTES)
     docs = {name: " ".join(doc.split()) for name, doc in _ATTRIBUTE.findall(attributes)}
     return description, docs
-
-
-def type_name(hint: Any) -> str:
-    """Spells a type as the `typing` module did before `|`: `typing.Union[int, typing.List[int]]`.
-
-    Python's own spelling differs between versions.
-    """
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Ellipsis:
-        return "..."
-    if origin is None:
-        return getattr(hint, "__name__", str(hint))
-    if all(arg is Any for arg in args):
-        return origin.__name__
-    name = "Union" if origin in (typing.Union, types.UnionType) else origin.__name__.capitalize()
-    return f"typing.{name}[{', '.join(type_name(arg) for arg in args)}]"
-
-
-def is_instance(value: object, hint: Any) -> bool:
-    """Returns whether a value has a type, checking containers element by element.
-
-    Stricter than Python's numeric tower: a `bool` is no `int`, and an `int` is no `float`.
-    """
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (typing.Union, types.UnionType):
-        return any(is_instance(value, arg) for arg in args)
-    if origin is None:
-        return isinstance(value, hint) and not (hint is int and isinstance(value, bool))
-    if not isinstance(value, origin):
-        return False
-    if origin is tuple and not (len(args) == 2 and args[1] is Ellipsis):
-        elements = cast(tuple[Any, ...], value)
-        return len(elements) == len(args) and all(map(is_instance, elements, args))
-    if origin in (list, tuple):
-        return all(is_instance(element, args[0]) for element in cast(list[Any], value))
-    if origin is dict:
-        items = cast(dict[Any, Any], value).items()
-        return all(is_instance(k, args[0]) and is_instance(v, args[1]) for k, v in items)
-    raise ConfigTypeError(f"options of type {type_name(hint)} are not supported by the schema")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,6 +120,7 @@ class Member:
     """The declaration of an option or a category; reads its value in a node.
 
     Its name, type and description are filled in when the class that declares it is made.
+    `settings`, `convert` and `trial` are as in `option`.
     """
 
     default: Any = None
@@ -169,6 +129,9 @@ class Member:
     deprecated: str | None = None
     limits: tuple[float, float] | None = None
     check: Callable[[Any], object] | None = None
+    settings: tuple[str, ...] = ()
+    convert: Callable[[Any], object] | None = None
+    trial: Any = None
     name: str = ""
     hint: Any = None
 
@@ -227,6 +190,9 @@ def option(
     deprecated: str | None = None,
     limits: tuple[float, float] | None = None,
     check: Callable[[Any], object] | None = None,
+    settings: tuple[str, ...] = (),
+    convert: Callable[[Any], object] | None = None,
+    trial: Any = None,
 ) -> Any:
     """Declares an option; its type is the annotation beside it.
 
@@ -237,8 +203,11 @@ def option(
       deprecated: why it should no longer be used.
       limits: the least and the greatest number that it, or each number in it, may be.
       check: raises on invalid values; may log notes on valid ones.
+      settings: the fields that it sets, as "reader.field": see `settings_of_reader`.
+      convert: computes what the fields hold from the option's value; by default it is the same.
+      trial: another value than the default, with which a test checks the effect.
     """
-    return Option(default, doc, effect, deprecated, limits, check)
+    return Option(default, doc, effect, deprecated, limits, check, settings, convert, trial)
 
 
 def category(*, deprecated: str | None = None) -> Any:
@@ -386,6 +355,22 @@ def walk_options(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:
         yield node._full_name(name), member, value
         if isinstance(value, ConfigNode):
             yield from walk_options(value)
+
+
+def settings_of_reader(node: ConfigNode, reader: str) -> dict[str, Any]:
+    """Returns the values of the fields that options below a node set for one reader.
+
+    Args:
+      node: the root of a configuration, or a category.
+      reader: what reads them: "compiler" (`lowering.Options`), "model" (`machine.ModelOptions`) or
+        "planner" (`machine.PlanOptions`).
+    """
+    return {
+        field: value if member.convert is None else member.convert(value)
+        for _, member, value in walk_options(node)
+        for setting_reader, field in (setting.split(".") for setting in member.settings)
+        if setting_reader == reader
+    }
 
 
 def list_assigned_names(node: ConfigNode) -> frozenset[str]:

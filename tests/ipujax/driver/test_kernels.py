@@ -92,7 +92,7 @@ def test_equal_kernels_are_compiled_once_and_calls_compile_nothing(
     lowered = ipu.compile(layers, engine="replay").lower(x)
     with jax.log_compiles():
         executable = lowered.compile()
-        assert logged(caplog, "MLIR module conversion jit(kernel)") == 2
+        assert logged(caplog, "MLIR module conversion jit(run_node_kernel)") == 2
         caplog.clear()
         result = executable(x)
         assert logged(caplog, "Finished XLA compilation") == 0

@@ -16,10 +16,10 @@ import optax
 import pytest
 
 import ipujax as ipu
-from ipujax.config import IPUConfig, MergeRemoteBuffersBehaviour, SchedulingAlgorithm
+from ipujax.config import IPUConfig, SchedulingAlgorithm
 from ipujax.errors import ConfigError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipujax.system.config_schema import ConfigNode, Effect
+from ipujax.system.config_schema import ConfigNode, Effect, walk_options
 from ipujax.system.options import SystemOptions
 
 F32 = np.float32
@@ -113,38 +113,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 }
 
 CHANGED: dict[str, Any] = {
-    "allow_recompute": True,
-    "convolutions.poplar_options": {"availableMemoryProportion": "0"},
-    "experimental.always_rearrange_copies_on_the_host": True,
-    "experimental.enable_remote_buffer_embedding": True,
-    "gcl_poplar_options": {"method": "clockwise_ring"},
-    "io_tiles.available_memory_proportion": 0.001,
-    "io_tiles.num_io_tiles": 64,
-    "io_tiles.place_ops_on_io_tiles": True,
-    "ipu_model.compile_ipu_code": False,
-    "ipu_model.tiles_per_ipu": 1000,
-    "ipu_model.version": "ipu1",
-    "matmuls.clear_pass_type": True,
-    "matmuls.poplar_options": {"availableMemoryProportion": "0"},
-    "optimizations.cholesky_block_size": 32,
-    "optimizations.combine_embedding_lookups": True,
-    "optimizations.combine_matmuls": True,
-    "optimizations.enable_fast_math": True,
-    "optimizations.enable_gather_simplifier": False,
-    "optimizations.enable_graph_outlining": False,
-    "optimizations.maximum_cross_replica_sum_buffer_size": 1 << 22,
-    "optimizations.maximum_inter_ipu_copies_buffer_size": 1 << 22,
-    "optimizations.maximum_reduce_scatter_buffer_size": 1 << 22,
-    "optimizations.maximum_send_recv_cluster_size": 1 << 22,
-    "optimizations.merge_infeed_io_copies": True,
-    "optimizations.merge_remote_buffers": MergeRemoteBuffersBehaviour.NO_MERGING,
-    "optimizations.minimum_remote_tensor_size": 1 << 30,
-    "optimizations.prefetch_data_streams": False,
-    "optimizations.triangular_solve_expander_block_size": 32,
-    "pooling.poplar_options": {"poolUseIntrospectiveMapping": "false"},
-    "scheduling.algorithm": SchedulingAlgorithm.POST_ORDER,
-    "scheduling.maximum_scheduler_lookahead_depth": 2,
-    "scheduling.maximum_scheduler_search_space_size": 8,
+    name: member.trial
+    for name, member, _ in walk_options(SystemOptions())
+    if member.trial is not None
 }
 BESIDE = {
     name: [("io_tiles.num_io_tiles", 64), *more]
