@@ -1,4 +1,4 @@
-"""Room ipujax/ground."""
+"""Errors, argument checks, events, files, text and the identity of the process."""
 
 from . import array_checks as array_checks
 from . import errors as errors

@@ -1,4 +1,4 @@
-"""Room ipujax/strategies."""
+"""Strategies: scopes in which Keras models train on the IPUs of one or several processes."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Room ipujax/strategies."""
+"""Strategies: scopes in which Keras models train on the IPUs of one or several processes."""
 
 from . import ipu_strategy as ipu_strategy
 from . import multi_worker_strategy as multi_worker_strategy

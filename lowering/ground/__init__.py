@@ -1,4 +1,4 @@
-"""Room lowering/ground."""
+"""The errors of the compiler, and small tools that all its rooms use."""
 
 from lowering.ground import svg as svg
 from lowering.ground.dir_listing import list_in_dir as list_in_dir

@@ -1,4 +1,4 @@
-"""Room lowering/jaxprs."""
+"""Jaxprs: the one place that reads JAX's types, and tools to walk, build and rewrite equations."""
 
 from lowering.jaxprs import jaxpr as jaxpr
 from lowering.jaxprs.avals import Aval as Aval

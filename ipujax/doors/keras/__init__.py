@@ -1,4 +1,4 @@
-"""Room ipujax/doors/keras."""
+"""The front end of Keras: its models as variables and parts."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Room ipujax/doors/keras."""
+"""The front end of Keras: its models as variables and parts."""
 
 from . import keras_backend as keras_backend
 from .keras_backend import import_keras as import_keras

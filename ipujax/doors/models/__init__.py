@@ -1,4 +1,4 @@
-"""Room ipujax/doors/models."""
+"""Models of other libraries as variables and JAX functions: what all front ends give."""
 
 import lazy_loader
 

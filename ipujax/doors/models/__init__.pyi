@@ -1,4 +1,4 @@
-"""Room ipujax/doors/models."""
+"""Models of other libraries as variables and JAX functions: what all front ends give."""
 
 from .frontend_checks import check as check
 from .model import Model as Model

@@ -107,7 +107,9 @@ class TileMemory(View):
     _peak = view_property(lambda self: int(self._held.report.memory.tile_peak_bytes[self._place]))
     total: MemoryTotal = view_property(lambda self: MemoryTotal(self._peak, self._peak))
     """The most that the tile ever holds."""
-    alwaysLiveBytes: int = view_property(lambda self: int(self._held.always[self._place]))
+    alwaysLiveBytes: int = view_property(
+        lambda self: int(self._held.always_live_bytes_of_tile[self._place])
+    )
     """Bytes that the tile holds at every step: variables, constants and code."""
     notAlwaysLiveBytes: int = view_property(lambda self: self._peak - self.alwaysLiveBytes)
     """The most bytes that the tile ever holds beside those."""
@@ -120,10 +122,10 @@ class Tile(View):
 
     id: int = view_property(lambda self: self._place[0])
     """Counted over all IPUs."""
-    ipu: int = view_property(lambda self: self._held.place(self.id)[0])
+    ipu: int = view_property(lambda self: self._held.split_tile_id(self.id)[0])
     """The IPU that it is of."""
     memory: TileMemory = view_property(
-        lambda self: TileMemory(self._held, *self._held.place(self.id))
+        lambda self: TileMemory(self._held, *self._held.split_tile_id(self.id))
     )
     """The memory of the tile."""
 
@@ -211,9 +213,9 @@ class LiveMemory(View):
         ipu, step = self._place
         return int(getattr(self._held.report.liveness[ipu], column_name)[step])
 
-    bytes: int = view_property(lambda self: self._of("bytes"))
+    bytes: int = view_property(lambda self: self._bytes_at_step("bytes"))
     """On all tiles together, work space included."""
-    temporaryBytes: int = view_property(lambda self: self._of("temporary_bytes"))
+    temporaryBytes: int = view_property(lambda self: self._bytes_at_step("temporary_bytes"))
     """The work space among them; ipujax's own."""
 
     @property
@@ -265,7 +267,9 @@ class LivenessProgramStep(View):
 class LoweredVariables(View):
     """The tensors of each tile."""
 
-    allBriefVars: list[LoweredVariable] = view_property(lambda self: list(self._held.lowered()))
+    allBriefVars: list[LoweredVariable] = view_property(
+        lambda self: list(self._held.list_lowered_variables())
+    )
     """Every tensor on every tile that has any of it: many."""
 
     def forTile(self, tile: int) -> list[LoweredVariable]:
@@ -281,13 +285,17 @@ class CompilationReport(View):
     """The IPUs that it was compiled for."""
     graph: Graph = view_property(lambda self: Graph(self._held))
     """The sizes of the graph."""
-    ipus: Lazy[int, IPU] = view_property(lambda self: self._each(self.target.numIPUs, IPU, "IPU"))
+    ipus: Lazy[int, IPU] = view_property(
+        lambda self: self._views_by_number(self.target.numIPUs, IPU, "IPU")
+    )
     """The IPUs."""
     tiles: Lazy[int, Tile] = view_property(
-        lambda self: self._each(self.target.numTiles, Tile, "tile")
+        lambda self: self._views_by_number(self.target.numTiles, Tile, "tile")
     )
     """The tiles of all IPUs."""
-    alwaysLiveVariables: list[Variable] = view_property(lambda self: list(self._held.always_live()))
+    alwaysLiveVariables: list[Variable] = view_property(
+        lambda self: list(self._held.list_always_live_variables())
+    )
     """The tensors that are live at every step, and code under the names of its categories."""
     loweredVariables: LoweredVariables = view_property(lambda self: LoweredVariables(self._held))
     """Tensors by tile, with their lifetimes."""

@@ -38,8 +38,6 @@ from lowering import machine, trace
 if TYPE_CHECKING:
     from ipujax.report.report import Report
 
-_Steps = dict[str, np.ndarray]
-
 
 def write_trace_events(report: Report, out: TextIO, limit: int | None) -> None:
     """Writes the trace events of a report; see `Report.to_perfetto`.
