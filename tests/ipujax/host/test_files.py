@@ -170,7 +170,7 @@ def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
 def test_what_killed_processes_left_is_taken_away(tmp_path: Path) -> None:
     program = (
         "import sys, os; from ipujax.ground import files\n"
-        "with files.replacing(sys.argv[1]) as file:\n"
+        "with files.replace_file(sys.argv[1]) as file:\n"
         "    file.write(b'half'); file.flush(); print(flush=True); input()"
     )
     arguments = [sys.executable, "-c", program, str(tmp_path / "file")]
@@ -264,7 +264,7 @@ def test_a_new_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
 def test_folders_that_killed_processes_left_are_taken_away(tmp_path: Path) -> None:
     program = (
         "import sys, os; from ipujax.ground import files\n"
-        "with files.new_folder(sys.argv[1]) as folder:\n"
+        "with files.create_complete_folder(sys.argv[1]) as folder:\n"
         "    open(folder + '/file', 'w').write('half'); print(flush=True); input()"
     )
     arguments = [sys.executable, "-c", program, str(tmp_path / "folder")]

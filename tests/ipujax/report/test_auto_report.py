@@ -351,7 +351,7 @@ def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
         ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[0]
     configured(ipu_model__version="ipu21")
-    monkeypatch.setattr("ipujax.report.make.make_report", fail)
+    monkeypatch.setattr("ipujax.report.make_report", fail)
     ipu.compile(product)(X)
     assert "no report, the run goes on: PermissionError" in warnings(caplog)[1]
     assert not list(tmp_path.iterdir())

@@ -245,7 +245,7 @@ _OPERATION = forms.forms_of_fields(
     source=_SOURCE,
     call_path=forms.tuple_form(WORD),
     direction=forms.optional_form(forms.enum_form(machine.DIRECTIONS)),
-    float_form=forms.json_form(type="integer", minimum=-1),
+    number=forms.json_form(type="integer", minimum=-1),
 )
 _SINCE = ("scope", "call_path", "direction", "number", "label")
 OPERATIONS = forms.tuple_form(
