@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+# Hides our frames from the lines of users that errors name; every operator imports these checks.
+from ipujax.ground import user_lines as user_lines
 from ipujax.ground.argument_checks import Checks
 from ipujax.ground.errors import ConfigTypeError, OperatorError
 from lowering import jaxpr

@@ -6,13 +6,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
+from ipujax.ground import PyTree
 from ipujax.operators.collectives import check, require_collective_operand
 from lowering import ops
 
 
 @check.guard
-def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
+def all_gather(x: ArrayLike, replication_factor: int, name: str | None = None) -> PyTree:
     """Gives every replica of a group the data of all of them.
 
     Args:
@@ -36,13 +38,13 @@ def all_gather(x: Any, replication_factor: int, name: str | None = None) -> Any:
         return _gather_one(x, factor)
 
 
-def _gather_one(x: Any, factor: int) -> jax.Array:
+def _gather_one(x: ArrayLike, factor: int) -> jax.Array:
     return ops.all_gather(require_collective_operand(x, "all_gather"), factor)
 
 
 @check.guard
 def all_to_all(
-    x: Any,
+    x: ArrayLike,
     split_dimension: int,
     concat_dimension: int,
     replication_factor: int,

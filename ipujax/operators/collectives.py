@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.ground import ArrayChecks, CollectiveError, ConfigTypeError
 from lowering import jaxpr, ops
@@ -14,7 +15,7 @@ from lowering import jaxpr, ops
 check = ArrayChecks(ConfigTypeError, CollectiveError)
 
 
-def require_collective_operand(x: Any, function: str) -> jax.Array:
+def require_collective_operand(x: ArrayLike | None, function: str) -> jax.Array:
     """Returns the operand of a collective as an array."""
     if isinstance(x, Mapping) or x is None:
         raise check.type_error(
@@ -24,7 +25,7 @@ def require_collective_operand(x: Any, function: str) -> jax.Array:
     return check.require_array(x, f"the operand of {function}")
 
 
-def require_collective_numbers(x: Any, function: str) -> jax.Array:
+def require_collective_numbers(x: ArrayLike | None, function: str) -> jax.Array:
     """Returns the operand of a collective that computes as an array of numbers."""
     values = require_collective_operand(x, function)
     if values.dtype == jnp.bool_:

@@ -6,14 +6,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
+from ipujax.ground import PyTree
 from ipujax.operators.collectives import check, divide_total, require_collective_numbers
 from lowering import ops
 
 
 @check.guard
 def cross_replica_sum(
-    x: Any, replica_group_size: int | None = None, name: str | None = None
+    x: ArrayLike, replica_group_size: int | None = None, name: str | None = None
 ) -> jax.Array:
     """Sums an array over the replicas.
 
@@ -43,7 +45,7 @@ def cross_replica_sum(
 
 @check.guard
 def cross_replica_mean(
-    x: Any, replica_group_size: int | None = None, name: str | None = None
+    x: ArrayLike, replica_group_size: int | None = None, name: str | None = None
 ) -> jax.Array:
     """Averages an array over the replicas; a later release of the original has it.
 
@@ -75,7 +77,7 @@ def cross_replica_mean(
 
 
 @check.guard
-def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> Any:
+def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> PyTree:
     """Passes on values that the program promises to be equal on all replicas.
 
     The original refuses to compile a conditional around a collective unless its predicate was

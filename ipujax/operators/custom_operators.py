@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from ipujax.ground import CustomOpFileError
+from ipujax.ground import CustomOpFileError, PyTree
 from ipujax.ground import array_checks as operands
 from ipujax.operators.custom import calls, expression
 from ipujax.operators.custom.arguments import Gradients, check, check_call
@@ -17,7 +17,7 @@ from lowering import jaxpr
 
 
 @check.guard
-def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> jax.Array:
+def codelet_expression_op(vertex_expression: Callable[..., PyTree], *args: PyTree) -> jax.Array:
     """Applies a Python expression to every element, as one fused operation.
 
     The function is traced with one element (a scalar) of each argument, so what it does cannot
@@ -47,7 +47,7 @@ def codelet_expression_op(vertex_expression: Callable[..., Any], *args: Any) -> 
 
 @check.guard
 def cpu_user_operation(
-    inputs: Sequence[Any],
+    inputs: Sequence[PyTree],
     library_path: str | Path,
     outs: Mapping[str, Any] | None = None,
     name: str = "UserOp",
@@ -96,7 +96,7 @@ def cpu_user_operation(
 
 @check.guard
 def precompiled_user_op(
-    inputs: Sequence[Any],
+    inputs: Sequence[PyTree],
     library_path: str | Path,
     gp_path: str | Path = "",
     outs: Mapping[str, Any] | None = None,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from lowering import marks
 
 
 @check.guard
 def outlined_function(
-    func: Callable[..., Any] | None = None,
+    func: Callable[..., PyTree] | None = None,
     unique_sharding: bool = False,
     keep_input_layouts: bool | None = None,
     name: str | None = None,
-) -> Callable[..., Any]:
+) -> Callable[..., PyTree]:
     """Makes a function one block of code that all its calls share; also a decorator.
 
     Calls with arguments of the same shapes and dtypes share one trace, as those of a `jax.jit`
@@ -62,7 +61,7 @@ def outlined_function(
     shared = jax.jit(_name_and_check(func, label))
 
     @functools.wraps(func)
-    def call_outlined(*args: Any, **kwargs: Any) -> Any:
+    def call_outlined(*args: PyTree, **kwargs: PyTree) -> PyTree:
         check.require_positional_arrays(args, kwargs, f"outlined function `{label}`")
         with jax.named_scope("/".join(scopes)):
             return shared(*args)
@@ -70,14 +69,14 @@ def outlined_function(
     return call_outlined
 
 
-def _block_name(func: Callable[..., Any], label: str) -> str:
+def _block_name(func: Callable[..., PyTree], label: str) -> str:
     """Returns the name of a function's block of code: its name, and the line of its definition."""
     code = getattr(func, "__code__", None)
     return label if code is None else f"{label}:{code.co_firstlineno}"
 
 
-def _name_and_check(func: Callable[..., Any], label: str) -> Callable[..., Any]:
-    def call_and_check(*args: Any) -> Any:
+def _name_and_check(func: Callable[..., PyTree], label: str) -> Callable[..., PyTree]:
+    def call_and_check(*args: PyTree) -> PyTree:
         return check.require_some_array(func(*args), f"outlined function `{label}`")
 
     call_and_check.__name__ = call_and_check.__qualname__ = label

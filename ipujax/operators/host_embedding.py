@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import check, concrete_values, parse_dtype
+from ipujax.ground import PyTree, check, concrete_values, parse_dtype
 from ipujax.operators.embedding.initial import initialize_table
 from ipujax.operators.embedding.optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
@@ -27,8 +28,8 @@ STRATEGIES = ("TOKEN", "ENCODING")
 
 @check.guard
 def embedding_lookup(
-    params: Any,
-    ids: Any,
+    params: PyTree,
+    ids: ArrayLike,
     name: str | None = None,
     serialization_factor: int = 1,
     *,
@@ -108,12 +109,12 @@ def _look_up_in_parts(parts: int, is_sorted: bool, table: jax.Array, flat: jax.A
 
 
 @_look_up_in_parts.defjvp
-def _look_up_jvp(parts: int, is_sorted: bool, primals: Any, tangents: Any) -> Any:
+def _look_up_jvp(parts: int, is_sorted: bool, primals: PyTree, tangents: PyTree) -> PyTree:
     _, flat = primals
     return _look_up_in_parts(parts, is_sorted, *primals), _gather_rows(is_sorted, tangents[0], flat)
 
 
-def _clamp_indices(indices: Any, argument: str, rows: int | None) -> jax.Array:
+def _clamp_indices(indices: ArrayLike, argument: str, rows: int | None) -> jax.Array:
     """Returns indices clamped to int32; known ones must be inside of the table, if it is given.
 
     Raises:
@@ -188,7 +189,7 @@ class HostEmbedding:
     def __init__(
         self,
         name: str,
-        embedding_tensor: Any,
+        embedding_tensor: ArrayLike,
         partition_strategy: str = "TOKEN",
         optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     ):
@@ -208,7 +209,7 @@ class HostEmbedding:
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         self.table = HostTable(name, np.array(values, dtype, order="C"), optimizer_spec)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def __call__(self, *args: PyTree, **kwargs: PyTree) -> NoReturn:
         """Raises an error that says to call `lookup`: an embedding is no function.
 
         Raises:
@@ -255,7 +256,9 @@ class HostEmbedding:
             self.table.deregister_table()
         self.table.warn_if_idle()
 
-    def lookup(self, indices: Any, clip_indices: bool = True, *, handle: Any = None) -> jax.Array:
+    def lookup(
+        self, indices: ArrayLike, clip_indices: bool = True, *, handle: Any = None
+    ) -> jax.Array:
         """Looks up the rows at indices from compiled code.
 
         Args:
@@ -300,7 +303,7 @@ class HostEmbedding:
 def create_host_embedding(
     name: str,
     shape: Sequence[int],
-    dtype: Any,
+    dtype: DTypeLike,
     partition_strategy: str = "TOKEN",
     optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
     initializer: Any = None,
@@ -338,7 +341,7 @@ def create_host_embedding(
     return embedding
 
 
-def _check_table_dtype(dtype: Any, name: str) -> np.dtype[Any]:
+def _check_table_dtype(dtype: DTypeLike, name: str) -> np.dtype[np.generic]:
     parsed_dtype = parse_dtype(dtype)
     if parsed_dtype is None:
         description = f"the dtype of host embedding `{name}` is {dtype!r}"

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 
 CHANNELS = 3
 _DTYPES = ("uint8", "float16", "float32")
@@ -17,7 +18,11 @@ _DTYPES = ("uint8", "float16", "float32")
 
 @check.guard
 def normalise_image(
-    image: Any, channel_offsets: Any, channel_scales: Any, scale: Any = 1, name: str | None = None
+    image: ArrayLike,
+    channel_offsets: ArrayLike,
+    channel_scales: ArrayLike,
+    scale: Any = 1,
+    name: str | None = None,
 ) -> jax.Array:
     """Normalises images and gives them a fourth channel, of zeros (seed 001, 18.14.3).
 
@@ -61,7 +66,9 @@ def normalise_image(
         return lax.pad(normal, np.zeros((), dtype), fourth)
 
 
-def _check_parameter(values: Any, name: str, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def _check_parameter(
+    values: PyTree, name: str, shape: tuple[int, ...], dtype: DTypeLike
+) -> jax.Array:
     fitted = check.require_array(values, f"the {name} of normalise_image", dtype)
     if fitted.shape != shape:
         raise check.value_error(

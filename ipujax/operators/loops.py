@@ -12,6 +12,7 @@ from jax import lax
 from ipujax.ground import (
     ArrayChecks,
     LoopTypeError,
+    PyTree,
     api_boundary,
     as_list,
     find_signature_mismatch,
@@ -30,11 +31,11 @@ _check = ArrayChecks(LoopTypeError, LoopTypeError)
 @api_boundary
 def repeat(
     n: Any,
-    body: Callable[..., Any],
-    inputs: Any = None,
+    body: Callable[..., PyTree],
+    inputs: PyTree = None,
     infeed_queue: IPUInfeedQueue | None = None,
     use_while_v1: bool = True,
-) -> Any:
+) -> PyTree:
     """Runs `body` `n` times.
 
     Args:
@@ -71,13 +72,13 @@ def repeat(
 @_check.guard
 @api_boundary
 def while_loop(
-    condition: Callable[..., Any],
-    body: Callable[..., Any],
-    inputs: Any = None,
+    condition: Callable[..., PyTree],
+    body: Callable[..., PyTree],
+    inputs: PyTree = None,
     infeed_queue: IPUInfeedQueue | None = None,
     maximum_iterations: Any = None,
     use_while_v1: bool = True,
-) -> Any:
+) -> PyTree:
     """Runs `body` as long as `condition` holds.
 
     Args:
@@ -99,7 +100,7 @@ def while_loop(
     loop = _Loop("while_loop", body, inputs, infeed_queue)
     _check_arity("the condition", condition, loop.variables)
 
-    def evaluate_condition(carried: Any) -> Any:
+    def evaluate_condition(carried: PyTree) -> PyTree:
         done, flat = carried
         answer = jnp.asarray(condition(*jax.tree.unflatten(loop.structure, flat)))
         if answer.shape != () or answer.dtype != jnp.bool_:
@@ -108,7 +109,7 @@ def while_loop(
             )
         return answer if limit is None else answer & (done < limit)
 
-    def run_body_and_count(carried: Any) -> Any:
+    def run_body_and_count(carried: PyTree) -> PyTree:
         done, flat = carried
         stepped = jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *flat])
         # JAX would take variables that never change out of the loop; the error that a data set's
@@ -129,7 +130,11 @@ class _Loop:
     """A loop whose body has been traced."""
 
     def __init__(
-        self, name: str, body: Callable[..., Any], inputs: Any, infeed_queue: IPUInfeedQueue | None
+        self,
+        name: str,
+        body: Callable[..., PyTree],
+        inputs: PyTree,
+        infeed_queue: IPUInfeedQueue | None,
     ):
         _check.require_instance(infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
         _check.require_function(body, f"the body of {name}")
@@ -142,7 +147,7 @@ class _Loop:
         element = infeed_queue.arguments() if infeed_queue else ([], {})
         _check_arity("the loop body", body, self.variables, element)
 
-        def flat_body(*flat: Any) -> list[Any]:
+        def flat_body(*flat: PyTree) -> list[PyTree]:
             variables = jax.tree.unflatten(self.structure, flat)
             args, kwargs = infeed_queue.next_element(self.structure) if infeed_queue else ([], {})
             return self._check_results(body(*variables, *args, **kwargs))
@@ -152,7 +157,7 @@ class _Loop:
                 jaxpr.trace_flat(flat_body, self.avals)
             )
 
-    def _check_results(self, results: Any) -> list[Any]:
+    def _check_results(self, results: PyTree) -> list[PyTree]:
         """Returns the flat new loop variables, and checks that they fit the old ones."""
         variables = self._as_variables(results)
         leaves, structure = jax.tree.flatten(tuple(variables))
@@ -175,7 +180,7 @@ class _Loop:
                 )
         return arrays
 
-    def _as_variables(self, results: Any) -> list[Any]:
+    def _as_variables(self, results: PyTree) -> list[PyTree]:
         count = len(self.variables)
         if count == 1:
             if not is_series(results) or jax.tree.structure((results,)) == self.structure:
@@ -186,16 +191,16 @@ class _Loop:
             values = values[:-1]
         return values
 
-    def unflatten_result(self, flat: Sequence[Any]) -> Any:
+    def unflatten_result(self, flat: Sequence[PyTree]) -> PyTree:
         """Returns the loop's result in the structure of its inputs."""
         variables = jax.tree.unflatten(self.structure, flat)
         return variables[0] if len(variables) == 1 else variables
 
 
-def _plain_repeat(loop: _Loop, count: Any) -> Sequence[Any]:
+def _plain_repeat(loop: _Loop, count: Any) -> Sequence[PyTree]:
     """Runs a loop without queues as one of JAX's own loops."""
 
-    def run_body(carried: Sequence[Any]) -> list[Any]:
+    def run_body(carried: Sequence[PyTree]) -> list[PyTree]:
         return jaxpr.run_equations(loop.body.jaxpr, (), [*loop.consts, *carried])
 
     if isinstance(count, int):
@@ -204,14 +209,14 @@ def _plain_repeat(loop: _Loop, count: Any) -> Sequence[Any]:
     return lax.fori_loop(0, count, lambda _, c: run_body(c), loop.initial)
 
 
-def _without_weak_type(leaf: Any) -> Any:
+def _without_weak_type(leaf: PyTree) -> PyTree:
     """Returns an array without a weak type, which the body's dtype would replace."""
     array = jnp.asarray(leaf)
     weak = jax.typeof(array).weak_type
     return lax.convert_element_type(array, array.dtype) if weak else array
 
 
-def _check_trip_count(n: Any) -> Any:
+def _check_trip_count(n: Any) -> PyTree:
     """Returns a trip count: a Python int if it is known, else an int32 scalar."""
     if jaxpr.is_tracer(n):
         if n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):
@@ -221,9 +226,9 @@ def _check_trip_count(n: Any) -> Any:
 
 def _check_arity(
     description: str,
-    function: Callable[..., Any],
-    variables: Sequence[Any],
-    element: tuple[list[Any], dict[str, Any]] = ([], {}),
+    function: Callable[..., PyTree],
+    variables: Sequence[PyTree],
+    element: tuple[list[PyTree], dict[str, PyTree]] = ([], {}),
 ) -> None:
     args, kwargs = element
     if refusal := find_signature_mismatch(function, [*variables, *args], kwargs):

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from ipujax.ground import check
 
@@ -22,8 +23,8 @@ _DTYPES = ("float16", "float32", "int32")
 
 @check.guard
 def serialized_matmul(
-    a: Any,
-    b: Any,
+    a: ArrayLike,
+    b: ArrayLike,
     serialization_factor: int,
     serialization_dimension: str,
     transpose_a: bool = False,
@@ -114,7 +115,7 @@ def _merge_axis(parts: jax.Array, axis: int) -> jax.Array:
     return jnp.moveaxis(parts, 0, axis).reshape(extents)
 
 
-def _check_matrix(x: Any, name: str, transpose: bool) -> jax.Array:
+def _check_matrix(x: ArrayLike, name: str, transpose: bool) -> jax.Array:
     matrix = check.require_array(x, f"the {name} of serialized_matmul")
     if matrix.dtype.name not in _DTYPES:
         raise check.value_error(

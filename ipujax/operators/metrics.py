@@ -9,8 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 
 _Totals = dict[str, jax.Array]
 
@@ -26,7 +27,7 @@ class Metric:
       result: gives the metric's value from these sums.
     """
 
-    totals: Any
+    totals: PyTree
     result: Callable[[Any], Any] = dc.field(metadata={"static": True})
 
     def __post_init__(self) -> None:
@@ -35,8 +36,8 @@ class Metric:
 
 @check.guard
 def mean(
-    values: Any,
-    weights: Any = None,
+    values: PyTree,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -63,9 +64,9 @@ def mean(
 
 @check.guard
 def accuracy(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -95,9 +96,9 @@ def accuracy(
 
 @check.guard
 def precision(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -124,9 +125,9 @@ def precision(
 
 @check.guard
 def recall(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -153,11 +154,11 @@ def recall(
 
 @check.guard
 def recall_at_k(
-    labels: Any,
-    predictions: Any,
+    labels: ArrayLike,
+    predictions: ArrayLike,
     k: int,
     class_id: int | None = None,
-    weights: Any = None,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -202,9 +203,9 @@ def recall_at_k(
 
 @check.guard
 def mean_squared_error(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -232,9 +233,9 @@ def mean_squared_error(
 
 @check.guard
 def root_mean_squared_error(
-    labels: Any,
-    predictions: Any,
-    weights: Any = None,
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
     metrics_collections: None = None,
     updates_collections: None = None,
     name: str | None = None,
@@ -277,18 +278,20 @@ def _hit_fraction_or_zero(totals: _Totals) -> jax.Array:
     return _safe_ratio({"total": totals["hits"], "count": totals["hits"] + totals["misses"]})
 
 
-def _mean_totals(values: jax.Array, weights: Any) -> _Totals:
+def _mean_totals(values: jax.Array, weights: ArrayLike | None) -> _Totals:
     broadcast_weights = _broadcast_weights(weights, values.shape)
     return {"total": jnp.sum(values * broadcast_weights), "count": jnp.sum(broadcast_weights)}
 
 
-def _square_error_totals(labels: Any, predictions: Any, weights: Any, function: str) -> _Totals:
+def _square_error_totals(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None, function: str
+) -> _Totals:
     truth, guess = _match_shapes(labels, predictions, function)
     difference = _to_float32(guess, f"predictions of {function}") - _to_float32(truth, "labels")
     return _mean_totals(difference * difference, weights)
 
 
-def _hit_totals(hits: jax.Array, misses: jax.Array, weights: Any) -> _Totals:
+def _hit_totals(hits: jax.Array, misses: jax.Array, weights: ArrayLike | None) -> _Totals:
     broadcast_weights = _broadcast_weights(weights, hits.shape)
     return {
         "hits": jnp.sum(hits * broadcast_weights),
@@ -296,7 +299,7 @@ def _hit_totals(hits: jax.Array, misses: jax.Array, weights: Any) -> _Totals:
     }
 
 
-def _broadcast_weights(weights: Any, shape: tuple[int, ...]) -> jax.Array:
+def _broadcast_weights(weights: ArrayLike | None, shape: tuple[int, ...]) -> jax.Array:
     """Returns float32 weights broadcast to the shape of the values."""
     weight_array = _to_float32(1.0 if weights is None else weights, "the weights of a metric")
     original_shape = weight_array.shape
@@ -316,7 +319,9 @@ def _broadcast_weights(weights: Any, shape: tuple[int, ...]) -> jax.Array:
     return jnp.broadcast_to(weight_array, shape)
 
 
-def _match_shapes(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
+def _match_shapes(
+    labels: ArrayLike, predictions: ArrayLike, function: str
+) -> tuple[jax.Array, jax.Array]:
     """Returns labels and predictions of one shape."""
     truth = check.require_array(labels, f"the labels of {function}")
     guess = check.require_array(predictions, f"the predictions of {function}")
@@ -334,12 +339,14 @@ def _match_shapes(labels: Any, predictions: Any, function: str) -> tuple[jax.Arr
     return truth, guess
 
 
-def _match_booleans(labels: Any, predictions: Any, function: str) -> tuple[jax.Array, jax.Array]:
+def _match_booleans(
+    labels: ArrayLike, predictions: ArrayLike, function: str
+) -> tuple[jax.Array, jax.Array]:
     truth, guess = _match_shapes(labels, predictions, function)
     return truth.astype(bool), guess.astype(bool)
 
 
-def _check_rows(labels: Any, predictions: Any, k: int) -> tuple[jax.Array, jax.Array]:
+def _check_rows(labels: ArrayLike, predictions: ArrayLike, k: int) -> tuple[jax.Array, jax.Array]:
     """Returns scores `[..., classes]` and labels `[..., labels of a row]`, checked."""
     scores = check.require_array(predictions, "the predictions of recall_at_k")
     truth = check.require_array(labels, "the labels of recall_at_k")
@@ -367,7 +374,7 @@ def _is_first_in_row(labels: jax.Array) -> jax.Array:
     return ~jnp.any(jnp.tril(same, -1), axis=-1)
 
 
-def _to_float32(x: Any, argument: str) -> jax.Array:
+def _to_float32(x: ArrayLike, argument: str) -> jax.Array:
     values = check.require_array(x, argument)
     if jnp.issubdtype(values.dtype, jnp.complexfloating):
         raise check.value_error(f"{argument} are {values.dtype}", "give real numbers")

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from lowering import ops
 
 
 @check.guard
 def group_norm(
-    inputs: Any,
+    inputs: PyTree,
     groups: int = 2,
     channels_axis: int = -1,
     center: bool = True,
@@ -81,7 +81,7 @@ def group_norm(
 
 @check.guard
 def layer_norm(
-    inputs: Any,
+    inputs: PyTree,
     channels_axis: int = -1,
     center: bool = True,
     scale: bool = True,
@@ -110,7 +110,7 @@ def layer_norm(
 
 @check.guard
 def instance_norm(
-    inputs: Any,
+    inputs: PyTree,
     channels_axis: int = -1,
     center: bool = True,
     scale: bool = True,
@@ -139,7 +139,7 @@ def instance_norm(
 
 @check.guard
 def batch_norm(
-    inputs: Any,
+    inputs: PyTree,
     *,
     gamma: Any,
     beta: Any,
@@ -231,7 +231,7 @@ class _Call:
     """The checked arguments that all normalisation functions share."""
 
     def __init__(
-        self, function: str, inputs: Any, channels_axis: Any, epsilon: Any, scope: Any
+        self, function: str, inputs: PyTree, channels_axis: Any, epsilon: Any, scope: Any
     ) -> None:
         self.function = function
         self.inputs = check.require_floats(inputs, f"the inputs of {function}")
@@ -255,7 +255,7 @@ class _Call:
         self.spatial = tuple(axis for axis in range(1, rank) if axis != self.axis)
         self.wide = self.inputs.astype(jnp.promote_types(self.inputs.dtype, jnp.float32))
 
-    def broadcast_per_channel(self, values: Any, name: str) -> jax.Array:
+    def broadcast_per_channel(self, values: PyTree, name: str) -> jax.Array:
         """Returns `[channels]` values in a shape that broadcasts with the inputs."""
         array = check.require_floats(values, f"the {name} of {self.function}")
         if array.shape != (self.channels,):
@@ -327,7 +327,7 @@ def _check_epsilon(value: Any, function: str) -> float:
     return epsilon
 
 
-def _refuse_variables(function: str, *values: Any) -> None:
+def _refuse_variables(function: str, *values: PyTree) -> None:
     names = ("param_initializers", "reuse", "variables_collections")
     for name, value in zip(names, values, strict=True):
         if value is not None:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.ground import check
 from ipujax.operators.dropout_rate import check_dropout_rate
@@ -21,13 +22,13 @@ _HALVES = 1 << 16
 
 @check.guard
 def dropout(
-    x: Any,
+    x: ArrayLike,
     rate: float = 0.5,
     noise_shape: Sequence[int | None] | None = None,
-    seed: Any = None,
+    seed: ArrayLike | None = None,
     name: str | None = None,
     *,
-    key: Any = None,
+    key: ArrayLike | None = None,
 ) -> jax.Array:
     """Zeroes elements at random and scales the others, so that sums are expected to stay.
 

@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from ipujax.host import tracing
 from lowering import jaxpr, ops
 
@@ -17,7 +18,9 @@ _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
 
 
-def draw_key(seed: Any, key: Any, operator: str, like: Any = None) -> jax.Array:
+def draw_key(
+    seed: ArrayLike | None, key: ArrayLike | None, operator: str, like: Any = None
+) -> jax.Array:
     """Returns the JAX key that a random operator draws from.
 
     Args:
@@ -54,7 +57,7 @@ def draw_key(seed: Any, key: Any, operator: str, like: Any = None) -> jax.Array:
     return ops.wrap_words_as_key(ops.draw_words(like))
 
 
-def _key_from_seed(seed: Any, operator: str) -> jax.Array:
+def _key_from_seed(seed: ArrayLike | None, operator: str) -> jax.Array:
     traced = any(map(jaxpr.is_tracer, jax.tree.leaves(seed)))
     numbers = _seed_integers(seed, operator, traced)
     if numbers.shape == (2,):
@@ -72,7 +75,7 @@ def _key_from_seed(seed: Any, operator: str) -> jax.Array:
     return ops.wrap_words_as_key(jnp.stack([_lower_word(word) for word in words]))
 
 
-def _seed_integers(seed: Any, operator: str, traced: bool) -> Any:
+def _seed_integers(seed: ArrayLike | None, operator: str, traced: bool) -> PyTree:
     """Returns a seed as an array of integers, as a NumPy one if its values are known."""
     try:
         numbers: Any = jnp.asarray(seed) if traced else np.asarray(seed)
@@ -87,7 +90,7 @@ def _seed_integers(seed: Any, operator: str, traced: bool) -> Any:
     return numbers
 
 
-def _lower_word(number: Any) -> Any:
+def _lower_word(number: Any) -> PyTree:
     """Returns the lower 32 bits of an integer."""
     return number.astype(jnp.uint32) if jaxpr.is_tracer(number) else np.uint32(int(number) & _WORD)
 

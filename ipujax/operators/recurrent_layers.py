@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from ipujax.operators.rnn.arguments import (
     is_within_sequence,
     refuse_gradients,
@@ -31,8 +32,8 @@ class LSTMStateTuple(NamedTuple):
       h: the output of the step before, [batch, num_units].
     """
 
-    c: Any
-    h: Any
+    c: PyTree
+    h: PyTree
 
 
 @check.guard
@@ -64,7 +65,7 @@ class PopnnLSTM(Layer):
     def __call__(
         self,
         params: Parameters,
-        inputs: Any,
+        inputs: PyTree,
         initial_state: LSTMStateTuple | None = None,
         training: bool = True,
     ) -> tuple[jax.Array, LSTMStateTuple]:
@@ -98,7 +99,7 @@ class PopnnLSTM(Layer):
             h = self._check_state(first.h, inputs.shape[1], "the initial h")
             kernel, biases = self._check_parameters(params, inputs.shape[2])
             cell = LSTMCell(self.activation, self.recurrent_activation)
-            results: Any = run_lstm_recurrence(
+            results: PyTree = run_lstm_recurrence(
                 cell, inputs, LSTMWeights(kernel, biases.reshape(-1)), c, h
             )
             if not training:
@@ -136,7 +137,11 @@ class PopnnGRU(Layer):
         return (self._gates, *kinds, self.num_units)
 
     def __call__(
-        self, params: Parameters, inputs: Any, initial_state: Any = None, training: bool = True
+        self,
+        params: Parameters,
+        inputs: PyTree,
+        initial_state: PyTree = None,
+        training: bool = True,
     ) -> tuple[jax.Array, jax.Array]:
         """Runs the layer over all time steps.
 
@@ -167,7 +172,7 @@ class PopnnGRU(Layer):
         self,
         params: Parameters,
         inputs: jax.Array,
-        state: Any,
+        state: PyTree,
         training: bool,
         mixing: Mixing | None,
     ) -> tuple[jax.Array, jax.Array]:
@@ -180,7 +185,7 @@ class PopnnGRU(Layer):
             biases, state_bias = biases[:, 0].at[:2].add(biases[:2, 1]), biases[2, 1]
         cell = GRUCell(self.activation, self.recurrent_activation, self.reset_after)
         weights = GRUWeights(kernel, biases.reshape(-1), state_bias)
-        results: Any = run_gru_recurrence(cell, inputs, weights, mixing, state)
+        results: PyTree = run_gru_recurrence(cell, inputs, weights, mixing, state)
         return results if training else refuse_gradients(self._layer_name, results)
 
 
@@ -207,9 +212,9 @@ class PopnnDynamicGRU(PopnnGRU):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         params: Parameters,
-        inputs: Any,
-        seq_len: Any,
-        initial_state: Any = None,
+        inputs: PyTree,
+        seq_len: ArrayLike,
+        initial_state: PyTree = None,
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[jax.Array, jax.Array]:
@@ -244,9 +249,9 @@ class PopnnDynamicGRU(PopnnGRU):
         self,
         params: Parameters,
         inputs: jax.Array,
-        seq_len: Any,
+        seq_len: ArrayLike,
         score: jax.Array | None,
-        state: Any,
+        state: PyTree,
         training: bool,
     ) -> tuple[jax.Array, jax.Array]:
         """Runs the layer; steps beyond a sequence's length keep the state."""
@@ -269,10 +274,10 @@ class PopnnAUGRU(PopnnDynamicGRU):
     def __call__(  # pyright: ignore[reportIncompatibleMethodOverride]
         self,
         params: Parameters,
-        inputs: Any,
-        seq_len: Any,
-        attention_score: Any,
-        initial_state: Any = None,
+        inputs: PyTree,
+        seq_len: ArrayLike,
+        attention_score: ArrayLike,
+        initial_state: PyTree = None,
         training: bool = True,
         time_major: bool = True,
     ) -> tuple[jax.Array, jax.Array]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from ipujax.operators.collectives import (
     check,
@@ -39,7 +40,7 @@ _ARITHMETIC = (*_BY_SUM, "COLLECTIVE_OP_MUL")
 
 @check.guard
 def reduce_scatter(
-    x: Any,
+    x: ArrayLike,
     replication_factor: int,
     op: str = "COLLECTIVE_OP_ADD",
     name: str | None = None,

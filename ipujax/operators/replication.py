@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.operators.collectives import check, divide_total, require_collective_operand
 from lowering import ops
@@ -23,7 +22,7 @@ def replication_index(name: str | None = None) -> jax.Array:
 
 
 @check.guard
-def replication_normalise(x: Any, name: str | None = None) -> jax.Array:
+def replication_normalise(x: ArrayLike, name: str | None = None) -> jax.Array:
     """Divides by the number of replicas.
 
     Args:

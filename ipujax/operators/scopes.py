@@ -9,6 +9,7 @@ from collections.abc import Generator
 from typing import Any
 
 import jax
+from jax.typing import DTypeLike
 
 from ipujax.ground import HALF_OR_SINGLE, Checks, ScopeError, parse_dtype
 from ipujax.host import tracing
@@ -143,7 +144,7 @@ def frontend_attribute(
 
 @_check.guard
 @contextlib.contextmanager
-def partials_type(override_type: Any) -> Generator[None]:
+def partials_type(override_type: DTypeLike) -> Generator[None]:
     """Sets the type of partial results of float16 convolutions and matmuls in the block.
 
     With float32, all products are added up before the result is rounded; with float16, so is the

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.ground import PyTree
 from ipujax.operators.replication import replication_index
 from lowering import jaxpr
 
@@ -34,7 +35,7 @@ def offset_seed_counters(
 
     def step_with_offset_seeds(untrained: Arrays, *arguments: Any) -> tuple[Arrays, Any]:
         leaves, structure = jax.tree.flatten((untrained, arguments))
-        results: list[Any] = []
+        results: list[PyTree] = []
 
         def step_on_leaves(*arrays: jax.Array) -> list[jax.Array]:
             untrained, arguments = structure.unflatten(arrays)

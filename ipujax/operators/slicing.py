@@ -8,8 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
-from ipujax.ground import check, concrete_values
+from ipujax.ground import PyTree, check, concrete_values
 
 
 @check.guard
@@ -146,7 +147,7 @@ def _check_slices(function: str, **arguments: Any) -> _Slices:
     return _Slices(function, **{"src_offsets": follows, "dst_offsets": follows, **numbers})
 
 
-def _check_slice_numbers(argument: str, values: Any) -> Any:
+def _check_slice_numbers(argument: str, values: PyTree) -> PyTree:
     # Operations of JAX would make known numbers unknown; as int64, none wraps before it is checked.
     concrete = concrete_values(values)
     numbers = check.require_array(values, argument) if concrete is None else concrete
@@ -155,7 +156,7 @@ def _check_slice_numbers(argument: str, values: Any) -> Any:
     return numbers.astype(np.int32 if concrete is None else np.int64)
 
 
-def _check_row_array(x: Any, name: str, slices: _Slices) -> jax.Array:
+def _check_row_array(x: ArrayLike, name: str, slices: _Slices) -> jax.Array:
     rows = check.require_array(x, f"the {name} of {slices.function}")
     if rows.ndim < 2 or not rows.shape[0]:
         raise check.value_error(

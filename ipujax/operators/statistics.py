@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.typing import ArrayLike
 
-from ipujax.ground import check, concrete_values
+from ipujax.ground import PyTree, check, concrete_values
 
 
 @check.guard
-def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
+def fixed_width_bins(inputs: PyTree, n_bins: int) -> jax.Array:
     """Returns evenly spaced levels from the least to the greatest value (seed 001, 18.14.17).
 
     Args:
@@ -39,7 +40,7 @@ def fixed_width_bins(inputs: Any, n_bins: int) -> jax.Array:
 
 
 @check.guard
-def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.Array:
+def histogram(inputs: PyTree, levels: ArrayLike, absolute_of_input: bool = False) -> jax.Array:
     """Counts values between levels (seed 001, 18.14.17; fact `statistics.hist_bins`).
 
     Bin i has the values x with `levels[i - 1] <= x < levels[i]`; the first one those below all
@@ -64,7 +65,7 @@ def histogram(inputs: Any, levels: Any, absolute_of_input: bool = False) -> jax.
 
 @check.guard
 def histogram_update(
-    hist: Any, inputs: Any, levels: Any, absolute_of_input: bool = False
+    hist: ArrayLike, inputs: PyTree, levels: ArrayLike, absolute_of_input: bool = False
 ) -> jax.Array:
     """Adds to a histogram (seed 001, 18.14.17; fact `statistics.hist_errors`).
 
@@ -105,7 +106,7 @@ def _count_values(values: jax.Array, levels: jax.Array) -> jax.Array:
 
 
 def _check_histogram_operands(
-    inputs: Any, levels: Any, absolute: Any, function: str
+    inputs: PyTree, levels: ArrayLike, absolute: Any, function: str
 ) -> tuple[jax.Array, jax.Array]:
     values, argument = (
         _require_vector(inputs, f"the inputs of {function}"),
@@ -128,7 +129,7 @@ def _check_histogram_operands(
     return jnp.abs(values) if is_absolute else values, edges
 
 
-def _require_vector(x: Any, argument: str) -> jax.Array:
+def _require_vector(x: ArrayLike, argument: str) -> jax.Array:
     values = check.require_floats(x, argument)
     if values.ndim != 1:
         raise check.value_error(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.ground import IpuTraceEvent, check, concrete_values, events
+from ipujax.ground import IpuTraceEvent, PyTree, check, concrete_values, events
 
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {
@@ -59,12 +59,12 @@ def ipu_compile_summary(
     check.require_text(name, "the name of ipu_compile_summary")
     _refuse_collections("ipu_compile_summary", collections)
     several = isinstance(op_list, (list, tuple))
-    operations = list(cast(Sequence[Any], op_list)) if several else [op_list]
+    operations = list(cast(Sequence[PyTree], op_list)) if several else [op_list]
     for operation in operations:
         fix = "give functions that run programs, such as ipu.compile(fn)"
         check.require_function(operation, "an operation of ipu_compile_summary", fix)
 
-    def run_and_collect(*args: Any, **kwargs: Any) -> list[IpuTraceEvent]:
+    def run_and_collect(*args: PyTree, **kwargs: PyTree) -> list[IpuTraceEvent]:
         with events.record() as trace, events.span("summary", name):
             for operation in operations:
                 jax.block_until_ready(operation(*args, **kwargs))

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import IPUError, OptimizerError, parse_dtype
+from ipujax.ground import IPUError, OptimizerError, PyTree, parse_dtype
 from ipujax.host import tracing
 from ipujax.optimizers.ipu_optimizer import check, is_optax_state
 from ipujax.optimizers.reduction_method import GradientAccumulationReductionMethod as Reduction
@@ -50,8 +50,11 @@ def add_to_accumulator(
 
 
 def make_dtype_chooser(
-    dtype: Any, name: str, dtype_category: Any, error: type[IPUError]
-) -> Callable[[Any], np.dtype[Any]]:
+    dtype: DTypeLike | Callable[[PyTree], DTypeLike] | None,
+    name: str,
+    dtype_category: type[np.generic],
+    error: type[IPUError],
+) -> Callable[[PyTree], np.dtype[np.generic]]:
     """Returns a function from a variable, or its aval, to the dtype of its accumulator.
 
     Args:
@@ -63,7 +66,7 @@ def make_dtype_chooser(
     The accumulator of a complex variable is complex: a real dtype gives the precision of its parts.
     """
 
-    def check_accumulator_dtype(value: Any) -> np.dtype[Any]:
+    def check_accumulator_dtype(value: Any) -> np.dtype[np.generic]:
         dtype = parse_dtype(value)  # `object` for any class
         if dtype is None or not jnp.issubdtype(dtype, dtype_category):
             fix = (
@@ -74,7 +77,9 @@ def make_dtype_chooser(
             raise error(f"{name} is {value!r}", where=user_line, fix=f"give None, {fix}")
         return jax.dtypes.canonicalize_dtype(dtype)
 
-    def fit_dtype_to_variable(variable: Any, accumulator_dtype: np.dtype[Any]) -> np.dtype[Any]:
+    def fit_dtype_to_variable(
+        variable: PyTree, accumulator_dtype: np.dtype[np.generic]
+    ) -> np.dtype[np.generic]:
         if jnp.issubdtype(jnp.result_type(variable), jnp.complexfloating):
             return jnp.promote_types(accumulator_dtype, jnp.complex64)
         if dtype_category is jnp.inexact and jnp.issubdtype(accumulator_dtype, jnp.complexfloating):
@@ -127,7 +132,9 @@ def keep_state_between_updates(
       name: a named scope for what an update computes.
     """
 
-    def update_loaded_state(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update_loaded_state(
+        updates: PyTree, state: PyTree, params: PyTree = None
+    ) -> tuple[PyTree, PyTree]:
         with jax.named_scope(name) if name else contextlib.nullcontext():
             loaded_state = jax.tree.map(lambda leaf: ops.bring_from_storage(leaf, storage), state)
             new_updates, state = optimizer.update(updates, loaded_state, params)
@@ -155,7 +162,7 @@ def check_accumulation_loop(name: str, count: int) -> None:
         )
 
 
-def cast_state_like(new: Any, old: Any) -> Any:
+def cast_state_like(new: PyTree, old: PyTree) -> PyTree:
     """Returns the new state after checking that it has the old structure, shapes, dtypes."""
     old_structure, new_structure = jax.tree.structure(old), jax.tree.structure(new)
     if old_structure != new_structure:
@@ -172,7 +179,7 @@ def cast_state_like(new: Any, old: Any) -> Any:
 
 
 def check_leaves(
-    message_start: str, new: Sequence[Any], old: Sequence[Any], error: type[IPUError]
+    message_start: str, new: Sequence[PyTree], old: Sequence[PyTree], error: type[IPUError]
 ) -> None:
     """Raises `error` if an update changes the number, shapes or dtypes of its leaves.
 
@@ -198,7 +205,7 @@ def check_leaves(
         raise error(message, where=jaxpr.current_user_line(), fix=fix)
 
 
-def _describe_leaf(leaf: Any) -> str:
+def _describe_leaf(leaf: PyTree) -> str:
     return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 
@@ -211,7 +218,7 @@ _WRAPPER_STATES = (
 )
 
 
-def find_state_beyond_momentum(state: Any) -> str | None:
+def find_state_beyond_momentum(state: PyTree) -> str | None:
     """Returns the name of a part of a state that gradient descent with momentum lacks."""
     for node in jax.tree.leaves(state, is_leaf=is_optax_state):
         name = type(node).__name__

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import optax
 
+from ipujax.ground import PyTree
 from ipujax.operators import cross_replica_mean
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
@@ -25,10 +26,14 @@ class CrossReplicaOptimizer(IpuOptimizer):
       OptimizerTypeError: (a `TypeError`) `opt` is no transformation.
     """
 
-    def __init__(self, opt: Any, name: str | None = "CrossReplicaOptimizer"):
+    def __init__(
+        self, opt: optax.GradientTransformation, name: str | None = "CrossReplicaOptimizer"
+    ):
         super().__init__(opt, name)
 
-    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+    def apply_gradients(
+        self, gradients: PyTree, state: PyTree, params: PyTree = None, **extra: object
+    ) -> PyTree:
         """Averages gradients over the replicas, then applies the wrapped optimizer."""
         check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         averaged = map_gradients(cross_replica_mean, gradients)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 from jax import lax
+from jax.typing import DTypeLike
 
-from ipujax.ground import OptimizerError, OptimizerTypeError
+from ipujax.ground import OptimizerError, OptimizerTypeError, PyTree
 from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
@@ -31,9 +33,9 @@ class GradientAccumulationState(NamedTuple):
       inner_state: the state of the wrapped optimizer.
     """
 
-    mini_step: Any
-    accumulated: Any
-    inner_state: Any
+    mini_step: PyTree
+    accumulated: PyTree
+    inner_state: PyTree
 
 
 @check.guard
@@ -67,14 +69,15 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
 
     def __init__(
         self,
-        opt: Any,
+        opt: optax.GradientTransformation,
         num_mini_batches: int,
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool | None = False,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         name: str | None = "GradientAccumulationOptimizerV2",
         *,
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: GradientAccumulationReductionMethod
+        | str = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, name)
         owner = f"of {type(self).__name__}"
@@ -90,7 +93,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         self._reduction = parse_reduction_method(reduction_method)
 
-    def init(self, params: Any) -> GradientAccumulationState:
+    def init(self, params: PyTree) -> GradientAccumulationState:
         """Returns empty accumulators, and the wrapped optimizer's initial state."""
         return GradientAccumulationState(
             mini_step=jnp.zeros((), jnp.int32),
@@ -100,7 +103,9 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             inner_state=super().init(params),
         )
 
-    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+    def apply_gradients(
+        self, gradients: PyTree, state: PyTree, params: PyTree = None, **extra: object
+    ) -> PyTree:
         """Accumulates gradients of a mini-batch; the last one of an update applies the sum.
 
         Args:
@@ -128,20 +133,20 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         variables = state.accumulated if params is None else params
         check_gradients(f"apply_gradients of {type(self).__name__}", gradients, variables)
 
-        def accumulate(gradients: Any, state: Any, params: Any) -> Any:
+        def accumulate(gradients: PyTree, state: PyTree, params: PyTree) -> PyTree:
             return self._accumulate_and_apply(gradients, state, params, **extra)
 
         return run_step_on_trained(accumulate, self, gradients, state, params)
 
     def _accumulate_and_apply(
-        self, gradients: Any, state: GradientAccumulationState, params: Any, **extra: Any
-    ) -> tuple[Any, GradientAccumulationState]:
+        self, gradients: PyTree, state: GradientAccumulationState, params: PyTree, **extra: object
+    ) -> tuple[PyTree, GradientAccumulationState]:
         """Adds gradients of trained leaves up, and applies the sums when they are due."""
         step, old_sums, inner_state = jax.tree.map(jnp.asarray, state)
         add, method, count = accumulation.add_to_accumulator, self._reduction, self._count
         sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, old_sums)
 
-        def apply_sums() -> Any:
+        def apply_sums() -> PyTree:
             loaded_state = jax.tree.map(
                 lambda leaf: ops.bring_from_storage(leaf, self._storage), inner_state
             )
@@ -153,10 +158,10 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 lambda leaf: ops.move_to_storage(leaf, self._storage), new_state
             )
 
-        def apply_and_clear() -> Any:
+        def apply_and_clear() -> PyTree:
             return *apply_sums(), jax.tree.map(jnp.zeros_like, sums)
 
-        def keep_accumulating() -> Any:
+        def keep_accumulating() -> PyTree:
             return (
                 jax.tree.map(
                     lambda shape_struct: jnp.zeros(shape_struct.shape, shape_struct.dtype),
@@ -177,7 +182,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         return updates, GradientAccumulationState((step + 1) % count, accumulators, inner_state)
 
-    def wrapped_state(self, state: Any) -> Any:
+    def wrapped_state(self, state: PyTree) -> PyTree:
         """Returns the wrapped optimizer's part of the state."""
         return state.inner_state
 
@@ -204,14 +209,15 @@ class CrossReplicaGradientAccumulationOptimizerV2(GradientAccumulationOptimizerV
 
     def __init__(
         self,
-        opt: Any,
+        opt: optax.GradientTransformation,
         num_mini_batches: int,
         offload_weight_update_variables: bool | None = None,
         replicated_optimizer_state_sharding: bool | None = False,
-        dtype: Any = None,
+        dtype: DTypeLike | None = None,
         name: str | None = "CrossReplicaGradientAccumulationOptimizerV2",
         *,
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: GradientAccumulationReductionMethod
+        | str = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(
             CrossReplicaOptimizer(opt),
@@ -247,30 +253,31 @@ class GradientAccumulationOptimizer(GradientAccumulationOptimizerV2):
 
     def __init__(
         self,
-        opt: Any,
+        opt: optax.GradientTransformation,
         num_mini_batches: int,
         verify_usage: bool = True,
         name: str | None = "GradientAccumulationOptimizer",
         *,
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: GradientAccumulationReductionMethod
+        | str = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(opt, num_mini_batches, name=name, reduction_method=reduction_method)
         self._verify = check.require_flag(
             verify_usage, f"the verify_usage of {type(self).__name__}"
         )
-        state: Any = None
+        state: PyTree = None
         # A transformation may insist on the real parameters, which only `init` is given.
         with contextlib.suppress(Exception):
             state = jax.eval_shape(self.wrapped.init, jnp.zeros(()))
         self._verify_state(state)
 
-    def init(self, params: Any) -> GradientAccumulationState:
+    def init(self, params: PyTree) -> GradientAccumulationState:
         """Returns the initial state, after checking that it is one of momentum."""
         state = super().init(params)
         self._verify_state(state.inner_state)
         return state
 
-    def _verify_state(self, state: Any) -> None:
+    def _verify_state(self, state: PyTree) -> None:
         part_name = accumulation.find_state_beyond_momentum(state) if self._verify else None
         if part_name is not None:
             raise check.value_error(
@@ -301,12 +308,13 @@ class CrossReplicaGradientAccumulationOptimizer(GradientAccumulationOptimizer):
 
     def __init__(
         self,
-        opt: Any,
+        opt: optax.GradientTransformation,
         num_mini_batches: int,
         verify_usage: bool = True,
         name: str | None = "CrossReplicaGradientAccumulationOptimizer",
         *,
-        reduction_method: Any = GradientAccumulationReductionMethod.SUM,
+        reduction_method: GradientAccumulationReductionMethod
+        | str = GradientAccumulationReductionMethod.SUM,
     ):
         super().__init__(
             CrossReplicaOptimizer(opt),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import optax
 
-from ipujax.ground import IPUError
+from ipujax.ground import IPUError, PyTree
 from ipujax.optimizers.trained_leaves import (
     check,
     check_gradients,
@@ -46,20 +46,22 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         del args, kwargs
         instances: list[IpuOptimizer] = []
 
-        def call_init(params: Any) -> Any:
+        def call_init(params: PyTree) -> PyTree:
             return instances[0].init(params)
 
-        def call_update(updates: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+        def call_update(
+            updates: PyTree, state: PyTree, params: PyTree = None, **extra: object
+        ) -> PyTree:
             return instances[0].update(updates, state, params, **extra)
 
         instances.append(super().__new__(cls, call_init, call_update))
         return instances[0]
 
-    def __init__(self, opt: Any, name: str | None = None):
+    def __init__(self, opt: optax.GradientTransformation, name: str | None = None):
         self.wrapped: Any = check_transformation(opt, type(self).__name__)
         self.name = check.require_text(name, f"the name of {type(self).__name__}", optional=True)
 
-    def __getnewargs__(self) -> tuple[Any, ...]:
+    def __getnewargs__(self) -> tuple[PyTree, ...]:
         return ()  # copies get functions of their own
 
     def __repr__(self) -> str:
@@ -68,13 +70,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         )
         return f"{type(self).__name__}({wrapped_text})"
 
-    def init(self, params: Any) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def init(self, params: PyTree) -> PyTree:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Returns the initial state of the wrapped optimizer, for parameters of any structure."""
         return self.wrapped.init(params)
 
     def update(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self, updates: Any, state: Any, params: Any = None, **extra: Any
-    ) -> Any:
+        self, updates: PyTree, state: PyTree, params: PyTree = None, **extra: object
+    ) -> PyTree:
         """Makes one step: `compute_gradients`, then `apply_gradients`.
 
         Args:
@@ -89,7 +91,9 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         gradients = compute_gradients(self, updates, params)
         return apply_gradients(self, gradients, state, params, **extra)
 
-    def compute_gradients(self, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
+    def compute_gradients(
+        self, gradients: PyTree, variables: PyTree, *args: object, **kwargs: object
+    ) -> PyTree:
         """Maps the gradients of one mini-batch, by default as the wrapped optimizer does.
 
         Args:
@@ -108,7 +112,9 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         check_gradients(f"compute_gradients of {type(self).__name__}", gradients, variables)
         return compute_gradients(self.wrapped, gradients, variables, *args, **kwargs)
 
-    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+    def apply_gradients(
+        self, gradients: PyTree, state: PyTree, params: PyTree = None, **extra: object
+    ) -> PyTree:
         """Turns gradients into updates: `update` without `compute_gradients`.
 
         Args:
@@ -129,7 +135,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
             extra = {}
         return apply_gradients(self.wrapped, gradients, state, params, **extra)
 
-    def wrapped_state(self, state: Any) -> Any:
+    def wrapped_state(self, state: PyTree) -> PyTree:
         """Returns the wrapped optimizer's part of this optimizer's state: by default all of it."""
         return state
 
@@ -142,7 +148,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
             return self.wrapped.get_name()
         return _name_of_optimizer(self.wrapped)
 
-    def get_slot(self, state: Any, name: str) -> Any:
+    def get_slot(self, state: PyTree, name: str) -> PyTree:
         """Returns a field of the innermost transformation's state, by its name.
 
         Args:
@@ -163,7 +169,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
             )
         return slots[0] if slots else None
 
-    def get_slot_names(self, state: Any) -> list[str]:
+    def get_slot_names(self, state: PyTree) -> list[str]:
         """Returns the names that `get_slot` takes, such as `["count", "mu", "nu"]` for Adam.
 
         Args:
@@ -171,7 +177,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         """
         return list(dict.fromkeys(field for field, _ in self._list_slots(state)))
 
-    def variables(self, state: Any) -> list[Any]:
+    def variables(self, state: PyTree) -> list[PyTree]:
         """Returns all arrays of the innermost transformation's state.
 
         Args:
@@ -182,7 +188,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
             return self.wrapped.variables(wrapped_part)
         return jax.tree.leaves(wrapped_part)
 
-    def _list_slots(self, state: Any) -> list[tuple[str, Any]]:
+    def _list_slots(self, state: PyTree) -> list[tuple[str, PyTree]]:
         wrapped_part = self.wrapped_state(state)
         if isinstance(self.wrapped, IpuOptimizer):
             return self.wrapped._list_slots(wrapped_part)
@@ -190,7 +196,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
 
 
 @check.guard
-def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
+def compute_gradients(
+    opt: optax.GradientTransformation,
+    gradients: PyTree,
+    variables: PyTree,
+    *args: object,
+    **kwargs: object,
+) -> PyTree:
     """Maps the gradients of one mini-batch: the first part of a training step.
 
     Args:
@@ -208,7 +220,7 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
     """
     if isinstance(opt, IpuOptimizer):
 
-        def map_with_optimizer(gradients: Any, variables: Any) -> Any:
+        def map_with_optimizer(gradients: PyTree, variables: PyTree) -> PyTree:
             return opt.compute_gradients(gradients, variables, *args, **kwargs)
 
         return map_trained_gradients(map_with_optimizer, gradients, variables)
@@ -223,8 +235,13 @@ def compute_gradients(opt: Any, gradients: Any, variables: Any, *args: Any, **kw
 
 @check.guard
 def apply_gradients(
-    opt: Any, gradients: Any, state: Any, params: Any = None, *args: Any, **kwargs: Any
-) -> Any:
+    opt: optax.GradientTransformation,
+    gradients: PyTree,
+    state: PyTree,
+    params: PyTree = None,
+    *args: object,
+    **kwargs: object,
+) -> PyTree:
     """Turns mapped gradients into updates: the second part of a training step.
 
     Args:
@@ -245,7 +262,7 @@ def apply_gradients(
     check_gradients(f"apply_gradients of {_name_of_optimizer(opt)}", gradients, params)
     if isinstance(opt, IpuOptimizer):
 
-        def apply_in_scope(gradients: Any, state: Any, params: Any) -> Any:
+        def apply_in_scope(gradients: PyTree, state: PyTree, params: PyTree) -> PyTree:
             with jax.named_scope(opt.name) if opt.name else contextlib.nullcontext():
                 return opt.apply_gradients(gradients, state, params, *args, **kwargs)
 
@@ -258,7 +275,7 @@ def apply_gradients(
             "leave them out, or use an optax.GradientTransformationExtraArgs and keywords",
         )
 
-    def update_with_optax(gradients: Any, state: Any, params: Any) -> Any:
+    def update_with_optax(gradients: PyTree, state: PyTree, params: PyTree) -> PyTree:
         try:
             return opt.update(gradients, state, params, **kwargs)
         except (IPUError, jax.errors.JAXTypeError):
@@ -274,7 +291,7 @@ def apply_gradients(
     return run_step_on_trained(update_with_optax, opt, gradients, state, params)
 
 
-def check_transformation(opt: Any, wrapper: str) -> Any:
+def check_transformation(opt: optax.GradientTransformation, wrapper: str) -> PyTree:
     """Returns the optimizer to wrap, checked to have optax's two functions."""
     functions = (getattr(opt, name, None) for name in ("init", "update"))
     if not isinstance(opt, type) and all(map(callable, functions)):
@@ -287,7 +304,7 @@ def check_transformation(opt: Any, wrapper: str) -> Any:
     )
 
 
-def takes_extra_args(opt: Any) -> bool:
+def takes_extra_args(opt: optax.GradientTransformation) -> bool:
     """Returns whether the transformation's update takes optax's extra keyword arguments."""
     if isinstance(opt, optax.GradientTransformation):
         return isinstance(opt, optax.GradientTransformationExtraArgs)
@@ -299,7 +316,7 @@ def takes_extra_args(opt: Any) -> bool:
 
 
 @check.guard
-def maps_gradients(opt: Any) -> bool:
+def maps_gradients(opt: optax.GradientTransformation) -> bool:
     """Returns whether `compute_gradients` of an optimizer changes gradients.
 
     An optimizer inside another transformation of optax, such as `optax.chain`, cannot be seen; it
@@ -311,7 +328,7 @@ def maps_gradients(opt: Any) -> bool:
     return is_overridden or maps_gradients(opt.wrapped)
 
 
-def _name_of_optimizer(opt: Any) -> str:
+def _name_of_optimizer(opt: optax.GradientTransformation) -> str:
     """Returns the name of an optimizer for messages."""
     if isinstance(opt, IpuOptimizer):
         return type(opt).__name__
@@ -324,10 +341,10 @@ def is_none(leaf: object) -> bool:
     return leaf is None
 
 
-def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
+def map_gradients(function: Callable[..., PyTree], gradients: PyTree, *others: PyTree) -> PyTree:
     """Maps a function over gradients; None, and leaves not of float or complex, stay."""
 
-    def map_one_gradient(gradient: Any, *other_leaves: Any) -> Any:
+    def map_one_gradient(gradient: PyTree, *other_leaves: PyTree) -> PyTree:
         if gradient is None or not is_trained(gradient):
             return gradient
         return function(gradient, *other_leaves)
@@ -340,19 +357,19 @@ def map_gradients(function: Any, gradients: Any, *others: Any) -> Any:
     )
 
 
-def _describe_extra_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _describe_extra_arguments(args: tuple[PyTree, ...], kwargs: dict[str, PyTree]) -> str:
     count = len(args)
     positional = [f"{count} further positional argument{'' if count == 1 else 's'}"] if args else []
     return " and ".join([*positional, *(f"`{name}`" for name in kwargs)])
 
 
-def is_optax_state(node: Any) -> bool:
+def is_optax_state(node: PyTree) -> bool:
     """Returns whether a node of a state is one of optax's own named tuples."""
     is_named_tuple = isinstance(node, tuple) and hasattr(node, "_fields")
     return is_named_tuple and type(node).__name__.endswith("State")
 
 
-def _iterate_fields(state: Any) -> Iterator[tuple[str, Any]]:
+def _iterate_fields(state: PyTree) -> Iterator[tuple[str, PyTree]]:
     """Yields names and values of the innermost states' fields, in the order of the state."""
     for node in jax.tree.leaves(state, is_leaf=is_optax_state):
         if not is_optax_state(node):

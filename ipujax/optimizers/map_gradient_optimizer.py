@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+import optax
+
+from ipujax.ground import PyTree
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 
 
@@ -28,8 +30,8 @@ class MapGradientOptimizer(IpuOptimizer):
 
     def __init__(
         self,
-        wrapped_optimizer: Any,
-        gradient_mapping_function: Callable[[Any, Any], Any],
+        wrapped_optimizer: optax.GradientTransformation,
+        gradient_mapping_function: Callable[[PyTree, PyTree], PyTree],
         name: str | None = "MapGradientOptimizer",
     ):
         super().__init__(wrapped_optimizer, name)
@@ -37,7 +39,9 @@ class MapGradientOptimizer(IpuOptimizer):
         fix = "give a function (gradient, variable) -> gradient"
         self._function = check.require_function(gradient_mapping_function, argument_name, fix)
 
-    def compute_gradients(self, gradients: Any, variables: Any, *args: Any, **kwargs: Any) -> Any:
+    def compute_gradients(
+        self, gradients: PyTree, variables: PyTree, *args: object, **kwargs: object
+    ) -> PyTree:
         """Maps gradients by the wrapped optimizer, then leaf by leaf by the user's function."""
         gradients = super().compute_gradients(gradients, variables, *args, **kwargs)
         if variables is not None:

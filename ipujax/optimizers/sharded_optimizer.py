@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import optax
 
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check
 
@@ -22,5 +22,5 @@ class ShardedOptimizer(IpuOptimizer):
       OptimizerTypeError: (a `TypeError`) `optimizer` is no transformation.
     """
 
-    def __init__(self, optimizer: Any):
+    def __init__(self, optimizer: optax.GradientTransformation):
         super().__init__(optimizer)

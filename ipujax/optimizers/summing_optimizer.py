@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import optax
 
+from ipujax.ground import PyTree
 from ipujax.optimizers.ipu_optimizer import IpuOptimizer, map_gradients
 from ipujax.optimizers.trained_leaves import check_gradients
 from ipujax.optimizers.worker_summation import Summation
@@ -17,11 +18,13 @@ class SummingOptimizer(IpuOptimizer):
       summation: the workers or replicas to sum over.
     """
 
-    def __init__(self, opt: Any, summation: Summation):
+    def __init__(self, opt: optax.GradientTransformation, summation: Summation):
         super().__init__(opt)
         self.summation = summation
 
-    def apply_gradients(self, gradients: Any, state: Any, params: Any = None, **extra: Any) -> Any:
+    def apply_gradients(
+        self, gradients: PyTree, state: PyTree, params: PyTree = None, **extra: object
+    ) -> PyTree:
         """Adds gradients up, then applies the wrapped optimizer."""
         check_gradients(f"apply_gradients of {type(self).__name__}", gradients, params)
         total = map_gradients(self.summation.sum_across_replicas, gradients)

@@ -9,24 +9,23 @@ changes them. So each step runs on trees in which `optax.MaskedNode` stands for 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from ipujax.ground import Checks, OptimizerError, OptimizerTypeError
+from ipujax.ground import Checks, OptimizerError, OptimizerTypeError, PyTree
 
 check = Checks(OptimizerTypeError, OptimizerError)
 
-Step = Callable[[Any, Any, Any], tuple[Any, Any]]
+Step = Callable[[PyTree, PyTree, PyTree], tuple[PyTree, PyTree]]
 """Gradients, state, variables -> updates, new state."""
 
 _MASKED = optax.MaskedNode()
 _BELONG = "give the gradients that jax.grad gives for these very variables, in their structure"
 
 
-def is_trained(leaf: Any) -> bool:
+def is_trained(leaf: PyTree) -> bool:
     """Returns whether a variable, or its aval, has a gradient: whether it is of float or complex.
 
     Args:
@@ -35,12 +34,12 @@ def is_trained(leaf: Any) -> bool:
     return bool(jnp.issubdtype(_dtype_of_leaf(leaf), jnp.inexact))
 
 
-def are_all_trained(variables: Any) -> bool:
+def are_all_trained(variables: PyTree) -> bool:
     """Returns whether each leaf of a pytree of variables has a gradient."""
     return all(map(is_trained, jax.tree.leaves(variables)))
 
 
-def only_trained(tree: Any, variables: Any) -> Any:
+def only_trained(tree: PyTree, variables: PyTree) -> PyTree:
     """Returns a tree with `optax.MaskedNode` where the leaf of the variables is not trained.
 
     Args:
@@ -52,23 +51,23 @@ def only_trained(tree: Any, variables: Any) -> Any:
     )
 
 
-def without_untrained(gradients: Any, variables: Any) -> Any:
+def without_untrained(gradients: PyTree, variables: PyTree) -> PyTree:
     """Returns gradients with None in the place of each leaf that is not trained."""
     return jax.tree.map(
         lambda variable, gradient: gradient if is_trained(variable) else None, variables, gradients
     )
 
 
-def apply_updates(variables: optax.Params, updates: Any) -> optax.Params:
+def apply_updates(variables: optax.Params, updates: PyTree) -> optax.Params:
     """Returns variables after an update, as `optax.apply_updates` does; others stay untouched."""
 
-    def apply_leaf_update(variable: Any, update: Any) -> Any:
+    def apply_leaf_update(variable: PyTree, update: PyTree) -> PyTree:
         return optax.apply_updates(variable, update) if is_trained(variable) else variable
 
     return jax.tree.map(apply_leaf_update, variables, updates)
 
 
-def init_optimizer_state(opt: Any, variables: Any) -> Any:
+def init_optimizer_state(opt: optax.GradientTransformation, variables: PyTree) -> PyTree:
     """Returns an optimizer's initial state, in the structure of `opt.init(variables)`.
 
     Leaves that are not trained do not influence it, such as the dtype of a sum over all leaves.
@@ -86,8 +85,8 @@ def init_optimizer_state(opt: Any, variables: Any) -> Any:
 
 
 def map_trained_gradients(
-    map_function: Callable[[Any, Any], Any], gradients: Any, variables: Any
-) -> Any:
+    map_function: Callable[[PyTree, PyTree], PyTree], gradients: PyTree, variables: PyTree
+) -> PyTree:
     """Returns the gradients, with those of trained leaves mapped by a function.
 
     Args:
@@ -112,7 +111,13 @@ def map_trained_gradients(
     return structure.unflatten([new if is_trained(leaf) else old for leaf, new, old in triples])
 
 
-def run_step_on_trained(step: Step, opt: Any, gradients: Any, state: Any, variables: Any) -> Any:
+def run_step_on_trained(
+    step: Step,
+    opt: optax.GradientTransformation,
+    gradients: PyTree,
+    state: PyTree,
+    variables: PyTree,
+) -> PyTree:
     """Runs an optimizer's step on the trained leaves alone.
 
     Args:
@@ -146,7 +151,9 @@ def run_step_on_trained(step: Step, opt: Any, gradients: Any, state: Any, variab
     return _fill_zero_updates(updates, gradients, variables), filled_state
 
 
-def _match_state_to_trained(opt: Any, masked_variables: Any, state: Any) -> tuple[Any, Any]:
+def _match_state_to_trained(
+    opt: optax.GradientTransformation, masked_variables: PyTree, state: PyTree
+) -> tuple[PyTree, PyTree]:
     """Matches a state with one of the trained leaves alone; returns its parts.
 
     Returns:
@@ -165,10 +172,12 @@ def _match_state_to_trained(opt: Any, masked_variables: Any, state: Any) -> tupl
     return structure, [(_is_masked(leaf), part) for leaf, part in zip(leaves, parts, strict=True)]
 
 
-def _run_step_with_zeros(step: Step, gradients: Any, state: Any, variables: Any) -> tuple[Any, Any]:
+def _run_step_with_zeros(
+    step: Step, gradients: PyTree, state: PyTree, variables: PyTree
+) -> tuple[PyTree, PyTree]:
     """Runs a step in which untrained leaves are zeros, which add nothing to norms and sums."""
 
-    def stand_in(variable: Any, leaf: Any) -> Any:
+    def stand_in(variable: PyTree, leaf: PyTree) -> PyTree:
         return leaf if is_trained(variable) else jnp.zeros(jnp.shape(variable), jnp.float32)
 
     gradients_with_zeros = jax.tree.map(stand_in, variables, gradients)
@@ -180,15 +189,15 @@ def _run_step_with_zeros(step: Step, gradients: Any, state: Any, variables: Any)
     return updates, jax.tree.map(_keep_dtype_of_untrained, new_state, state)
 
 
-def _keep_dtype_of_untrained(new: Any, old: Any) -> Any:
+def _keep_dtype_of_untrained(new: PyTree, old: PyTree) -> PyTree:
     """Returns a leaf of the new state, in the old dtype unless that is trained."""
     return new if is_trained(old) else jnp.asarray(new, _dtype_of_leaf(old))
 
 
-def _fill_zero_updates(updates: Any, gradients: Any, variables: Any) -> Any:
+def _fill_zero_updates(updates: PyTree, gradients: PyTree, variables: PyTree) -> PyTree:
     """Returns updates with a zero at each leaf that is not trained."""
 
-    def fill_update(variable: Any, update: Any, gradient: Any) -> Any:
+    def fill_update(variable: PyTree, update: PyTree, gradient: PyTree) -> PyTree:
         if is_trained(variable):
             return update
         if gradient is None or jnp.issubdtype(_dtype_of_leaf(variable), jax.dtypes.extended):
@@ -198,11 +207,11 @@ def _fill_zero_updates(updates: Any, gradients: Any, variables: Any) -> Any:
     return jax.tree.map(fill_update, variables, updates, gradients)
 
 
-def _is_masked(node: Any) -> bool:
+def _is_masked(node: PyTree) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _dtype_of_leaf(leaf: Any) -> Any:
+def _dtype_of_leaf(leaf: PyTree) -> PyTree:
     dtype = getattr(leaf, "dtype", None)
     return jnp.result_type(leaf) if dtype is None else dtype
 
@@ -210,7 +219,7 @@ def _dtype_of_leaf(leaf: Any) -> Any:
 # --- gradients that belong to variables -----------------------------------------------------------
 
 
-def check_gradients(caller: str, gradients: Any, variables: Any) -> None:
+def check_gradients(caller: str, gradients: PyTree, variables: PyTree) -> None:
     """Refuses gradients that do not belong to the variables.
 
     Args:
@@ -254,7 +263,7 @@ def _is_none(leaf: object) -> bool:
     return leaf is None
 
 
-def _leaves_by_name(tree: Any) -> dict[str, Any]:
+def _leaves_by_name(tree: PyTree) -> dict[str, PyTree]:
     """Returns the leaves of a tree, with None among them, by their names for messages."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_none)
     return {jax.tree_util.keystr(path) or "the only one": leaf for path, leaf in leaves}
@@ -264,7 +273,7 @@ def _join_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _describe_gradient_mismatch(gradient: Any, variable: Any) -> str | None:
+def _describe_gradient_mismatch(gradient: PyTree, variable: PyTree) -> str | None:
     """Returns the fault of a gradient for a variable; None if there is none."""
     if gradient is None or variable is None:
         return None

@@ -6,10 +6,10 @@ import contextlib
 import enum
 import threading
 from collections.abc import Generator
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.ground import count_replica_groups
 from ipujax.host import tracing
@@ -29,7 +29,7 @@ class Summation(enum.Enum):
     WORKERS = "workers"
     REPLICAS = "replicas"
 
-    def sum_across_replicas(self, x: Any) -> jax.Array:
+    def sum_across_replicas(self, x: ArrayLike) -> jax.Array:
         """Returns the sum of `x` over the replicas or workers of the traced program."""
         total = cross_replica_sum(x)
         if self is Summation.REPLICAS:
@@ -37,7 +37,7 @@ class Summation(enum.Enum):
         return divide_total(total, _count_replicas_per_worker())
 
 
-def broadcast_from_first_replica(root: int, x: Any) -> jax.Array:
+def broadcast_from_first_replica(root: int, x: ArrayLike) -> jax.Array:
     """Returns a worker's first replica's value, on all replicas of the traced program."""
     array = jnp.asarray(x)
     numbers = array.astype(jnp.int8) if array.dtype == jnp.bool_ else array
@@ -45,7 +45,7 @@ def broadcast_from_first_replica(root: int, x: Any) -> jax.Array:
     return cross_replica_sum(jnp.where(is_root, numbers, 0)).astype(array.dtype)
 
 
-def broadcast_from_chief(x: Any) -> jax.Array:
+def broadcast_from_chief(x: ArrayLike) -> jax.Array:
     """Returns the value of the chief's first replica; with one worker, the value itself."""
     return jnp.asarray(x) if _count_workers() == 1 else broadcast_from_first_replica(0, x)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ipujax.doors.keras import keras_backend
 from ipujax.driver import CompiledFunction, compile
-from ipujax.ground import check, count_replica_groups
+from ipujax.ground import PyTree, check, count_replica_groups
 from ipujax.keras import extension, strategy
 from ipujax.operators import ipu_scope
 from ipujax.system import SYSTEM
@@ -67,10 +67,10 @@ class IPUStrategy:
 
     def run(
         self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
+        fn: Callable[..., PyTree],
+        args: Sequence[PyTree] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> PyTree:
         """Compiles a function for the device, once, and runs it.
 
         Args:
@@ -89,7 +89,7 @@ class IPUStrategy:
     experimental_run_v2 = run  # its name in TensorFlow 1 and 2.0
 
 
-def _function_key(fn: Callable[..., Any]) -> tuple[int, ...]:
+def _function_key(fn: Callable[..., PyTree]) -> tuple[int, ...]:
     """Returns a key that identifies a function as an object; equal functions have other keys."""
     if isinstance(fn, types.MethodType):  # a new one each time that it is looked up
         return id(fn.__self__), id(fn.__func__)

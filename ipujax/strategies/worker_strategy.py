@@ -18,6 +18,7 @@ from ipujax.ground import (
     ArrayChecks,
     DistributionError,
     DistributionTypeError,
+    PyTree,
     count_replica_groups,
     current_instance,
 )
@@ -134,10 +135,10 @@ class WorkerStrategy:
 
     def experimental_run_v2(
         self,
-        fn: Callable[..., Any],
-        args: Sequence[Any] = (),
+        fn: Callable[..., PyTree],
+        args: Sequence[PyTree] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> PyTree:
         """Runs a function in the scope, compiled for the device (once, unless it is already).
 
         Args:
@@ -212,7 +213,7 @@ class WorkerStrategy:
         )
         return config
 
-    def update_config_proto(self, config_proto: Any) -> Any:
+    def update_config_proto(self, config_proto: Any) -> PyTree:
         """Returns a session's configuration unchanged, as JAX has no sessions."""
         return config_proto
 
@@ -225,5 +226,5 @@ class WorkerStrategy:
     def _check_reduced(self, op: ReduceOp, value: Tree) -> None:
         """Raises if this strategy does not reduce such values."""
 
-    def _sum_in_program(self, x: Any) -> Any:
+    def _sum_in_program(self, x: PyTree) -> PyTree:
         return x if self.summation is None else self.summation.sum_across_replicas(x)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import jax
 
 from ipujax.driver import Executable
-from ipujax.ground import OutOfRangeError
+from ipujax.ground import OutOfRangeError, PyTree
 from ipujax.host import (
     IPUInfeedQueue,
     IPUOutfeedQueue,
@@ -112,6 +112,6 @@ class Feeds:
         return feed
 
 
-def _structure_and_shapes(element: Any) -> Hashable:
+def _structure_and_shapes(element: PyTree) -> Hashable:
     leaves, structure = jax.tree.flatten(keys_to_words(element))
     return structure, tuple((a.shape, a.dtype) for a in map(convert_leaf_to_array, leaves))

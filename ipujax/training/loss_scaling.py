@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from ipujax.ground import Checks
+from ipujax.ground import Checks, PyTree
 
 FACTOR = "lossScaleUpdateFactor"
 """The name of the factor. As pipeline stages can share no variable, each stage has its own."""
@@ -130,18 +130,20 @@ def wrap_with_loss_scaling(
       settings: the settings of loss scaling.
     """
 
-    def init_with_scale(params: Any) -> Any:
+    def init_with_scale(params: PyTree) -> PyTree:
         optimizer_state: Any = optimizer.init(_without_factors(params))
         return {**optimizer_state, "scale": Scale.initial_scale()}
 
-    def update_with_scale(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def update_with_scale(
+        updates: PyTree, state: PyTree, params: PyTree = None
+    ) -> tuple[PyTree, PyTree]:
         optimizer_state = dict(state)
         scale: Scale = optimizer_state.pop("scale")
         gradients = {
             name: gradient.astype(jnp.promote_types(gradient.dtype, "float32")) / scale.factor
             for name, gradient in _without_factors(updates).items()
         }
-        result: Any = optimizer.update(gradients, optimizer_state, _without_factors(params))
+        result: PyTree = optimizer.update(gradients, optimizer_state, _without_factors(params))
         changes, new_state = result
         balance = sum(value.astype("float32") for value in factors_in(updates).values())
         new_scale = scale.next_scale(jnp.asarray(balance), settings)

@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.driver import compile as ipu_compile
-from ipujax.ground import PipelineError, PipelineTypeError, api_boundary, find_signature_mismatch
+from ipujax.ground import (
+    PipelineError,
+    PipelineTypeError,
+    PyTree,
+    api_boundary,
+    find_signature_mismatch,
+)
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.operators import cross_replica_sum
 from ipujax.optimizers import IpuOptimizer, apply_gradients, is_trained
@@ -135,7 +141,7 @@ def check_pipeline(
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
-def _check_tolerance(value: Any, name: str) -> None:
+def _check_tolerance(value: PyTree, name: str) -> None:
     """Raises an error for a tolerance that every difference, or none, would pass."""
     if not 0 <= check.require_number(value, name, "give a number") < math.inf:
         raise PipelineError(

@@ -6,6 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ipujax.ground import PyTree
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.pipelines import (
     Arguments,
@@ -41,7 +42,7 @@ class Pipeline:
         the values to keep for its backward pass; None for those that derivatives need.
     """
 
-    stages: Sequence[Any] | Callable[..., Any]
+    stages: Sequence[PyTree] | Callable[..., PyTree]
     options: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
     count: int | None = None
     policy: Callable[..., bool] | None = None
@@ -63,7 +64,7 @@ class Pipeline:
         state: Tree,
         args: Sequence[Tree],
         keyword_arguments: Mapping[str, Tree],
-    ) -> Sequence[Any]:
+    ) -> Sequence[PyTree]:
         """Returns the stage functions for arguments, or avals, of these shapes."""
         if not callable(self.stages):
             return self.stages

@@ -230,7 +230,7 @@ class Training(DeviceLoop):
         return output
 
     @property
-    def _accumulator_dtype(self) -> Callable[[jax.Array], np.dtype[Any]]:
+    def _accumulator_dtype(self) -> Callable[[jax.Array], np.dtype[np.generic]]:
         return make_dtype_chooser(
             self.accumulation_dtype, "accumulation_dtype", jnp.inexact, TrainingError
         )

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 from jax.typing import ArrayLike
 
-from ipujax.ground import PipelineError, as_list
+from ipujax.ground import PipelineError, PyTree, as_list
 from ipujax.optimizers import GradientAccumulationReductionMethod, init_optimizer_state, is_trained
 from ipujax.pipelines import (
     Arguments,
@@ -62,7 +62,7 @@ class Unpipelined:
     variables: optax.Params
     inputs: list[Pytree]
     state: Pytree
-    reference: Callable[..., Any] | None
+    reference: Callable[..., PyTree] | None
     untrained: Pytree
 
     @property

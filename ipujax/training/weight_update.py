@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import PyTree
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.operators import cross_replica_mean, loops
 from ipujax.optimizers import (
@@ -45,7 +46,7 @@ class ReplicaReduction(enum.Enum):
     SUM = 2
 
 
-def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> Any:
+def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> PyTree:
     """Returns the optimizer, with gradients reduced over the replicas in front of it."""
     if reduction is ReplicaReduction.NONE:
         return optimizer
@@ -145,7 +146,7 @@ class WeightUpdate:
             )
             return self._send_result_and_map_gradients(self.optimizer, gradients, variables, output)
         model = self.model
-        optimizers: list[Any] = []  # no arrays, which differentiation could hand on
+        optimizers: list[PyTree] = []  # no arrays, which differentiation could hand on
 
         def compute_loss_and_output(variables: Tree) -> tuple[Any, StepOutput]:
             output = model(variables, *state_argument, *element, **by_name)
@@ -206,7 +207,9 @@ class WeightUpdate:
         return final[5], final[4]
 
 
-def differentiate_loss(loss_function: Callable[[Tree], tuple[Any, Any]], variables: Tree) -> Any:
+def differentiate_loss(
+    loss_function: Callable[[Tree], tuple[PyTree, PyTree]], variables: Tree
+) -> PyTree:
     """Returns a loss with its auxiliary outputs, and the gradients of trained variables.
 
     Args:
@@ -219,7 +222,7 @@ def differentiate_loss(loss_function: Callable[[Tree], tuple[Any, Any]], variabl
     leaves, structure = jax.tree.flatten(variables)
     trained_indices = [index for index, leaf in enumerate(leaves) if is_trained(leaf)]
 
-    def compute_loss_of_trained(trained: list[jax.Array]) -> tuple[Any, Any]:
+    def compute_loss_of_trained(trained: list[jax.Array]) -> tuple[PyTree, PyTree]:
         leaf_of_index = dict(zip(trained_indices, trained, strict=True))
         return loss_function(
             structure.unflatten([leaf_of_index.get(i, x) for i, x in enumerate(leaves)])

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
-from ipujax.ground import ArrayChecks, CustomOpError, parse_dtype
+from ipujax.ground import ArrayChecks, CustomOpError, PyTree, parse_dtype
 from ipujax.operators.custom import library
 from lowering import jaxpr
 
@@ -56,7 +57,7 @@ class Gradients(NamedTuple):
 
 
 def check_call(
-    inputs: Any,
+    inputs: PyTree,
     library_path: Any,
     outs: Any,
     name: Any,
@@ -130,7 +131,7 @@ def _check_output_shape(shape: Any, name: str) -> tuple[int, ...]:
     return extents
 
 
-def _check_output_dtype(dtype: Any, name: str) -> str:
+def _check_output_dtype(dtype: DTypeLike, name: str) -> str:
     parsed_dtype = parse_dtype(dtype)
     if parsed_dtype is None:
         problem = f"`{name}`: a dtype in output_types is {dtype!r}"
@@ -141,7 +142,7 @@ def _check_output_dtype(dtype: Any, name: str) -> str:
     return parsed_dtype.name
 
 
-def _check_gradient_inputs(indices: Any, count: int, name: str) -> tuple[int, ...]:
+def _check_gradient_inputs(indices: PyTree, count: int, name: str) -> tuple[int, ...]:
     if indices is None:
         return tuple(range(count))
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.ground import CustomOpError
+from ipujax.ground import CustomOpError, PyTree
 from ipujax.operators.custom import library
 from ipujax.operators.custom import run as run  # tells JAX how to run the primitives
 from ipujax.operators.custom.arguments import Function, Result
@@ -39,7 +39,7 @@ def _bind_function(
     function: Function,
     suffix: str,
     results: tuple[Result, ...],
-    operands: Sequence[Any],
+    operands: Sequence[PyTree],
     on_host: bool,
 ) -> list[jax.Array]:
     """Binds one function of the library: the one that was asked for, or a gradient of it."""
@@ -56,18 +56,18 @@ def _bind_function(
     return primitive.bind(*operands, op=op)
 
 
-def _add_gradient(function: Function, on_host: bool) -> Any:
+def _add_gradient(function: Function, on_host: bool) -> PyTree:
     bound = functools.partial(_bind_function, function, on_host=on_host)
 
     @jax.custom_vjp
     def call_forward(*inputs: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(bound("", function.results, inputs))
 
-    def call_and_save(*inputs: jax.Array) -> Any:
+    def call_and_save(*inputs: jax.Array) -> PyTree:
         outputs = call_forward(*inputs)
         return outputs, (inputs, outputs)
 
-    def call_gradient(saved: Any, cotangents: Sequence[Any]) -> tuple[Any, ...]:
+    def call_gradient(saved: PyTree, cotangents: Sequence[PyTree]) -> tuple[Any, ...]:
         inputs, outputs = saved
         pairs = zip(cotangents, outputs, strict=True)
         operands = [*(_cotangent_or_zeros(*pair) for pair in pairs), *outputs, *inputs]
@@ -90,12 +90,12 @@ def _add_gradient(function: Function, on_host: bool) -> Any:
     return call_forward
 
 
-def _cotangent_or_zeros(cotangent: Any, output: jax.Array) -> Any:
+def _cotangent_or_zeros(cotangent: PyTree, output: jax.Array) -> PyTree:
     """Returns the cotangent that a gradient function gets for an output; zeros without one."""
     return cotangent if cotangent.dtype == output.dtype else jnp.zeros_like(output)
 
 
-def _or_none(gradient: Any, operand: jax.Array) -> Any:
+def _or_none(gradient: PyTree, operand: jax.Array) -> PyTree:
     """Returns a gradient in the form that JAX takes: None for an integer operand."""
     return gradient if jnp.issubdtype(operand.dtype, jnp.inexact) else None
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import CustomOpError, IPUError
+from ipujax.ground import CustomOpError, IPUError, PyTree
 from ipujax.operators.custom.arguments import check
 from lowering import jaxpr, machine, shape_of
 
@@ -38,7 +38,7 @@ _MISTAKES = (
 
 
 def trace_elementwise(
-    function: Callable[..., Any], arrays: Sequence[jax.Array]
+    function: Callable[..., PyTree], arrays: Sequence[jax.Array]
 ) -> jaxpr.ClosedJaxpr:
     """Traces a function of one element of each array.
 
@@ -81,19 +81,19 @@ def apply_elementwise(
 
     @jax.custom_jvp
     def apply_to_all(*operands: jax.Array) -> jax.Array:
-        def apply_to_elements(*elements: Any) -> Any:
+        def apply_to_elements(*elements: Any) -> PyTree:
             return jaxpr.run_equations(closed.jaxpr, operands[:count], elements)[0]
 
         return jnp.vectorize(apply_to_elements)(*operands[count:])
 
     @apply_to_all.defjvp
-    def refuse_derivative(primals: Any, tangents: Any) -> Any:
+    def refuse_derivative(primals: PyTree, tangents: PyTree) -> PyTree:
         raise error
 
     return apply_to_all(*closed.consts, *arrays)
 
 
-def require_expression_arrays(args: Sequence[Any]) -> list[jax.Array]:
+def require_expression_arrays(args: Sequence[PyTree]) -> list[jax.Array]:
     """Returns the arguments of an expression as arrays.
 
     Raises:

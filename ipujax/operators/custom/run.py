@@ -13,21 +13,22 @@ import jax
 import numpy as np
 from jax.experimental import io_callback
 
+from ipujax.ground import PyTree
 from ipujax.operators.custom.error import custom_op_error
 from lowering import jaxpr, ops
 
 
-def _call_on_cpu(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
+def _call_on_cpu(*operands: PyTree, op: ops.UserOp) -> Sequence[PyTree]:
     results = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in op.results]
     function = jax.ffi.ffi_call(op.target, results, has_side_effect=not results)
 
-    def call_ffi(*example: Any) -> Sequence[Any]:
+    def call_ffi(*example: Any) -> Sequence[PyTree]:
         return function(*example, attributes=op.attributes)
 
     return ops.call_for_each_example(call_ffi, operands, op)
 
 
-def call_through_host(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
+def call_through_host(*operands: PyTree, op: ops.UserOp) -> Sequence[PyTree]:
     """Calls a function on the host for other platforms: copies operands there and results back."""
     lead = tuple(count for count, _ in op.examples)
     results = [jax.ShapeDtypeStruct((*lead, *shape), dtype) for shape, dtype in op.results]
@@ -37,7 +38,7 @@ def call_through_host(*operands: Any, op: ops.UserOp) -> Sequence[Any]:
     return io_callback(back, results, *operands)
 
 
-def run_on_host_cpu(op: ops.UserOp, *operands: Any) -> list[np.ndarray]:
+def run_on_host_cpu(op: ops.UserOp, *operands: PyTree) -> list[np.ndarray]:
     """Runs a function on the host's CPU, on arrays of any device."""
     with jax.default_device(jax.devices("cpu")[0]):
         results = _jit_for_op(_call_on_cpu, op)(*map(np.asarray, operands))
@@ -45,12 +46,12 @@ def run_on_host_cpu(op: ops.UserOp, *operands: Any) -> list[np.ndarray]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _jit_for_op(function: Callable[..., Any], op: ops.UserOp) -> Any:
+def _jit_for_op(function: Callable[..., PyTree], op: ops.UserOp) -> PyTree:
     return jax.jit(functools.partial(function, op=op))
 
 
 def _define_rules(primitive: Any) -> None:
-    def run_now(*operands: Any, op: ops.UserOp) -> Any:
+    def run_now(*operands: PyTree, op: ops.UserOp) -> PyTree:
         try:
             return jax.block_until_ready(_jit_for_op(primitive.bind, op)(*operands))
         except jax.errors.JaxRuntimeError as wrong:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 
 # Elements that are drawn at a time: a large table then needs little memory beside its own.
 _BLOCK = 1 << 20
@@ -36,7 +36,7 @@ def initialize_table(table: np.ndarray, initializer: Any, name: str) -> None:
     table[...] = values
 
 
-def _call_initializer(table: np.ndarray, initializer: Any, name: str) -> Any:
+def _call_initializer(table: np.ndarray, initializer: Any, name: str) -> PyTree:
     if callable(initializer):
         key = (jax.random.key(zlib.crc32(name.encode())),) if _takes_key(initializer) else ()
         return initializer(*key, table.shape, table.dtype)
@@ -48,7 +48,7 @@ def _call_initializer(table: np.ndarray, initializer: Any, name: str) -> Any:
     )
 
 
-def _takes_key(function: Callable[..., Any]) -> bool:
+def _takes_key(function: Callable[..., PyTree]) -> bool:
     """Returns whether an initializer has JAX's form with a key; NumPy's `ones` takes no key."""
     try:
         parameters = list(inspect.signature(function).parameters.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Generator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -49,7 +48,7 @@ class HostTable:
         return self.values.shape[1]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> np.dtype[np.generic]:
         """The dtype of the table, of looked-up rows and of their gradients."""
         return self.values.dtype
 

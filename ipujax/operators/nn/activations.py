@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from ipujax.ground import check
 
 
 @check.guard
-def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array:
+def gelu(x: ArrayLike, approximate: bool = True, name: str | None = None) -> jax.Array:
     """Computes the Gaussian error linear unit (seed 001, 18.14.7; facts nn.gelu_tanh, nn.gelu_erf).
 
     float16 is computed in float32, where the cube of any float16 number is finite.
@@ -38,7 +37,7 @@ def gelu(x: Any, approximate: bool = True, name: str | None = None) -> jax.Array
 
 
 @check.guard
-def swish(x: Any, name: str | None = None) -> jax.Array:
+def swish(x: ArrayLike, name: str | None = None) -> jax.Array:
     """Computes x sigmoid(x) (seed 001, 18.14.7; fact nn.swish).
 
     Args:
@@ -57,7 +56,7 @@ def swish(x: Any, name: str | None = None) -> jax.Array:
 
 
 @check.guard
-def hard_sigmoid(x: Any, name: str | None = None) -> jax.Array:
+def hard_sigmoid(x: ArrayLike, name: str | None = None) -> jax.Array:
     """Computes 0.2 x + 0.5, clipped to [0, 1] (seed 001, 18.14.7; the slope is Popnn's).
 
     Its derivative is 0.2 from -2.5 to 2.5, both included, and 0 beyond.

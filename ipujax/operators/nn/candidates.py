@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from ipujax.operators.random_keys import draw_key
 
 Candidates = tuple[jax.Array, jax.Array, jax.Array]
@@ -18,15 +18,15 @@ Candidates = tuple[jax.Array, jax.Array, jax.Array]
 
 @check.guard
 def log_uniform_candidate_sampler(
-    true_classes: Any,
+    true_classes: ArrayLike,
     num_true: int,
     num_sampled: int,
     unique: bool,
     range_max: int,
-    seed: Any = None,
+    seed: ArrayLike | None = None,
     name: str | None = None,
     *,
-    key: Any = None,
+    key: ArrayLike | None = None,
 ) -> Candidates:
     """Draws classes, class c with probability log((c + 2) / (c + 1)) / log(range_max + 1).
 
@@ -102,7 +102,7 @@ def _draw_classes(key: jax.Array, count: int, classes: int) -> jax.Array:
 def _draw_distinct_classes(key: jax.Array, count: int, classes: int) -> tuple[jax.Array, jax.Array]:
     """Draws `count` different classes; returns them and the number of draws that took."""
 
-    def draw_block(state: Any) -> Any:
+    def draw_block(state: PyTree) -> PyTree:
         block, distinct, number, tries = state
         drawn = _draw_classes(jax.random.fold_in(key, block), count, classes)
         new = _is_first_occurrence(jnp.concatenate([distinct, drawn]))[count:]

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from ipujax.ground import PyTree
 from ipujax.operators.nn.log_space import IMPOSSIBLE, NEVER, log_add
 
 
@@ -62,7 +63,7 @@ def negative_log_likelihood(log_probs: jax.Array, problem: Problem, blank: int) 
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _likelihood_with_gradient(log_probs: jax.Array, problem: Problem, blank: int) -> Any:
+def _likelihood_with_gradient(log_probs: jax.Array, problem: Problem, blank: int) -> PyTree:
     final, _ = _run_forward(log_probs, problem, blank, keep=False)
     return _loss_from_ends(_final_log_probs(final, problem))
 
@@ -79,7 +80,7 @@ def _forward_rule(log_probs: jax.Array, problem: Problem, blank: int) -> tuple[j
     )
 
 
-def _backward_rule(blank: int, residuals: Any, cotangent: jax.Array) -> tuple[Any, ...]:
+def _backward_rule(blank: int, residuals: PyTree, cotangent: jax.Array) -> tuple[Any, ...]:
     history, ends, problem, of_classes = residuals
     possible = log_add(*ends) > IMPOSSIBLE
     weight = jnp.where(possible, -cotangent, 0.0)
@@ -94,7 +95,7 @@ _likelihood_with_gradient.defvjp(_forward_rule, _backward_rule)
 
 def _run_forward(
     log_probs: jax.Array, problem: Problem, blank: int, keep: bool
-) -> tuple[_States, Any]:
+) -> tuple[_States, PyTree]:
     """Returns the states after the last step, and with `keep` those before each step."""
     time, batch, _ = log_probs.shape
     longest = problem.labels.shape[1]
@@ -108,7 +109,7 @@ def _run_forward(
         jnp.full((batch, longest), NEVER, jnp.float32),
     )
 
-    def advance_states(states: _States, step_inputs: Any) -> tuple[_States, _States | None]:
+    def advance_states(states: _States, step_inputs: PyTree) -> tuple[_States, _States | None]:
         alive, blank_now, label_now = step_inputs
         from_left = log_add(states.blank, _label_before_blank(states.label))
         source = jnp.where(repeats, states.blank[:, :-1], from_left[:, :-1])
@@ -119,7 +120,7 @@ def _run_forward(
 
 
 def _compute_posteriors(
-    history: _States, ends: Any, problem: Problem, weight: jax.Array
+    history: _States, ends: PyTree, problem: Problem, weight: jax.Array
 ) -> _States:
     """Computes the posterior of each state at each time, given the label, times `weight`."""
     time, _, longest = history.label.shape
@@ -138,7 +139,7 @@ def _compute_posteriors(
         jnp.where(jnp.arange(longest) == lengths - 1, (weight - in_blank)[:, None], 0.0),
     )
 
-    def step_back(later_posteriors: _States, step_inputs: Any) -> tuple[_States, _States]:
+    def step_back(later_posteriors: _States, step_inputs: PyTree) -> tuple[_States, _States]:
         alive, blank_share, self_share = step_inputs
         stayed = later_posteriors.label * self_share
         moved = later_posteriors.label - stayed

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.ground import HALF_OR_SINGLE, check
+from ipujax.ground import HALF_OR_SINGLE, PyTree, check
 
 
-def check_time_major(data: Any, argument: str) -> jax.Array:
+def check_time_major(data: PyTree, argument: str) -> jax.Array:
     """Checks data `[time, batch, classes]` of float16 or float32 with a step and a class."""
     values = check.require_array(data, argument)
     if values.dtype.name not in HALF_OR_SINGLE:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.ground import check
 from ipujax.operators.nn import beam_search, ctc_arguments
@@ -17,8 +18,8 @@ Decoded = tuple[jax.Array, jax.Array, jax.Array]
 
 @check.guard
 def ctc_beam_search_decoder(
-    logits: Any,
-    logits_lengths: Any,
+    logits: ArrayLike,
+    logits_lengths: ArrayLike,
     beam_width: int = 100,
     top_paths: int = 1,
     blank_index: int = -1,
@@ -63,8 +64,8 @@ def ctc_beam_search_decoder(
 
 @check.guard
 def ctc_beam_search_decoder_with_log_probs(
-    log_probs: Any,
-    input_lengths: Any,
+    log_probs: ArrayLike,
+    input_lengths: ArrayLike,
     beam_width: int = 100,
     top_paths: int = 1,
     blank_index: int = -1,
@@ -101,11 +102,11 @@ def ctc_beam_search_decoder_with_log_probs(
 def _decode_log_probs(
     operator: str,
     log_probs: jax.Array,
-    lengths: Any,
+    lengths: ArrayLike,
     width: Any,
     paths: Any,
     blank: Any,
-    dtype: Any,
+    dtype: DTypeLike,
 ) -> Decoded:
     time, _, classes = log_probs.shape
     index = ctc_arguments.check_blank_index(blank, classes, operator)

@@ -10,8 +10,9 @@ from typing import Any, ParamSpec
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import HALF_OR_SINGLE, check, concrete_values, parse_dtype
+from ipujax.ground import HALF_OR_SINGLE, PyTree, check, concrete_values, parse_dtype
 from ipujax.operators.nn import ctc_arguments
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
 
@@ -21,12 +22,12 @@ _Arguments = ParamSpec("_Arguments")
 
 @check.guard
 def ctc_loss_v2(
-    labels: Any,
-    logits: Any,
-    label_length: Any,
-    logit_length: Any,
+    labels: ArrayLike,
+    logits: ArrayLike,
+    label_length: ArrayLike,
+    logit_length: ArrayLike,
     blank_index: int,
-    out_dtype: Any = None,
+    out_dtype: DTypeLike | None = None,
     name: str | None = None,
 ) -> jax.Array:
     """Computes the CTC loss of logits: minus the log of the labels' probabilities.
@@ -68,12 +69,12 @@ def ctc_loss_v2(
 
 @check.guard
 def ctc_loss_with_log_probs(
-    labels: Any,
-    data: Any,
-    label_length: Any,
-    data_length: Any,
+    labels: ArrayLike,
+    data: PyTree,
+    label_length: ArrayLike,
+    data_length: ArrayLike,
     blank_index: int,
-    out_dtype: Any = None,
+    out_dtype: DTypeLike | None = None,
     name: str | None = None,
 ) -> jax.Array:
     """Computes the CTC loss of log probabilities; otherwise as `ctc_loss_v2`.
@@ -134,7 +135,12 @@ ctc_loss_with_logits = _make_deprecated_alias("ctc_loss_with_logits", ctc_loss_v
 
 
 def _compute_losses(
-    function: str, labels: Any, log_probs: jax.Array, label_length: Any, steps: Any, blank: Any
+    function: str,
+    labels: ArrayLike,
+    log_probs: jax.Array,
+    label_length: ArrayLike,
+    steps: Any,
+    blank: Any,
 ) -> jax.Array:
     """Computes the losses in float32; NaN where labels or lengths make no sense."""
     time, batch, classes = log_probs.shape
@@ -165,7 +171,9 @@ def _compute_losses(
     return jnp.where(makes_sense, losses, jnp.nan)
 
 
-def _check_labels(labels: Any, lengths: Any, blank: int, classes: int, argument: str) -> None:
+def _check_labels(
+    labels: ArrayLike, lengths: ArrayLike, blank: int, classes: int, argument: str
+) -> None:
     """Raises an error for labels that make no sense, if they and their lengths are known."""
     values, ends = concrete_values(labels), concrete_values(lengths)
     if values is None or ends is None:
@@ -196,7 +204,7 @@ def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[ja
 _with_logits_gradient.defvjp(_save_log_probs, _through_log_softmax)
 
 
-def _check_out_dtype(requested_dtype: Any, data: jax.Array, function: str) -> Any:
+def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> PyTree:
     if requested_dtype is None:
         return data.dtype
     argument, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from ipujax.ground import IPUError, check
+from ipujax.ground import IPUError, PyTree, check
 from ipujax.system import suggest_closest_name
 from lowering import jaxpr, marks
 
@@ -18,8 +18,8 @@ _PLAN_TYPES = ("parallel", "serial")
 
 @check.guard
 def multi_conv(
-    func: Callable[..., Any] | None = None, options: dict[str, Any] | None = None
-) -> Callable[..., Any]:
+    func: Callable[..., PyTree] | None = None, options: dict[str, Any] | None = None
+) -> Callable[..., PyTree]:
     """Declares that the convolutions of a function may run in parallel; also a decorator.
 
     So none of them may depend on another one's result, at least not outside loops (a loop counts
@@ -61,7 +61,7 @@ def multi_conv(
     attributes = [marks.write_mark(marks.ATTRIBUTE, name, text) for name, text in named.items()]
 
     @functools.wraps(func)
-    def run_multi_conv(*args: Any, **kwargs: Any) -> Any:
+    def run_multi_conv(*args: PyTree, **kwargs: PyTree) -> PyTree:
         check.require_positional_arrays(args, kwargs, f"multi_conv function `{label}`")
         # A new function each time: what JAX remembers of a function may be of another trace.
         body, results = jax.make_jaxpr(lambda *operands: func(*operands), return_shape=True)(*args)

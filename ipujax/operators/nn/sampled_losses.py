@@ -7,26 +7,27 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from ipujax.operators.nn.candidates import Candidates, sample_candidates
 from ipujax.operators.random_keys import draw_key
 
 
 @check.guard
 def sampled_softmax_loss(
-    weights: Any,
-    biases: Any,
-    labels: Any,
-    inputs: Any,
+    weights: ArrayLike,
+    biases: ArrayLike,
+    labels: ArrayLike,
+    inputs: PyTree,
     num_sampled: int,
     num_classes: int,
     num_true: int = 1,
-    sampled_values: Any = None,
+    sampled_values: PyTree = None,
     name: str | None = "sampled_softmax_loss",
-    seed: Any = None,
+    seed: ArrayLike | None = None,
     *,
-    key: Any = None,
+    key: ArrayLike | None = None,
 ) -> jax.Array:
     """Computes the softmax cross entropy of true classes among those and sampled classes.
 
@@ -74,18 +75,18 @@ def sampled_softmax_loss(
 
 @check.guard
 def nce_loss(
-    weights: Any,
-    biases: Any,
-    labels: Any,
-    inputs: Any,
+    weights: ArrayLike,
+    biases: ArrayLike,
+    labels: ArrayLike,
+    inputs: PyTree,
     num_sampled: int,
     num_classes: int,
     num_true: int = 1,
-    sampled_values: Any = None,
+    sampled_values: PyTree = None,
     name: str | None = "nce_loss",
     *,
-    seed: Any = None,
-    key: Any = None,
+    seed: ArrayLike | None = None,
+    key: ArrayLike | None = None,
 ) -> jax.Array:
     """Computes the noise-contrastive loss: the logistic losses of true and sampled classes.
 
@@ -138,7 +139,9 @@ class _Layer(NamedTuple):
         return self.inputs.shape[0]
 
 
-def _check_layer(operator: str, weights: Any, biases: Any, inputs: Any, num_classes: Any) -> _Layer:
+def _check_layer(
+    operator: str, weights: ArrayLike, biases: ArrayLike, inputs: PyTree, num_classes: Any
+) -> _Layer:
     classes = check.require_integer(num_classes, f"num_classes of {operator}", 1)
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
     if not parts:
@@ -158,13 +161,15 @@ def _check_layer(operator: str, weights: Any, biases: Any, inputs: Any, num_clas
     return _Layer(all_weights, bias, activations)
 
 
-def _require_floats_of_shape(x: Any, dims: tuple[int | str, ...], argument: str) -> jax.Array:
+def _require_floats_of_shape(x: ArrayLike, dims: tuple[int | str, ...], argument: str) -> jax.Array:
     values = check.require_floats(x, argument)
     check.require_shape(values, dims, argument)
     return values
 
 
-def _check_true_classes(labels: Any, num_true: Any, layer: _Layer, operator: str) -> jax.Array:
+def _check_true_classes(
+    labels: ArrayLike, num_true: Any, layer: _Layer, operator: str
+) -> jax.Array:
     count = check.require_integer(num_true, f"num_true of {operator}", 1)
     true = check.require_integers(labels, (layer.batch, count), f"the labels of {operator}")
     check.require_in_range(labels, layer.classes, f"the labels of {operator}")
@@ -172,7 +177,13 @@ def _check_true_classes(labels: Any, num_true: Any, layer: _Layer, operator: str
 
 
 def _check_or_draw_sample(
-    operator: str, true: jax.Array, num_sampled: Any, classes: int, values: Any, seed: Any, key: Any
+    operator: str,
+    true: jax.Array,
+    num_sampled: Any,
+    classes: int,
+    values: PyTree,
+    seed: ArrayLike | None,
+    key: ArrayLike | None,
 ) -> Candidates:
     count = check.require_integer(num_sampled, f"num_sampled of {operator}", 1)
     if values is None:

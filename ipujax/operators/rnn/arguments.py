@@ -8,12 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import HALF_OR_SINGLE, check, concrete_values, parse_dtype
+from ipujax.ground import HALF_OR_SINGLE, PyTree, check, concrete_values, parse_dtype
 from ipujax.operators.rnn.activations import ACTIVATIONS
 
 
-def check_layer_dtype(dtype: Any, argument: str) -> np.dtype[Any]:
+def check_layer_dtype(dtype: DTypeLike, argument: str) -> np.dtype[np.generic]:
     """Returns a dtype that layers can compute in (fact `rnn.dtype`)."""
     parsed_dtype = parse_dtype(dtype)
     if parsed_dtype is None or parsed_dtype.name not in HALF_OR_SINGLE:
@@ -34,8 +35,9 @@ def check_activation(activation: Any, argument: str) -> str:
     return check.require_one_of(name, names, argument)
 
 
-def require_layer_operand(x: Any, dtype: np.dtype[Any], argument: str) -> jax.Array:
+def require_layer_operand(x: ArrayLike, dtype: DTypeLike, argument: str) -> jax.Array:
     """Returns an array of the layer's dtype; converts a value that is no JAX array."""
+    dtype = np.dtype(dtype)
     if not isinstance(x, jax.Array):
         return jnp.asarray(x, dtype)
     if x.dtype != dtype:
@@ -46,7 +48,7 @@ def require_layer_operand(x: Any, dtype: np.dtype[Any], argument: str) -> jax.Ar
     return x
 
 
-def is_within_sequence(seq_len: Any, steps: int, batch: int, layer: str) -> jax.Array:
+def is_within_sequence(seq_len: ArrayLike, steps: int, batch: int, layer: str) -> jax.Array:
     """Returns whether each step lies within its sequence, bool [time, batch, 1]."""
     lengths = jnp.asarray(seq_len)
     if lengths.shape != (batch,) or not jnp.issubdtype(lengths.dtype, jnp.integer):
@@ -66,7 +68,7 @@ def is_within_sequence(seq_len: Any, steps: int, batch: int, layer: str) -> jax.
     return (jnp.arange(steps)[:, None] < lengths)[..., None]
 
 
-def refuse_gradients(layer: str, results: Any) -> Any:
+def refuse_gradients(layer: str, results: PyTree) -> PyTree:
     """Returns results of a layer called with `training=False`; differentiating them raises."""
     # Made here, so that it names the line of the call and not that of the backward pass.
     error = check.value_error(
@@ -77,15 +79,15 @@ def refuse_gradients(layer: str, results: Any) -> Any:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _without_gradient(error: Exception, results: Any) -> Any:
+def _without_gradient(error: Exception, results: PyTree) -> PyTree:
     return results
 
 
-def _keep_nothing(error: Exception, results: Any) -> tuple[Any, None]:
+def _keep_nothing(error: Exception, results: PyTree) -> tuple[Any, None]:
     return results, None
 
 
-def _refuse_gradient(error: Exception, residuals: None, cotangents: Any) -> Any:
+def _refuse_gradient(error: Exception, residuals: None, cotangents: PyTree) -> PyTree:
     raise error
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from ipujax.ground import PyTree
 from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
 from ipujax.operators.rnn.products import (
@@ -131,7 +132,7 @@ def _scan_gru(
     weights: Weights,
     mixing: Mixing | None,
     h: jax.Array,
-) -> tuple[_Results, Any]:
+) -> tuple[_Results, PyTree]:
     """Scans the GRU over time; returns its results and what is kept of each step, or None."""
     units = h.shape[-1]
     of_inputs, of_state = split_kernel(weights.kernel, units)
@@ -145,7 +146,7 @@ def _scan_gru(
         both = lax.optimization_barrier(h @ of_state)
         return both[..., : 2 * units], both[..., 2 * units :] + weights.state_bias
 
-    def run_gru_step(h: jax.Array, x: Any) -> Any:
+    def run_gru_step(h: jax.Array, x: PyTree) -> PyTree:
         projected, mixing = x
         # Of a state that is held nothing else is made, as that might overflow.
         to_gates, partner = multiply_state(h if mixing is None else jnp.where(mixing.held, 0, h))
@@ -177,7 +178,7 @@ def _scan_gru(
 
 
 @functools.partial(run_gru_recurrence.defjvp, symbolic_zeros=True)
-def _gru_jvp(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+def _gru_jvp(cell: GRUCell, primals: PyTree, tangents: PyTree) -> tuple[_Results, _Results]:
     inputs, weights, _, h = primals
     d_inputs, d_weights, d_mixing, d_h = tangents
     results, kept_values = _scan_gru(cell, True, *primals)
@@ -195,7 +196,9 @@ def _gru_jvp(cell: GRUCell, primals: Any, tangents: Any) -> tuple[_Results, _Res
         None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept_values.gain * d_gain
     )
 
-    def run_gru_tangent_step(d_h: jax.Array, x: tuple[jax.Array, jax.Array | None, _Kept]) -> Any:
+    def run_gru_tangent_step(
+        d_h: jax.Array, x: tuple[jax.Array, jax.Array | None, _Kept]
+    ) -> PyTree:
         d_projected, d_mixed, kept_values = x
         outer, candidate_tangent = jnp.split(d_projected, [2 * units], axis=-1)
         outer = cell.gates.center_tangent(

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 from ipujax.operators import scopes
 from ipujax.operators.rnn.arguments import (
     check_activation,
@@ -32,8 +33,8 @@ class Layer:
     """
 
     num_units: int
-    dtype: Any = jnp.float32
-    partials_dtype: Any = jnp.float32
+    dtype: DTypeLike = jnp.float32
+    partials_dtype: DTypeLike = jnp.float32
     seed: int | None = None
     weights_initializer: Initializer | None = None
     bias_initializer: Initializer | None = None
@@ -119,7 +120,7 @@ class Layer:
         with jax.named_scope(self._layer_name), scopes.partials_type(self.partials_dtype):
             yield
 
-    def _check_inputs(self, inputs: Any, time_major: bool = True) -> jax.Array:
+    def _check_inputs(self, inputs: PyTree, time_major: bool = True) -> jax.Array:
         inputs = require_layer_operand(inputs, self.dtype, f"the inputs of {self._layer_name}")
         if inputs.ndim != 3:
             order = "[time, batch, input_size]" if time_major else "[batch, time, input_size]"
@@ -128,7 +129,7 @@ class Layer:
             )
         return inputs if time_major else jnp.swapaxes(inputs, 0, 1)
 
-    def _check_parameters(self, params: Any, input_size: int) -> tuple[jax.Array, jax.Array]:
+    def _check_parameters(self, params: PyTree, input_size: int) -> tuple[jax.Array, jax.Array]:
         """Checks the parameters; returns the kernel and the biases."""
         layer, shapes = self._layer_name, self._parameter_shapes(input_size)
         if not isinstance(params, Mapping) or set(params) != set(shapes):
@@ -150,7 +151,7 @@ class Layer:
                 )
         return arrays["kernel"], arrays["biases"]
 
-    def _check_state(self, state: Any, batch: int, argument: str) -> jax.Array:
+    def _check_state(self, state: PyTree, batch: int, argument: str) -> jax.Array:
         shape = (batch, self.num_units)
         if state is None:
             return jnp.zeros(shape, self.dtype)

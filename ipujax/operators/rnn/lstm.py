@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from ipujax.ground import PyTree
 from ipujax.operators.rnn import products
 from ipujax.operators.rnn.activations import Gates
 from ipujax.operators.rnn.products import (
@@ -107,11 +108,11 @@ class _Kept(NamedTuple):
 
 def _scan_lstm(
     cell: LSTMCell, keep: bool, inputs: jax.Array, weights: Weights, c: jax.Array, h: jax.Array
-) -> tuple[_Results, Any]:
+) -> tuple[_Results, PyTree]:
     """Scans the LSTM over time; returns its results and what is kept of each step, or None."""
     of_inputs, of_state = split_kernel(weights.kernel, h.shape[-1])
 
-    def run_lstm_step(state: Any, projected: jax.Array) -> Any:
+    def run_lstm_step(state: PyTree, projected: jax.Array) -> PyTree:
         old_state, h = state
         values = cell.gates.apply_activations(projected + h @ of_state)
         into, forget, candidate, out = jnp.split(values, 4, axis=-1)
@@ -136,7 +137,7 @@ def _scan_lstm(
 
 
 @functools.partial(run_lstm_recurrence.defjvp, symbolic_zeros=True)
-def _lstm_jvp(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results, _Results]:
+def _lstm_jvp(cell: LSTMCell, primals: PyTree, tangents: PyTree) -> tuple[_Results, _Results]:
     inputs, weights, _, h = primals
     results, kept_values = _scan_lstm(cell, True, *primals)
     of_inputs, of_state = split_kernel(weights.kernel, h.shape[-1])
@@ -148,7 +149,7 @@ def _lstm_jvp(cell: LSTMCell, primals: Any, tangents: Any) -> tuple[_Results, _R
     by_kernel = products.multiply_tangent(operands, d_weights.kernel)
     d_projected = products.sum_broadcast(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
 
-    def run_lstm_tangent_step(state: Any, x: tuple[jax.Array, _Kept]) -> Any:
+    def run_lstm_tangent_step(state: PyTree, x: tuple[jax.Array, _Kept]) -> PyTree:
         d_c, d_h = state
         d_projected, kept_values = x
         d_gates = d_projected + times_transposed(d_h, to_gates)

@@ -11,6 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
+from jax.typing import DTypeLike
+
+from ipujax.ground import PyTree
 
 
 def split_kernel(kernel: jax.Array, units: int) -> tuple[jax.Array, jax.Array]:
@@ -41,19 +44,19 @@ def concatenate_last_axis(*parts: jax.Array) -> jax.Array:
     return jnp.concatenate(parts, axis=-1)
 
 
-def multiply_tangent(x: Any, weights: Any) -> Any:
+def multiply_tangent(x: PyTree, weights: PyTree) -> PyTree:
     """Multiplies all steps by weights; returns a symbolic zero if an operand is one."""
     zeros = [part for part in (x, weights) if isinstance(part, SymbolicZero)]
     return zeros[0] if zeros else multiply_all_steps(x, weights)
 
 
-def sum_broadcast(shape: tuple[int, ...], dtype: Any, *terms: Any) -> jax.Array:
+def sum_broadcast(shape: tuple[int, ...], dtype: DTypeLike, *terms: Any) -> jax.Array:
     """Sums terms that are broadcast to a shape."""
     nonzero_terms = [term for term in terms if not isinstance(term, SymbolicZero)]
     return sum(nonzero_terms, jnp.zeros(shape, dtype))
 
 
-def instantiate_tangent(x: Any) -> Any:
+def instantiate_tangent(x: PyTree) -> PyTree:
     """Returns a tangent as an array."""
     if not isinstance(x, SymbolicZero):
         return x
