@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.checkpoints.checks import check
+from ipujax.ground import PyTree, TreeStructure
 from lowering import is_numeric_dtype
 
 PYTHON = {bool: np.bool_, int: np.integer, float: jnp.floating, complex: np.complexfloating}
@@ -50,7 +51,7 @@ def dtype_and_shape_text(dtype: Any, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def flatten_by_name(tree: Any) -> tuple[dict[str, Any], Any]:
+def flatten_by_name(tree: Any) -> tuple[dict[str, PyTree], TreeStructure]:
     """Returns the leaves of a tree by their names, in order, and its structure.
 
     Raises:

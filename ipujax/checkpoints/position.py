@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from ipujax.checkpoints.checks import check
+from ipujax.ground import Json, PyTree
 
 _EVERY = 64  # elements between two states that are kept: so many are read again at most
 _END = object()
@@ -40,7 +41,7 @@ class Position:
     state: Any = None
     since: int = 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         """Returns the position as JSON values.
 
         Raises:
@@ -103,7 +104,7 @@ class TrackedIterator(Iterator[Any]):
         self._kept: collections.deque[Position] = collections.deque()
         self._remember_state()
 
-    def __next__(self) -> Any:
+    def __next__(self) -> PyTree:
         element = next(self._iterator)
         self._read += 1
         if self._read % _EVERY == 0 and isinstance(self._iterator, _Stateful):

@@ -6,7 +6,7 @@ from typing import Any
 
 from ipujax.checkpoints import store
 from ipujax.checkpoints.checks import check
-from ipujax.ground import StrPath, get_joined_instance
+from ipujax.ground import PyTree, StrPath, get_joined_instance
 
 
 @check.guard
@@ -39,7 +39,7 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str 
 
 
 @check.guard
-def restore(directory: StrPath, like: Any = None, step: int | None = None) -> Any:
+def restore(directory: StrPath, like: Any = None, step: int | None = None) -> PyTree:
     """Reads the tree of a checkpoint.
 
     Args:

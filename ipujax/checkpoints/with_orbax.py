@@ -12,6 +12,7 @@ import json
 import logging
 import math
 import os
+import types
 import zlib
 from collections.abc import Container, Generator, Mapping
 from typing import Any
@@ -198,5 +199,5 @@ def _is_not_chatter(record: logging.LogRecord) -> bool:
     return record.levelno > logging.WARNING or "orbax" not in record.pathname
 
 
-def _import_orbax() -> Any:
+def _import_orbax() -> types.ModuleType:
     return importlib.import_module("orbax.checkpoint")

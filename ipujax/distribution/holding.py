@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax.distribution.wire import get_wire
+from ipujax.ground import PyTree
 from lowering import is_numeric_dtype
 
 _AXIS = "ipujax_holder"
@@ -52,7 +53,7 @@ def make_held_array(process: int, aval: Any, local_array: jax.Array | None) -> j
     )
 
 
-def share_held_arrays(leaves: Sequence[Any], holders: Sequence[int | None] = ()) -> list[Any]:
+def share_held_arrays(leaves: Sequence[Any], holders: Sequence[int | None] = ()) -> list[PyTree]:
     """Gives all processes the arrays that one of them holds. All have to call it, in order.
 
     Args:

@@ -15,6 +15,7 @@ from ipujax.ground import (
     Checks,
     ComparisonError,
     IPUError,
+    Json,
     api_boundary,
     find_signature_mismatch,
     format_columns,
@@ -88,7 +89,7 @@ class Comparison:
     name: str
     rows: tuple[Row, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Json]:
         """Returns the comparison as plain Python: `{"schema": 1, "name", "rows"}`."""
         names = [field.name for field in dc.fields(Row) if field.name != "report"]
         rows = [{name: getattr(row, name) for name in names} for row in self.rows]

@@ -15,7 +15,7 @@ from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine import check_engine
-from ipujax.ground import IPUError, MissingAttributeError, check, refuse_iterators
+from ipujax.ground import IPUError, MissingAttributeError, PyTree, check, refuse_iterators
 from ipujax.operators import current_device
 from ipujax.optimizers import Summation
 from ipujax.optimizers import get_current_summation as current_summation
@@ -145,7 +145,7 @@ class _BoundFunction:
     def __init__(self, function: CompiledFunction, instance: object):
         self._function, self._instance = function, instance
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
         return self._function(self._instance, *args, **kwargs)
 
     def trace(self, *args: object, **kwargs: object) -> Traced:
@@ -168,7 +168,7 @@ class CompiledFunction:
         self._calls: dict[Summation | None, Calls] = {}
 
     @jaxpr.api_boundary
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
         if not jaxpr.trace_state_clean():
             return self._fn(*args, **kwargs)

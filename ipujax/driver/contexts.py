@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import PyTree
 from lowering import jaxpr
 
 
@@ -16,6 +17,6 @@ def read_compile_context() -> Hashable:
     return jaxpr.trace_context(), jaxpr.nan_and_inf_checks()
 
 
-def convert_argument(leaf: Any) -> Any:
+def convert_argument(leaf: Any) -> PyTree:
     """Converts an argument to a JAX array under this thread's dtype settings."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ipujax.distribution import check_agreement, connect_meshes
 from ipujax.driver import executable_cache
@@ -12,7 +12,7 @@ from ipujax.driver.options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine import list_memory_analyses, sum_cost_analyses
-from ipujax.ground import HostTrace, IpuTraceEventType, events
+from ipujax.ground import HostTrace, IpuTraceEventType, PyTree, events
 from ipujax.system import get_logger, resolve_floating_point_behaviour
 from lowering import ir, jaxpr, keep_wide_values, list_in_dir
 
@@ -92,7 +92,7 @@ class Executable(BoundToProcess):
         return self.lowered.report(target, host)
 
     @jaxpr.api_boundary
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
         """Runs the program.
 
         Raises:

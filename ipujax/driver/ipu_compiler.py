@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ipujax.driver.compiler import compile as _compile
-from ipujax.ground import check, is_series
+from ipujax.ground import PyTree, check, is_series
 
 
 @check.guard
-def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> Any:
+def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> PyTree:
     """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.
 
     To run a computation many times, compile it once with `ipu.compile`.

@@ -15,7 +15,13 @@ from ipujax.driver.arguments import Signature
 from ipujax.driver.contexts import convert_argument
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_watch_if_enabled
-from ipujax.ground import ExecutableArgumentError, FloatingPointError, IpuTraceEventType, events
+from ipujax.ground import (
+    ExecutableArgumentError,
+    FloatingPointError,
+    IpuTraceEventType,
+    PyTree,
+    events,
+)
 from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
 from ipujax.system import SYSTEM, LogicalDevice
 from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, signature_of
@@ -63,7 +69,7 @@ class ReadyProgram:
         self._is_wide = has_wide_avals(program.avals)
         self._loaded = False
 
-    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+    def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> PyTree:
         """Runs the program; see `Executable.__call__` for what it raises."""
         refuse_mesh(self._name)
         flat = self._signature.flatten_arguments(args, kwargs)
@@ -100,7 +106,7 @@ class ReadyProgram:
             events.emit(IpuTraceEventType.LOAD_ENGINE, self._name)
             self._loaded = True
 
-    def _compute_results(self, flat: list[Any], touched: Sequence[Ref]) -> Any:
+    def _compute_results(self, flat: list[Any], touched: Sequence[Ref]) -> PyTree:
         watch = make_watch_if_enabled() if jaxpr.is_debugging() else None
         with watch.watch_run() if watch is not None else contextlib.nullcontext():
             results = self._run_machine(flat)
@@ -115,7 +121,7 @@ class ReadyProgram:
                 ref[...] = jax.device_put(value, ref.sharding)
         return self._signature.unflatten_results(results)
 
-    def _run_machine(self, flat: list[Any]) -> list[Any]:
+    def _run_machine(self, flat: list[Any]) -> list[PyTree]:
         try:
             if not self._is_wide:
                 return self._run(flat)

@@ -136,7 +136,9 @@ from .tf_config import read_current_task as read_current_task
 from .user_lines import api_boundary as api_boundary
 from .user_lines import hide_package_lines as hide_package_lines
 from .value_types import Json as Json
+from .value_types import Keywords as Keywords
 from .value_types import PyTree as PyTree
+from .value_types import TreeStructure as TreeStructure
 from .version import __version__ as __version__
 from .words import count_with_noun as count_with_noun
 from .words import format_bytes as format_bytes

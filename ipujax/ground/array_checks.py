@@ -15,6 +15,7 @@ import numpy as np
 from ipujax.ground import user_lines as user_lines
 from ipujax.ground.argument_checks import Checks
 from ipujax.ground.errors import ConfigTypeError, OperatorError
+from ipujax.ground.value_types import PyTree
 from lowering import jaxpr
 
 
@@ -54,7 +55,7 @@ class ArrayChecks(Checks):
             )
         self.require_array_leaves(args, argument)
 
-    def require_some_array(self, results: Any, argument: str) -> Any:
+    def require_some_array(self, results: Any, argument: str) -> PyTree:
         """Returns the results of a user's function, which must hold at least one array."""
         if not jax.tree.leaves(results):
             raise self.value_error(
@@ -105,7 +106,7 @@ class ArrayChecks(Checks):
                 f"{argument} contain {outside.flat[0]}", f"give integers from 0 to {stop - 1}"
             )
 
-    def operator_scope(self, name: str | None) -> contextlib.AbstractContextManager[Any]:
+    def operator_scope(self, name: str | None) -> contextlib.AbstractContextManager[object]:
         """Returns the named scope of an operator with an optional name."""
         self.require_text(name, "the name of an operator", optional=True)
         return jax.named_scope(name) if name else contextlib.nullcontext()

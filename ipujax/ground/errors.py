@@ -46,7 +46,7 @@ class ConfigNotImplementedError(ConfigError, NotImplementedError):
 class PathError(IPUError, OSError):
     """A file or folder that cannot be read or written; `errno` and `filename` are as Python's."""
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         constructor, arguments, state = super().__reduce__()
         return constructor, arguments, state | {"errno": self.errno, "filename": self.filename}
 
@@ -126,7 +126,7 @@ class OutOfRangeError(IPUError, EOFError):
         self.available = available
         self.carried = carried
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         constructor, arguments, state = super().__reduce__()
         infeed = state.get("infeed")
         return constructor, arguments, state | {"infeed": getattr(infeed, "name", infeed)}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses as dc
 import json
-from typing import Any, NoReturn
+from typing import NoReturn
+
+from ipujax.ground.value_types import Json
 
 
 @dc.dataclass(frozen=True)
@@ -28,7 +30,7 @@ LARGE = Bounds(containers=2**22, values=2**25)
 """The bounds of the largest files of ipujax: about a gigabyte when it is parsed."""
 
 
-def parse_bounded_json(text: bytes, bounds: Bounds = LARGE, *, allows_nan: bool = True) -> Any:
+def parse_bounded_json(text: bytes, bounds: Bounds = LARGE, *, allows_nan: bool = True) -> Json:
     """Parses a text of JSON in UTF-8, if it is within bounds.
 
     Args:

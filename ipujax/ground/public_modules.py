@@ -28,7 +28,7 @@ def attach_names(module: str, file: str) -> tuple[Any, Any, Any]:
     }
     names = sorted(source_of_name)
 
-    def import_name(name: str) -> Any:
+    def import_name(name: str) -> object:
         if name not in source_of_name:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(source_of_name[name], package), name)

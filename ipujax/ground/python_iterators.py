@@ -59,7 +59,7 @@ class WatchedIterator:
     def __iter__(self) -> WatchedIterator:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         # Computed while a function is traced, an element would be part of the trace.
         holds_traced = _holds_traced(self._iterator, _DEPTH)
         with contextlib.nullcontext() if holds_traced else jax.ensure_compile_time_eval():

@@ -14,6 +14,7 @@ import os
 from typing import Any
 
 from ipujax.ground.errors import ConfigError
+from ipujax.ground.value_types import Json
 
 _VARIABLE = "TF_CONFIG"
 _EVALUATOR, _PS, _WORKER = "evaluator", "ps", "worker"
@@ -105,7 +106,7 @@ def read_current_task() -> Task:
     )
 
 
-def _read_tf_config() -> dict[str, Any]:
+def _read_tf_config() -> dict[str, Json]:
     try:
         tf_config = json.loads(os.environ.get(_VARIABLE) or "{}")
     except (ValueError, RecursionError) as error:
@@ -225,7 +226,7 @@ def _parse_task_index(value: Any) -> int:
     return index
 
 
-def _check_json_type(value: Any, type_: type, key: str, requirement: str) -> Any:
+def _check_json_type(value: Any, type_: type, key: str, requirement: str) -> Json:
     if not isinstance(value, type_):
         raise _tf_config_error(f"is wrong: {key} is {value!r}, but must be {requirement}")
     return value

@@ -9,3 +9,9 @@ PyTree: TypeAlias = Any
 
 Json: TypeAlias = Any
 """A value of JSON: a dict with texts as keys, a list, a text, a number, a boolean or None."""
+
+Keywords: TypeAlias = dict[str, Any]
+"""Arguments, options or settings of any types, by name."""
+
+TreeStructure: TypeAlias = Any
+"""The structure of a tree, as `jax.tree.structure` returns it."""

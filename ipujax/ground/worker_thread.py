@@ -11,9 +11,11 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import jax
+
+from ipujax.ground.value_types import Keywords
 
 # The times that an ending process waits for threads that may be inside JAX (direct calls of C++
 # cannot be seen), and for those that are.
@@ -101,7 +103,7 @@ class Worker:
         return False
 
 
-def _read_jax_settings() -> dict[str, Any]:
+def _read_jax_settings() -> Keywords:
     """Returns JAX's settings for this thread."""
     return {name: getattr(jax.config, f"jax_{name}") for name in SETTINGS}
 

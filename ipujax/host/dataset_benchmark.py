@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.ground import Checks, ConfigTypeError, FeedError, OutOfRangeError, Worker
+from ipujax.ground import Checks, ConfigTypeError, FeedError, OutOfRangeError, PyTree, Worker
 from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
 from ipujax.host.keys import keys_to_words
 
@@ -195,11 +195,11 @@ def _describe_arrays(leaves: list[np.ndarray]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 
-def _iterate_directly(elements: Iterable[Any]) -> Generator[Any, None, None]:
+def _iterate_directly(elements: Iterable[Any]) -> Generator[PyTree, None, None]:
     yield from elements
 
 
-def _prefetch_in_thread(elements: Iterable[Any]) -> Generator[Any, None, None]:
+def _prefetch_in_thread(elements: Iterable[Any]) -> Generator[PyTree, None, None]:
     """Yields elements that a thread reads ahead; the thread ends with the generator."""
     ready: queue.Queue[Any] = queue.Queue(_PREFETCH_DEPTH)
     stop = threading.Event()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from ipujax.ground import FeedError, InternalError, P, T, Worker, events, structure_text
+from ipujax.ground import FeedError, InternalError, P, PyTree, T, Worker, events, structure_text
 from ipujax.host.keys import is_key, keys_to_words
 from lowering import is_numeric_dtype, jaxpr
 
@@ -264,7 +264,7 @@ class Elements:
 
     def _convert_leaf(
         self, number: int, leaf: Any, shape: tuple[int, ...], dtype: np.dtype, element: Any
-    ) -> Any:
+    ) -> np.ndarray:
         if not jax.tree_util.all_leaves([leaf]):
             raise self._structure_error(element)
         array = self._leaf_as_array(number, leaf)
@@ -311,7 +311,7 @@ def _narrow_dtype(dtype: np.dtype) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
-def iterate_dataset(dataset: Any) -> Iterator[Any]:
+def iterate_dataset(dataset: Any) -> Iterator[PyTree]:
     """Returns an iterator over an iterable or a callable's iterable; tf.data's as NumPy arrays."""
     is_factory = callable(dataset) and not hasattr(dataset, "__iter__")
     source: Any = dataset() if is_factory else dataset

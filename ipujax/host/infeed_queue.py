@@ -8,7 +8,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.ground import FeedError, OutOfRangeError, is_series, structure_text
+from ipujax.ground import (
+    FeedError,
+    OutOfRangeError,
+    PyTree,
+    TreeStructure,
+    is_series,
+    structure_text,
+)
 from ipujax.host.elements import Elements, Form, Reader, SyntheticElements
 from ipujax.host.infeed_reading import Fetch, make_exhausted_error
 from ipujax.host.keys import words_to_keys
@@ -136,11 +143,11 @@ class IPUInfeedQueue(Queue):
         return elements.form
 
     @property
-    def structure(self) -> Any:
+    def structure(self) -> TreeStructure:
         """The pytree structure of an element; reads one element the first time."""
         return self._element_form.structure
 
-    def next_element(self, loop: Any) -> tuple[list[Any], dict[str, Any]]:
+    def next_element(self, loop: Any) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
 
         Args:
@@ -150,11 +157,11 @@ class IPUInfeedQueue(Queue):
         self._traced = self._element_form
         return _to_arguments(structure, ops.dequeue(self, self.avals, loop=loop))
 
-    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+    def arguments(self) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Returns the arguments that an element becomes, with avals in place of arrays."""
         return _to_arguments(self.structure, self.avals)
 
-    def arguments_of(self, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def arguments_of(self, leaves: list[Any]) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Returns the arguments that an element with these leaves becomes."""
         return _to_arguments(self.structure, leaves)
 
@@ -225,7 +232,7 @@ class IPUInfeedQueue(Queue):
                 fix="compile the function again: ipu.compile(fn)",
             )
 
-    def _export_elements(self, count: int) -> Iterator[Any]:
+    def _export_elements(self, count: int) -> Iterator[PyTree]:
         """Yields `count` elements as pytrees; for benchmarks and exports."""
         for number in range(count):
             try:
@@ -258,7 +265,7 @@ def _describe_elements(form: Form) -> str:
     return structure_text(form.structure) + f" of {', '.join(leaves)}" if leaves else "nothing"
 
 
-def _to_arguments(structure: Any, leaves: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+def _to_arguments(structure: Any, leaves: list[Any]) -> tuple[list[PyTree], dict[str, PyTree]]:
     element = words_to_keys(jax.tree.unflatten(structure, leaves))
     if is_series(element):
         if len(element) == 1 and isinstance(element[0], dict):

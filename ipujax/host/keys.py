@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ipujax.ground import PyTree
 from lowering import jaxpr
 
 
@@ -39,23 +40,23 @@ def is_key(leaf: object) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
-def keys_to_words(tree: Any) -> Any:
+def keys_to_words(tree: Any) -> PyTree:
     """Returns a pytree with `KeyWords` in the place of typed keys."""
     return jax.tree.map(_key_to_words, tree)
 
 
-def words_to_keys(tree: Any) -> Any:
+def words_to_keys(tree: Any) -> PyTree:
     """Returns a pytree with typed keys, or their avals, in the place of `KeyWords`."""
     return jax.tree.map(_words_to_key, tree, is_leaf=_is_words)
 
 
-def _key_to_words(leaf: Any) -> Any:
+def _key_to_words(leaf: Any) -> PyTree:
     if not is_key(leaf):
         return leaf
     return KeyWords(jax.random.key_data(leaf), str(jax.random.key_impl(leaf)))
 
 
-def _words_to_key(node: Any) -> Any:
+def _words_to_key(node: Any) -> PyTree:
     if not _is_words(node):
         return node
     wrap = functools.partial(jax.random.wrap_key_data, impl=node.algorithm)

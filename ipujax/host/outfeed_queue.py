@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import FeedError, UnusedOutfeedError, events
+from ipujax.ground import FeedError, PyTree, UnusedOutfeedError, events
 from ipujax.host import tracing
 from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
@@ -103,7 +103,7 @@ class IPUOutfeedQueue(Queue):
         self.announce(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
-    def _require_sendable(self, leaf: Any) -> Any:
+    def _require_sendable(self, leaf: Any) -> PyTree:
         array = jnp.asarray(leaf)
         if not is_numeric_dtype(array.dtype):
             raise FeedError(
@@ -112,7 +112,7 @@ class IPUOutfeedQueue(Queue):
             )
         return array
 
-    def dequeue(self, wait_for_completion: bool = False) -> Any:
+    def dequeue(self, wait_for_completion: bool = False) -> PyTree:
         """Returns the elements enqueued since the last call, as NumPy arrays.
 
         Args:
@@ -141,7 +141,7 @@ class IPUOutfeedQueue(Queue):
                 self._fresh = False
             return _concatenate_blocks(blocks or [self._expected.make_zeros(0)])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[PyTree]:
         """Yields one element after the other; waits for more while a program that enqueues runs.
 
         In mode LAST an element that has been yielded is still there for `dequeue`.
@@ -155,7 +155,7 @@ class IPUOutfeedQueue(Queue):
                 element = self._take_next()
             yield element
 
-    def _take_next(self) -> Any:
+    def _take_next(self) -> PyTree:
         """Takes the oldest element that has not been yielded."""
         block = self._blocks[0]
         element, remaining_block = block.split_first()
@@ -209,7 +209,7 @@ class IPUOutfeedQueue(Queue):
             self._fresh = True
             self.changed.notify_all()
 
-    def stand_in(self, count: int) -> Any:
+    def stand_in(self, count: int) -> PyTree:
         """Returns zeros as `dequeue` would give `count` elements; None if no program enqueues.
 
         For loops that send nothing, because synthetic data is used.
@@ -231,7 +231,7 @@ class IPUOutfeedQueue(Queue):
         finally:
             self.end_run()
 
-    def _last_element(self) -> Any:
+    def _last_element(self) -> PyTree:
         if use_synthetic_data_for(SyntheticDataCategory.Outfeed):
             raise UnusedOutfeedError(
                 f"outfeed `{self.name}`: mode LAST has nothing to give with synthetic data"
@@ -274,7 +274,7 @@ class _Block:
     replicas: int
     count: int
 
-    def split_first(self) -> tuple[Any, _Block | None]:
+    def split_first(self) -> tuple[PyTree, _Block | None]:
         """Returns the first element, and a block of the others if there are any."""
         leaves = [array[0] for array in self.arrays]
         element = words_to_keys(jax.tree.unflatten(self.structure, leaves))
@@ -303,7 +303,7 @@ class _Block:
         return ", ".join(f"{a.dtype}{list(a.shape[1:])}" for a in self.arrays) or "nothing"
 
 
-def _concatenate_blocks(blocks: Sequence[_Block]) -> Any:
+def _concatenate_blocks(blocks: Sequence[_Block]) -> PyTree:
     columns = zip(*(block.arrays for block in blocks), strict=True)
     leaves = [arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in columns]
     return words_to_keys(jax.tree.unflatten(blocks[0].structure, leaves))

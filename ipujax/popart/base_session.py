@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +20,7 @@ from ipujax.doors.onnx import (
     read_onnx_model,
     updates_of_variables,
 )
-from ipujax.ground import api_boundary, count_replica_groups
+from ipujax.ground import PyTree, api_boundary, count_replica_groups
 from ipujax.host import reset_ipu_seed
 from ipujax.popart import execution, training_mode
 from ipujax.popart.anchors import ACCUMULATED, DerivedAnchors
@@ -215,7 +215,7 @@ class Session(Reports, Weights):
         return self.dataFlow.batchesPerStep(), self.accumulationFactor, self.replicationFactor
 
     @property
-    def _known_values(self) -> dict[str, Any]:
+    def _known_values(self) -> dict[str, PyTree]:
         """The values of tensors that are known before a step runs."""
         numbers = execution.compute_optimizer_scalars(
             self._optimizer, self._model, self._loss, self._options
@@ -382,7 +382,7 @@ class Session(Reports, Weights):
                 value = self._changing.compute_anchor(name, values, self._state.variables)
             stepio.write_anchor(name, self.dataFlow.art(name).select_returned_values(value))
 
-    def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Any:
+    def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Iterator[PyTree]:
         """Iterates over the micro-batches in the order in which the program takes them."""
         count = int(np.prod(self._step_shape))
         keys = execution.split_random_keys(self._options, self._seed, count)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.ad_checkpoint import checkpoint_name
 
-from ipujax.doors.graphs import Call, Node, Operators
+from ipujax.doors.graphs import Call, Node, Operand, Operators
 from ipujax.popart.checks import check
 from ipujax.popart.options import RecomputationType, RecomputeType
 
@@ -80,7 +80,7 @@ class NamingOperators(Operators):
         super().__init__(operators)
         self._operators = operators
 
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operand:
         """Applies an operator of the other table, and names its results."""
         value = self._operators.apply(call, args, kwargs)
         names = call.node.results
@@ -91,7 +91,7 @@ class NamingOperators(Operators):
         )
 
 
-def _name_result(value: Any, name: str) -> Any:
+def _name_result(value: Any, name: str) -> Operand:
     # Constants stay constants.
     return checkpoint_name(value, name) if isinstance(value, jax.Array) else value
 

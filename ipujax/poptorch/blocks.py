@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ipujax.doors.torch import BLOCK, Trace, current_trace
+from ipujax.ground import PyTree
 from ipujax.poptorch.checks import check
 
 
@@ -139,7 +140,7 @@ class LegacyBeginBlockFn(torch.nn.Module):
         self._user_id, self._ipu_id = user_id, ipu_id
         self._layer_to_call = layer_to_call
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: Any, **kwargs: Any) -> PyTree:
         """Begins the block, and calls the function."""
         self._beginner.begin_block()
         return self._layer_to_call(*args, **kwargs)
@@ -195,7 +196,7 @@ def BlockFunction(
 
     def decorate_as_block(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call_in_block(*args: Any, **kwargs: Any) -> Any:
+        def call_in_block(*args: Any, **kwargs: Any) -> PyTree:
             with Block(user_id, ipu_id):
                 return function(*args, **kwargs)
 

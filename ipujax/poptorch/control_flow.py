@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import torch
@@ -133,12 +133,12 @@ def _shapes_and_dtypes(tensors: Tensors) -> list[tuple[torch.Size, torch.dtype]]
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def _empty_copies_with_token(values: Sequence[Any], *_: Any) -> list[Any]:
+def _empty_copies_with_token(values: Sequence[Any], *_: Any) -> list[torch.Tensor]:
     """Makes empty tensors like some values, and a token that ties a body's beginning to its end."""
     return [*(torch.empty_like(value) for value in values), torch.empty(())]
 
 
-def _raise_unfolded(*_: Any) -> Any:
+def _raise_unfolded(*_: Any) -> NoReturn:
     raise InternalError("the beginning or the end of a body was not folded")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ipujax.doors.torch import jax_dtype_of
+from ipujax.ground import Keywords
 from ipujax.operators import (
     REDUCTIONS,
     exchange_in_group,
@@ -107,7 +108,7 @@ def custom_op(
     return [trace_operator("collective", tensors[0], name, json.dumps(settings), shape)]
 
 
-def _read_collective_settings(description: str, attributes: Attributes) -> dict[str, Any]:
+def _read_collective_settings(description: str, attributes: Attributes) -> Keywords:
     """Reads the number of a collective's operator and the replicas of each group."""
     known_names = (_OPERATOR, _GROUP, _GROUPING)
     if unknown_names := sorted(set(attributes) - {*known_names, "debug_context"}):

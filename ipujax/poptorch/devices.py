@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipujax.driver import executable_cache
-from ipujax.ground import PopTorchError
+from ipujax.ground import Keywords, PopTorchError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.config import build_ipu_config, get_cache_folder
@@ -77,7 +75,7 @@ def _check_user_configuration(users: str, needed: int, config: IPUConfig) -> Non
             )
 
 
-def _flatten_config(config: SystemOptions) -> dict[str, Any]:
+def _flatten_config(config: SystemOptions) -> Keywords:
     return {
         name: value for name, _, value in walk_options(config) if not isinstance(value, ConfigNode)
     }

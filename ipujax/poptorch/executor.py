@@ -13,7 +13,13 @@ import numpy as np
 import torch
 
 from ipujax.doors.torch import to_torch
-from ipujax.ground import PopTorchError, api_boundary, count_replica_groups, current_instance
+from ipujax.ground import (
+    PopTorchError,
+    PyTree,
+    api_boundary,
+    count_replica_groups,
+    current_instance,
+)
 from ipujax.poptorch.anchors import Anchors, choose_anchors, list_anchor_names
 from ipujax.poptorch.arguments import Arguments, Signature, collect_matching_tensors
 from ipujax.poptorch.batch_split import BatchSplit
@@ -167,7 +173,7 @@ class PoplarExecutor(WrappedModel):
     # --- running ----------------------------------------------------------------------------------
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
         """Runs the module on a combined batch, and in training updates the weights.
 
         Args:

@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import (
 )
 
 from ipujax.doors.torch import aval_of_tensor
+from ipujax.ground import PyTree
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.operators import define_traced_operator, isRunningOnIpu, trace_operator
 
@@ -45,7 +46,7 @@ class CPU:
         self._ID = check.require_text(ID, "the ID of poptorch.CPU")
         self._number = next(_numbers)
 
-    def __call__(self, *input: Any, **kwargs: Any) -> Any:
+    def __call__(self, *input: Any, **kwargs: Any) -> PyTree:
         """Calls the function: in a trace, as an operator that runs on the host."""
         if not isRunningOnIpu():
             return self._layer_to_call(*input, **kwargs)
@@ -109,7 +110,7 @@ def _run_on_host(
     call = _calls[number]  # as long as the program may run, it is there
     forms = [aval_of_tensor(form) for form in _empty_results(inputs, number, sizes, ranks, dtypes)]
 
-    def call_with_arrays(*arrays: Any) -> list[Any]:
+    def call_with_arrays(*arrays: Any) -> list[np.ndarray]:
         # JAX must not be called back from here.
         outputs = call.call_function([torch.from_numpy(np.array(array)) for array in arrays])
         return [x.numpy().astype(form.dtype) for x, form in zip(outputs, forms, strict=True)]

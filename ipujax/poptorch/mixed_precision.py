@@ -43,7 +43,7 @@ class MixedPrecision(TorchFunctionMode):
         types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         """Calls a function of PyTorch, with converted operands if it is a product."""
         operands = tuple(args), dict(kwargs or {})
         args, keywords = _convert_to_first_dtype(operands) if func in _PRODUCTS else operands

@@ -12,6 +12,7 @@ import torch
 
 from ipujax.doors.graphs import Operators
 from ipujax.doors.torch import ATEN, current_trace
+from ipujax.ground import PyTree
 
 _NAMESPACE = "ipujax_poptorch"
 
@@ -41,7 +42,7 @@ def qualify_operator_name(name: str) -> str:
     return f"{_NAMESPACE}.{name}.default"
 
 
-def trace_operator(name: str, *args: Any) -> Any:
+def trace_operator(name: str, *args: Any) -> PyTree:
     """Calls an operator of ours, which the current trace records."""
     return getattr(getattr(torch.ops, _NAMESPACE), name)(*args)
 

@@ -14,7 +14,7 @@ import torch
 
 from ipujax.doors.graphs import Graph, names_of_refs
 from ipujax.doors.torch import jax_dtype_of
-from ipujax.ground import PopTorchError
+from ipujax.ground import PopTorchError, PyTree
 from ipujax.operators import ctc_beam_search_decoder_with_log_probs
 from ipujax.operators import math as math_ops
 from ipujax.pipelines import pipelining as pipelining_ops
@@ -50,7 +50,7 @@ def _run_nop(x: jax.Array) -> jax.Array:
 
 
 @check.guard
-def recomputationCheckpoint(*tensors: Any) -> Any:
+def recomputationCheckpoint(*tensors: Any) -> PyTree:
     """Keeps values that recomputation in a pipeline would otherwise compute again.
 
     Args:
@@ -363,7 +363,7 @@ def ctc_beam_search_decoder(
 
 def _empty_decoder_results(
     probs: Any, lengths: Any, blank: int, width: int, paths: int
-) -> list[Any]:
+) -> list[torch.Tensor]:
     del lengths, blank, width
     time, batch, _ = probs.shape
     log_probs = probs.new_empty((batch, paths))

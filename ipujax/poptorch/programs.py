@@ -15,7 +15,7 @@ import torch
 from ipujax.doors.graphs import Named, broadcast_train_state, build_inference, build_training
 from ipujax.doors.torch import to_numpy
 from ipujax.driver import Executable, compile, read_compile_context
-from ipujax.ground import count_replica_groups
+from ipujax.ground import PyTree, count_replica_groups
 from ipujax.pipelines import RecomputationMode
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.checks import check
@@ -89,7 +89,7 @@ class Program(abc.ABC):
         self.state = dc.replace(self.state, variables=variables, state=state)
 
     @property
-    def optimizer_state(self) -> Any:
+    def optimizer_state(self) -> PyTree:
         """The state of the optimizer's rule; may be set."""
         return self.state.optimizer_state
 
@@ -200,7 +200,7 @@ class CallProgram(Program):
 
     def _build_arguments(
         self, tensors: Sequence[torch.Tensor], keys: np.ndarray
-    ) -> tuple[Any, ...]:
+    ) -> tuple[PyTree, ...]:
         state = self.state
         scale = []
         if self.forward.is_scaled:

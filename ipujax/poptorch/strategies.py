@@ -8,6 +8,7 @@ import dataclasses as dc
 from collections.abc import Iterable
 from typing import Any
 
+from ipujax.ground import Keywords
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import AutoStage
 
@@ -130,7 +131,7 @@ class _ExecutionStrategy:
         """Returns a placer of the blocks of one forward pass."""
         return BlockPlacer(self)
 
-    def backendOptions(self) -> dict[str, Any]:
+    def backendOptions(self) -> Keywords:
         """Returns the strategy as entries of `Options.toDict()`."""
         return {}
 
@@ -163,7 +164,7 @@ class PipelinedExecution(_ExecutionStrategy):
                     )
                 self._block_map[block] = stage
 
-    def backendOptions(self) -> dict[str, Any]:
+    def backendOptions(self) -> Keywords:
         """Returns the strategy as entries of `Options.toDict()`."""
         return {"execution_mode": 0}
 
@@ -182,7 +183,7 @@ class PipelinedExecution(_ExecutionStrategy):
 class ShardedExecution(PipelinedExecution):
     """A strategy in which the stages of a replica run one after the other on each micro-batch."""
 
-    def backendOptions(self) -> dict[str, Any]:
+    def backendOptions(self) -> Keywords:
         """Returns the strategy as entries of `Options.toDict()`."""
         return {"execution_mode": 1}
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from ipujax.ground import PyTree
 from ipujax.poptorch.checks import check
 
 
@@ -22,7 +23,7 @@ class ICustomArgParser(abc.ABC):
         """Yields the tensors of an object, always in the same order."""
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[Any]) -> Any:
+    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[Any]) -> PyTree:
         """Returns an object like the original one, with tensors from the iterator."""
 
 
@@ -91,12 +92,12 @@ _LEAVES = (
 )  # fmt: skip
 
 
-def rebuild_structure(structure: Any, tensors: Iterable[Any]) -> Any:
+def rebuild_structure(structure: Any, tensors: Iterable[Any]) -> PyTree:
     """Returns a copy of a structure with other values in place of its tensors."""
     return _rebuild_from_iterator(structure, iter(tensors))
 
 
-def _rebuild_from_iterator(structure: Any, tensors: Iterator[Any]) -> Any:
+def _rebuild_from_iterator(structure: Any, tensors: Iterator[Any]) -> PyTree:
     parser = _find_parser(structure)
     if parser is not None:
         return parser.reconstruct(structure, tensors)

@@ -18,7 +18,7 @@ from ipujax.doors.torch import (
     is_user_code,
     trace_torch_module,
 )
-from ipujax.ground import FrontendError, PopTorchError
+from ipujax.ground import FrontendError, PopTorchError, PyTree
 from ipujax.poptorch.buffers import preserve_tensors
 from ipujax.poptorch.control_flow import fold_control_flow
 from ipujax.poptorch.log import logger
@@ -49,7 +49,7 @@ class TracedModule:
     outputs: Any
     loss: str | None
 
-    def rebuild_outputs(self, tensors: list[torch.Tensor]) -> Any:
+    def rebuild_outputs(self, tensors: list[torch.Tensor]) -> PyTree:
         """Rebuilds the structure of the module's outputs from tensors."""
         return rebuild_structure(self.outputs, tensors)
 

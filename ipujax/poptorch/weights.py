@@ -25,7 +25,7 @@ class _WatchedTensor:
     @classmethod
     def __torch_function__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    ) -> object:
         for kind in types:
             if issubclass(kind, _WatchedTensor):
                 kind.refresh()
@@ -64,7 +64,7 @@ class _WatchedTensor:
         return copied
 
 
-def _copy_as_plain_tensor(tensor: Any, is_deep: bool = False) -> Any:
+def _copy_as_plain_tensor(tensor: Any, is_deep: bool = False) -> torch.Tensor:
     values = tensor.detach()
     values = values.clone() if is_deep else values
     if isinstance(tensor, torch.nn.Parameter):

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import torch
 
 from ipujax.doors.torch import first_name_of_tensors, to_jax
-from ipujax.ground import PopTorchError
+from ipujax.ground import PopTorchError, PyTree
 from ipujax.poptorch.blocks import module_repr
 from ipujax.poptorch.buffers import get_updatable_buffer_names
 from ipujax.poptorch.checks import check
@@ -258,7 +258,7 @@ def has_trainer(module: torch.nn.Module) -> bool:
     return module in _trainers
 
 
-def copy_module_values(module: torch.nn.Module) -> dict[str, Any]:
+def copy_module_values(module: torch.nn.Module) -> dict[str, PyTree]:
     """Copies a module's parameters and buffers to JAX arrays, by name."""
     return {
         name: jnp.array(to_jax(tensor)) for name, tensor in collect_named_tensors(module).items()

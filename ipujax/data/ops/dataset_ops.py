@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ipujax.ground import Checks, ConfigTypeError, FeedError
+from ipujax.ground import Checks, ConfigTypeError, FeedError, PyTree
 from ipujax.host import iterate_dataset
 
 _check = Checks(ConfigTypeError, FeedError)
@@ -45,7 +45,7 @@ class BufferDataset:
         self._input = input_dataset
         self._size = _check.require_integer(buffer_size, "buffer_size", 1)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[PyTree]:
         elements = iterate_dataset(self._input)
         while len(buffer := list(itertools.islice(elements, self._size))) == self._size:
             yield from buffer

@@ -39,7 +39,7 @@ from ipujax.doors.estimators.saver_listeners import (
 from ipujax.doors.estimators.session_hooks import HookCallback, SessionRunHook
 from ipujax.doors.estimators.training_log import TrainingLog, write_scores
 from ipujax.doors.estimators.workers import StopAgreement
-from ipujax.ground import StrPath, api_boundary
+from ipujax.ground import Keywords, PyTree, StrPath, api_boundary
 from ipujax.training import TrainState, Tree
 
 if TYPE_CHECKING:
@@ -101,12 +101,12 @@ class Estimator(abc.ABC):
         return self._settings.config
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> Keywords:
         """A copy of the dict that the user's functions get."""
         return dict(self._settings.params)
 
     @property
-    def model_fn(self) -> Callable[..., Any]:
+    def model_fn(self) -> Callable[..., PyTree]:
         """The user's model function."""
         return self._model_fn
 
@@ -131,7 +131,7 @@ class Estimator(abc.ABC):
         """
         return sorted(self._folder.read_values_by_name())
 
-    def get_variable_value(self, name: str | Sequence[str]) -> Any:
+    def get_variable_value(self, name: str | Sequence[str]) -> PyTree:
         """Returns a value of the newest checkpoint, a NumPy array.
 
         Raises:
@@ -197,7 +197,7 @@ class Estimator(abc.ABC):
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, PyTree]:
         """Returns metrics over some steps, or until the data ends; see the class."""
         user_hooks = check_hooks(hooks, "hooks")
         check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
@@ -226,7 +226,7 @@ class Estimator(abc.ABC):
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
         num_predictions: int | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[PyTree]:
         """Yields predictions, at most a given number, until the data ends; see the class."""
         user_hooks = check_hooks(hooks, "hooks")
         keys = (
@@ -378,7 +378,7 @@ class Estimator(abc.ABC):
         checkpoint_path: str | None,
         keys: Sequence[str] | None,
         yields_examples: bool,
-    ) -> Generator[Any]:
+    ) -> Generator[PyTree]:
         self._configure()
         data = DataSet(map(select_features, self._open_elements(input_fn, ModeKeys.PREDICT)))
         mode, state = self._prepare_mode(
@@ -397,7 +397,7 @@ class Estimator(abc.ABC):
         if options is not None:
             options.configure_ipu_system()
 
-    def _open_elements(self, input_fn: Any, mode: str) -> Iterator[Any]:
+    def _open_elements(self, input_fn: Any, mode: str) -> Iterator[PyTree]:
         return open_data_set(input_fn, mode, self._settings)
 
     def _prepare_mode(

@@ -13,6 +13,7 @@ from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.metric_totals import MetricTotals
 from ipujax.doors.estimators.session_hooks import SessionRunHook
 from ipujax.doors.estimators.workers import Workers
+from ipujax.ground import Keywords
 from ipujax.operators import has_sums_in_loops
 from ipujax.training import Callback, Run, TrainState, Tree
 
@@ -31,7 +32,7 @@ class EstimatorSettings:
     params: dict[str, Any]
     batch_sizes: Mapping[str, int | None]
 
-    def params_of(self, mode: str) -> dict[str, Any]:
+    def params_of(self, mode: str) -> Keywords:
         """Returns the params that the user's functions get in a mode, with its batch size."""
         size = self.batch_sizes.get(mode)
         if size is None:
@@ -130,7 +131,7 @@ class EstimatorMode(Callback, abc.ABC):
         """Returns one step as a function of an element alone, for exports."""
 
     @property
-    def device_loop_options(self) -> dict[str, Any]:
+    def device_loop_options(self) -> Keywords:
         """The arguments of the device loop that all modes have."""
         run = self.settings.config.ipu_run_config
         return {

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import time
+import types
 from typing import Any
 
 from ipujax.system import get_logger
@@ -111,6 +112,6 @@ class EventFile:
             self._give_up(error)
 
 
-def _import_tensorboard_module(name: str) -> Any:
+def _import_tensorboard_module(name: str) -> types.ModuleType:
     """Returns a module of tensorboardX."""
     return importlib.import_module(f"tensorboardX.{name}")

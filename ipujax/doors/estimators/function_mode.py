@@ -22,7 +22,7 @@ from ipujax.doors.estimators.model_fn import (
 from ipujax.doors.estimators.session_hooks import SessionRunHook
 from ipujax.doors.estimators.workers import Workers
 from ipujax.driver import compile
-from ipujax.ground import structure_text
+from ipujax.ground import Keywords, structure_text
 from ipujax.operators import replication_index
 from ipujax.optimizers import init_optimizer_state
 from ipujax.training import Inference, ReplicaReduction, Run, StepOutput, Training, TrainState, Tree
@@ -223,7 +223,7 @@ class FunctionMode(EstimatorMode):
         return serve_element
 
     @property
-    def _function_loop_options(self) -> dict[str, Any]:
+    def _function_loop_options(self) -> Keywords:
         run = self.settings.config.ipu_run_config
         return self.device_loop_options | {
             "inputs": self._inputs,

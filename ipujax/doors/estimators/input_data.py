@@ -9,11 +9,11 @@ from ipujax.checkpoints import Position, TrackedIterator, resume_iterator
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.estimator_mode import EstimatorSettings
 from ipujax.doors.estimators.model_fn import FunctionByName
-from ipujax.ground import OutOfRangeError
+from ipujax.ground import OutOfRangeError, PyTree
 from ipujax.host import iterate_dataset
 
 
-def open_data_set(input_fn: Any, mode: str, settings: EstimatorSettings) -> Iterator[Any]:
+def open_data_set(input_fn: Any, mode: str, settings: EstimatorSettings) -> Iterator[PyTree]:
     """Returns the elements of the data set that a user's `input_fn` gives in a mode."""
     available_arguments = {
         "mode": mode,
@@ -54,7 +54,7 @@ class DataSet(Iterator[Any]):
         self._before = 0 if position is None else position.taken
         self._peeked: list[Any] = []
 
-    def peek_element(self) -> Any:
+    def peek_element(self) -> PyTree:
         """Returns the next element without consuming it.
 
         Raises:
@@ -73,7 +73,7 @@ class DataSet(Iterator[Any]):
                 )
         return self._peeked[0]
 
-    def __next__(self) -> Any:
+    def __next__(self) -> PyTree:
         return self._peeked.pop() if self._peeked else next(self._tracked)
 
     def position_of_data_set(self, num_elements: int) -> Position:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.workers import Workers
+from ipujax.ground import PyTree
 from ipujax.operators import Metric
 from ipujax.training import Tree, sum_in_64_bits
 
@@ -60,7 +61,7 @@ class MetricTotals:
         steps, loss, self._totals = workers.sum_over_workers(local_sums)
         self.steps, self._loss = int(steps), float(loss)
 
-    def compute_values(self) -> dict[str, Any]:
+    def compute_values(self) -> dict[str, PyTree]:
         """Returns each metric, and the mean loss, as NumPy scalars or arrays.
 
         Raises:
@@ -107,6 +108,6 @@ def _describe_shapes(totals: Mapping[str, Tree]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
 
 
-def _to_numpy_value(value: Any) -> Any:
+def _to_numpy_value(value: Any) -> PyTree:
     array = np.asarray(value)
     return array.astype(np.float32)[()] if array.dtype == np.float64 else array[()]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ipujax.doors.estimators.checks import check
+from ipujax.ground import PyTree
 
 
 class FunctionByName:
@@ -62,7 +63,7 @@ class FunctionByName:
         """Returns whether the function takes a value of this name."""
         return name in self.names
 
-    def __call__(self, *args: Any, **values: Any) -> Any:
+    def __call__(self, *args: Any, **values: Any) -> PyTree:
         """Calls the function with those of the values that it takes."""
         return self.function(*args, **{n: v for n, v in values.items() if n in self.names})
 
@@ -71,7 +72,7 @@ def _name_of_user_function(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "model_fn")
 
 
-def split_element_arguments(element: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def split_element_arguments(element: Any) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
     """Returns positional and keyword arguments of a loop's body for an element."""
     if isinstance(element, (tuple, list)) and len(element) == 1 and isinstance(element[0], dict):
         element = element[0]
@@ -82,7 +83,7 @@ def split_element_arguments(element: Any) -> tuple[tuple[Any, ...], dict[str, An
 
 def features_and_labels(
     args: tuple[Any, ...], keyword_arguments: Mapping[str, Any]
-) -> tuple[Any, Any]:
+) -> tuple[PyTree, PyTree]:
     """Returns the features and labels of an element of a data set.
 
     Args:

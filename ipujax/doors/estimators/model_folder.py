@@ -15,6 +15,7 @@ from ipujax.checkpoints import Position, find_checkpoint, store
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.workers import Workers
+from ipujax.ground import PyTree
 from ipujax.ground import file_locks as locks
 from ipujax.training import TrainState, Tree
 
@@ -127,7 +128,7 @@ class ModelFolder:
         )
         return chief_position or (None if num_elements < 0 else Position(num_elements))
 
-    def read_values_by_name(self) -> dict[str, Any]:
+    def read_values_by_name(self) -> dict[str, PyTree]:
         """Returns variables, state and step of the newest checkpoint, by the user's names."""
         if self.latest_checkpoint_path() is None:
             raise check.value_error(

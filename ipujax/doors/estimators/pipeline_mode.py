@@ -21,7 +21,7 @@ from ipujax.doors.estimators.metric_totals import (
 from ipujax.doors.estimators.model_fn import FunctionByName
 from ipujax.doors.estimators.pipeline_spec import IPUPipelineEstimatorSpec
 from ipujax.doors.estimators.session_hooks import SessionRunHook
-from ipujax.ground import InternalError
+from ipujax.ground import InternalError, PyTree
 from ipujax.operators import Metric
 from ipujax.optimizers import init_optimizer_state
 from ipujax.pipelines import OptimizerFunctionOutput
@@ -165,7 +165,7 @@ class PipelineMode(EstimatorMode):
         reduction = ReplicaReduction.NONE
         return Training(pipeline, self._optimizer_function, replica_reduction=reduction, **options)
 
-    def _first_stage_inputs(self, state: TrainState) -> Sequence[Any]:
+    def _first_stage_inputs(self, state: TrainState) -> Sequence[PyTree]:
         spec = (
             self._call_model_fn(state.step) if self._function.takes("global_step") else self._spec
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.estimator_spec import MODES, ModeKeys
+from ipujax.ground import Keywords, PyTree
 from ipujax.pipelines import OptimizerFunctionOutput
 
 _RESERVED_ARGUMENTS = frozenset({
@@ -98,12 +99,12 @@ class IPUPipelineEstimatorSpec:
         object.__setattr__(self, "pipeline_op_kwargs", pipeline_op_kwargs)
 
     @property
-    def inputs(self) -> Sequence[Any]:
+    def inputs(self) -> Sequence[PyTree]:
         """The first arguments of the first stage."""
         return self.pipeline_op_kwargs.get("inputs") or ()
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Keywords:
         """The further arguments of the pipeline."""
         options = {name: v for name, v in self.pipeline_op_kwargs.items() if name != "inputs"}
         return options | {"device_mapping": self.device_mapping}

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Graph, Node, Ref
-from ipujax.doors.graphs.operators import Call, Operators
+from ipujax.doors.graphs.operators import Call, Operand, Operators
 from ipujax.ground import FrontendError, IPUError
 
 Scopes = Callable[[Node], Iterable[str]]
@@ -39,7 +39,7 @@ class Evaluation:
 
     def __call__(
         self, graph: Graph, values: Mapping[str, Any], key: jax.Array | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, Operand]:
         """Evaluates a graph and returns the final value of each of its names.
 
         `graph.outputs` refers to the outputs (see
@@ -96,13 +96,13 @@ class Evaluation:
 
     def _evaluate_inner_graph(
         self, graph: Graph, *args: Any, key: jax.Array | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Operand, ...]:
         return substitute_refs(
             graph.outputs, self(graph, dict(zip(graph.inputs, args, strict=True)), key)
         )
 
 
-def substitute_refs(tree: Any, value_of_name: Mapping[str, Any]) -> Any:
+def substitute_refs(tree: Any, value_of_name: Mapping[str, Any]) -> Operand:
     """Returns a structure with each `Ref` replaced by the value of its name."""
     if isinstance(tree, Ref):
         return value_of_name[tree.name]
@@ -113,7 +113,7 @@ def substitute_refs(tree: Any, value_of_name: Mapping[str, Any]) -> Any:
     return tree
 
 
-def _cast_to_aval(value: Any, aval: Any) -> Any:
+def _cast_to_aval(value: Any, aval: Any) -> Operand:
     """Returns a result with the traced dtype, after a check of its shape."""
     if isinstance(aval, list | tuple):
         return [v if a is None else _cast_to_aval(v, a) for v, a in zip(value, aval, strict=True)]

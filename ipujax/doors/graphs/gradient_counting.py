@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Node, Ref, names_of_refs
-from ipujax.doors.graphs.operators import Call, Operators
+from ipujax.doors.graphs.operators import Call, Operand, Operators
 from ipujax.doors.graphs.placement import Placement
 from ipujax.training import Factors, LossScaling, count_gradient
 
@@ -63,7 +63,7 @@ class CountedOperators(Operators):
         super().__init__(table)
         self._counts, self._factor_of, self._settings = counts, factor_of, settings
 
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operand:
         """Applies an operator after it has marked the operands whose gradients are counted."""
         node = call.node
         factor = self._factor_of(node)
@@ -72,7 +72,7 @@ class CountedOperators(Operators):
             kwargs = self._count_operands(node, dict(node.kwargs), kwargs, factor)
         return super().apply(call, args, kwargs)
 
-    def _count_operands(self, node: Node, operands: Any, values: Any, factor: jax.Array) -> Any:
+    def _count_operands(self, node: Node, operands: Any, values: Any, factor: jax.Array) -> Operand:
         """Returns values in the structure of a node's operands, with the counted ones marked."""
         if isinstance(operands, Ref):
             counts = self._counts(node, operands.name)
@@ -89,6 +89,6 @@ class CountedOperators(Operators):
         pairs = zip(operands, values, strict=True)
         return type(values)([self._count_operands(node, *pair, factor) for pair in pairs])
 
-    def _count_float16(self, value: Any, factor: jax.Array) -> Any:
+    def _count_float16(self, value: Any, factor: jax.Array) -> Operand:
         is_float16 = isinstance(value, jax.Array) and value.dtype == jnp.float16
         return count_gradient(value, factor, self._settings) if is_float16 else value

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from ipujax.doors.graphs.evaluate import module_scope
 from ipujax.doors.graphs.graph import Node
+from ipujax.ground import Keywords
 from ipujax.pipelines import schedules, shard_scope, stage_scope
 
 
@@ -73,7 +74,7 @@ class Placement:
         """Returns the same places, with one stage after the other."""
         return dc.replace(self, is_sharded=True)
 
-    def pipeline_options(self) -> dict[str, Any]:
+    def pipeline_options(self) -> Keywords:
         """Returns how `training.Pipeline` runs the stages."""
         is_apart = len(set(self.ipus)) == len(self.ipus)
         schedule = schedules.one_f_one_b if is_apart else schedules.gpipe

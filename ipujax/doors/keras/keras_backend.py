@@ -6,8 +6,8 @@ import importlib
 import importlib.util
 import os
 import sys
+import types
 from pathlib import Path
-from typing import Any
 
 from ipujax.ground import KerasError, MissingExtraError, hide_package_lines
 
@@ -17,7 +17,7 @@ _SWITCH = (
 )
 
 
-def import_keras() -> Any:
+def import_keras() -> types.ModuleType:
     """Imports and returns the package Keras.
 
     Raises:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from ipujax.doors.keras import keras_backend
 from ipujax.doors.models import Model, Part, Tree, Variables, check
-from ipujax.ground import api_boundary
+from ipujax.ground import PyTree, api_boundary
 from ipujax.pipelines import current_stage
 
 # The placeholder that Keras itself uses for an unknown size when it infers shapes.
@@ -194,7 +194,7 @@ def _patch_operation_call(operation: Any, layer: Any, model: Any) -> None:
     original = operation.__call__
 
     @functools.wraps(original)
-    def call_and_record(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_and_record(self: Any, *args: Any, **kwargs: Any) -> PyTree:
         parts, path = _layer_recording.parts, _layer_recording.path
         if parts is None or path is None or not isinstance(self, layer):
             return original(self, *args, **kwargs)

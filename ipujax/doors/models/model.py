@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from ipujax.doors.models.frontend_checks import check
+from ipujax.ground import PyTree
 from ipujax.pipelines import StageOutput, split_into_stages
 
 Tree = Any
@@ -87,7 +88,7 @@ class Model:
         state = {name: value for name, value in variables.items() if name not in trained}
         return trained, state or None
 
-    def stages(self, *inputs: Tree, key: Tree = None) -> tuple[Callable[..., Any], ...]:
+    def stages(self, *inputs: Tree, key: Tree = None) -> tuple[Callable[..., PyTree], ...]:
         """Returns the model's stages, as `pipelining_ops.pipeline` takes them.
 
         Their variables and state are those that `split` returns. The first stage takes the inputs,

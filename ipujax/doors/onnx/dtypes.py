@@ -10,6 +10,7 @@ import onnx
 import onnx.helper
 from onnx import TensorProto
 
+from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 
 
@@ -25,7 +26,7 @@ def dtype_of_onnx_type(onnx_type: int) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
 
 
-def narrow_integers(value: Any) -> Any:
+def narrow_integers(value: Any) -> Operand:
     """Returns a constant with 64-bit integers converted to 32 bits, as JAX holds them.
 
     The largest and the smallest 64-bit integer, which stand for no bound, become the 32-bit ones.

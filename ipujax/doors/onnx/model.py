@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import onnx
 
-from ipujax.doors.graphs import Evaluation, Graph, Node, module_scope, substitute_refs
+from ipujax.doors.graphs import Evaluation, Graph, Node, Operand, module_scope, substitute_refs
 from ipujax.doors.models import Model, Part, Tree, Variables, check
 from ipujax.doors.onnx.dtypes import narrow_integers
 from ipujax.doors.onnx.fold import fold_constants, names_that_decide_shapes, nodes_of_graph
@@ -52,7 +52,7 @@ class ConvertedGraph:
 
     def compute_all_values(
         self, evaluation: Evaluation, variables: Variables, inputs: Sequence[Any], key: Any
-    ) -> dict[str, Any]:
+    ) -> dict[str, Operand]:
         """Evaluates the graph and returns the values of all its names."""
         input_values = dict(zip(self.inputs, inputs, strict=True))
         return evaluation(self.graph, {**variables, **input_values}, key)

@@ -111,7 +111,7 @@ def _clamp_integers(narrow: torch.iinfo, tensor: torch.Tensor) -> torch.Tensor:
     return signed.clamp(narrow.min, narrow.max)
 
 
-def to_numpy(tensor: torch.Tensor) -> Any:
+def to_numpy(tensor: torch.Tensor) -> np.ndarray | jax.Array:
     """Converts a tensor to a NumPy array where its dtype allows that, else to a JAX array."""
     if tensor.dtype not in _SAME_IN_NUMPY or tensor.is_neg():
         return to_jax(tensor)

@@ -130,7 +130,7 @@ class _SubstituteFunctions(TorchFunctionMode):
         types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         call: Any = _SUBSTITUTES.get(func, func)
         return call(*args, **(kwargs or {}))
 

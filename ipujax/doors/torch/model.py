@@ -14,6 +14,7 @@ from ipujax.doors.graphs import (
     Evaluation,
     Graph,
     Node,
+    Operand,
     module_scope,
     names_of_refs,
     substitute_refs,
@@ -28,6 +29,7 @@ from ipujax.doors.torch.operators.backward import refuse_derivatives
 from ipujax.doors.torch.schema import is_traced_script
 from ipujax.doors.torch.structures import flatten_inputs, to_jax_pytree
 from ipujax.doors.torch.trace import BLOCK
+from ipujax.ground import PyTree
 from ipujax.pipelines import stage_scope
 
 
@@ -88,7 +90,7 @@ def compute_named_values(
     variables: Mapping[str, Any],
     leaves: Sequence[Any],
     key: Any = None,
-) -> dict[str, Any]:
+) -> dict[str, Operand]:
     """Evaluates a module's graph and returns the final values of all its names.
 
     Args:
@@ -144,7 +146,7 @@ def find_module_parts(
     return tuple(parts)
 
 
-def _convert_to_tensor(leaf: Any) -> Any:
+def _convert_to_tensor(leaf: Any) -> PyTree:
     is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) or hasattr(leaf, "__array__")
     if not is_array or isinstance(leaf, torch.Tensor):
         return leaf

@@ -65,7 +65,7 @@ def _float_dtype(node: Any) -> torch.dtype | None:
     return value.dtype if is_float else None
 
 
-def _insert_conversion(reader: Any, operand: Any, dtype: torch.dtype) -> Any:
+def _insert_conversion(reader: Any, operand: Any, dtype: torch.dtype) -> torch.fx.Node:
     copy: Any = torch.ops.aten._to_copy.default
     with reader.graph.inserting_before(reader):
         converted = reader.graph.call_function(copy, (operand,), {"dtype": dtype})

@@ -13,11 +13,12 @@ from torch.utils import _pytree as pytree
 
 from ipujax.doors.models import check
 from ipujax.doors.torch.capture import ModuleTrace
+from ipujax.ground import PyTree
 
 
 def flatten_inputs(
     module_trace: ModuleTrace, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[Any]:
+) -> list[PyTree]:
     """Flattens user inputs and checks them against the example inputs of the trace.
 
     Raises:
@@ -61,7 +62,7 @@ def _check_input_leaf(path: Any, leaf: Any, example: Any) -> None:
         )
 
 
-def to_jax_pytree(tree: Any) -> Any:
+def to_jax_pytree(tree: Any) -> PyTree:
     """Converts a structure to dictionaries and tuples, which JAX knows as pytrees."""
     if isinstance(tree, dict):
         return {name: to_jax_pytree(item) for name, item in tree.items()}

@@ -9,7 +9,7 @@ import os
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -37,6 +37,7 @@ from ipujax.ground import (
     ExecutableFileError,
     HostTrace,
     Json,
+    PyTree,
     __version__,
     events,
     files,
@@ -89,7 +90,7 @@ class LoadedExecutable:
     def __repr__(self) -> str:
         return f"<LoadedExecutable {self.program!r}, engine {self.engine!r}>"
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
         """Runs the program.
 
         Raises:

@@ -109,5 +109,5 @@ def _check_texts(data: Json) -> tuple[str, ...]:
     return tuple(_as_untyped_list(data))
 
 
-def _as_untyped_list(data: Any) -> Sequence[Any]:
+def _as_untyped_list(data: Any) -> Sequence[Json]:
     return data

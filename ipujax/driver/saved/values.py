@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.driver.saved.classes import find_class, is_named_tuple, is_node, name_class
-from ipujax.ground import ExecutableError, Json
+from ipujax.ground import ExecutableError, Json, TreeStructure
 from lowering import dtype_name, jaxpr, shape_of
 
 _NONE = "None"  # has a class without a module
@@ -97,7 +97,7 @@ def _find_enum_member(kind: Json, name: Json) -> enum.Enum:
     return enum_class.__members__[name]
 
 
-def _check_list(data: Json, count: int | None = None) -> list[Any]:
+def _check_list(data: Json, count: int | None = None) -> list[Json]:
     """Returns a JSON list, or raises an error if it is none or has another length than `count`."""
     if not isinstance(data, list) or count not in (None, len(data)):  # pyright: ignore[reportUnknownArgumentType]
         _raise_malformed(f"a list of {'any number' if count is None else count}", data)
@@ -132,7 +132,7 @@ def encode_tree(tree: Any, holder: str) -> Json:
     return [name, encode_value(data, holder), children]
 
 
-def decode_tree(data: Json) -> Any:
+def decode_tree(data: Json) -> TreeStructure:
     """Decodes the structure that `encode_tree` encoded.
 
     Raises:

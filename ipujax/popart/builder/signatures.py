@@ -13,6 +13,7 @@ import onnx
 import onnx.defs
 import onnx.helper
 
+from ipujax.ground import Keywords
 from ipujax.popart.builder import parameters
 from ipujax.popart.builder.parameters import Kind
 from ipujax.popart.checks import check
@@ -110,9 +111,7 @@ class Operation:
         """Returns the kind of an attribute."""
         return self.kinds.get(attribute, parameters.ANY)
 
-    def bind_operator_arguments(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    def bind_operator_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keywords:
         """Binds the arguments of a call to all parameters, converted to the values of a node.
 
         Raises:

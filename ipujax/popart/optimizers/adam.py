@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import ADAM, ADAMAX, LAMB, Formula, Slot
+from ipujax.ground import Keywords
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import scalars
 from ipujax.popart.optimizers.clipping import ClipNormSettings
@@ -112,7 +114,7 @@ class Adam(Optimizer):
         del values
         return scalars.ADAM
 
-    def _list_constant_settings(self) -> Any:
+    def _list_constant_settings(self) -> object:
         kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self.keeps_scaled
         return self._clipping, *kinds
 
@@ -120,7 +122,7 @@ class Adam(Optimizer):
     def _formula(self) -> Formula:
         return LAMB if self._mode in _LAMB else ADAMAX if self._mode is AdamMode.AdaMax else ADAM
 
-    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+    def _formula_settings(self, hyper: Hyper) -> Keywords:
         is_corrected = self._mode not in _BIASED
         return {
             "betas": (hyper("beta1"), hyper("beta2")),
@@ -130,7 +132,7 @@ class Adam(Optimizer):
             "counts_steps": is_corrected,
         }
 
-    def _slot_scale(self, hyper: Hyper) -> Any:
+    def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
         return hyper("lossScaling") if self.keeps_scaled else 1.0
 
     def _power(self, slot: Slot) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ipujax.doors.graphs import ADADELTA, ADAGRAD, RMSPROP, Formula
+from ipujax.ground import Keywords
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, check_slot_type
@@ -96,7 +97,7 @@ class Adaptive(Optimizer):
         del values
         return ADAPTIVE
 
-    def _list_constant_settings(self) -> Any:
+    def _list_constant_settings(self) -> object:
         kinds = self._mode, self._decay, self.accumulator_type, self._slot_types, self._is_tf
         return self._clipping, *kinds
 
@@ -106,7 +107,7 @@ class Adaptive(Optimizer):
             return RMSPROP
         return ADAGRAD if self._mode is AdaptiveMode.AdaGrad else ADADELTA
 
-    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+    def _formula_settings(self, hyper: Hyper) -> Keywords:
         return {
             "rho": hyper("alpha"),  # as Adadelta calls it
             "centered": self._mode is AdaptiveMode.CenteredRMSProp,

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
+from ipujax.ground import Keywords, PyTree
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
@@ -226,7 +228,7 @@ class Optimizer(abc.ABC):
         """The formula of the kind."""
 
     @abc.abstractmethod
-    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+    def _formula_settings(self, hyper: Hyper) -> Keywords:
         """The settings of a weight as the formula reads them, but those that all kinds have."""
 
     @abc.abstractmethod
@@ -237,7 +239,7 @@ class Optimizer(abc.ABC):
         """Checks that the hyperparameters of all weights, or of one weight, go together."""
         del values  # most do
 
-    def _list_constant_settings(self) -> Any:
+    def _list_constant_settings(self) -> object:
         """Returns the settings, other than hyperparameters, that must not change."""
         return self._clipping
 
@@ -266,7 +268,7 @@ class Optimizer(abc.ABC):
     def _prefix(self, slot: Slot) -> str:
         return f"Accl{slot.number}___" if slot.number else "Step___"
 
-    def _slot_scale(self, hyper: Hyper) -> Any:
+    def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
         """By what slots are multiplied while they are kept; a mean square by its square."""
         del hyper
         return 1.0
@@ -293,11 +295,11 @@ class Optimizer(abc.ABC):
             for prefix, slot in self._plan(hyper).slots.items()
         }
 
-    def _slot_dtype(self, slot: Slot, weight: Array) -> Any:
+    def _slot_dtype(self, slot: Slot, weight: Array) -> DTypeLike:
         kind = self._slot_types[slot.number - 1] if slot.number else DataType.FLOAT
         return weight.dtype if kind is DataType.UNDEFINED else kind.value
 
-    def _init_state(self, params: Any) -> Any:
+    def _init_state(self, params: Any) -> PyTree:
         hyper = self.collect_variable_values()
         slots = {
             prefix + weight: value
@@ -306,7 +308,9 @@ class Optimizer(abc.ABC):
         }
         return {"hyper": hyper, "slots": slots}
 
-    def _update_weights(self, updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+    def _update_weights(
+        self, updates: Any, state: Any, params: Any = None
+    ) -> tuple[PyTree, PyTree]:
         hyper, slots = state["hyper"], dict(state["slots"])
         scale = Hyper(self, "", hyper)(LOSS_SCALING)
         gradients = {name: g.astype(jnp.float32) / scale for name, g in updates.items()}

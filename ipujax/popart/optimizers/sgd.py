@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+import jax
+
 from ipujax.doors.graphs import Formula, Slot, decay_velocity, optimizers
+from ipujax.ground import Keywords
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
@@ -103,7 +106,7 @@ class SGD(Optimizer):
             return SGD_PLAIN
         return momentum_scalars(1 if self._is_combined else 2)
 
-    def _list_constant_settings(self) -> Any:
+    def _list_constant_settings(self) -> object:
         kinds = self._is_combined, self.accumulator_type, self._slot_types
         return self._clipping, *kinds
 
@@ -111,12 +114,12 @@ class SGD(Optimizer):
     def _formula(self) -> Formula:
         return optimizers.SGD
 
-    def _formula_settings(self, hyper: Hyper) -> dict[str, Any]:
+    def _formula_settings(self, hyper: Hyper) -> Keywords:
         return {
             "combined": self._is_combined,
         }
 
-    def _slot_scale(self, hyper: Hyper) -> Any:
+    def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
         return hyper("velocityScaling")
 
     def _prefix(self, slot: Slot) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.utils.data
 
-from ipujax.ground import PopTorchError
+from ipujax.ground import PopTorchError, PyTree
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.data import batches
 from ipujax.poptorch.data.read_ahead import ReadAhead, Ring
@@ -84,7 +84,7 @@ class AsynchronousDataAccessor:
         self._is_used = False
         return self._worker.start_reading(self._iterate_batches, is_started=is_started)
 
-    def _iterate_batches(self) -> Iterable[Any]:
+    def _iterate_batches(self) -> Iterable[PyTree]:
         # A loader that holds this accessor would ask it again.
         iterate_unbuffered = getattr(self._dataset, "_own_batches", partial(iter, self._dataset))
         elements: Iterable[Any] = iterate_unbuffered()
@@ -134,7 +134,7 @@ class AsynchronousDataAccessor:
         self._is_over = False
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> PyTree:
         if self._is_over:
             raise StopIteration
         self._is_used = True

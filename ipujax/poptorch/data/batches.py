@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from ipujax.ground import PyTree
 from ipujax.poptorch.structures import flatten_tensors, rebuild_structure
 
 
-def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> Iterator[Any]:
+def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> Iterator[PyTree]:
     """Concatenates every `count` batches along their first axis.
 
     Args:
@@ -29,7 +30,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
         yield _concatenate_batches(batch, waiting)
 
 
-def rebatch(batches: Iterable[Any], size: int, *, drop_last: bool) -> Iterator[Any]:
+def rebatch(batches: Iterable[Any], size: int, *, drop_last: bool) -> Iterator[PyTree]:
     """Yields the rows of batches again in batches of another size.
 
     Args:
@@ -54,6 +55,6 @@ def rebatch(batches: Iterable[Any], size: int, *, drop_last: bool) -> Iterator[A
         yield _concatenate_batches(batch, waiting)
 
 
-def _concatenate_batches(structure: Any, batches_of_tensors: list[list[torch.Tensor]]) -> Any:
+def _concatenate_batches(structure: Any, batches_of_tensors: list[list[torch.Tensor]]) -> PyTree:
     columns = zip(*batches_of_tensors, strict=True)
     return rebuild_structure(structure, (torch.cat(column) for column in columns))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch.utils.data
 
+from ipujax.ground import PyTree
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.data import batches
 from ipujax.poptorch.data.accessor import AsynchronousDataAccessor
@@ -211,7 +212,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             else _iterate_and_hold_loader(self, self._accessor)
         )
 
-    def _own_batches(self) -> Iterator[Any]:
+    def _own_batches(self) -> Iterator[PyTree]:
         """Iterates over the batches without reading them ahead."""
         if isinstance(self.dataset, Partition):
             self.dataset.start_epoch()
@@ -255,7 +256,7 @@ def _is_picklable(value: Any) -> bool:
 
 def _iterate_and_hold_loader(
     loader: DataLoader, accessor: AsynchronousDataAccessor
-) -> Iterator[Any]:
+) -> Iterator[PyTree]:
     """Yields an accessor's elements and keeps the loader alive: nobody else may hold it."""
     yield from accessor
     del loader

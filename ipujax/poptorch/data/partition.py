@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
+from ipujax.ground import PyTree
 from ipujax.poptorch.checks import check
 
 
@@ -63,7 +64,7 @@ class Partition(Dataset[Any]):
     def __len__(self) -> int:
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> PyTree:
         if not 0 <= index < self._length:
             raise IndexError(index)
         return self._dataset[int(self._order[index + self._offset])]

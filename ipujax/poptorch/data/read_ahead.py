@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ipujax.ground import Worker
+from ipujax.ground import PyTree, Worker
 
 
 class Ring:
@@ -104,7 +104,7 @@ class Ring:
             self._changed.wait_for(lambda: self._is_over or self._elements)
             return bool(self._elements)
 
-    def take_element(self) -> Any:
+    def take_element(self) -> PyTree:
         """Removes and returns the next element, which must be there."""
         with self._changed:
             element = self._elements.popleft()

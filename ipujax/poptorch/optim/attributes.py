@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ipujax.ground import OptimizerStateError
+from ipujax.ground import Keywords, OptimizerStateError
 from ipujax.poptorch.checks import check
 
 _IPU = ("ipu_state", "ipu_param")
@@ -69,7 +69,7 @@ class VariableAttributes:
             )
 
 
-def select_given(**arguments: Any) -> dict[str, Any]:
+def select_given(**arguments: Any) -> Keywords:
     """Selects the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -139,7 +139,7 @@ class Optimizer(torch.optim.Optimizer):
         """The loaded state that the IPU does not have yet, under PopART's names."""
         return (self._state_dict["ipu_state"] or {}) if self.ipu_state_is_dirty else {}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Keywords:
         """Returns torch's state dict with `ipu_state` and `ipu_param` under PopART's names.
 
         These two are dicts of tensors once there is a program on the IPU, else None. `ipu_param`
@@ -179,7 +179,7 @@ class Optimizer(torch.optim.Optimizer):
         group_settings = [{k: v for k, v in group.items() if k != "params"} for group in groups]
         return [self.loss_scaling, *group_settings]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> Keywords:
         names = (*self.own_defaults, "variable_attrs", "_state_dict", "_loaded")
         attributes = {name: getattr(self, name) for name in names}
         dirty = {"ipu_state_is_dirty": self.has_state(), "host_state_is_dirty": False}

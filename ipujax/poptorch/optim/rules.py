@@ -16,7 +16,7 @@ import torch
 
 from ipujax.doors.graphs import Formula, Settings, Slot, Slots, optimizers
 from ipujax.doors.torch import to_jax, to_torch
-from ipujax.ground import OptimizerStateError
+from ipujax.ground import Keywords, OptimizerStateError
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import popart_names as popart
 from ipujax.poptorch.optim.attributes import Optimizer
@@ -126,7 +126,7 @@ class Rule:
         """Returns the factor of the loss before it is differentiated, a float32 scalar."""
         return state["hyper"]["loss_scaling"]
 
-    def read_hyperparameters(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def read_hyperparameters(self, optimizer: torch.optim.Optimizer) -> Keywords:
         """Reads the hyperparameters of an optimizer with this rule's structure, as arrays."""
         return _hyperparameter_arrays(self.formula, optimizer)
 
@@ -400,7 +400,7 @@ def get_accumulator_dtypes(optimizer: torch.optim.Optimizer) -> Types:
     )
 
 
-def _hyperparameter_arrays(formula: Formula, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _hyperparameter_arrays(formula: Formula, optimizer: torch.optim.Optimizer) -> Keywords:
     groups = [formula.numbers(settings) for settings in _collect_settings(optimizer)]
     return jax.tree.map(
         lambda number: jnp.asarray(np.float32(number)),

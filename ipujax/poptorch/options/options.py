@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import torch
 
-from ipujax.ground import PopTorchConfigFileError, files, get_joined_instance
+from ipujax.ground import Keywords, PopTorchConfigFileError, files, get_joined_instance
 from ipujax.poptorch import enums
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
@@ -298,7 +298,7 @@ class Options(SystemOptions, HostOptions):
             exec(call, {}, {"poptorch": poptorch, "options": self})
         return self
 
-    def toDict(self) -> dict[str, Any]:
+    def toDict(self) -> Keywords:
         """Returns all options that are set, by name, without the groups' names.
 
         Raises:

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
-from ipujax.ground import PopTorchOptionError
+from ipujax.ground import Keywords, PopTorchOptionError
 from ipujax.poptorch.checks import check
 
 _FROZEN = "_is_frozen"
@@ -65,7 +65,7 @@ class Freezable:
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] - options change
 
-    def _values_without_freezing(self) -> dict[str, Any]:
+    def _values_without_freezing(self) -> Keywords:
         return {name: value for name, value in vars(self).items() if name != _FROZEN}
 
 
@@ -114,14 +114,14 @@ class OptionsDict(Freezable):
         """Removes the value of an option, if it has one."""
         self._values.pop(name, None)
 
-    def update(self, other: dict[str, Any]) -> dict[str, Any]:
+    def update(self, other: dict[str, Any]) -> Keywords:
         """Adds the options to a dictionary that has none of their names, and returns it."""
         if both := sorted(self._values.keys() & other.keys()):
             raise check.value_error(f"options cannot be merged: both have {', '.join(both)}")
         other.update(self._values)
         return other
 
-    def toDict(self) -> dict[str, Any]:
+    def toDict(self) -> Keywords:
         """Returns the options' values by name."""
         return self.update({})
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -21,6 +19,7 @@ from ipujax.doors.graphs.optimizers.formula import (
     read_rate,
     steps_of,
 )
+from ipujax.ground import Keywords
 
 _MEAN, _MEAN_SQUARE = Slot("exp_avg", number=1), Slot("exp_avg_sq", 2, number=2)
 
@@ -33,7 +32,7 @@ def _switches(settings: Settings) -> frozenset[str]:
     )
 
 
-def _numbers(settings: Settings) -> dict[str, Any]:
+def _numbers(settings: Settings) -> Keywords:
     first, second = settings["betas"]
     others = read_numbers(settings, "lr", "eps", "weight_decay")
     return {**others, **read_rate("beta1", first), **read_rate("beta2", second)}
@@ -205,7 +204,7 @@ def _compute_radam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     return decay - n["lr"] * first * jnp.where(adapts, by_square, 1.0), slots
 
 
-def _radam_numbers(settings: Settings) -> dict[str, Any]:
+def _radam_numbers(settings: Settings) -> Keywords:
     numbers = _numbers(settings)
     longest = 2 / numbers["beta2_rest"] - 1
     return {**numbers, "longest": longest, "start": longest + 2 / numbers["beta2_log"]}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,7 @@ from ipujax.doors.graphs.optimizers.formula import (
     read_rate,
     steps_of,
 )
+from ipujax.ground import Keywords
 
 _SQUARE = Slot("square_avg", 2, number=1)
 
@@ -35,11 +35,11 @@ def _switches(settings: Settings) -> frozenset[str]:
     )
 
 
-def _numbers(settings: Settings) -> dict[str, Any]:
+def _numbers(settings: Settings) -> Keywords:
     return read_numbers(settings, "lr", "lr_decay", "eps", "weight_decay", "momentum")
 
 
-def _with_rate(name: str) -> Callable[[Settings], dict[str, Any]]:
+def _with_rate(name: str) -> Callable[[Settings], Keywords]:
     """Returns `Formula.numbers` with the rate of a moving average."""
     return lambda settings: {**_numbers(settings), **read_rate(name, settings[name])}
 

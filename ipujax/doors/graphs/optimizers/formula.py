@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import Keywords
+
 Settings: TypeAlias = Mapping[str, Any]
 """The settings of an optimizer for a variable, under the names that PyTorch has for them.
 
@@ -123,12 +125,12 @@ def is_in_use(settings: Settings, name: str) -> bool:
     return name in settings["variable"] or bool(settings[name] != 0)
 
 
-def read_numbers(settings: Settings, *names: str) -> dict[str, Any]:
+def read_numbers(settings: Settings, *names: str) -> Keywords:
     """Returns the settings of these names; PyTorch has some of them as tensors of one element."""
     return {name: _number(settings[name]) for name in names if name in settings}
 
 
-def read_rate(name: str, value: Any) -> dict[str, Any]:
+def read_rate(name: str, value: Any) -> Keywords:
     """Returns a moving average's rate, its complement, and a logarithm for `compute_bias`."""
     rate = _number(value)
     numbers = {name: rate, f"{name}_rest": 1 - rate}
@@ -137,7 +139,7 @@ def read_rate(name: str, value: Any) -> dict[str, Any]:
     return {**numbers, f"{name}_log": math.log(rate) if rate > 0 else -math.inf}
 
 
-def _number(value: Any) -> Any:
+def _number(value: Any) -> float | jax.Array:
     return value if isinstance(value, jax.Array) else float(value)
 
 

@@ -20,6 +20,7 @@ from ipujax.doors.graphs.optimizers.formula import (
     read_numbers,
     steps_of,
 )
+from ipujax.ground import Keywords
 
 # --- SGD ------------------------------------------------------------------------------------------
 
@@ -35,7 +36,7 @@ def _sgd_switches(settings: Settings) -> frozenset[str]:
     )
 
 
-def _sgd_numbers(settings: Settings) -> dict[str, Any]:
+def _sgd_numbers(settings: Settings) -> Keywords:
     numbers = read_numbers(settings, "lr", "momentum", "dampening", "weight_decay")
     dampening = numbers.pop("dampening")
     dampens = not settings.get("counts_steps", True) or numbers["momentum"] != 0
@@ -80,7 +81,7 @@ def _dampen(p: Parameter, gradient: jax.Array) -> jax.Array:
     return taken * gradient
 
 
-def decay_velocity(numbers: Numbers, velocity: Any, value: jax.Array) -> Any:
+def decay_velocity(numbers: Numbers, velocity: Any, value: jax.Array) -> jax.Array:
     """Returns a combined velocity between two steps: decayed, with the weight decay of the next.
 
     Args:
@@ -125,7 +126,7 @@ ASGD = Formula(
 # --- Rprop ----------------------------------------------------------------------------------------
 
 
-def _rprop_numbers(settings: Settings) -> dict[str, Any]:
+def _rprop_numbers(settings: Settings) -> Keywords:
     slower, faster = settings["etas"]
     smallest, largest = settings["step_sizes"]
     return {"slower": slower, "faster": faster, "smallest": smallest, "largest": largest}

@@ -41,7 +41,9 @@ def update_variable(
     return _from_single(change, value), kept
 
 
-def begin_slot(slot: Slot, shape: tuple[int, ...], dtype: Any, is_complex: bool = False) -> Any:
+def begin_slot(
+    slot: Slot, shape: tuple[int, ...], dtype: Any, is_complex: bool = False
+) -> jax.Array:
     """Returns a slot before the first step; of complex numbers both parts begin alike.
 
     Args:

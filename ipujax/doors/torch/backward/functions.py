@@ -12,7 +12,7 @@ from torch.autograd.function import FunctionCtx
 from ipujax.doors.torch.backward import markers
 from ipujax.doors.torch.backward.differentiable_values import is_inexact
 from ipujax.doors.torch.errors import first_line_of_function, untraceable_backward_error
-from ipujax.ground import IPUError
+from ipujax.ground import IPUError, PyTree
 
 
 class Context(FunctionCtx):
@@ -34,7 +34,9 @@ class Context(FunctionCtx):
     saved_variables = saved_tensors
 
 
-def trace_autograd_function(cls: Any, args: tuple[Any, ...], differentiable: Sequence[bool]) -> Any:
+def trace_autograd_function(
+    cls: Any, args: tuple[Any, ...], differentiable: Sequence[bool]
+) -> PyTree:
     """Calls an autograd function with its own backward pass recorded in the trace.
 
     Args:
@@ -81,7 +83,7 @@ def trace_autograd_function(cls: Any, args: tuple[Any, ...], differentiable: Seq
 
 def _write_in_place(
     context: Context, argument_of_marked: dict[int, Any], result: Any, marked_result: Any
-) -> Any:
+) -> PyTree:
     """Returns a result; writes it to the argument if the function declares it changed in place."""
     is_dirty = any(result is tensor for tensor in context.dirty_tensors)
     argument = argument_of_marked.get(id(result)) if is_dirty else None
@@ -92,7 +94,7 @@ def _is_inexact_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and is_inexact(value)
 
 
-def _run_user_forward(cls: Any, context: Context, inputs: list[Any]) -> Any:
+def _run_user_forward(cls: Any, context: Context, inputs: list[Any]) -> PyTree:
     if cls.setup_context is Function.setup_context:
         return cls.forward(context, *inputs)
     outputs = cls.forward(*inputs)

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from ipujax.doors.torch.backward import markers
 from ipujax.doors.torch.backward.differentiable_values import BackwardUse, find_differentiable
 from ipujax.doors.torch.errors import first_line_of_function, untraceable_backward_error
-from ipujax.ground import FrontendError, IPUError
+from ipujax.ground import FrontendError, IPUError, PyTree
 
 Hook = Callable[..., Any]
 
@@ -29,7 +29,7 @@ def trace_tensor_hook(tensor: torch.Tensor, hook: Hook) -> RemovableHandle:
     return RemovableHandle(OrderedDict())
 
 
-def _call_hook(hook: Hook, name: str, *args: Any) -> Any:
+def _call_hook(hook: Hook, name: str, *args: Any) -> PyTree:
     """Calls a hook and returns its result.
 
     Raises:
@@ -120,13 +120,13 @@ class ModuleHook:
         self._inputs: dict[int, torch.Tensor] = {}
         self._input_count = 0
 
-    def setup_input_hook(self, args: Any) -> Any:
+    def setup_input_hook(self, args: Any) -> PyTree:
         """Returns the inputs as the module sees them."""
         self._inputs = self._map_differentiable(args, lambda x: x.view_as(x))
         self._input_count = len(args)
         return _replace_items(args, self._inputs)
 
-    def setup_output_hook(self, result: Any) -> Any:
+    def setup_output_hook(self, result: Any) -> PyTree:
         """Returns the outputs as operators outside of the module see them."""
         values = result if isinstance(result, tuple) else (result,)
         outputs = self._map_differentiable(values, lambda x: x)
@@ -200,7 +200,7 @@ class ModuleHook:
 
 def _pack_with_none(
     positions: Mapping[int, Any], values: Sequence[torch.Tensor], count: int
-) -> tuple[Any, ...]:
+) -> tuple[torch.Tensor | None, ...]:
     """Returns a tuple with values at their positions and None elsewhere."""
     value_at = dict(zip(positions, values, strict=True))
     return tuple(value_at.get(i) for i in range(count))
@@ -220,6 +220,6 @@ def _check_hook_result(
     return tuple(hook_result)
 
 
-def _replace_items(values: Any, replacements: Mapping[int, Any]) -> Any:
+def _replace_items(values: Any, replacements: Mapping[int, Any]) -> PyTree:
     items = [replacements.get(i, value) for i, value in enumerate(values)]
     return type(values)(*items) if hasattr(values, "_fields") else tuple(items)

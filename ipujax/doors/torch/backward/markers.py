@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.fx.node import has_side_effect
@@ -36,7 +36,7 @@ for _schema in (
     torch.library.register_fake(f"{_NAMESPACE}::{_name}")(_empty_copies)
 
 
-def _refuse_nested_autograd(*_: Any) -> Any:
+def _refuse_nested_autograd(*_: Any) -> NoReturn:
     raise NotImplementedError("torch.autograd.grad through a backward pass of the user's own")
 
 

@@ -106,12 +106,12 @@ class _HookMover:
                 self._graph.erase_node(node)
         return {t.name: r.name for t, r in zip(self._tensors, hooked_tensors, strict=True)}
 
-    def _insert_call(self, target: Any, *args: Any) -> Any:
+    def _insert_call(self, target: Any, *args: Any) -> torch.fx.Node:
         node = self._graph.call_function(target, args)
         node.meta = dict(self._hooked.meta)
         return node
 
-    def _insert_getitems(self, list_node: Any) -> list[Any]:
+    def _insert_getitems(self, list_node: Any) -> list[torch.fx.Node]:
         items: list[Any] = []
         for index, tensor in enumerate(self._tensors):
             item = self._insert_call(operator.getitem, list_node, index)
@@ -119,7 +119,7 @@ class _HookMover:
             items.append(item)
         return items
 
-    def _copy_if_late(self, node: Any) -> Any:
+    def _copy_if_late(self, node: Any) -> torch.fx.Node:
         """Returns a node, or a copy of it where the node comes after the first reader."""
         if node in self._copies:
             return self._copies[node]
@@ -141,7 +141,7 @@ class _HookMover:
             )
 
 
-def _nodes_of_hook(graph: torch.fx.Graph, hooked: Any) -> list[Any]:
+def _nodes_of_hook(graph: torch.fx.Graph, hooked: Any) -> list[torch.fx.Node]:
     """Returns the nodes of a hook, from the gradients it takes to its end."""
     number = hooked.args[3]
     region: list[Any] = []

@@ -8,7 +8,7 @@ import contextvars
 import dataclasses as dc
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.autograd import Function
@@ -20,7 +20,7 @@ from ipujax.doors.torch.backward import functions, hooks
 from ipujax.doors.torch.backward.differentiable_values import BackwardUse as BackwardUse
 from ipujax.doors.torch.backward.differentiable_values import find_differentiable
 from ipujax.doors.torch.errors import is_user_code
-from ipujax.ground import FrontendError
+from ipujax.ground import FrontendError, PyTree
 
 
 @dc.dataclass(eq=False)
@@ -80,7 +80,7 @@ def _patch_attribute(stack: contextlib.ExitStack, holder: Any, name: str, substi
         stack.callback(setattr, holder, name, original)
 
 
-def _apply_in_trace(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_in_trace(cls: Any, *args: Any, **kwargs: Any) -> PyTree:
     """Replaces `Function.apply` in a trace, which then has the user's backward pass."""
     kept_backward = _current.get()
     if kept_backward is None or not torch.is_grad_enabled():
@@ -100,7 +100,7 @@ def _is_defined_by_pytorch(cls: type) -> bool:
     return name.startswith("torch.") and not name.startswith("torch._functorch.")
 
 
-def _run_checkpoint(use: BackwardUse, function: Callable[..., Any], _: Any, *args: Any) -> Any:
+def _run_checkpoint(use: BackwardUse, function: Callable[..., Any], _: Any, *args: Any) -> PyTree:
     """Runs a checkpointed function, without gradients where no argument has any."""
     with torch.set_grad_enabled(use is BackwardUse.ALL or any(find_differentiable(args, use))):
         return function(*args)
@@ -117,7 +117,7 @@ def _make_module_hook(module: Any, user_hooks: Any, user_pre_hooks: Any) -> Any:
 _original_enter_saved_hooks: Any = torch.autograd.graph.saved_tensors_hooks.__enter__
 
 
-def _refuse_eager_backward(*_: Any, accumulate_grad: bool = False, **__: Any) -> Any:
+def _refuse_eager_backward(*_: Any, accumulate_grad: bool = False, **__: Any) -> NoReturn:
     """Refuses gradients computed during the trace, which would become constants."""
     kept_backward = _current.get()
     if kept_backward is not None:
@@ -171,7 +171,7 @@ class _TraceTensorHooks(TorchFunctionMode):
         types: Any,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    ) -> object:
         if func is torch.Tensor.register_hook:
             self._kept.has_any = True
             return hooks.trace_tensor_hook(*args, **(kwargs or {}))
