@@ -1,9 +1,9 @@
-from .system.config_enums import DeviceConnectionType as DeviceConnectionType
-from .system.config_enums import ExecutionProfileType as ExecutionProfileType
-from .system.config_enums import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
-from .system.config_enums import SchedulingAlgorithm as SchedulingAlgorithm
-from .system.config_enums import SelectionOrder as SelectionOrder
-from .system.config_schema import AttributeMetadata as AttributeMetadata
+from .system import AttributeMetadata as AttributeMetadata
+from .system import DeviceConnectionType as DeviceConnectionType
+from .system import ExecutionProfileType as ExecutionProfileType
+from .system import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
+from .system import SchedulingAlgorithm as SchedulingAlgorithm
+from .system import SelectionOrder as SelectionOrder
 from .system.ipu_config import IPUConfig as IPUConfig
 from .system.ipu_config import KeyId as KeyId
 from .system.ipu_config import VerificationOptions as VerificationOptions

@@ -1,5 +1,5 @@
-from .operators.embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
-from .operators.embedding.optimizers import (
+from .operators import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
+from .operators import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from .operators.host_embedding import STRATEGIES as STRATEGIES

@@ -1,3 +1,3 @@
+from .strategies import ReduceOp as ReduceOp
 from .strategies.multi_worker_strategy import IPUMultiWorkerStrategy as IPUMultiWorkerStrategy
 from .strategies.multi_worker_strategy import IPUMultiWorkerStrategyV1 as IPUMultiWorkerStrategyV1
-from .strategies.worker_strategy import ReduceOp as ReduceOp

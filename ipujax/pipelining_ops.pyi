@@ -1,9 +1,9 @@
-from .pipelines.arguments import OptimizerFunctionOutput as OptimizerFunctionOutput
-from .pipelines.arguments import PipelineSchedule as PipelineSchedule
-from .pipelines.arguments import PipelineStageOptions as PipelineStageOptions
-from .pipelines.arguments import RecomputationMode as RecomputationMode
+from .pipelines import OptimizerFunctionOutput as OptimizerFunctionOutput
+from .pipelines import PipelineSchedule as PipelineSchedule
+from .pipelines import PipelineStageOptions as PipelineStageOptions
+from .pipelines import RecomputationMode as RecomputationMode
+from .pipelines import StageOutput as StageOutput
 from .pipelines.pipelining import pipeline as pipeline
 from .pipelines.pipelining import recomputation_checkpoint as recomputation_checkpoint
-from .pipelines.state import StageOutput as StageOutput
 from .training import PipelineCheck as PipelineCheck
 from .training import check_pipeline as check_pipeline

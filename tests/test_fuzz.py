@@ -125,7 +125,7 @@ def test_what_stands_around_a_program_varies() -> None:
 
 def test_a_static_argument_of_another_type_is_told_apart(monkeypatch) -> None:
     """A key of equal values alone is found."""
-    monkeypatch.setattr(Static, "hash_key", lambda self, args, kwargs: self.split(args, kwargs)[0])
+    monkeypatch.setattr(Static, "hash_key", lambda self, *call: self.split_arguments(*call)[0])
     programs = (generate(5, index, size=3) for index in range(60))
     found = [check(program, ("replay",)) for program in programs if _mixes_ones(program)]
     assert any(failure is not None and "knob" in failure.message for failure in found)

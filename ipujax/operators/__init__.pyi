@@ -27,6 +27,8 @@ from .cross_replica import cross_replica_mean as cross_replica_mean
 from .cross_replica import cross_replica_sum as cross_replica_sum
 from .custom.error import custom_op_error as custom_op_error
 from .dropout_rate import check_dropout_rate as check_dropout_rate
+from .embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
+from .embedding.optimizers import HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec
 from .host_calls import call_on_host as call_on_host
 from .metrics import Metric as Metric
 from .nn.activations import gelu as gelu

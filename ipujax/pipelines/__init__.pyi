@@ -4,6 +4,7 @@ from . import pipelining as pipelining
 from . import schedules as schedules
 from .arguments import OptimizerFunctionOutput as OptimizerFunctionOutput
 from .arguments import PipelineSchedule as PipelineSchedule
+from .arguments import PipelineStageOptions as PipelineStageOptions
 from .arguments import RecomputationMode as RecomputationMode
 from .arguments import is_optimizer as is_optimizer
 from .model import apply_update as apply_update

@@ -12,6 +12,7 @@ from .config_enums import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehav
 from .config_enums import SchedulingAlgorithm as SchedulingAlgorithm
 from .config_enums import SelectionOrder as SelectionOrder
 from .config_options import SystemOptions as SystemOptions
+from .config_schema import AttributeMetadata as AttributeMetadata
 from .config_schema import ConfigNode as ConfigNode
 from .config_schema import Option as Option
 from .config_schema import copy_config as copy_config

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from lowering.machine import trace as trace
 from lowering.machine.breakdown import CAUSES as CAUSES
 from lowering.machine.liveness import Lifetime as Lifetime
 from lowering.machine.liveness import Liveness as Liveness
