@@ -41,7 +41,8 @@ def public_modules() -> Iterator[ModuleType]:
     waiting = [getattr(ipujax, name) for name in sorted(ipujax.__all__)]
     while waiting:
         module = waiting.pop(0)
-        if isinstance(module, ModuleType) and module.__name__.startswith("ipujax."):
+        # A module without a list of public names is inside a room; a public module re-exports it.
+        if isinstance(module, ModuleType) and hasattr(module, "__all__"):
             yield module
             waiting += [getattr(module, name) for name in module.__all__]
 
