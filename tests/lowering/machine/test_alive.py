@@ -84,7 +84,7 @@ def test_memory_against_every_step(steps):
             case _:
                 for i in range(len(detail.bytes)):
                     space = np.where(np.arange(TILES) < detail.space_tiles[i], detail.space[i], 0)
-                    happens([*alive.values(), *detail.at(i)], space)
+                    happens([*alive.values(), *detail.tensors_alive_at(i)], space)
                 if not detail.tensors:
                     memory.record_body(detail)
                     continue

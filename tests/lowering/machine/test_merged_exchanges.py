@@ -45,7 +45,7 @@ def spread(x):
 def test_copies_between_two_ipus(most, exchanges):
     found = model(lowered(spread, A), ModelOptions(merged_copy_bytes=most))
     before = model(lowered(spread, A))
-    fixed = ModelOptions().between([(0, 1, 1)]) - 1 + external_sync_cycles(IPU2, 2)
+    fixed = ModelOptions().cycles_between_ipus([(0, 1, 1)]) - 1 + external_sync_cycles(IPU2, 2)
     assert before.cycles - found.cycles == pytest.approx((4 - exchanges) * fixed, abs=4)
     between = [step for step in found.steps if step.kind == "inter_ipu" and step.ipu == 0]
     assert len(between) == exchanges

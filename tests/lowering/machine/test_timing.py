@@ -358,7 +358,7 @@ def modelled_kernels(monkeypatch):
     model_kernel = timing.model_kernel
 
     def counting(listing, *rest, **options):
-        found.append([item.title for item in listing.items])
+        found.append([item.exact_title for item in listing.items])
         return model_kernel(listing, *rest, **options)
 
     monkeypatch.setattr(timing, "model_kernel", counting)

@@ -184,7 +184,7 @@ def test_only_what_has_every_element_once_can_be_turned_back(drawn):
 def test_a_plan_that_asks_gets_its_order_however_the_owner_is_seen(drawn, follows):
     """And a result that lies as its operand does, whose owner a plan has laid out."""
     owner, chain = drawn
-    shapes = [Shape(owner.shape, "float32"), *(one.operation.result for one in chain)]
+    shapes = [Shape(owner.shape, "float32"), *(one.operation.first_result for one in chain)]
     layouts = Layouts(shapes, (0,), (None,), TILES)
     for i, one in enumerate(chain):
         layouts.add_view(i + 1, i, one.operation)

@@ -89,7 +89,9 @@ def test_folding_keeps_the_ticks(parts: list[tuple[int, int]], step: int) -> Non
     ticks: list[tuple[Task, ...]] = []
     for tasks, times in parts:
         round_of = tuple(Task(s, F, s) for s in range(tasks))
-        ticks += itertools.chain(*(Run((round_of,), times, step).round(i) for i in range(times)))
+        ticks += itertools.chain(
+            *(Run((round_of,), times, step).ticks_of_round(i) for i in range(times))
+        )
     made = fold_repeated_ticks(ticks)
     assert made == tuple(ticks) == Ticks([Run(tuple(ticks))])
     assert [made[i] for i in range(len(ticks))] == ticks
