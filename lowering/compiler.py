@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import functools
 import math
 from collections.abc import Callable
 from typing import TypeVar
 
 from lowering.ground import InternalError, Options, ShardError
-from lowering.ir import Program, to_text, verify
-from lowering.jaxprs import ClosedJaxpr, has_wide_values, keep_wide_values
+from lowering.ir import Program, to_text, verify_after_pass
+from lowering.jaxprs import ClosedJaxpr, JaxprVerifier, has_wide_values, keep_wide_values
 from lowering.passes import (
     call_once,
     check_queues,
@@ -71,7 +70,7 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
         closed, options.num_ipus, options.replicas
     )
     replicas = replicas_per_instance * options.instances
-    show = functools.partial(_report_pass_result, options)
+    show = _PassReporter(options)
 
     # What is in a Ref depends on the order of equations, which the passes are free to change.
     closed = show("discharge_refs", discharge_refs(closed))
@@ -96,6 +95,7 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     formatted = number_formats(closed, options, replicas) if options.number_formats else closed
     emulates = formatted is not closed
     closed, faults = insert_checks(show("number_formats", formatted), options, replicas)
+    show.verify_jaxpr("insert_checks", closed)
     # After the passes that insert draws, rounding included.
     closed, draws = resolve_draws(closed, replicas)
     closed = show("resolve_draws", closed)
@@ -124,10 +124,10 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     # that bodies keep in streaming memory are stored there, and loads go where they are needed.
     for change in (*_combining_passes(options), keep_stored, load_late):
         program = show(change.__name__, change(program))
-    program = show("insert_copies", insert_copies(program))
+    program = show("insert_copies", insert_copies(program), has_copies=True)
     merged = merge_copies(program, options.merged_copy_bytes, options.merged_host_bytes)
-    program = show("merge_copies", merged)
-    return _verify_program(show("size_fifos", size_fifos(program)))
+    program = show("merge_copies", merged, has_copies=True)
+    return show("size_fifos", size_fifos(program), has_copies=True)
 
 
 def _combining_passes(options: Options) -> list[Callable[[Program], Program]]:
@@ -136,20 +136,33 @@ def _combining_passes(options: Options) -> list[Callable[[Program], Program]]:
     return [*lookups, *([combine_products] if options.combine_products else [])]
 
 
-def _verify_program(program: Program) -> Program:
-    try:
-        verify(program)
-    except InternalError as broken:
-        broken.add_note(f"after `size_fifos`:\n{to_text(program)}")
-        raise
-    return program
+class _PassReporter:
+    """A verifier of what each pass returns, which hands its text to `options.on_pass`."""
 
+    def __init__(self, options: Options):
+        self._on_pass, self._verifier = options.on_pass, JaxprVerifier()
 
-def _report_pass_result(options: Options, name: str, result: _Level) -> _Level:
-    """Hands the text of a pass's result to `options.on_pass`, and returns the result."""
-    if options.on_pass is not None:
-        options.on_pass(name, to_text(result) if isinstance(result, Program) else str(result))
-    return result
+    def __call__(self, name: str, result: _Level, *, has_copies: bool = False) -> _Level:
+        """Verifies and reports what a pass returned, and returns it.
+
+        Raises:
+          InternalError: a broken promise; its notes name the pass and show its result.
+        """
+        if isinstance(result, Program):
+            verify_after_pass(name, result, has_copies=has_copies)
+        else:
+            self.verify_jaxpr(name, result)
+        if self._on_pass is not None:
+            self._on_pass(name, to_text(result) if isinstance(result, Program) else str(result))
+        return result
+
+    def verify_jaxpr(self, name: str, closed: ClosedJaxpr) -> None:
+        """Verifies a jaxpr that a pass returned; an error's notes name the pass."""
+        try:
+            self._verifier.verify(closed)
+        except InternalError as broken_promise:
+            broken_promise.add_note(f"after pass `{name}`:\n{closed}")
+            raise
 
 
 def count_ipus_and_replicas(

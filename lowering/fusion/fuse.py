@@ -30,9 +30,12 @@ def fuse(program: ir.Program, is_hosted: Callable[[ir.Node], bool]) -> ir.Progra
             hosted branches, elements are taken first and sent last: one kernel remains.
     """
     program = drop_storage(dc.replace(program, body=_move_steps_to_one_ipu(program.body)))
+    program = ir.verify_after_pass("drop_storage", program, has_copies=False)
     program = flatten_loops(program, is_hosted)
+    program = ir.verify_after_pass("flatten_loops", program, has_copies=False)
     body = _Fuser(program, is_hosted).fuse_steps(program.body, program.outputs)
-    return insert_copies(dc.replace(program, body=body, ipus=1))
+    program = insert_copies(dc.replace(program, body=body, ipus=1))
+    return ir.verify_after_pass("fuse", program)
 
 
 def _move_steps_to_one_ipu(body: ir.Sequence) -> ir.Sequence:

@@ -47,3 +47,4 @@ from lowering.ir.tree import values_read as values_read
 from lowering.ir.tree import values_written as values_written
 from lowering.ir.tree import walk_nodes as walk_nodes
 from lowering.ir.verify import verify as verify
+from lowering.ir.verify import verify_after_pass as verify_after_pass

@@ -6,28 +6,46 @@ from collections.abc import Iterable
 
 from lowering.ground import HOST, InternalError, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.ir.text import ipu_text
+from lowering.ir.text import ipu_text, to_text
 from lowering.ir.tree import Place, bodies_of_node, places_of_writes
 from lowering.jaxprs import Aval, dtype_name, shape_of, signature_of
 
 
-def verify(program: ir.Program) -> None:
-    """Checks the promises of a program whose copies have been inserted.
+def verify(program: ir.Program, *, has_copies: bool = True) -> None:
+    """Checks the promises of a program.
 
     * every value is written once, before it is read, and read only where it lives;
     * kernels take and give exactly the shapes and dtypes of the values they name;
     * a loop variable's four names agree in shape, dtype and IPU;
     * IPUs exist; host calls stand at the top level only; results are on the host.
 
+    Args:
+      program: any program.
+      has_copies: whether its copies are inserted; before, values may be read anywhere.
+
     Raises:
       InternalError: the first broken promise, by node.
     """
-    _Verifier(program).verify_program()
+    _Verifier(program, has_copies).verify_program()
+
+
+def verify_after_pass(name: str, program: ir.Program, *, has_copies: bool = True) -> ir.Program:
+    """Returns the result of a pass after `verify`, whose errors name the pass and show the result.
+
+    Raises:
+      InternalError: the first broken promise.
+    """
+    try:
+        verify(program, has_copies=has_copies)
+    except InternalError as broken_promise:
+        broken_promise.add_note(f"after pass `{name}`:\n{to_text(program)}")
+        raise
+    return program
 
 
 class _Verifier:
-    def __init__(self, program: ir.Program):
-        self.program = program
+    def __init__(self, program: ir.Program, has_copies: bool):
+        self.program, self.has_copies = program, has_copies
         self.written: set[ValueId] = set()
         self.present: set[Place] = set()
 
@@ -185,7 +203,9 @@ class _Verifier:
 
     def require_presence(self, values: Iterable[ValueId], ipu: IpuId, node_text: str) -> None:
         for value in values:
-            if (value, ipu) not in self.present:
+            if not self.has_copies:
+                self.require_written(value, node_text)
+            elif (value, ipu) not in self.present:
                 raise InternalError(f"{node_text} reads %{value} on {ipu_text(ipu)}: not there")
 
     def require_written(self, value: ValueId, node_text: str) -> None:

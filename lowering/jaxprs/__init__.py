@@ -88,6 +88,7 @@ from lowering.jaxprs.structure import has_observable_runs as has_observable_runs
 from lowering.jaxprs.structure import parameters_key as parameters_key
 from lowering.jaxprs.structure import structure_key as structure_key
 from lowering.jaxprs.structure import text_of_contexts as text_of_contexts
+from lowering.jaxprs.verify_jaxpr import JaxprVerifier as JaxprVerifier
 from lowering.jaxprs.wide_values import has_wide_avals as has_wide_avals
 from lowering.jaxprs.wide_values import has_wide_values as has_wide_values
 from lowering.jaxprs.wide_values import keep_wide_values as keep_wide_values

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses as dc
 import functools
 import math
 from typing import Any
@@ -14,6 +15,7 @@ import lowering.compiler
 from lowering import Options, ir, lower
 from lowering.compiler import count_ipus_and_replicas
 from lowering.ground.errors import InternalError, LoweringError, ShardError
+from lowering.jaxprs import ClosedJaxpr
 from tests.lowering.samples import V, lowered, shard, text_of, trace
 
 
@@ -108,13 +110,42 @@ def test_faults_are_one_more_result():
 
 
 def test_a_broken_promise_comes_with_the_programs_text(monkeypatch):
-    def broken(program):
-        raise InternalError("a promise")
-
-    monkeypatch.setattr(lowering.compiler, "verify", broken)
-    with pytest.raises(InternalError, match="a promise") as error:
+    monkeypatch.setattr(lowering.compiler, "insert_copies", lambda program: program)
+    with pytest.raises(InternalError, match="reads %0 on ipu 0: not there") as error:
         lowered(two_layers, V)
-    assert "copy ipu 0 -> ipu 1" in "".join(error.value.__notes__)
+    (note,) = error.value.__notes__
+    assert note.startswith("after pass `insert_copies`:\nprogram")
+
+
+@pytest.mark.parametrize("name", ["keep_small", "drop_dead", "insert_checks"])
+def test_the_pass_that_breaks_a_jaxpr_is_named(name, monkeypatch):
+    original = getattr(lowering.compiler, name)
+
+    def drop_first_equation(closed: ClosedJaxpr) -> ClosedJaxpr:
+        return ClosedJaxpr(closed.jaxpr.replace(eqns=closed.jaxpr.eqns[1:]), closed.consts)
+
+    def broken_pass(*args):
+        result = original(*args)
+        if isinstance(result, tuple):
+            return drop_first_equation(result[0]), *result[1:]
+        return drop_first_equation(result)
+
+    monkeypatch.setattr(lowering.compiler, name, broken_pass)
+    with pytest.raises(InternalError, match="nothing before it binds") as error:
+        lowered(two_layers, V)
+    (note,) = error.value.__notes__
+    assert note.startswith(f"after pass `{name}`:\n{{ lambda ;")
+
+
+def test_the_pass_that_breaks_a_program_without_copies_is_named(monkeypatch):
+    def drop_first_step(program: ir.Program) -> ir.Program:
+        return dc.replace(program, body=ir.Sequence(program.body.steps[1:]))
+
+    monkeypatch.setattr(lowering.compiler, "load_late", drop_first_step)
+    drop_first_step.__name__ = "load_late"
+    with pytest.raises(InternalError, match="before it is written") as error:
+        lowered(two_layers, V)
+    assert error.value.__notes__[0].startswith("after pass `load_late`:\nprogram")
 
 
 def test_lowering_is_pure():

@@ -12,6 +12,7 @@ import pytest
 from lowering import ir
 from lowering.ground.errors import InternalError
 from lowering.ground.units import HOST, IpuId, ValueId
+from lowering.jaxprs import ClosedJaxpr, JaxprVerifier, map_sub_jaxprs
 from tests.lowering.samples import trace
 
 VECTOR = jax.typeof(jnp.zeros(3, jnp.float32))
@@ -253,3 +254,30 @@ def test_ipus_of_branches_exist(where):
         node = dc.replace(node, carry=(carry(IpuId(9)),))
     with pytest.raises(InternalError, match="ipu 9"):
         ir.verify(controlled(node))
+
+
+def test_a_jaxpr_binds_each_variable_once():
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0).jaxpr
+    twice = ClosedJaxpr(jaxpr.replace(eqns=[jaxpr.eqns[0], *jaxpr.eqns]), ())
+    with pytest.raises(
+        InternalError, match=r"`sin` binds a variable of ~float32\[\] for the second"
+    ):
+        JaxprVerifier().verify(twice)
+
+
+def test_a_jaxpr_returns_what_it_binds():
+    jaxpr = jax.make_jaxpr(lambda x: jnp.sin(x) + 1)(1.0).jaxpr
+    with pytest.raises(InternalError, match="returns a variable that nothing binds"):
+        JaxprVerifier().verify(ClosedJaxpr(jaxpr.replace(eqns=jaxpr.eqns[:1]), ()))
+
+
+def test_broken_bodies_of_a_jaxpr_are_found():
+    closed = jax.make_jaxpr(jax.jit(lambda x: jnp.sin(x) + 1))(1.0)
+
+    def drop_first_equation(body: ClosedJaxpr) -> ClosedJaxpr:
+        return ClosedJaxpr(body.jaxpr.replace(eqns=body.jaxpr.eqns[1:]), ())
+
+    eqns = [map_sub_jaxprs(eqn, drop_first_equation) for eqn in closed.jaxpr.eqns]
+    broken = ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), ())
+    with pytest.raises(InternalError, match="`add` reads a variable, operand 0"):
+        JaxprVerifier().verify(broken)
