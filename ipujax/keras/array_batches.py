@@ -13,13 +13,15 @@ from typing import Any
 import jax
 import numpy as np
 
+from ipujax.ground import PyTree
+
 # The largest size of batches that are gathered together: larger ones gain nothing from it.
 BYTES = 1 << 20
 
 Indices = slice | np.ndarray
 
 
-def iterate_batches(adapter: Any, max_gathered: int) -> Iterator[Any]:
+def iterate_batches(adapter: Any, max_gathered: int) -> Iterator[PyTree]:
     """Returns the batches of `adapter.get_jax_iterator()`, with several gathered at a time.
 
     Args:

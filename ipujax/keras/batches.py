@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Iterator
-from typing import Any
 
 import jax
 import numpy as np
 
+from ipujax.ground import PyTree
 from ipujax.keras import random_states
 from ipujax.keras.random_states import RandomState
 
-Element = dict[str, Any]
+Element = dict[str, PyTree]
 
 
 class Batches:
@@ -35,7 +35,7 @@ class Batches:
 
     def __init__(
         self,
-        batches: Iterator[Any],
+        batches: Iterator[PyTree],
         per_epoch: int | None = None,
         count: int | None = None,
         incomplete: int | None = None,
@@ -43,7 +43,7 @@ class Batches:
         self._batches, self._per_epoch = iter(batches), per_epoch
         self.count, self.incomplete = count, incomplete
         self._taken = self._behind = 0
-        self._waiting: list[Any] = []
+        self._waiting: list[PyTree] = []
         self._series: Series | None = None
         self.used = 0
         self.random: RandomState | None = None
@@ -65,10 +65,10 @@ class Batches:
         """Returns whether there is no further batch."""
         return not self._fetch_waiting_batch()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[PyTree]:
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> PyTree:
         """Returns the next batch; Keras builds models with it."""
         if not self._fetch_waiting_batch():
             raise StopIteration
@@ -76,7 +76,7 @@ class Batches:
         self._taken += 1
         return batch
 
-    def peek_batch(self) -> Any:
+    def peek_batch(self) -> PyTree:
         """Returns the next batch without consuming it.
 
         Raises:
@@ -178,7 +178,7 @@ class Series:
         return min(max_batches, (self.length or 0) - self.used)
 
 
-def form_of(batch: Any) -> Hashable:
+def form_of(batch: PyTree) -> Hashable:
     """Returns the structure, shapes and dtypes of a batch."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple(

@@ -10,7 +10,7 @@ import jax
 
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
-from ipujax.ground import count_replica_groups
+from ipujax.ground import PyTree, count_replica_groups
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_ipus, check_model
 from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
@@ -57,7 +57,7 @@ class ExecutionFunction:
         self.epochs: Any = None  # a weak reference to the `EpochIterator` of the `fit` that runs
         self.made = 0  # the rank of the program among all that were made
 
-    def __call__(self, state: State, batches: Iterator[Any]) -> tuple[Tree, State]:
+    def __call__(self, state: State, batches: Iterator[PyTree]) -> tuple[Tree, State]:
         """Runs one execution; returns what its steps give, and the new state.
 
         Raises:
@@ -128,7 +128,7 @@ class ExecutionFunction:
         """Returns the stages that `PipelineStage` scopes give while the model is traced."""
         model = self._model
 
-        def call_model(trained: Any, non_trainable: Any, batch: Any) -> Any:
+        def call_model(trained: PyTree, non_trainable: Any, batch: PyTree) -> Any:
             inputs = import_keras().utils.unpack_x_y_sample_weight(batch)[0]
             training_argument = (
                 {"training": self._kind == "train"} if model._call_has_training_arg else {}

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import optax
 
+from ipujax.ground import PyTree
 from ipujax.keras.checks import check
 from ipujax.training import Tree
 
@@ -32,7 +33,7 @@ class SplitTrainStep:
         trainable: Arrays,
         optimizer: Arrays,
         metrics: Arrays,
-        batch: Any,
+        batch: PyTree,
     ) -> tuple[Arrays, Tree, Arrays, Arrays]:
         """Returns gradients of a batch, logs, new non-trainable and metrics' variables.
 
@@ -72,14 +73,16 @@ class SplitTrainStep:
         """
         keras_optimizer = self._model.optimizer
 
-        def apply_keras_optimizer(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        def apply_keras_optimizer(
+            updates: PyTree, state: PyTree, params: PyTree = None
+        ) -> tuple[PyTree, PyTree]:
             old_values = to_list(params)
             new_values, state = keras_optimizer.stateless_apply(state, to_list(updates), old_values)
             return to_tree(
                 [new - old for new, old in zip(new_values, old_values, strict=True)]
             ), state
 
-        def read_optimizer_variables(params: Any) -> Any:
+        def read_optimizer_variables(params: PyTree) -> PyTree:
             del params
             return [variable.value for variable in keras_optimizer.variables]
 
@@ -91,7 +94,9 @@ def _collect_gradients(optimizer: Any) -> Generator[list[Arrays]]:
     """Replaces an optimizer's `stateless_apply`, and collects the gradients it is called with."""
     calls: list[Arrays] = []
 
-    def collect_call(variables: Any, gradients: Any, trained: Any) -> tuple[Any, Any]:
+    def collect_call(
+        variables: PyTree, gradients: PyTree, trained: PyTree
+    ) -> tuple[PyTree, PyTree]:
         calls.append(list(gradients))
         return trained, variables
 

@@ -17,6 +17,7 @@ import numpy as np
 from ipujax.distribution import average_over_processes
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
+from ipujax.ground import PyTree
 from ipujax.host import IPUOutfeedMode
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check_batch_count, check_execution_shares
@@ -230,7 +231,7 @@ class WholeStepProgram(KerasProgram):
         step, untrained = _find_keras_step(self.mode), self.mode.untrained
 
         def run_step(
-            non_trainable: Arrays, trainable: Arrays, other_arrays: Tree, batch: Any
+            non_trainable: Arrays, trainable: Arrays, other_arrays: Tree, batch: PyTree
         ) -> tuple[Arrays, Tree]:
             outputs, (trainable, non_trainable, *other_arrays) = step(
                 (trainable, non_trainable, *other_arrays), batch
@@ -239,7 +240,7 @@ class WholeStepProgram(KerasProgram):
 
         run_step = untrained.offset_random_draws(run_step)
 
-        def send_step_outputs(_: Tree, state: State, batch: Any) -> StepOutput:
+        def send_step_outputs(_: Tree, state: State, batch: PyTree) -> StepOutput:
             non_trainable, (trainable, other_arrays, outputs) = run_step(
                 state[1], state[0], list(state[2:]), batch
             )
@@ -282,7 +283,7 @@ class SharedUpdateProgram(KerasProgram):
         split_off_non_trainable = self.mode.untrained.offset_random_draws(split_off_non_trainable)
 
         def compute_step_gradients(
-            trained: Arrays, optimizer: Arrays, state: tuple[Arrays, Arrays], batch: Any
+            trained: Arrays, optimizer: Arrays, state: tuple[Arrays, Arrays], batch: PyTree
         ) -> tuple[Arrays, StepOutput]:
             non_trainable, (gradients, logs, metrics) = split_off_non_trainable(
                 state[0], trained, optimizer, state[1], batch
@@ -322,7 +323,7 @@ def _find_keras_step(mode: ProgramMode) -> Callable[[State, Any], tuple[Tree, St
     if mode.kind == "test":
         return model.test_step
 
-    def run_predict_step(state: State, data: Any) -> tuple[Tree, State]:
+    def run_predict_step(state: State, data: PyTree) -> tuple[Tree, State]:
         outputs, non_trainable = model.predict_step(state, data)
         return outputs, (state[0], non_trainable)
 

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from ipujax.doors.keras import import_keras
+from ipujax.ground import PyTree
 from ipujax.keras.batches import Batches
 from ipujax.keras.checks import check, check_step_not_overridden
 from ipujax.keras.gradients import SplitTrainStep
@@ -46,7 +47,7 @@ class PipelinedTraining(KerasProgram):
         by_name = update.as_optax_optimizer(mode.key_by_name, mode.list_by_name)
 
         def compute_stage_outputs(
-            trained: NamedArrays, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: Any
+            trained: NamedArrays, state: tuple[Arrays, Arrays], *inputs: Arrays, batch: PyTree
         ) -> StageOutput:
             optimizer = inputs[0] if is_scaled else []
             non_trainable, (outputs, metrics) = forward_pass(
@@ -74,7 +75,7 @@ class PipelinedTraining(KerasProgram):
         trained: NamedArrays,
         metrics: Arrays,
         optimizer: Arrays,
-        batch: Any,
+        batch: PyTree,
     ) -> tuple[Arrays, Tree]:
         """Computes the outputs of the last stage, the loss and the metrics of a batch."""
         model = self.mode.model
@@ -143,7 +144,7 @@ class PipelinedInference(KerasProgram):
         forward_pass = mode.untrained.offset_random_draws(self._run_forward_pass)
 
         def compute_stage_outputs(
-            trained: NamedArrays, state: tuple[Arrays, Arrays], batch: Any
+            trained: NamedArrays, state: tuple[Arrays, Arrays], batch: PyTree
         ) -> StageOutput:
             non_trainable, (outputs, metrics) = forward_pass(state[0], trained, state[1], batch)
             return StageOutput([outputs], (non_trainable, metrics))
@@ -162,7 +163,7 @@ class PipelinedInference(KerasProgram):
         return Inference(pipeline, accumulation=micro_batches, **self.loop_options)
 
     def _run_forward_pass(
-        self, non_trainable: Arrays, trained: NamedArrays, metrics: Arrays, batch: Any
+        self, non_trainable: Arrays, trained: NamedArrays, metrics: Arrays, batch: PyTree
     ) -> tuple[Arrays, Tree]:
         """Computes the outputs of Keras's step for a batch, and metrics."""
         model, state = self.mode.model, (self.mode.list_by_name(trained), non_trainable)

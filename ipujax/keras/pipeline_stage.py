@@ -16,7 +16,7 @@ from typing import Any
 
 import jax
 
-from ipujax.ground import Checks, ScopeError
+from ipujax.ground import Checks, PyTree, ScopeError
 from ipujax.pipelines import stage_scope
 
 _check = Checks(ScopeError, ScopeError)
@@ -176,7 +176,7 @@ def _wrap_graph_cloning(original: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps Keras's copying of a graph's nodes so that copies keep the stages."""
 
     @functools.wraps(original)
-    def clone_with_stages(inputs: Any, outputs: Any) -> Any:
+    def clone_with_stages(inputs: PyTree, outputs: PyTree) -> Any:
         functional_module = importlib.import_module("keras.src.models.functional")
         nodes = functional_module.find_nodes_by_inputs_and_outputs(inputs, outputs)
         next_copy_index = {node.operation: len(node.operation._inbound_nodes) for node in nodes}

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 
 from ipujax.doors.keras import name_variables
-from ipujax.ground import count_replica_groups, current_instance
+from ipujax.ground import PyTree, count_replica_groups, current_instance
 from ipujax.keras.untrained_variables import UntrainedVariables
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 
@@ -102,7 +102,7 @@ class ProgramMode:
         )
 
 
-def seed_states(model: Any) -> Iterator[Any]:
+def seed_states(model: Any) -> Iterator[PyTree]:
     """Yields the variables that hold the states of a model's seed generators."""
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:

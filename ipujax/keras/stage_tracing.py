@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from ipujax.ground import PyTree
 from ipujax.keras import pipeline_stage
 from ipujax.keras.model_stages import (
     Entry,
@@ -210,10 +211,10 @@ def _run_graph_in_stages(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run_graph(
         self: Any,
-        inputs: Any,
+        inputs: PyTree,
         operation_fn: Callable[[Any], Callable[..., Any]] = lambda operation: operation,
         call_fn: Any = None,
-    ) -> Any:
+    ) -> PyTree:
         position = _current.position
         is_model_graph = (
             position and position.model is not None and functional_graph_of(position.model) is self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ipujax.ground import Checks, ConfigError, ConfigTypeError, PyTree
+from ipujax.ground import Checks, ConfigError, ConfigTypeError
 from lowering import (
     ancestors,
     infer_shard_from_twin_or_operands,
@@ -40,7 +40,7 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
     """
     if isinstance(roots, (_jaxpr.ClosedJaxpr, _jaxpr.Jaxpr)):
         root_jaxpr = _require_jaxpr(roots)
-        chosen: list[PyTree] = [a for a in root_jaxpr.outvars if not isinstance(a, _jaxpr.Literal)]
+        chosen: list[Any] = [a for a in root_jaxpr.outvars if not isinstance(a, _jaxpr.Literal)]
     else:
         if jaxpr is None:
             raise ConfigTypeError(
@@ -103,7 +103,7 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
 
 
 @_check.guard
-def propagate_sharding(g: Any) -> PyTree:
+def propagate_sharding(g: Any) -> Any:
     """Moves the shards of marked equations on to those that belong to them.
 
     An unmarked backward equation gets the shard of its forward twin; failing that, as all other

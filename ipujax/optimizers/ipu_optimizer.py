@@ -291,7 +291,9 @@ def apply_gradients(
     return run_step_on_trained(update_with_optax, opt, gradients, state, params)
 
 
-def check_transformation(opt: optax.GradientTransformation, wrapper: str) -> PyTree:
+def check_transformation(
+    opt: optax.GradientTransformation, wrapper: str
+) -> optax.GradientTransformation:
     """Returns the optimizer to wrap, checked to have optax's two functions."""
     functions = (getattr(opt, name, None) for name in ("init", "update"))
     if not isinstance(opt, type) and all(map(callable, functions)):

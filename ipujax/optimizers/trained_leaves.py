@@ -9,6 +9,7 @@ changes them. So each step runs on trees in which `optax.MaskedNode` stands for 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -211,7 +212,7 @@ def _is_masked(node: PyTree) -> bool:
     return isinstance(node, optax.MaskedNode)
 
 
-def _dtype_of_leaf(leaf: PyTree) -> PyTree:
+def _dtype_of_leaf(leaf: PyTree) -> Any:
     dtype = getattr(leaf, "dtype", None)
     return jnp.result_type(leaf) if dtype is None else dtype
 

@@ -213,7 +213,7 @@ class WorkerStrategy:
         )
         return config
 
-    def update_config_proto(self, config_proto: Any) -> PyTree:
+    def update_config_proto(self, config_proto: Any) -> Any:
         """Returns a session's configuration unchanged, as JAX has no sessions."""
         return config_proto
 

@@ -16,7 +16,6 @@ from ipujax.driver import compile as ipu_compile
 from ipujax.ground import (
     PipelineError,
     PipelineTypeError,
-    PyTree,
     api_boundary,
     find_signature_mismatch,
 )
@@ -141,7 +140,7 @@ def check_pipeline(
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
-def _check_tolerance(value: PyTree, name: str) -> None:
+def _check_tolerance(value: Any, name: str) -> None:
     """Raises an error for a tolerance that every difference, or none, would pass."""
     if not 0 <= check.require_number(value, name, "give a number") < math.inf:
         raise PipelineError(

@@ -46,7 +46,7 @@ class ReplicaReduction(enum.Enum):
     SUM = 2
 
 
-def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> PyTree:
+def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> Any:
     """Returns the optimizer, with gradients reduced over the replicas in front of it."""
     if reduction is ReplicaReduction.NONE:
         return optimizer
@@ -146,7 +146,7 @@ class WeightUpdate:
             )
             return self._send_result_and_map_gradients(self.optimizer, gradients, variables, output)
         model = self.model
-        optimizers: list[PyTree] = []  # no arrays, which differentiation could hand on
+        optimizers: list[Any] = []  # no arrays, which differentiation could hand on
 
         def compute_loss_and_output(variables: Tree) -> tuple[Any, StepOutput]:
             output = model(variables, *state_argument, *element, **by_name)

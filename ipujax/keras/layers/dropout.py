@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipujax.ground import Json, PyTree
 from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, make_seed_generator, serializable, to_config_value
 from ipujax.operators import check_dropout_rate
@@ -43,14 +44,14 @@ class Dropout(Layer):
         self.seed_generator = make_seed_generator(seed, seed_name) if self.rate else None
         self.supports_masking = True
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the inputs, with dropout in training."""
         if not training or self.seed_generator is None:
             return inputs
         seed = self.seed_generator.next()
         return rand_ops.dropout(inputs, self.rate, self.noise_shape, seed, self.name)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         arguments = {"rate": self.rate, "noise_shape": self.noise_shape, "seed": self.seed}
         return super().get_config() | arguments

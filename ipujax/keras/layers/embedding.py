@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ipujax.ground import check
+from ipujax.ground import Json, PyTree, check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -75,7 +75,7 @@ class Embedding(Layer):
             name="embeddings",
         )
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the rows of the table at the inputs; `training` changes nothing.
 
         Inputs that are no integers, as Keras's own inputs are by default, are cast to int32.
@@ -89,7 +89,7 @@ class Embedding(Layer):
         """Returns the shape of the inputs with the length of a row appended."""
         return (*input_shape, self.output_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         return super().get_config() | {
             "input_dim": self.input_dim,

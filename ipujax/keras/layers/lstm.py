@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ipujax.ground import PyTree
 from ipujax.keras.checks import check
 from ipujax.keras.layers.recurrent import Recurrent
 from ipujax.keras.layers.shared import convert_variable, serializable
@@ -133,7 +134,7 @@ class PopnnLSTM(Recurrent):
 
         return self._make_weight("biases", self._biases_shape, initialize_biases)
 
-    def _split_state(self, state: Any) -> Sequence[Any]:
+    def _split_state(self, state: PyTree) -> Sequence[Any]:
         if isinstance(state, recurrent_layers.LSTMStateTuple):
             return [state.h, state.c]
         return super()._split_state(state)

@@ -11,8 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
-from ipujax.ground import check
+from ipujax.ground import Json, PyTree, check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -67,7 +68,7 @@ class _Normalization(Layer):
             )
         return arguments | {"epsilon": self.epsilon, "scope": self.name}
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         return super().get_config() | {
             "center": self.center,
@@ -92,7 +93,7 @@ class _ChannelNormalization(_Normalization):
         channels = _check_extents(self.name, input_shape, [self.channels_axis])
         self._make_parameters(channels[0])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         return super().get_config() | {"channels_axis": self.channels_axis}
 
@@ -128,7 +129,7 @@ class GroupNormalization(_ChannelNormalization):
 
     def __init__(
         self,
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
         groups: int = 2,
         channels_axis: int = -1,
         center: bool = True,
@@ -149,14 +150,14 @@ class GroupNormalization(_ChannelNormalization):
         argument_name = f"the strided_channel_grouping of {self.name}"
         self.strided_channel_grouping = check.require_flag(strided_channel_grouping, argument_name)
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the inputs, normalised; `training` changes nothing."""
         strided, arguments = self.strided_channel_grouping, self._operator_arguments()
         return normalization_ops.group_norm(
             inputs, self.groups, self.channels_axis, strided_channel_grouping=strided, **arguments
         )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         strided = self.strided_channel_grouping
         arguments = {"groups": self.groups, "strided_channel_grouping": strided}
@@ -174,7 +175,7 @@ class InstanceNormalization(_ChannelNormalization):
 
     def __init__(
         self,
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
         channels_axis: int = -1,
         center: bool = True,
         scale: bool = True,
@@ -190,7 +191,7 @@ class InstanceNormalization(_ChannelNormalization):
             dtype=dtype, trainable=trainable, name=name,
         )  # fmt: skip
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the inputs, normalised; `training` changes nothing."""
         return normalization_ops.instance_norm(
             inputs, self.channels_axis, **self._operator_arguments()
@@ -226,7 +227,7 @@ class LayerNormalization(_Normalization):
 
     def __init__(
         self,
-        dtype: Any = jnp.float32,
+        dtype: DTypeLike = jnp.float32,
         axis: int | Sequence[int] = -1,
         epsilon: float = 0.001,
         center: bool = True,
@@ -254,7 +255,7 @@ class LayerNormalization(_Normalization):
         """Makes `gamma` and `beta`."""
         self._make_parameters(math.prod(_check_extents(self.name, input_shape, self.axis)))
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the inputs, normalised; `training` changes nothing."""
         axes = sorted(axis % inputs.ndim for axis in self.axis)
         last = range(-len(axes), 0)
@@ -265,7 +266,7 @@ class LayerNormalization(_Normalization):
         normalized = normalization_ops.layer_norm(rows, **self._operator_arguments())
         return jnp.moveaxis(normalized.reshape(inputs_with_axes_last.shape), last, axes)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer."""
         return super().get_config() | {"axis": self.axis}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ipujax.ground import PyTree
 from ipujax.keras.checks import check
 from ipujax.keras.layers.shared import Layer, serializable
 from ipujax.pipelines import pipelining as pipelining_ops
@@ -26,6 +27,6 @@ class RecomputationCheckpoint(Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+    def call(self, inputs: PyTree, training: bool | None = None) -> PyTree:
         """Returns the inputs, a tensor or a structure of tensors; `training` changes nothing."""
         return pipelining_ops.recomputation_checkpoint(inputs, self.name)

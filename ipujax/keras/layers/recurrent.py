@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import check
+from ipujax.ground import Json, PyTree, check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -155,11 +155,11 @@ class Recurrent(Layer):
 
     def call(
         self,
-        inputs: Any,
+        inputs: PyTree,
         training: bool | None = None,
-        initial_state: Any = None,
+        initial_state: PyTree = None,
         mask: Any = None,
-    ) -> Any:
+    ) -> PyTree:
         """Runs the layer over all time steps.
 
         Args:
@@ -208,7 +208,7 @@ class Recurrent(Layer):
         biases = jnp.moveaxis(biases.reshape(*self._biases_shape[:-1], self._gates, -1), -2, 0)
         return {"kernel": jnp.concatenate(kernels), "biases": biases}
 
-    def _convert_initial_state(self, initial_state: Any) -> list[Any]:
+    def _convert_initial_state(self, initial_state: PyTree) -> list[Any]:
         """Returns an array for each of the initial states, or None for zeros."""
         if initial_state is None and not self.stateful:
             return [None] * len(self._state_names)
@@ -223,7 +223,7 @@ class Recurrent(Layer):
             for state in states
         ]
 
-    def _split_state(self, state: Any) -> Sequence[Any]:
+    def _split_state(self, state: PyTree) -> Sequence[Any]:
         return state if isinstance(state, list | tuple) else [state]
 
     def _run_operator(
@@ -241,7 +241,7 @@ class Recurrent(Layer):
             (outputs, *(state_shape for _ in self._state_names)) if self.return_state else outputs
         )
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, Json]:
         """Returns the arguments of the layer, without those that are not supported."""
         arguments = {name: getattr(self, name) for name in (*self._switches, "units", "activation")}
         names = ("recurrent_activation", "dropout", "dropout_seed", "seed")

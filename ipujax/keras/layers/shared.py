@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ipujax.doors.keras import keras_backend
-from ipujax.ground import IPUError, check
+from ipujax.ground import IPUError, PyTree, check
 
 keras = keras_backend.import_keras()
 
@@ -34,7 +34,7 @@ class Layer(keras.layers.Layer):
         return input_shape
 
 
-def convert_variable(variable: Any, dtype: Any) -> jax.Array:
+def convert_variable(variable: PyTree, dtype: Any) -> jax.Array:
     """Converts a variable, or a value, to an array of a dtype."""
     return keras.ops.convert_to_tensor(variable, dtype=dtype)
 

@@ -142,7 +142,7 @@ def _check_output_dtype(dtype: DTypeLike, name: str) -> str:
     return parsed_dtype.name
 
 
-def _check_gradient_inputs(indices: PyTree, count: int, name: str) -> tuple[int, ...]:
+def _check_gradient_inputs(indices: Any, count: int, name: str) -> tuple[int, ...]:
     if indices is None:
         return tuple(range(count))
     try:

@@ -56,7 +56,7 @@ def _bind_function(
     return primitive.bind(*operands, op=op)
 
 
-def _add_gradient(function: Function, on_host: bool) -> PyTree:
+def _add_gradient(function: Function, on_host: bool) -> Any:
     bound = functools.partial(_bind_function, function, on_host=on_host)
 
     @jax.custom_vjp

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from ipujax.ground import CustomOpError, CustomOpFileError, PyTree
+from ipujax.ground import CustomOpError, CustomOpFileError
 from ipujax.operators.custom import elf, probe
 from ipujax.operators.custom.error import xla_target_name
 
@@ -160,7 +160,7 @@ def _load_library(path: str, identity: Identity, call_line: str) -> ctypes.CDLL:
     return library
 
 
-def _find_symbol(library: ctypes.CDLL, path: str, symbol: str, call_line: str) -> PyTree:
+def _find_symbol(library: ctypes.CDLL, path: str, symbol: str, call_line: str) -> Any:
     try:
         return library[symbol]
     except AttributeError as wrong:

@@ -46,7 +46,7 @@ def run_on_host_cpu(op: ops.UserOp, *operands: PyTree) -> list[np.ndarray]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _jit_for_op(function: Callable[..., PyTree], op: ops.UserOp) -> PyTree:
+def _jit_for_op(function: Callable[..., PyTree], op: ops.UserOp) -> Callable[..., PyTree]:
     return jax.jit(functools.partial(function, op=op))
 
 

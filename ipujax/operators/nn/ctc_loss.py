@@ -204,7 +204,7 @@ def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[ja
 _with_logits_gradient.defvjp(_save_log_probs, _through_log_softmax)
 
 
-def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> PyTree:
+def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> Any:
     if requested_dtype is None:
         return data.dtype
     argument, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"
