@@ -26,17 +26,14 @@ from ipujax.pipelines import schedules as _schedules
 from ipujax.report import Bar, ProgramIndex, Report, draw_comparison
 from ipujax.system import targets as _targets
 from lowering import list_in_dir
+from lowering import schedules as compiler_schedules
 
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 
-_FUNCTIONS: tuple[Callable[..., Any], ...] = (
-    *(_schedules.grouped, _schedules.interleaved, _schedules.sequential, _schedules.gpipe),
-    *(_schedules.one_f_one_b, _schedules.interleaved_one_f_one_b, _schedules.zero_bubble),
-)
 _NAMED: dict[str, Any] = {
     **{schedule.name: schedule for schedule in PipelineSchedule},
-    **{function.__name__: function for function in _FUNCTIONS},
+    **{schedule.name: schedule.build for schedule in compiler_schedules.list_schedules()},
 }
 
 

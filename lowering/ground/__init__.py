@@ -12,6 +12,7 @@ from lowering.ground.errors import OutsideCompilationError as OutsideCompilation
 from lowering.ground.errors import ShardError as ShardError
 from lowering.ground.errors import TargetError as TargetError
 from lowering.ground.options import Options as Options
+from lowering.ground.registries import import_modules_beside as import_modules_beside
 from lowering.ground.source_lines import file_of_cell as file_of_cell
 from lowering.ground.source_lines import is_installed as is_installed
 from lowering.ground.source_lines import line_of_file as line_of_file

@@ -16,6 +16,7 @@ from lowering.schedules.interleaved_one_f_one_b import (
 )
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
+from lowering.schedules.registry import list_schedules as list_schedules
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations
 from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import schedule_orders
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import stages_of_word
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.task import Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 
 
+@register_schedule(rank=40, advice_rank=50)
 def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
     """Fills the pipeline with all micro-batches before the first one goes back.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lowering.schedules.errors import ScheduleError
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
@@ -13,6 +14,7 @@ from lowering.schedules.schedule import (
 )
 
 
+@register_schedule(rank=10, argument="PipelineSchedule.Grouped", advice_rank=10)
 def grouped(
     stages: int,
     micro_batches: int,

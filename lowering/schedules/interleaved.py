@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
@@ -12,6 +13,7 @@ from lowering.schedules.schedule import (
 )
 
 
+@register_schedule(rank=20, argument="PipelineSchedule.Interleaved", advice_rank=20)
 def interleaved(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
 from lowering.schedules.orders import schedule_orders
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets
 from lowering.schedules.schedule import (
     Ipus,
@@ -19,6 +20,7 @@ from lowering.schedules.ticks import Run, one_task_per_tick
 NAME = "interleaved-1f1b"
 
 
+@register_schedule(rank=60, advice_rank=40)
 def interleaved_one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

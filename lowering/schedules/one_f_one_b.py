@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import build_staggered_order, schedule_orders
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.schedule import (
     Ipus,
     Schedule,
@@ -14,6 +15,7 @@ from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Run
 
 
+@register_schedule(rank=50, advice_rank=30)
 def one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

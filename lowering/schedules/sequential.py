@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, stages_of_word
 from lowering.schedules.schedule import (
     MAX_MICRO_BATCHES,
@@ -15,6 +16,7 @@ from lowering.schedules.task import Task
 from lowering.schedules.ticks import Ticks, one_task_per_tick
 
 
+@register_schedule(rank=30)
 def sequential(
     stages: int,
     micro_batches: int,

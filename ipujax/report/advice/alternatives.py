@@ -12,18 +12,6 @@ from lowering import ir, machine, schedules
 if TYPE_CHECKING:
     from ipujax.report.advice.facts import Facts
 
-_MAKERS: dict[str, Callable[..., schedules.Schedule]] = {
-    "pipeline_schedule=PipelineSchedule.Grouped": schedules.grouped,
-    "pipeline_schedule=PipelineSchedule.Interleaved": schedules.interleaved,
-    "pipeline_schedule=ipujax.schedules.one_f_one_b": schedules.one_f_one_b,
-    "pipeline_schedule=ipujax.schedules.interleaved_one_f_one_b": schedules.interleaved_one_f_one_b,
-    "pipeline_schedule=ipujax.schedules.gpipe": schedules.gpipe,
-}
-"""The argument that asks for a schedule, and the function that makes it.
-
-Schedules that split the backward pass are left out, as they have other tasks.
-"""
-
 
 @dc.dataclass(frozen=True, slots=True)
 class Alternative:
@@ -42,6 +30,19 @@ class Alternative:
     fullest_bytes: int
 
 
+def _builders_by_argument() -> dict[str, Callable[..., schedules.Schedule]]:
+    """Returns the schedules to try: the argument that asks for each, and what builds it."""
+    ranked = [
+        (schedule.advice_rank, schedule)
+        for schedule in schedules.list_schedules()
+        if schedule.advice_rank is not None
+    ]
+    return {
+        f"pipeline_schedule={schedule.argument}": schedule.build
+        for _, schedule in sorted(ranked, key=lambda entry: entry[0])
+    }
+
+
 def find_faster_schedule(facts: Facts, schedule: schedules.Schedule) -> Alternative | None:
     """Finds the fastest other schedule, if it beats the present one and fits in memory.
 
@@ -56,7 +57,7 @@ def find_faster_schedule(facts: Facts, schedule: schedules.Schedule) -> Alternat
     )
     transfer_cycles_per_tick = max(0.0, transfer_cycles) / max(len(schedule.ticks), 1)
     estimates: list[tuple[float, str, schedules.Schedule]] = []
-    for text, make in _MAKERS.items():
+    for text, make in _builders_by_argument().items():
         candidate = _build_similar_schedule(facts, make, schedule)
         if candidate is not None and candidate.ticks != schedule.ticks:
             simulation = schedules.simulate(candidate, _task_cycles_by_phase(candidate, pipeline))
@@ -77,7 +78,7 @@ def model_schedule_with_more_micro_batches(
     facts: Facts, schedule: schedules.Schedule, times: int
 ) -> Alternative | None:
     """Models the same schedule with `times` as many micro-batches of the same size, if possible."""
-    for make in _MAKERS.values():
+    for make in _builders_by_argument().values():
         rebuilt_schedule = _build_similar_schedule(facts, make, schedule)
         if rebuilt_schedule is not None and rebuilt_schedule.ticks == schedule.ticks:
             longer_schedule = _build_similar_schedule(facts, make, schedule, times)

@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import functools
 
+from lowering.ground import import_modules_beside
 from lowering.machine.cost import Cost, Operation
-from lowering.machine.primitives import (
-    bookkeeping,
-    eigen,
-    elementwise,
-    factorizations,
-    generators,
-    indexing,
-    products,
-    reductions,
-    scans,
-    solvers,
-    sorting,
-    transforms,
-    windows,
-)
-from lowering.machine.primitives import view_rules as layout
+from lowering.machine.primitives import elementwise
 from lowering.machine.primitives.rule_helpers import Rule, merge_rule_tables
 from lowering.machine.target import Target
 
 RULES: dict[str, Rule] = merge_rule_tables(
-    bookkeeping.RULES,
-    eigen.RULES,
-    elementwise.RULES,
-    factorizations.RULES,
-    generators.RULES,
-    indexing.RULES,
-    layout.RULES,
-    products.RULES,
-    reductions.RULES,
-    scans.RULES,
-    solvers.RULES,
-    sorting.RULES,
-    transforms.RULES,
-    windows.RULES,
+    *(getattr(module, "RULES", {}) for module in import_modules_beside(__name__))
 )
-"""The rules by the names of the primitives."""
+"""The rules by the names of the primitives: those of every module here that has a table `RULES`."""
 
 
 @functools.lru_cache(maxsize=65536)

@@ -342,7 +342,7 @@ def test_the_marker_is_written_last(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_or_a_model_that_cannot_be_made_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*args: Any) -> None:
+    def fail(*args: Any, **keywords: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     ask_all(monkeypatch, tmp_path)

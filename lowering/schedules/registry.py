@@ -1,0 +1,66 @@
+"""The schedules that ipujax has: each registers itself where it is defined.
+
+A new schedule is one new module of this package, with a function below `@register_schedule`:
+`ipu.compare` then takes its name, and advice models programs with it.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+from collections.abc import Callable
+from typing import TypeVar
+
+from lowering.ground import import_modules_beside
+from lowering.schedules.schedule import Schedule
+
+Builder = TypeVar("Builder", bound=Callable[..., Schedule])
+
+
+@dc.dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredSchedule:
+    """A schedule of ipujax.
+
+    Attributes:
+      name: the name of the function, by which `ipu.compare` takes it.
+      build: the function that builds it.
+      rank: its position in lists, the smallest first.
+      argument: what users pass as `pipeline_schedule` to get it.
+      advice_rank: its position among the schedules that advice tries, where the first of equally
+        fast ones wins; None if advice never tries it.
+    """
+
+    name: str
+    build: Callable[..., Schedule]
+    rank: int
+    argument: str
+    advice_rank: int | None
+
+
+_SCHEDULES: dict[str, RegisteredSchedule] = {}
+
+
+def register_schedule(
+    *, rank: int, argument: str = "", advice_rank: int | None = None
+) -> Callable[[Builder], Builder]:
+    """Registers the decorated function as a schedule; see `RegisteredSchedule`."""
+
+    def register(build: Builder) -> Builder:
+        name = build.__name__
+        _SCHEDULES[name] = RegisteredSchedule(
+            name=name,
+            build=build,
+            rank=rank,
+            argument=argument or f"ipujax.schedules.{name}",
+            advice_rank=advice_rank,
+        )
+        return build
+
+    return register
+
+
+@functools.cache
+def list_schedules() -> tuple[RegisteredSchedule, ...]:
+    """Returns all registered schedules by their ranks."""
+    import_modules_beside(__name__)
+    return tuple(sorted(_SCHEDULES.values(), key=lambda schedule: schedule.rank))
