@@ -57,7 +57,10 @@ RULES = (
     ),
     *(
         Rule(folder, ("torch", "onnx", "keras"), "what several front ends share knows no library")
-        for folder in ("ipujax/doors/graphs", "ipujax/doors/models", "ipujax/training")
+        for folder in (
+            *(f"ipujax/doors/{name}" for name in ("graphs", "kernels", "models")),
+            "ipujax/training",
+        )
     ),
     *(
         Rule(
@@ -89,10 +92,10 @@ RUNTIME = (
     "ipujax.checkpoints", "ipujax.data", "ipujax.training",
 )  # fmt: skip
 FRONT_ENDS = (
-    "ipujax.doors.models", "ipujax.doors.graphs", "ipujax.doors.torch", "ipujax.doors.onnx",
-    "ipujax.doors.keras", "ipujax.keras", "ipujax.strategies", "ipujax.doors.estimators",
-    "ipujax.frontends", "ipujax.standin", "ipujax.popart", "ipujax.poptorch", "ipujax.popdist",
-    "ipujax.horovod",
+    "ipujax.doors.models", "ipujax.doors.graphs", "ipujax.doors.kernels", "ipujax.doors.torch",
+    "ipujax.doors.onnx", "ipujax.doors.keras", "ipujax.keras", "ipujax.strategies",
+    "ipujax.doors.estimators", "ipujax.frontends", "ipujax.standin", "ipujax.popart",
+    "ipujax.poptorch", "ipujax.popdist", "ipujax.horovod",
 )  # fmt: skip
 ROOMS = (*COMPILER, *RUNTIME, *FRONT_ENDS, "ipujax.cli", "ipujax", "ipujax.demo")
 """The rooms, lowest first: a room imports the faces of those before it, and of no other.

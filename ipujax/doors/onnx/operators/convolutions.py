@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.kernels import cross_window_indices
 from ipujax.doors.models import check
 from ipujax.doors.onnx.operators.table import operator
 from ipujax.doors.onnx.operators.windows import (
     Ints,
-    flat_indices,
     padding_per_dimension,
     plan_windows,
     split_same_padding,
@@ -193,7 +193,7 @@ def col2im(
     """Adds the elements of windows at their positions in the image."""
     sizes, kernel = [int(s) for s in image_shape], [int(s) for s in block_shape]
     windows = plan_windows(sizes, kernel, strides, pads, dilations)
-    flat = flat_indices([w.indices for w in windows], sizes).T
+    flat = cross_window_indices([w.indices for w in windows], sizes).T
     elements = jnp.reshape(x, (x.shape[0], -1, *flat.shape))
     # Elements outside of the image go to a position after it.
     positions = np.where(flat < 0, np.prod(sizes), flat)

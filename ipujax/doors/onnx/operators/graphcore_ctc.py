@@ -8,14 +8,13 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import Call
+from ipujax.doors.kernels import LOG_ZERO, ctc_losses
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.graphcore_losses import reduce_losses
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
-
-_IMPOSSIBLE = -1e30  # log of zero with finite sums and differences: gradients of -inf are NaN
 
 
 @operator("ai.graphcore.Ctc", takes_call=True)
@@ -52,11 +51,11 @@ def ctc_loss(
         jnp.asarray(logs, jnp.float32),
         dtype_of_onnx_type(outDataType) if outDataType else logs.dtype,
     )
-    by_sample = jax.vmap(_ctc_loss_of_sequence, (1, 0, 0, 0, None))
+    labels = jnp.asarray(targets).astype(jnp.int32)
 
     def losses_of_samples(wide: Array) -> Array:
-        raw_losses = by_sample(wide, jnp.asarray(targets), jnp.asarray(lengths), counts, blank)
-        return jnp.where(raw_losses < -_IMPOSSIBLE / 2, raw_losses, 0 if zeroInfinity else jnp.inf)
+        raw_losses = ctc_losses(wide, labels, jnp.asarray(lengths), counts, blank)
+        return jnp.where(raw_losses < -LOG_ZERO / 2, raw_losses, 0 if zeroInfinity else jnp.inf)
 
     sample_losses = losses_of_samples(wide_logs)
     if reduction == "Mean":
@@ -65,36 +64,6 @@ def ctc_loss(
     if len(call.node.results) == 1:
         return loss
     return loss, jax.grad(lambda wide: losses_of_samples(wide).sum())(wide_logs).astype(dtype)
-
-
-def _ctc_loss_of_sequence(
-    logs: Array, targets: Array, length: Array, count: Array, blank: int
-) -> Array:
-    """Computes the loss of one sequence by the forward algorithm over labels and blanks."""
-    labels = jnp.full(2 * len(targets) + 1, blank).at[1::2].set(targets.astype(jnp.int32))
-    # A label may follow another one without a blank, unless they are the same.
-    may_skip = (labels != blank) & (labels != jnp.roll(labels, 2))
-    positions = jnp.arange(len(labels))
-
-    def advance_forward(log_alphas: Array, entry: tuple[Array, Array]) -> tuple[Array, None]:
-        time, row = entry
-        shifted_by_one, shifted_by_two = (_shift_right(log_alphas, by) for by in (1, 2))
-        shifted_by_two = jnp.where(may_skip, shifted_by_two, _IMPOSSIBLE)
-        next_log_alphas = (
-            jnp.logaddexp(jnp.logaddexp(log_alphas, shifted_by_one), shifted_by_two) + row[labels]
-        )
-        next_log_alphas = jnp.maximum(next_log_alphas, _IMPOSSIBLE)
-        return jnp.where(time < length, next_log_alphas, log_alphas), None
-
-    first = jnp.where(positions <= 1, logs[0][labels], _IMPOSSIBLE)
-    start = jnp.where(length > 0, first, jnp.where(positions == 0, 0.0, _IMPOSSIBLE))
-    last, _ = jax.lax.scan(advance_forward, start, (jnp.arange(1, len(logs)), logs[1:]))
-    label = jnp.where(count > 0, last[jnp.maximum(2 * count - 1, 0)], _IMPOSSIBLE)
-    return -jnp.logaddexp(last[2 * count], label)
-
-
-def _shift_right(values: Array, by: int) -> Array:
-    return jnp.pad(values, (by, 0), constant_values=_IMPOSSIBLE)[: len(values)]
 
 
 class _Beams(NamedTuple):

@@ -11,6 +11,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ipujax.doors.graphs import Call
+from ipujax.doors.kernels import deviations_from_mean, widen_for_statistics
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.table import operator
@@ -20,21 +21,9 @@ Axes = Sequence[int]
 Normalize = Callable[..., tuple[Array, ...]]
 
 
-def _widen_for_statistics(x: Array) -> Array:
-    """Returns an array in at least float32: float16 is too coarse for statistics."""
-    return jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
-
-
-def _compute_statistics(x: Array, axes: Axes) -> tuple[Array, Array, Array]:
-    """Returns the deviations from the mean, the mean and the biased variance, with `keepdims`."""
-    mean = jnp.mean(x, tuple(axes), keepdims=True)
-    deviations = x - mean
-    return deviations, mean, jnp.mean(jnp.square(deviations), tuple(axes), keepdims=True)
-
-
 def _reshape_to_channels(values: Array, x: Array) -> Array:
     """Returns one value for each channel (axis 1), shaped to broadcast with an array."""
-    return jnp.reshape(_widen_for_statistics(values), (1, -1, *[1] * (x.ndim - 2)))
+    return jnp.reshape(widen_for_statistics(values), (1, -1, *[1] * (x.ndim - 2)))
 
 
 def _check_one_per_channel(x: Array, **parameters: Array) -> None:
@@ -101,8 +90,8 @@ def train_batch_normalization(
 ) -> tuple[Array, ...]:
     """Returns the result, moving statistics and batch statistics, as before opset 14."""
     results = batch_normalization(x, scale, bias, mean, variance, epsilon, momentum, 1)
-    _, batch_mean, batch_variance = _compute_statistics(
-        _widen_for_statistics(x), (0, *range(2, x.ndim))
+    _, batch_mean, batch_variance = deviations_from_mean(
+        widen_for_statistics(x), (0, *range(2, x.ndim))
     )
     return (*results, batch_mean.reshape(-1), batch_variance.reshape(-1))
 
@@ -120,9 +109,9 @@ def batch_normalization(
 ) -> tuple[Array, ...]:
     """Normalizes a batch; returns also the moving statistics in training."""
     _check_one_per_channel(x, scale=scale, B=bias, mean=mean, var=variance)
-    wide_x = _widen_for_statistics(x)
+    wide_x = widen_for_statistics(x)
     if training_mode:
-        differences, used_mean, used_variance = _compute_statistics(wide_x, (0, *range(2, x.ndim)))
+        differences, used_mean, used_variance = deviations_from_mean(wide_x, (0, *range(2, x.ndim)))
     else:
         used_mean, used_variance = _reshape_to_channels(mean, x), _reshape_to_channels(variance, x)
         differences = wide_x - used_mean
@@ -141,7 +130,7 @@ def batch_normalization(
 
 @operator("InstanceNormalization")
 def instance_normalization(x: Array, scale: Array, bias: Array, epsilon: float = 1e-5) -> Array:
-    differences, _, variance = _compute_statistics(_widen_for_statistics(x), range(2, x.ndim))
+    differences, _, variance = deviations_from_mean(widen_for_statistics(x), range(2, x.ndim))
     normal = differences * jax.lax.rsqrt(variance + epsilon)
     return (normal * _reshape_to_channels(scale, x) + _reshape_to_channels(bias, x)).astype(x.dtype)
 
@@ -157,7 +146,7 @@ def layer_normalization(
 ) -> tuple[Array, Array, Array]:
     """Returns the normalized array, the mean and the inverse of the deviation."""
     wide = jnp.asarray(x, dtype_of_onnx_type(stash_type))
-    differences, mean, variance = _compute_statistics(wide, range(axis % x.ndim, x.ndim))
+    differences, mean, variance = deviations_from_mean(wide, range(axis % x.ndim, x.ndim))
     inverse = jax.lax.rsqrt(variance + epsilon)
     result = (differences * inverse).astype(x.dtype) * scale
     return (result if bias is None else result + bias), mean, inverse
@@ -202,7 +191,7 @@ def group_normalization(
 ) -> Array:
     """Normalizes groups of channels; scale and bias are of channels."""
     wide = jnp.asarray(x, dtype_of_onnx_type(stash_type)).reshape(x.shape[0], num_groups, -1)
-    differences, _, variance = _compute_statistics(wide, (2,))
+    differences, _, variance = deviations_from_mean(wide, (2,))
     normal = (differences * jax.lax.rsqrt(variance + epsilon)).reshape(x.shape).astype(x.dtype)
     shape = (1, -1, *[1] * (x.ndim - 2))
     return normal * jnp.reshape(scale, shape) + jnp.reshape(bias, shape)
@@ -210,7 +199,7 @@ def group_normalization(
 
 @operator("MeanVarianceNormalization", 9)
 def mean_variance_normalization(x: Array, axes: Axes = (0, 2, 3)) -> Array:
-    differences, _, variance = _compute_statistics(_widen_for_statistics(x), axes)
+    differences, _, variance = deviations_from_mean(widen_for_statistics(x), axes)
     return (differences / (jnp.sqrt(variance) + 1e-9)).astype(x.dtype)
 
 
@@ -221,7 +210,7 @@ def lrn(
     """Divides each element by the squares of neighbouring channels (local response)."""
     channels_before = (size - 1) // 2
     spatial_rank = x.ndim - 2
-    squares = jnp.square(_widen_for_statistics(x))
+    squares = jnp.square(widen_for_statistics(x))
     squares = jax.lax.reduce_window(
         squares, np.zeros((), squares.dtype), jax.lax.add,
         (1, size, *[1] * spatial_rank), (1,) * x.ndim,

@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Call, Operand
+from ipujax.doors.kernels import (
+    count_window_elements,
+    lowest_value,
+    max_with_indices,
+    reduce_windows,
+)
 from ipujax.doors.onnx.operators.table import operator
-from ipujax.doors.onnx.operators.windows import Ints, Windows, flat_indices, plan_windows
+from ipujax.doors.onnx.operators.windows import Ints, plan_windows
 
 Array = jax.Array
-
-
-def lowest_value(dtype: Any) -> Operand:
-    """Returns the lowest value of a dtype."""
-    return -jnp.inf if jnp.issubdtype(dtype, jnp.floating) else jnp.iinfo(dtype).min
-
-
-def _reduce_windows(
-    x: Array, windows: Sequence[Windows], initial: Operand, reduce: Operand
-) -> Array:
-    """Reduces windows over all axes but the first two, by `lax.reduce_window`."""
-    return jax.lax.reduce_window(
-        jnp.asarray(x), np.asarray(initial, x.dtype), reduce,
-        (1, 1, *(w.kernel for w in windows)), (1, 1, *(w.stride for w in windows)),
-        ((0, 0), (0, 0), *(w.pads for w in windows)),
-        window_dilation=(1, 1, *(w.dilation for w in windows)),
-    )  # fmt: skip
 
 
 @operator("MaxPool", takes_call=True)
@@ -51,32 +38,15 @@ def max_pool(
     with_indices = len(call.node.results) > 1
     is_dilated = any(w.dilation != 1 for w in windows)  # JAX cannot differentiate this
     if not with_indices and not (is_dilated and jnp.issubdtype(x.dtype, jnp.floating)):
-        return (_reduce_windows(x, windows, lowest_value(x.dtype), jax.lax.max),)
-    return _max_with_indices(x, windows, storage_order)
-
-
-def _max_with_indices(
-    x: Array, windows: Sequence[Windows], storage_order: int
-) -> tuple[Array, Array]:
-    """Returns the maxima of windows and their flat indices; of equal ones the first."""
-    sizes, counts = x.shape[2:], [w.count for w in windows]
-    flat_window_indices = flat_indices([w.indices for w in windows], sizes)
-    flat_images = jnp.reshape(x, (*x.shape[:2], -1))
-    elements = jnp.where(
-        flat_window_indices >= 0,
-        jnp.take(flat_images, flat_window_indices, -1, mode="clip"),
-        lowest_value(x.dtype),
-    )
-    best = jnp.argmax(jax.lax.stop_gradient(elements), -1, keepdims=True)
-    values = jnp.take_along_axis(elements, best, -1)[..., 0]
-    order = np.arange(math.prod(sizes)).reshape(sizes, order="F" if storage_order else "C")
-    element_indices = np.where(flat_window_indices >= 0, order.reshape(-1)[flat_window_indices], -1)
-    element_indices = jnp.broadcast_to(element_indices.astype(np.int32), elements.shape)
-    indices = jnp.take_along_axis(element_indices, best, -1)[..., 0]
-    images = np.arange(math.prod(x.shape[:2]), dtype=np.int32).reshape(*x.shape[:2], 1)
-    indices = indices + images * math.prod(sizes)
-    shape = (*x.shape[:2], *counts)
-    return values.reshape(shape), indices.reshape(shape)
+        return (reduce_windows(x, windows, lowest_value(x.dtype), jax.lax.max),)
+    values, indices = max_with_indices(x, windows)
+    sizes = x.shape[2:]
+    if storage_order:  # as if the first dimension was contiguous
+        order = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes, order="F")
+        indices = jnp.take(order, indices, mode="clip")
+    images = np.arange(math.prod(x.shape[:2]), dtype=np.int32) * math.prod(sizes)
+    images = images.reshape(*x.shape[:2], *[1] * len(sizes)).astype(np.int32)
+    return values, indices + images
 
 
 @operator("MaxUnpool", static=("output_shape",))
@@ -116,19 +86,10 @@ def average_pool(
     strides: Ints | None = None,
 ) -> Array:
     windows = plan_windows(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    return _reduce_windows(x, windows, 0, jax.lax.add) / _count_window_elements(
-        windows, count_include_pad
-    ).astype(x.dtype)
-
-
-def _count_window_elements(windows: Sequence[Windows], counts_padding: int) -> np.ndarray:
-    """Returns the number of elements of each window, with explicit padding or without."""
-    counts: Operand = np.ones((1, 1))
-    for w in windows:
-        pad_before, pad_after = (w.before, w.after) if counts_padding else (0, 0)
-        inside = ((w.indices >= -pad_before) & (w.indices < w.size + pad_after)).sum(1)
-        counts = counts[..., None] * inside
-    return counts
+    return (
+        reduce_windows(x, windows, 0, jax.lax.add)
+        / count_window_elements(windows, bool(count_include_pad)).astype(x.dtype)[None, None]
+    )
 
 
 @operator("LpPool")
@@ -143,7 +104,7 @@ def lp_pool(
     strides: Ints | None = None,
 ) -> Array:
     windows = plan_windows(x.shape[2:], kernel_shape, strides, pads, dilations, auto_pad, ceil_mode)
-    return _smooth_root(_reduce_windows(jnp.abs(x) ** p, windows, 0, jax.lax.add), p)
+    return _smooth_root(reduce_windows(jnp.abs(x) ** p, windows, 0, jax.lax.add), p)
 
 
 def _smooth_root(powers: Array, p: int) -> Array:

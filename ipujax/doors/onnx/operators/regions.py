@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.kernels import lowest_value
 from ipujax.doors.models import check
-from ipujax.doors.onnx.operators.pooling import lowest_value
 from ipujax.doors.onnx.operators.sampling import linear_taps, sample_image_at_taps
 from ipujax.doors.onnx.operators.table import operator
 from ipujax.doors.onnx.operators.windows import Ints, plan_windows

@@ -12,8 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.kernels import (
+    apply_interpolation_matrix,
+    cubic_weights,
+    take_nearest,
+    triangle_weights,
+)
 from ipujax.doors.models import check
-from ipujax.doors.onnx.operators.sampling import cubic_kernel
 from ipujax.doors.onnx.operators.table import operator
 
 Array = jax.Array
@@ -42,6 +47,12 @@ class _Dimension:
     def width(self) -> float:
         """The new size before rounding."""
         return self.scale * self.old
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the resized dimension is the old one."""
+        is_entire = (self.start, self.end) == (0, 1)
+        return self.new == self.old and self.scale == 1 and is_entire
 
     @property
     def steps(self) -> Line:
@@ -109,10 +120,6 @@ _NEAREST: dict[str, Callable[[Line], Line]] = {
 """For each mode, the rounding of positions; PopART's `pytorch` mode counts as `asymmetric`."""
 
 
-def _triangle_kernel(distance: Line) -> Line:
-    return np.maximum(0, 1 - np.abs(distance))
-
-
 @dc.dataclass(frozen=True)
 class _Kernel:
     """An interpolation kernel: weights by distance, up to the distance `reach`."""
@@ -154,19 +161,10 @@ def resize(
     mode: str = "nearest",
     nearest_mode: str = "round_prefer_floor",
 ) -> Array:
-    if mode not in ("nearest", "linear", "cubic"):
-        raise check.value_error(f"the mode of Resize is {mode!r}", "use nearest, linear or cubic")
-    for name, value, known_values in (
-        ("coordinate_transformation_mode", coordinate_transformation_mode, _OLD_POSITIONS),
-        ("nearest_mode", nearest_mode, _NEAREST),
-    ):
-        if value not in known_values:
-            raise check.value_error(
-                f"{name} of Resize is {value!r}", f"use one of {sorted(known_values)}"
-            )
-    kernel = _Kernel(_triangle_kernel, 1, bool(antialias), bool(exclude_outside))
+    _check_resize_modes(mode, coordinate_transformation_mode, nearest_mode)
+    kernel = _Kernel(triangle_weights, 1, bool(antialias), bool(exclude_outside))
     if mode == "cubic":
-        weight = functools.partial(cubic_kernel, a=cubic_coeff_a)
+        weight = functools.partial(cubic_weights, a=cubic_coeff_a)
         kernel = dc.replace(kernel, weight=weight, reach=2)
     is_crop = coordinate_transformation_mode == "tf_crop_and_resize"
     find_positions = _OLD_POSITIONS[coordinate_transformation_mode]
@@ -179,19 +177,16 @@ def resize(
     )
     result = jnp.asarray(x)
     for axis, dimension in zip(axes, dimensions, strict=True):
-        if (
-            dimension.new == dimension.old
-            and dimension.scale == 1
-            and (dimension.start, dimension.end) == (0, 1)
-        ):
+        if dimension.is_unchanged:
             continue
         positions = find_positions(dimension)
         if mode == "nearest":
-            result = _take_nearest(result, axis, _NEAREST[nearest_mode](positions), dimension)
+            nearest = np.clip(_NEAREST[nearest_mode](positions), 0, dimension.old - 1)
+            result = take_nearest(result, axis, nearest.astype(int))
         else:
-            result = _apply_interpolation_matrix(
-                result, axis, kernel.interpolation_matrix(positions, dimension)
-            )
+            matrix = kernel.interpolation_matrix(positions, dimension)
+            wide = result.astype(jnp.promote_types(result.dtype, jnp.float32))
+            result = apply_interpolation_matrix(wide, axis, matrix)
         is_outside = (positions < 0) | (positions > dimension.old - 1)
         if is_crop and is_outside.any():
             is_outside = is_outside.reshape(-1, *[1] * (x.ndim - 1 - axis))
@@ -200,6 +195,19 @@ def resize(
         limits = jnp.iinfo(x.dtype)
         result = jnp.clip(jnp.rint(result), limits.min, limits.max)
     return result.astype(x.dtype)
+
+
+def _check_resize_modes(mode: str, coordinate_mode: str, nearest_mode: str) -> None:
+    if mode not in ("nearest", "linear", "cubic"):
+        raise check.value_error(f"the mode of Resize is {mode!r}", "use nearest, linear or cubic")
+    for name, value, known_values in (
+        ("coordinate_transformation_mode", coordinate_mode, _OLD_POSITIONS),
+        ("nearest_mode", nearest_mode, _NEAREST),
+    ):
+        if value not in known_values:
+            raise check.value_error(
+                f"{name} of Resize is {value!r}", f"use one of {sorted(known_values)}"
+            )
 
 
 @operator("Resize", 10, static=("scales",))
@@ -233,19 +241,3 @@ def _plan_dimensions(
         _Dimension(*parts)
         for parts in zip(old, new, factors, starts[: len(old)], ends, strict=True)
     ]
-
-
-def _take_nearest(x: Array, axis: int, positions: Line, dimension: _Dimension) -> Array:
-    chosen = np.clip(positions, 0, dimension.old - 1).astype(int)
-    if (
-        dimension.new % dimension.old == 0
-        and (chosen == np.arange(dimension.new) // (dimension.new // dimension.old)).all()
-    ):
-        return jnp.repeat(x, dimension.new // dimension.old, axis)
-    return jnp.take(x, chosen, axis, mode="clip")
-
-
-def _apply_interpolation_matrix(x: Array, axis: int, matrix: Line) -> Array:
-    compute_dtype = jnp.promote_types(x.dtype, jnp.float32)
-    result = jnp.tensordot(x.astype(compute_dtype), jnp.asarray(matrix, compute_dtype), (axis, 1))
-    return jnp.moveaxis(result, -1, axis)

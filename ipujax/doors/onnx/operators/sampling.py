@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.kernels import cubic_weights
+
 Array = jax.Array
 Taps = Sequence[tuple[Array, Array]]
 """Element positions along a dimension, integers as floats, with their weights."""
@@ -27,15 +29,7 @@ def cubic_taps(positions: Array, a: float = -0.75) -> Taps:
     """Returns the four elements around each position, with cubic weights."""
     low = jnp.floor(positions)
     fraction = positions - low
-    return [(low + tap, cubic_kernel(fraction - tap, a)) for tap in (-1, 0, 1, 2)]
-
-
-def cubic_kernel(distance: Array, a: float) -> Array:
-    """Computes the kernel of cubic convolution (Keys, 1981)."""
-    x = abs(distance)
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((x - 5) * x + 8) * x * a - 4 * a
-    return (x <= 1) * near + ((x > 1) & (x < 2)) * far
+    return [(low + tap, cubic_weights(fraction - tap, a)) for tap in (-1, 0, 1, 2)]
 
 
 def clip_with_zeros_outside(positions: Array, axis: int, size: int) -> tuple[Array, Array]:

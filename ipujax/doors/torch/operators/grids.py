@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Operand
-from ipujax.doors.torch.operators.resampling import SHARPNESS, cubic_pieces
+from ipujax.doors.kernels import cubic_pieces
+from ipujax.doors.torch.operators.resampling import SHARPNESS
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array

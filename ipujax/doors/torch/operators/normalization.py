@@ -9,36 +9,24 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.kernels import channel_shaped, deviations_from_mean, widen_for_statistics
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array
 Optional = jax.Array | None
 
 
-def _at_least_float32(x: Array) -> Array:
-    """Returns an array in at least float32: float16 is too coarse for statistics."""
-    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
-
-
-def _broadcast_channels(values: Array, x: Array) -> Array:
-    """Returns one value for each channel (axis 1), shaped to broadcast with `x`."""
-    return values.reshape(-1, *[1] * (x.ndim - 2))
-
-
 def _scale_and_shift(normal: Array, weight: Optional, bias: Optional) -> Array:
     """Scales and shifts an array by channel."""
-    normal = normal if weight is None else normal * _broadcast_channels(weight, normal)
-    return normal if bias is None else normal + _broadcast_channels(bias, normal)
+    normal = normal if weight is None else normal * channel_shaped(weight, normal.ndim)
+    return normal if bias is None else normal + channel_shaped(bias, normal.ndim)
 
 
 def _normalize_over_axes(
     x: Array, axes: Sequence[int], eps: float
 ) -> tuple[Array, Array, Array, Array]:
     """Normalizes over axes; returns also the mean, biased variance and factor, `keepdims`."""
-    x = _at_least_float32(x)
-    mean = jnp.mean(x, axes, keepdims=True)
-    differences = x - mean
-    variance = jnp.mean(jnp.square(differences), axes, keepdims=True)
+    differences, mean, variance = deviations_from_mean(widen_for_statistics(x), axes)
     factor = jax.lax.rsqrt(variance + eps)
     return differences * factor, mean, variance, factor
 
@@ -85,10 +73,9 @@ def _batch_norm(
 ) -> tuple[Operand, ...]:
     """Returns the normalized batch, its statistics and the moving statistics."""
     if not training and mean is not None and variance is not None:
-        factor = jax.lax.rsqrt(_at_least_float32(variance) + eps)
-        normal = (
-            _at_least_float32(x) - _broadcast_channels(_at_least_float32(mean), x)
-        ) * _broadcast_channels(factor, x)
+        factor = jax.lax.rsqrt(widen_for_statistics(variance) + eps)
+        differences = widen_for_statistics(x) - channel_shaped(widen_for_statistics(mean), x.ndim)
+        normal = differences * channel_shaped(factor, x.ndim)
         empty = jnp.zeros((0,), normal.dtype)
         return _scale_and_shift(normal, weight, bias), empty, empty, mean, variance
     normal, batch_mean, batch_variance, factor = _normalize_over_axes(
@@ -195,7 +182,7 @@ def fused_rms_norm(
     x: Array, shape: Sequence[int], weight: Optional, eps: float | None
 ) -> tuple[Array, Array]:
     eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
-    wide = _at_least_float32(x)
+    wide = widen_for_statistics(x)
     square = jnp.mean(jnp.square(wide), range(x.ndim - len(shape), x.ndim), keepdims=True)
     factor = jax.lax.rsqrt(square + eps)
     result = wide * factor

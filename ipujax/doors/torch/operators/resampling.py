@@ -6,10 +6,15 @@ import functools
 from collections.abc import Callable, Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.kernels import (
+    apply_interpolation_matrix,
+    cubic_weights,
+    take_nearest,
+    triangle_weights,
+)
 from ipujax.doors.torch.operators.table import operator
 
 Matrix = np.ndarray
@@ -45,22 +50,11 @@ def _old_positions(old: int, new: int, scale: float | None, align_corners: bool)
     )
 
 
-def cubic_pieces(x: Operand, a: float) -> tuple[Operand, Operand]:
-    """Returns the cubic weights at distances below 1, and from 1 to 2 (Keys 1981)."""
-    return ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
-
-
-def _cubic_kernel(distance: Matrix, a: float) -> Matrix:
-    x = np.abs(distance)
-    near, far = cubic_pieces(x, a)
-    return np.where(x < 1, near, np.where(x < 2, far, 0))
-
-
 def _linear_interpolation_matrix(
     old: int, new: int, scale: float | None, align_corners: bool
 ) -> Matrix:
     centres = np.clip(_old_positions(old, new, scale, align_corners), 0, old - 1)
-    return np.maximum(0, 1 - np.abs(centres[:, None] - np.arange(old)))
+    return triangle_weights(centres[:, None] - np.arange(old))
 
 
 def _cubic_interpolation_matrix(
@@ -70,7 +64,7 @@ def _cubic_interpolation_matrix(
     matrix = np.zeros((new, old))
     for tap in range(-1, 3):
         positions = np.floor(centres) + tap
-        weights = _cubic_kernel(centres - positions, SHARPNESS)
+        weights = cubic_weights(centres - positions, SHARPNESS)
         columns = np.clip(positions, 0, old - 1).astype(int)
         np.add.at(matrix, (np.arange(new), columns), weights)
     return matrix
@@ -97,10 +91,6 @@ def _antialias_matrix(
     return weights / weights.sum(1, keepdims=True)
 
 
-def _triangle_weight(x: Matrix) -> Matrix:
-    return np.maximum(0, 1 - np.abs(x))
-
-
 def _lanczos_weight(x: Matrix) -> Matrix:
     return np.where(np.abs(x) < 3, np.sinc(x) * np.sinc(x / 3), 0)
 
@@ -119,8 +109,8 @@ def _resample_last_axes(
     for axis, new, scale in zip(range(x.ndim - len(sizes), x.ndim), sizes, scales, strict=True):
         if new == x.shape[axis] and (align_corners or scale in (None, 1)):
             continue
-        matrix = jnp.asarray(build_matrix(x.shape[axis], new, scale, align_corners), x.dtype)
-        x = jnp.moveaxis(jnp.tensordot(x, matrix, (axis, 1)), -1, axis)
+        matrix = build_matrix(x.shape[axis], new, scale, align_corners)
+        x = apply_interpolation_matrix(x, axis, matrix)
     return x
 
 
@@ -133,11 +123,7 @@ def _resample_nearest(
         old_indices = (
             (np.arange(new, dtype=_POSITION_DTYPE) + _POSITION_DTYPE(offset)) * factor
         ).astype(int)
-        old_indices = np.minimum(old_indices, old - 1)
-        if new % old == 0 and (old_indices == np.arange(new) // (new // old)).all():
-            x = jnp.repeat(x, new // old, axis)
-        else:
-            x = jnp.take(x, old_indices, axis, mode="clip")
+        x = take_nearest(x, axis, np.minimum(old_indices, old - 1))
     return x
 
 
@@ -190,8 +176,8 @@ for _count, _name in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
     _register_interpolation(f"upsample_{_name}", _count, _linear_interpolation_matrix)
 _register_interpolation("upsample_bicubic2d", 2, _cubic_interpolation_matrix)
 for _name, _kernel, _reach in (
-    ("bilinear2d", _triangle_weight, 1),
-    ("bicubic2d", functools.partial(_cubic_kernel, a=-0.5), 2),
+    ("bilinear2d", triangle_weights, 1),
+    ("bicubic2d", functools.partial(cubic_weights, a=-0.5), 2),
     ("lanczos2d", _lanczos_weight, 3),
 ):
     _register_interpolation(

@@ -1,0 +1,5 @@
+"""Computations with JAX that the operators of several libraries share."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
