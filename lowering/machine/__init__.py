@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
-    "Method": "lowering.machine.transfers.collectives",
     "ModelOptions": "lowering.machine.options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "model": "lowering.machine.model",
