@@ -10,8 +10,8 @@ from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from ipujax.driver.arguments import Settings, Static
 from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
+from ipujax.driver.device_options import DEFAULT_DEVICE
 from ipujax.driver.dispatch import Calls
-from ipujax.driver.options import DEFAULT_DEVICE
 from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine import check_engine

@@ -9,7 +9,7 @@ import jax
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings
 from ipujax.driver.contexts import read_compile_context
-from ipujax.driver.options import is_logging_cycles
+from ipujax.driver.device_options import is_logging_cycles
 from ipujax.driver.ready_program import wait_if_timed
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine import run_kernel

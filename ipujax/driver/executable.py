@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ipujax.distribution import check_agreement, connect_meshes
 from ipujax.driver import executable_cache
 from ipujax.driver.checks import check
-from ipujax.driver.options import is_logging_cycles
+from ipujax.driver.device_options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine import list_memory_analyses, sum_cost_analyses

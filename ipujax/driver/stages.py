@@ -12,14 +12,14 @@ import jax
 from ipujax.driver import engine_options, executable_cache
 from ipujax.driver.arguments import Settings, Signature
 from ipujax.driver.checks import check
-from ipujax.driver.executable import Executable as Executable
-from ipujax.driver.options import (
+from ipujax.driver.device_options import (
     build_compiler_options,
     check_remote_memory,
     find_device,
     log_replica_count,
     prepare_queues,
 )
+from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.picture import draw_program
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.engine import Apart, Execution, Placement, Watch

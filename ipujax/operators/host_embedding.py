@@ -13,6 +13,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.ground import PyTree, check, concrete_values, parse_dtype
+from ipujax.operators.embedding.host_table import HostTable
 from ipujax.operators.embedding.initial import initialize_table
 from ipujax.operators.embedding.optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
@@ -20,7 +21,6 @@ from ipujax.operators.embedding.optimizers import (
 from ipujax.operators.embedding.optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
-from ipujax.operators.embedding.table import HostTable
 from lowering import jaxpr, ops
 
 STRATEGIES = ("TOKEN", "ENCODING")

@@ -7,9 +7,6 @@ from .arguments import PipelineSchedule as PipelineSchedule
 from .arguments import PipelineStageOptions as PipelineStageOptions
 from .arguments import RecomputationMode as RecomputationMode
 from .arguments import is_optimizer as is_optimizer
-from .model import apply_update as apply_update
-from .model import combines_replica_gradients as combines_replica_gradients
-from .model import compute_mapped_gradients as compute_mapped_gradients
 from .override_schedule import schedule_override as schedule_override
 from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
@@ -17,6 +14,7 @@ from .request import AskedSchedule as AskedSchedule
 from .request import PipelineRequest as PipelineRequest
 from .request import StageFunction as StageFunction
 from .schedules import ScheduleError as ScheduleError
+from .single_argument_checks import check as check
 from .split_function import split_into_stages as split_into_stages
 from .stage_assignment import current_stage as current_stage
 from .stage_assignment import shard_scope as shard_scope
@@ -29,4 +27,6 @@ from .state import find_changed_leaves as find_changed_leaves
 from .state import replace_leaves as replace_leaves
 from .state import without_weak_type as without_weak_type
 from .trace_pipeline import run_pipeline as run_pipeline
-from .values import check as check
+from .traced_stages import apply_update as apply_update
+from .traced_stages import combines_replica_gradients as combines_replica_gradients
+from .traced_stages import compute_mapped_gradients as compute_mapped_gradients

@@ -11,7 +11,7 @@ import optax
 from jax.typing import ArrayLike
 
 from ipujax.ground import PipelineTypeError
-from ipujax.pipelines.values import check
+from ipujax.pipelines.single_argument_checks import check
 from ipujax.system import check_planner_options
 from lowering import pipelines
 

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import PipelineError
-from ipujax.pipelines.model import Arrays, Model, compute_mapped_gradients
 from ipujax.pipelines.stages import Value
+from ipujax.pipelines.traced_stages import Arrays, Model, compute_mapped_gradients
 from lowering import jaxpr, shape_of
 
 

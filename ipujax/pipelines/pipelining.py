@@ -17,9 +17,9 @@ from ipujax.pipelines.arguments import (
     RecomputationMode,
 )
 from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
+from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.trace_pipeline import run_pipeline
-from ipujax.pipelines.values import check
 from lowering import pipelines
 
 

@@ -23,15 +23,15 @@ from ipujax.optimizers import (
     parse_reduction_method,
 )
 from ipujax.optimizers import get_current_summation as current_summation
-from ipujax.pipelines import values
+from ipujax.pipelines import single_argument_checks as values
 from ipujax.pipelines.arguments import (
     OptimizerFunctionOutput,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
+from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.stages import SPANS_ALL, Aval, Part, Pytree
-from ipujax.pipelines.values import check
 from lowering import jaxpr, ops, pipelines, schedules
 
 StageFunction = Callable[..., Pytree]

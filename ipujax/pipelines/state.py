@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.ground import PipelineError, structure_text
-from ipujax.pipelines.values import check
+from ipujax.pipelines.single_argument_checks import check
 
 
 @check.guard

@@ -15,12 +15,12 @@ from ipujax.ground import IPUError, OptimizerError, PipelineError, structure_tex
 from ipujax.host import tracing
 from ipujax.optimizers import broadcast_from_chief, check_leaves, init_optimizer_state
 from ipujax.pipelines.micro_batch import MicroBatch
-from ipujax.pipelines.model import Arrays, Model, apply_update, trace_model
 from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.request import PipelineRequest
+from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.stages import Pytree, Value
 from ipujax.pipelines.state import without_weak_type
-from ipujax.pipelines.values import check
+from ipujax.pipelines.traced_stages import Arrays, Model, apply_update, trace_model
 from lowering import jaxpr, ops, pipelines
 
 _T = TypeVar("_T")

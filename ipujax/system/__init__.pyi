@@ -42,9 +42,9 @@ from .ipu_config import reset_ipu_configuration as reset_ipu_configuration
 from .log import TRACE as TRACE
 from .log import get_logger as get_logger
 from .log import get_plan_logger as get_plan_logger
-from .options import config_key as config_key
-from .options import floating_point_was_assigned as floating_point_was_assigned
-from .options import resolve_floating_point_behaviour as resolve_floating_point_behaviour
+from .option_checks import config_key as config_key
+from .option_checks import floating_point_was_assigned as floating_point_was_assigned
+from .option_checks import resolve_floating_point_behaviour as resolve_floating_point_behaviour
 from .poplar_options import PARTIALS as PARTIALS
 from .poplar_options import EngineOptions as EngineOptions
 from .poplar_options import allows_out_of_memory as allows_out_of_memory

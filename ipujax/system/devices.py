@@ -31,7 +31,7 @@ from ipujax.system.config_schema import copy_config, list_assigned_names
 from ipujax.system.device_ids import DEVICES, ListedDevice, find_free_device, shard_order
 from ipujax.system.ladder_picture import draw_ladder
 from ipujax.system.log import get_logger
-from ipujax.system.options import SystemOptions, check_consistency, config_key
+from ipujax.system.option_checks import SystemOptions, check_consistency, config_key
 from lowering import list_in_dir
 
 _check = Checks(ConfigTypeError, ConfigError)

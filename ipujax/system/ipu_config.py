@@ -11,7 +11,7 @@ from typing import cast
 from ipujax.ground import Checks, ConfigError, ConfigTypeError, check_attributes
 from ipujax.system.config_schema import AttributeMetadata
 from ipujax.system.devices import SYSTEM
-from ipujax.system.options import SystemOptions, config_key
+from ipujax.system.option_checks import SystemOptions, config_key
 
 _check = Checks(ConfigTypeError, ConfigError)
 _check.guard(AttributeMetadata)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.ir.tree import (
+from lowering.ir.program_tree import (
     Place,
     bodies_of_node,
     places_of_reads,

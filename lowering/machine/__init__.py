@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from lowering.machine.model import model as model
     from lowering.machine.options import ModelOptions as ModelOptions
     from lowering.machine.options import plan_options as plan_options
-    from lowering.machine.transfers.collectives import Method as Method
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {

@@ -20,6 +20,8 @@ from lowering.schedules.registry import list_schedules as list_schedules
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations
 from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule
+from lowering.schedules.schedule_text import from_text as from_text
+from lowering.schedules.schedule_text import to_text as to_text
 from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
@@ -28,8 +30,6 @@ from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
-from lowering.schedules.text import from_text as from_text
-from lowering.schedules.text import to_text as to_text
 from lowering.schedules.ticks import Run as Run
 from lowering.schedules.ticks import Ticks as Ticks
 from lowering.schedules.ticks import outline as outline

@@ -10,9 +10,9 @@ from lowering.ground import line_of_file
 from lowering.schedules.errors import ScheduleError, show_value
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages
+from lowering.schedules.schedule_text import from_text
 from lowering.schedules.simulate import simulate
 from lowering.schedules.task import Groups, Task
-from lowering.schedules.text import from_text
 
 # The argument of `build`: a schedule, or a function of (stages, micro_batches) that makes one.
 Spec = Schedule | Callable[..., Any]

@@ -2,10 +2,10 @@
 
 from .conversion import check_installed as check_installed
 from .conversion import from_onnx as from_onnx
-from .model import ConvertedGraph as ConvertedGraph
-from .model import convert_graph as convert_graph
-from .model import updates_of_variables as updates_of_variables
 from .nodes import value_of_attribute as value_of_attribute
+from .onnx_model import ConvertedGraph as ConvertedGraph
+from .onnx_model import convert_graph as convert_graph
+from .onnx_model import updates_of_variables as updates_of_variables
 from .operators.graphcore_collectives import REPLICAS as REPLICAS
 from .operators.table import ONNX as ONNX
 from .read import read_onnx_model as read_onnx_model

@@ -44,7 +44,7 @@ def from_onnx(
       MissingExtraError: (an `ImportError`) the package `onnx` is not installed.
     """
     check_installed()
-    module = importlib.import_module("ipujax.doors.onnx.model")
+    module = importlib.import_module("ipujax.doors.onnx.onnx_model")
     return module.convert_onnx_model(model, shapes or {}, constants or {})
 
 

@@ -16,9 +16,9 @@ from .errors import first_line_of_function as first_line_of_function
 from .errors import is_user_code as is_user_code
 from .errors import torchscript_error as torchscript_error
 from .gradients import find_trained_variables as find_trained_variables
-from .model import collect_updated_variables as collect_updated_variables
-from .model import compute_named_values as compute_named_values
 from .operators.table import ATEN as ATEN
+from .torch_model import collect_updated_variables as collect_updated_variables
+from .torch_model import compute_named_values as compute_named_values
 from .trace import BLOCK as BLOCK
 from .trace import Trace as Trace
 from .trace import current_trace as current_trace

@@ -41,7 +41,7 @@ def from_torch(module: Any, example_args: Any, example_kwargs: Any = None) -> Mo
       MissingExtraError: (an `ImportError`) PyTorch is not installed.
     """
     check_installed()
-    model = importlib.import_module("ipujax.doors.torch.model")
+    model = importlib.import_module("ipujax.doors.torch.torch_model")
     return model.convert_torch_module(module, example_args, example_kwargs)
 
 

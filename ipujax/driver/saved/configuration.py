@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ipujax.driver.saved.values import decode_value, encode_value
+from ipujax.driver.saved.encoded_values import decode_value, encode_value
 from ipujax.ground import ExecutableError, Json
 from ipujax.system import Option, SystemOptions, walk_options
 

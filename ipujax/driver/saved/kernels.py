@@ -10,7 +10,7 @@ from typing import Any
 import jax
 from jax import export
 
-from ipujax.driver.saved.values import decode_aval, encode_aval
+from ipujax.driver.saved.encoded_values import decode_aval, encode_aval
 from ipujax.ground import ExecutableError, Json, MissingExtraError
 from lowering import count_operations, dtype_name, ir, jaxpr, ops, shape_of
 

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax.driver.saved.values import decode_aval, decode_tree, encode_aval, encode_tree
+from ipujax.driver.saved.encoded_values import decode_aval, decode_tree, encode_aval, encode_tree
 from ipujax.ground import ExecutableError, FeedError, Json, structure_text
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue, Queue
 from lowering import dtype_name, ir, jaxpr, shape_of, signature_of

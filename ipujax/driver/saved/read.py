@@ -16,7 +16,8 @@ import jax
 from ipujax.driver import executable_cache
 from ipujax.driver.arguments import Signature
 from ipujax.driver.ready_program import ReadyProgram
-from ipujax.driver.saved import classes, kernels, program
+from ipujax.driver.saved import classes, kernels
+from ipujax.driver.saved import encoded_program as program
 from ipujax.driver.saved.configuration import decode_options
 from ipujax.driver.saved.container import SUFFIX, Content, decode_file
 from ipujax.driver.saved.queues import Need, match_queues

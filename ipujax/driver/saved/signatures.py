@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from ipujax.driver.arguments import Refs, Signature, Static, Tangents
-from ipujax.driver.saved.values import decode_tree, encode_tree
+from ipujax.driver.saved.encoded_values import decode_tree, encode_tree
 from ipujax.ground import ExecutableError, Json
 from lowering import ir, shape_of
 

@@ -13,7 +13,7 @@ from ipujax.driver.arguments import Signature
 from ipujax.driver.saved import container, kernels
 from ipujax.driver.saved.configuration import encode_options
 from ipujax.driver.saved.container import SUFFIX, Content
-from ipujax.driver.saved.program import Writer
+from ipujax.driver.saved.encoded_program import Writer
 from ipujax.driver.saved.queues import list_needed_queues
 from ipujax.driver.saved.signatures import encode_signature
 from ipujax.ground import Checks, ConfigTypeError, ExecutableError, __version__

@@ -13,6 +13,11 @@ from ipujax.ground import Keywords
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers import scalars
 from ipujax.popart.optimizers.clipping import ClipNormSettings
+from ipujax.popart.optimizers.hyperparameter_values import (
+    NamedValues,
+    OptimizerValue,
+    OptimizerValueMap,
+)
 from ipujax.popart.optimizers.kinds import AdamMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import (
     PREVIOUS_SCALING,
@@ -22,7 +27,6 @@ from ipujax.popart.optimizers.optimizer import (
     Slots,
     check_slot_type,
 )
-from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _LAMB = (AdamMode.Lamb, AdamMode.LambNoBias)

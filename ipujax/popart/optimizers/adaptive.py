@@ -8,10 +8,14 @@ from typing import Any, ClassVar
 from ipujax.doors.graphs import ADADELTA, ADAGRAD, RMSPROP, Formula
 from ipujax.ground import Keywords
 from ipujax.popart.checks import check
+from ipujax.popart.optimizers.hyperparameter_values import (
+    NamedValues,
+    OptimizerValue,
+    OptimizerValueMap,
+)
 from ipujax.popart.optimizers.kinds import AdaptiveMode, WeightDecayMode
 from ipujax.popart.optimizers.optimizer import Hyper, Optimizer, check_slot_type
 from ipujax.popart.optimizers.scalars import ADAPTIVE, Scalar
-from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 _RMS = (AdaptiveMode.RMSProp, AdaptiveMode.CenteredRMSProp)

@@ -16,13 +16,13 @@ from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, begin_slot, update_
 from ipujax.ground import Keywords, PyTree
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
-from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
-from ipujax.popart.optimizers.values import (
+from ipujax.popart.optimizers.hyperparameter_values import (
     NamedValues,
     OptimizerValue,
     OptimizerValueMap,
     parse_value,
 )
+from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
 from ipujax.popart.tensor_info import DataType
 
 Array = jax.Array

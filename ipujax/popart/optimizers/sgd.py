@@ -11,10 +11,14 @@ from ipujax.doors.graphs import Formula, Slot, decay_velocity, optimizers
 from ipujax.ground import Keywords
 from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
+from ipujax.popart.optimizers.hyperparameter_values import (
+    NamedValues,
+    OptimizerValue,
+    OptimizerValueMap,
+)
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
 from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, check_slot_type
 from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, momentum_scalars
-from ipujax.popart.optimizers.values import NamedValues, OptimizerValue, OptimizerValueMap
 from ipujax.popart.tensor_info import DataType
 
 

@@ -12,8 +12,8 @@ from ipujax.poptorch.options.groups import PrecisionOptions as _PrecisionOptions
 from ipujax.poptorch.options.groups import TrainingOptions as _TrainingOptions
 from ipujax.poptorch.options.locations import TensorLocationOptions as _TensorLocationOptions
 from ipujax.poptorch.options.locations import TensorLocationSettings
-from ipujax.poptorch.options.options import Options
 from ipujax.poptorch.options.popart import PopartOptions as _PopartOptions
+from ipujax.poptorch.options.poptorch_options import Options
 from ipujax.poptorch.strategies import (
     AutoStage,
     Phase,

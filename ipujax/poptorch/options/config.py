@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ipujax.poptorch.options.options import Options
+from ipujax.poptorch.options.poptorch_options import Options
 from ipujax.system import IPUConfig
 
 _CHIPS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}

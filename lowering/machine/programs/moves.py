@@ -15,7 +15,7 @@ from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.mapping import VECTOR_BYTES
-from lowering.machine.options import ModelOptions
+from lowering.machine.model_options import ModelOptions
 from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.cycle_account import CycleAccount
 from lowering.machine.programs.line_costs import MoveOrigin, ValueMakers

@@ -16,13 +16,13 @@ from lowering.machine.kernels.iterations import (
     classify_iterations,
     repeat_iterations,
 )
+from lowering.machine.kernels.kernel_cost import model_kernel
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.listing import list_operations, planner_marks_of, shape_of_aval
-from lowering.machine.kernels.model import model_kernel
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.side_by_side import group_convolutions
 from lowering.machine.kernels.totals import KernelCost
-from lowering.machine.options import ModelOptions, plan_options_of_stage
+from lowering.machine.model_options import ModelOptions, plan_options_of_stage
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode

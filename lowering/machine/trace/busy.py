@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lowering.ground import InternalError
-from lowering.machine.trace.tree import KINDS, Block, On, Trace, distinct_children
+from lowering.machine.trace.trace_tree import KINDS, Block, On, Trace, distinct_children
 
 
 def _kind_of_steps(block: Block) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lowering.ground import InternalError
-from lowering.machine.trace.tree import NONE, Block, Group, Loop, On, Tasks, Trace
+from lowering.machine.trace.trace_tree import NONE, Block, Group, Loop, On, Tasks, Trace
 
 _Names = dict[tuple[str, str], int]
 """Codes of names and origins."""

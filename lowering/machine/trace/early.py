@@ -6,7 +6,7 @@ import dataclasses as dc
 
 import numpy as np
 
-from lowering.machine.trace.tree import (
+from lowering.machine.trace.trace_tree import (
     Block,
     Group,
     Loop,

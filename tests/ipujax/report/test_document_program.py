@@ -13,7 +13,7 @@ from hypothesis import given
 
 from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
-from ipujax.report.presentation.document.steps import STEPS
+from ipujax.report.presentation.document.trace_nodes import STEPS
 from lowering import machine, schedules, trace
 from lowering.ground.errors import InternalError
 from tests.lowering.machine import samples

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipujax.driver.saved import values
+from ipujax.driver.saved import encoded_values as values
 from ipujax.errors import ExecutableError
 
 

@@ -31,7 +31,7 @@ from ipujax.system.config_schema import (
 )
 from ipujax.system.devices import SYSTEM
 from ipujax.system.flags import SyntheticDataCategory
-from ipujax.system.options import (
+from ipujax.system.option_checks import (
     config_key,
     floating_point_was_assigned,
     resolve_floating_point_behaviour,

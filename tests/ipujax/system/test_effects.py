@@ -20,7 +20,7 @@ from ipujax.config import IPUConfig, SchedulingAlgorithm
 from ipujax.errors import ConfigError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.system.config_schema import ConfigNode, Effect, walk_options
-from ipujax.system.options import SystemOptions
+from ipujax.system.option_checks import SystemOptions
 
 F32 = np.float32
 SQUARE = np.eye(256, dtype=F32)

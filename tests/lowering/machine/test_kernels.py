@@ -10,8 +10,8 @@ from jax import lax
 
 from lowering.machine import Steps
 from lowering.machine.cost import Phase
+from lowering.machine.kernels.kernel_cost import cost_of_item
 from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.model import cost_of_item
 from lowering.machine.kernels.supersteps import Supersteps
 from lowering.machine.kernels.views import Walk
 from lowering.machine.mapping import map_linearly

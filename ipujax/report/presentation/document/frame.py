@@ -12,7 +12,7 @@ import numpy as np
 from ipujax.ground import IPUError, ReportError, __version__
 from ipujax.report.presentation.document import forms, sections, shape
 from ipujax.report.presentation.document.forms import COUNT, TEXT, Form, StringTable
-from ipujax.report.presentation.document.steps import NODES, STEPS
+from ipujax.report.presentation.document.trace_nodes import NODES, STEPS
 from ipujax.report.presentation.report_file import GIVE_A_REPORT, REWRITE
 from lowering import machine, trace
 

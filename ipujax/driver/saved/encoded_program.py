@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.driver.saved.fields import make_node
-from ipujax.driver.saved.values import (
+from ipujax.driver.saved.encoded_values import (
     Json,
     decode_array,
     decode_aval,
@@ -20,6 +19,7 @@ from ipujax.driver.saved.values import (
     encode_aval,
     encode_tree,
 )
+from ipujax.driver.saved.fields import make_node
 from ipujax.engine import set_weak_type
 from ipujax.ground import ExecutableError
 from ipujax.host import Queue

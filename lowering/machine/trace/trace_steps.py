@@ -9,7 +9,17 @@ from typing import Protocol, TypeAlias, overload
 import numpy as np
 
 from lowering.machine.trace.columns import expand_columns
-from lowering.machine.trace.tree import KINDS, NONE, PHASES, Block, Group, Loop, On, Tasks, Trace
+from lowering.machine.trace.trace_tree import (
+    KINDS,
+    NONE,
+    PHASES,
+    Block,
+    Group,
+    Loop,
+    On,
+    Tasks,
+    Trace,
+)
 
 
 @dc.dataclass(frozen=True, slots=True)
