@@ -49,7 +49,6 @@ from .poplar_options import PARTIALS as PARTIALS
 from .poplar_options import EngineOptions as EngineOptions
 from .poplar_options import allows_out_of_memory as allows_out_of_memory
 from .poplar_options import check_planner_options as check_planner_options
-from .poplar_options import check_ring_method as check_ring_method
 from .poplar_options import read_engine_options as read_engine_options
 from .targets import Target as Target
 from .targets import named as named

@@ -44,17 +44,17 @@ from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
 
 if TYPE_CHECKING:
+    from lowering.machine.ipu_model import model as model
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
-    from lowering.machine.model import model as model
-    from lowering.machine.options import ModelOptions as ModelOptions
-    from lowering.machine.options import plan_options as plan_options
+    from lowering.machine.model_options import ModelOptions as ModelOptions
+    from lowering.machine.model_options import plan_options as plan_options
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
-    "ModelOptions": "lowering.machine.options",
+    "ModelOptions": "lowering.machine.model_options",
     "PlanOptions": "lowering.machine.kernels.listing",
-    "model": "lowering.machine.model",
-    "plan_options": "lowering.machine.options",
+    "model": "lowering.machine.ipu_model",
+    "plan_options": "lowering.machine.model_options",
 }
 
 
