@@ -31,7 +31,7 @@ from lowering import schedules as compiler_schedules
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 
-_NAMED: dict[str, Any] = {
+_NAMED: dict[str, object] = {
     **{schedule.name: schedule for schedule in PipelineSchedule},
     **{schedule.name: schedule.build for schedule in compiler_schedules.list_schedules()},
 }
@@ -116,11 +116,11 @@ def _row_bar(row: Row) -> Bar:
 @_check.guard
 @api_boundary
 def compare(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
+    fn: Callable[..., object],
+    args: Sequence[object] = (),
     *,
     targets: Iterable[str | _targets.Target] | None = None,
-    schedules: Iterable[Any] | None = None,
+    schedules: Iterable[object] | None = None,
 ) -> Comparison:
     """Models a function on each chip under each schedule.
 
@@ -160,7 +160,7 @@ def compare(
     return Comparison(compiled.program_name, tuple(rows))
 
 
-def _check_arguments(fn: Callable[..., Any], args: Sequence[Any]) -> None:
+def _check_arguments(fn: Callable[..., object], args: Sequence[object]) -> None:
     if refusal := find_signature_mismatch(fn, args, {}):
         signature, mismatch = refusal
         raise ComparisonError(
@@ -181,7 +181,7 @@ def _distinct_labels(chips: Sequence[_targets.Target]) -> list[str]:
 
 
 def _lower_with_schedule(
-    compiled: CompiledFunction, args: Sequence[Any], schedule: Any
+    compiled: CompiledFunction, args: Sequence[object], schedule: object
 ) -> Lowered | IPUError:
     try:
         with schedule_override(schedule):
@@ -250,7 +250,7 @@ def _check_targets(targets: Iterable[str | _targets.Target] | None) -> list[_tar
     return chips
 
 
-def _check_schedules(schedules: Iterable[Any] | None) -> list[tuple[str, Any]]:
+def _check_schedules(schedules: Iterable[object] | None) -> list[tuple[str, Any]]:
     """Returns pairs of a label and a schedule; the schedule None stands for the program's own."""
     if schedules is None:
         return [("", None)]
@@ -263,7 +263,7 @@ def _check_schedules(schedules: Iterable[Any] | None) -> list[tuple[str, Any]]:
     return chosen
 
 
-def _parse_schedule(schedule: Any) -> tuple[str, Any]:
+def _parse_schedule(schedule: object) -> tuple[str, Any]:
     if isinstance(schedule, str) and schedule in _NAMED:
         return schedule, _NAMED[schedule]
     if isinstance(schedule, (PipelineSchedule, _schedules.Schedule)):
