@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import torch
 from jax import lax
 from jax.scipy import special
 
@@ -14,12 +15,18 @@ from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 from ipujax.doors.torch.operators.unary import absolute
 
+_KINDS = ("Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+_OVERLOADS = ("default", *_KINDS, "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
+
 
 def _binary_overloads(*names: str) -> tuple[str, ...]:
-    """Returns the names of all overloads that binary operators have."""
-    overloads = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
-    overloads = (*overloads, "other", "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
-    return tuple(f"aten.{name}.{overload}" for name in names for overload in overloads)
+    """Returns the names of the overloads of binary operators that PyTorch has."""
+    return tuple(
+        f"aten.{name}.{overload}"
+        for name in names
+        for overload in getattr(torch.ops.aten, name).overloads()
+        if overload in _OVERLOADS
+    )
 
 
 @operator("aten.add.Tensor", "aten.add.Scalar", takes_call=True)
@@ -206,10 +213,3 @@ def complex_(real: jax.Array, imaginary: jax.Array) -> jax.Array:
 @operator("aten.polar.default")
 def polar(radius: jax.Array, angle: jax.Array) -> jax.Array:
     return lax.complex(radius * lax.cos(angle), radius * lax.sin(angle))
-
-
-@operator("aten.isclose.default")
-def isclose(
-    x: jax.Array, y: jax.Array, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> jax.Array:
-    return jnp.isclose(x, y, rtol, atol, equal_nan)

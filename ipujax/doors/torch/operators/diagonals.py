@@ -14,11 +14,6 @@ def diagonal(x: jax.Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> j
     return jnp.diagonal(x, offset, axis1, axis2)
 
 
-@operator("aten.diag.default")
-def diag(x: jax.Array, offset: int = 0) -> jax.Array:
-    return jnp.diag(x, offset)
-
-
 @operator("aten.diagflat.default")
 def diagflat(x: jax.Array, offset: int = 0) -> jax.Array:
     return jnp.diagflat(x, offset)

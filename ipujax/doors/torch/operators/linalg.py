@@ -295,11 +295,6 @@ def lu_solve(
     return _solve_triangular(u, y, upper=True)
 
 
-@operator("aten.lu_solve.default")
-def lu_solve_deprecated(b: jax.Array, factors: jax.Array, pivots: jax.Array) -> jax.Array:
-    return lu_solve(factors, pivots, b)
-
-
 @operator("aten.linalg_pinv.atol_rtol_tensor", "aten.linalg_pinv.atol_rtol_float")
 def pinv(
     a: jax.Array, atol: Operand = None, rtol: Operand = None, hermitian: bool = False

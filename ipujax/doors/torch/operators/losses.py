@@ -117,13 +117,6 @@ def hinge_embedding(x: Array, target: Array, margin: float = 1.0, reduction: int
     return reduce_losses_by_code(dissimilar_losses + jnp.where(target != -1, x, 0), reduction)
 
 
-@operator("aten.margin_ranking_loss.default")
-def margin_ranking(
-    x: Array, y: Array, target: Array, margin: float = 0.0, reduction: int = MEAN
-) -> Array:
-    return reduce_losses_by_code(clamp_at_zero(-target * (x - y) + margin), reduction)
-
-
 @operator("aten.cosine_embedding_loss.default")
 def cosine_embedding(
     x: Array, y: Array, target: Array, margin: float = 0.0, reduction: int = MEAN

@@ -199,6 +199,7 @@ def _average_along_axis(x: jax.Array, axis: int, count: int) -> jax.Array:
 
 for _count in (1, 2, 3):
     _register_max_pools(_count)
+    _register_average_pools(_count)
+for _count in (2, 3):
     _register_max_unpools(_count)
     _register_fractional_max_pools(_count)
-    _register_average_pools(_count)

@@ -104,14 +104,6 @@ def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
     return jnp.cross(x, y, axis=dim)
 
 
-@operator("aten.cross.default", takes_call=True)
-@promote_arguments
-def cross(x: jax.Array, y: jax.Array, dim: int | None = None) -> jax.Array:
-    shape = jnp.broadcast_shapes(x.shape, y.shape)
-    x, y = jnp.broadcast_to(x, shape), jnp.broadcast_to(y, shape)
-    return jnp.cross(x, y, axis=shape.index(3) if dim is None else dim)
-
-
 @operator("aten.linalg_matrix_power.default", "aten.matrix_power.default")
 def matrix_power(x: jax.Array, n: int) -> jax.Array:
     return jnp.linalg.matrix_power(x, n)

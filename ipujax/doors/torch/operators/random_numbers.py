@@ -98,7 +98,7 @@ def randperm(call: Call, n: int, **options: Options) -> Array:
     return jax.random.permutation(call.key, n)
 
 
-@operator("aten.normal.default", "aten.normal_functional.default", takes_call=True)
+@operator("aten.normal_functional.default", takes_call=True)
 def normal(call: Call, x: Array, mean: float = 0.0, std: float = 1.0, **options: Options) -> Array:
     return mean + std * _draw_normal(call)
 
@@ -149,7 +149,7 @@ def bernoulli(call: Call, p: Array, **options: Options) -> Array:
     return _draw_bernoulli(call, p)
 
 
-@operator("aten.bernoulli.p", "aten.bernoulli.float", "aten.bernoulli.Tensor", takes_call=True)
+@operator("aten.bernoulli.p", "aten.bernoulli.Tensor", takes_call=True)
 def bernoulli_of(call: Call, x: Array, p: Any = 0.5, **options: Options) -> Array:
     return _draw_bernoulli(call, p)
 

@@ -54,11 +54,3 @@ def _cumulative_extrema(
         )
 
     return select_along_axis(x, dim, True, find_last_index)
-
-
-@operator("aten.diff.default")
-def diff(
-    x: jax.Array, n: int = 1, dim: int = -1, prepend: jax.Array | None = None,
-    append: jax.Array | None = None,
-) -> jax.Array:  # fmt: skip
-    return jnp.diff(x, n, dim, prepend, append)

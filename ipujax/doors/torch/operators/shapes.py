@@ -41,11 +41,6 @@ def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: object, **__: object
     return jnp.broadcast_to(x, call.aval.shape)
 
 
-@operator("aten.broadcast_tensors.default")
-def broadcast_tensors(tensors: Sequence[jax.Array]) -> list[jax.Array]:
-    return jnp.broadcast_arrays(*tensors)
-
-
 @operator(
     "aten.atleast_1d.Sequence",
     "aten.atleast_2d.Sequence",
@@ -123,16 +118,6 @@ def numbers_of_repeats(
 @operator("aten.flip.default")
 def flip(x: jax.Array, axes: Sequence[int]) -> jax.Array:
     return jnp.flip(x, axes)
-
-
-@operator("aten.fliplr.default")
-def flip_columns(x: jax.Array) -> jax.Array:
-    return jnp.fliplr(x)
-
-
-@operator("aten.flipud.default")
-def flip_rows(x: jax.Array) -> jax.Array:
-    return jnp.flipud(x)
 
 
 @operator("aten.roll.default")
