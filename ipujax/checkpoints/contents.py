@@ -75,7 +75,7 @@ def decode_contents(text: bytes) -> Contents:
 
 
 def _decode_leaf_description(
-    shape: Any, raw_shape: Any, name: Any, dtype: Any, raw_dtype: Any, impl: Any
+    shape: Any, raw_shape: object, name: object, dtype: Any, raw_dtype: object, impl: Any
 ) -> Leaf:
     """Builds a leaf that matches its array in the file.
 
@@ -107,7 +107,7 @@ def _decode_leaf_description(
     return leaf
 
 
-def _require_json_text(value: Any) -> str:
+def _require_json_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.100} is no text")
     return value

@@ -51,7 +51,7 @@ def dtype_and_shape_text(dtype: Any, shape: tuple[int, ...]) -> str:
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def flatten_by_name(tree: Any) -> tuple[dict[str, PyTree], TreeStructure]:
+def flatten_by_name(tree: PyTree) -> tuple[dict[str, PyTree], TreeStructure]:
     """Returns the leaves of a tree by their names, in order, and its structure.
 
     Raises:
@@ -145,7 +145,7 @@ def _dtype_and_shape(name: str, like: Any) -> tuple[str, tuple[int, ...]]:
     return str(like.dtype), tuple(like.shape)
 
 
-def _is_key(value: Any) -> bool:
+def _is_key(value: object) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 

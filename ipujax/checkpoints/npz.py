@@ -18,7 +18,6 @@ import zipfile
 import zlib
 from collections.abc import Container, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -188,7 +187,7 @@ class _Syncing:
             self._raise_sync_error()
             self._last = self._thread.submit(os.fsync, self._descriptor)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.shutdown()
         self._raise_sync_error()
 

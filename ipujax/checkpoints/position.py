@@ -84,7 +84,7 @@ class _Stateful(Protocol):
     """An iterator that can return and restore its state."""
 
     def get_state(self) -> Any: ...
-    def set_state(self, state: Any, /) -> Any: ...
+    def set_state(self, state: object, /) -> Any: ...
 
 
 class TrackedIterator(Iterator[Any]):
@@ -97,7 +97,7 @@ class TrackedIterator(Iterator[Any]):
       start: its position in its data set; None for the beginning.
     """
 
-    def __init__(self, iterator: Iterator[Any], start: Position | None = None):
+    def __init__(self, iterator: Iterator[object], start: Position | None = None):
         self._iterator = iterator
         self._read = 0 if start is None else start.taken
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class TrackedIterator(Iterator[Any]):
             self._kept.append(Position(self._read, state))
 
 
-def resume_iterator(iterator: Iterator[Any], position: Position) -> TrackedIterator:
+def resume_iterator(iterator: Iterator[object], position: Position) -> TrackedIterator:
     """Moves a new iterator to a position: its next element is the one after it.
 
     Raises:

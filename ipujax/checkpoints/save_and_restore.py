@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipujax.checkpoints import store
 from ipujax.checkpoints.checks import check
 from ipujax.ground import PyTree, StrPath, get_joined_instance
 
 
 @check.guard
-def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str | None:
+def save(directory: StrPath, step: int, tree: PyTree, keep: int | None = 5) -> str | None:
     """Saves a tree.
 
     Args:
@@ -39,7 +37,7 @@ def save(directory: StrPath, step: int, tree: Any, keep: int | None = 5) -> str 
 
 
 @check.guard
-def restore(directory: StrPath, like: Any = None, step: int | None = None) -> PyTree:
+def restore(directory: StrPath, like: object = None, step: int | None = None) -> PyTree:
     """Reads the tree of a checkpoint.
 
     Args:

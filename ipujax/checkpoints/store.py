@@ -30,7 +30,7 @@ from ipujax.checkpoints.leaves import (
     flatten_by_name,
 )
 from ipujax.checkpoints.position import Position
-from ipujax.ground import current_instance, files
+from ipujax.ground import PyTree, current_instance, files
 
 
 @check.guard
@@ -52,7 +52,7 @@ class Restored:
 def save_checkpoint(
     directory: files.StrPath,
     step: int,
-    tree: Any,
+    tree: PyTree,
     keep: int = 5,
     position: Position | None = None,
 ) -> str:
@@ -137,7 +137,7 @@ def latest_step(directory: files.StrPath) -> int | None:
 
 
 def _check_structure(
-    path: str, saved_leaves: dict[str, Leaf], expected_leaves: dict[str, Any]
+    path: str, saved_leaves: dict[str, Leaf], expected_leaves: dict[str, object]
 ) -> None:
     """Raises an error if a checkpoint holds another tree than expected."""
     misfits = {

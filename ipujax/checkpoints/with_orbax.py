@@ -114,7 +114,7 @@ def _check_layout(path: files.StrPath, leaf: Leaf, number: str, shape: tuple[int
         raise ForeignError(f"is damaged: the layout of `{leaf.name}` is not that of its array")
 
 
-def _layout_sizes(layout: Any, key: str) -> tuple[int, ...] | None:
+def _layout_sizes(layout: object, key: str) -> tuple[int, ...] | None:
     """Returns the sizes under a key of an array's layout; None if there are none."""
     sizes: Any = layout.get(key) if isinstance(layout, dict) else None  # pyright: ignore[reportUnknownMemberType]
     is_right = isinstance(sizes, list) and all(type(size) is int and size >= 0 for size in sizes)  # pyright: ignore[reportUnknownVariableType]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from jax.experimental import multihost_utils
@@ -51,7 +50,7 @@ def check_agreement(name: str, text: str, noun: str = "program", fix: str = _SAM
     )
 
 
-def gather_from_processes(array: Any) -> np.ndarray:
+def gather_from_processes(array: object) -> np.ndarray:
     """Returns the arrays of all processes, `[processes, ...]`; all of them have to call it."""
     return np.asarray(multihost_utils.process_allgather(array))
 

@@ -47,7 +47,7 @@ def average_over_processes(tree: Tree) -> Tree:
     )
 
 
-def concatenate_over_processes(array: Any) -> np.ndarray:
+def concatenate_over_processes(array: object) -> np.ndarray:
     """Concatenates the arrays of all processes along the first axis.
 
     Args:
@@ -101,7 +101,7 @@ def _sum_first_axis(tree: Tree) -> Tree:
 
 def _first_devices() -> list[Any]:
     """Returns one device of each process, in their order."""
-    device_of_process: dict[int, Any] = {}
+    device_of_process: dict[int, object] = {}
     for device in jax.devices():
         device_of_process.setdefault(device.process_index, device)
     return [device for _, device in sorted(device_of_process.items())]

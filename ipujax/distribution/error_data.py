@@ -82,7 +82,7 @@ def _encode_exception(error: Exception) -> Json:
     }
 
 
-def _encode_argument(value: Any) -> Json:
+def _encode_argument(value: object) -> Json:
     try:
         return _encode_as_json(value)
     except NoDataError:
@@ -90,7 +90,7 @@ def _encode_argument(value: Any) -> Json:
 
 
 def _build_exception(
-    error_type: type[Exception], arguments: Sequence[Any], state: dict[str, Any]
+    error_type: type[Exception], arguments: Sequence[object], state: dict[str, object]
 ) -> Exception:
     if error_type.__module__ == builtins.__name__:
         try:
@@ -112,7 +112,7 @@ def _build_exception(
 # --- values ---------------------------------------------------------------------------------------
 
 
-def _encode_as_json(value: Any) -> Json:
+def _encode_as_json(value: object) -> Json:
     """Encodes a value as JSON: plain ones as they are, others as an object with their kind."""
     if value is None or isinstance(value, str) or type(value) in (bool, int, float):
         return value
@@ -155,7 +155,7 @@ def _decode_from_json(data: Json) -> Any:
             raise NoDataError(f"{data!r:.60} is no value")
 
 
-def _encode_array(value: Any) -> Json:
+def _encode_array(value: object) -> Json:
     try:
         array = np.asarray(value)
     except Exception as problem:  # one that was donated, or a typed key
@@ -184,7 +184,7 @@ def _find_imported_class(name: Sequence[str], base: type) -> Any:
       NoDataError: there is no such class, or it is not derived from `base`.
     """
     module, *parts = name
-    member: Any = sys.modules.get(module)
+    member: object = sys.modules.get(module)
     for part in parts:
         member = vars(member).get(part) if hasattr(member, "__dict__") else None
     if not isinstance(member, type) or not issubclass(member, base):

@@ -223,7 +223,7 @@ class ExchangeRun:
         content = self._open_message(process, "end", self._ends[process])
         return np.frombuffer(content, _COUNT).tolist()
 
-    def _open_message(self, process: int, kind: str, message: Any) -> bytes:
+    def _open_message(self, process: int, kind: str, message: object) -> bytes:
         address = (kind, self._number, process, self._here)
         return open_sealed_message(self._wire.key, address, np.asarray(message).tobytes())
 
@@ -340,7 +340,7 @@ class OutfeedRecorder:
         return self._queue.name
 
     def collect(
-        self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
+        self, structure: object, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:
         """Takes consecutive elements, as an outfeed does."""
         self._queue.collect(structure, arrays, replicas, count)

@@ -14,7 +14,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _Parameters = Mapping[str, inspect.Parameter]
 
 
-def read_choice(numbers: Any, names: Any, prefix: str) -> Chosen:
+def read_choice(numbers: object, names: object, prefix: str) -> Chosen:
     """Reads the positions and names with which a user selects arguments.
 
     Args:

@@ -188,7 +188,7 @@ class CompiledFunction:
     def __copy__(self) -> CompiledFunction:
         return CompiledFunction(self._fn, self._settings)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledFunction:
+    def __deepcopy__(self, memo: dict[int, object]) -> CompiledFunction:
         return self.__copy__()  # functions are not copied either
 
     def __reduce__(self) -> Any:

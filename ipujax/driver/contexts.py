@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +16,6 @@ def read_compile_context() -> Hashable:
     return jaxpr.trace_context(), jaxpr.nan_and_inf_checks()
 
 
-def convert_argument(leaf: Any) -> PyTree:
+def convert_argument(leaf: object) -> PyTree:
     """Converts an argument to a JAX array under this thread's dtype settings."""
     return leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)

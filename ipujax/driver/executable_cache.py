@@ -16,7 +16,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -93,7 +92,7 @@ def watch_cache_misses() -> Generator[Callable[[], bool]]:
     """Yields a function that tells whether XLA's cache has missed a kernel in this block."""
     counts: Counter[str] = Counter()
 
-    def count_event(event: str, **details: Any) -> None:
+    def count_event(event: str, **details: object) -> None:
         del details
         counts[event] += 1
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ipujax.driver.compiler import compile as _compile
 from ipujax.ground import PyTree, check, is_series
 
 
 @check.guard
-def compile(computation: Callable[..., Any], inputs: Sequence[Any] | None = None) -> PyTree:
+def compile(computation: Callable[..., object], inputs: Sequence[object] | None = None) -> PyTree:
     """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.
 
     To run a computation many times, compile it once with `ipu.compile`.

@@ -106,7 +106,7 @@ class ReadyProgram:
             events.emit(IpuTraceEventType.LOAD_ENGINE, self._name)
             self._loaded = True
 
-    def _compute_results(self, flat: list[Any], touched: Sequence[Ref]) -> PyTree:
+    def _compute_results(self, flat: list[object], touched: Sequence[Ref]) -> PyTree:
         watch = make_watch_if_enabled() if jaxpr.is_debugging() else None
         with watch.watch_run() if watch is not None else contextlib.nullcontext():
             results = self._run_machine(flat)

@@ -18,7 +18,7 @@ _KINDS_OF_ARRAYS = ("Array", "ndarray", "Tensor")
 
 
 def describe_annotation_mismatch(
-    value: Any, annotation: Any, function: Callable[..., Any]
+    value: object, annotation: object, function: Callable[..., Any]
 ) -> str | None:
     """Describes what a value must be by an annotation of a function; None if it fits."""
     expected = resolve_annotation(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
@@ -59,7 +59,7 @@ def safe_repr(value: Any) -> str:
         return f"an object of type {type(value).__name__}"
 
 
-def describe_arguments(bound_arguments: Mapping[str, Any]) -> str:
+def describe_arguments(bound_arguments: Mapping[str, object]) -> str:
     """Describes arguments and their values in short form."""
     pairs = (
         (name, safe_repr(value))
@@ -74,7 +74,7 @@ def describe_arguments(bound_arguments: Mapping[str, Any]) -> str:
     )
 
 
-def value_fits(value: Any, annotation: Any) -> bool:
+def value_fits(value: object, annotation: object) -> bool:
     """Returns whether a value may be of the type that an annotation names."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -93,7 +93,7 @@ def value_fits(value: Any, annotation: Any) -> bool:
     return _is_a(value, kind) and _entries_fit(value, kind, typing.get_args(annotation))
 
 
-def describe_annotation(annotation: Any) -> str:
+def describe_annotation(annotation: object) -> str:
     """Returns an annotation in words."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
@@ -120,7 +120,7 @@ def describe_annotation(annotation: Any) -> str:
     return f"a{'n' * (name[:1] in 'AEIO')} {name}"
 
 
-_WORDS: dict[Any, str] = {
+_WORDS: dict[object, str] = {
     bool: "a bool",
     int: "an integer",
     float: "a number",
@@ -142,13 +142,13 @@ _WORDS: dict[Any, str] = {
     collections.abc.Mapping: "a dict",
     collections.abc.MutableMapping: "a dict",
 }
-_SERIES: tuple[Any, ...] = (
+_SERIES: tuple[object, ...] = (
     *(list, tuple, set, frozenset, collections.abc.Iterable, collections.abc.Collection),
     *(collections.abc.Sequence, collections.abc.Set),
 )
 
 
-def _is_a(value: Any, expected_type: type) -> bool:
+def _is_a(value: object, expected_type: type) -> bool:
     if expected_type is bool:
         return isinstance(value, bool) or type(value).__name__ in ("bool", "bool_")
     if expected_type is int:
@@ -170,7 +170,7 @@ def _is_a(value: Any, expected_type: type) -> bool:
     return True
 
 
-def _entries_fit(value: Any, kind: type, entry_types: tuple[Any, ...]) -> bool:
+def _entries_fit(value: object, kind: type, entry_types: tuple[object, ...]) -> bool:
     """Returns whether the entries of a list, tuple or dict fit; other iterables are not read."""
     if (
         kind is tuple
@@ -211,15 +211,15 @@ def _is_number(value: Any) -> bool:
     return True
 
 
-def _has_methods(value: Any, *methods: str) -> bool:
+def _has_methods(value: object, *methods: str) -> bool:
     return all(hasattr(type(value), name) for name in methods)
 
 
-def _equals_with_type(value: Any, literal: Any) -> bool:
+def _equals_with_type(value: object, literal: object) -> bool:
     return type(value) is type(literal) and value == literal
 
 
-def resolve_annotation(annotation: Any, names: dict[str, Any]) -> Any:
+def resolve_annotation(annotation: object, names: dict[str, object]) -> Any:
     """Returns the type that an annotation names; Any if it cannot be resolved at run time."""
     if annotation is inspect.Parameter.empty:
         return Any

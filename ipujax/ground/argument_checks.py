@@ -50,7 +50,7 @@ class Checks:
         return self.wrong_type(message, where=_user_line(), fix=fix)
 
     def wrong_type_error(
-        self, expected: str, value: Any, argument: str, fix: str | None = None
+        self, expected: str, value: object, argument: str, fix: str | None = None
     ) -> IPUError:
         """Builds the error for a value that is not of the type that an argument takes."""
         kind = type(value).__name__
@@ -70,30 +70,30 @@ class Checks:
             raise self.value_error(wrong, f"give at least {at_least}")
         return number
 
-    def require_number(self, value: Any, argument: str, fix: str) -> float:
+    def require_number(self, value: object, argument: str, fix: str) -> float:
         """Returns a number that is known while tracing as a float; refuses bools."""
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise self.wrong_type_error("a number known while tracing", value, argument, fix)
         return float(value)
 
-    def require_flag(self, value: Any, argument: str) -> bool:
+    def require_flag(self, value: object, argument: str) -> bool:
         """Returns True or False, which must be known while tracing."""
         if not isinstance(value, (bool, np.bool_)):
             raise self.wrong_type_error("a bool", value, argument, "give True or False")
         return bool(value)
 
-    def require_optional_flag(self, value: Any, argument: str) -> bool | None:
+    def require_optional_flag(self, value: object, argument: str) -> bool | None:
         """Returns True, False or None."""
         if value is not None and not isinstance(value, (bool, np.bool_)):
             raise self.wrong_type_error("True, False or None", value, argument)
         return value if value is None else bool(value)
 
-    def require_text(self, value: Any, argument: str, *, optional: bool = False) -> Any:
+    def require_text(self, value: object, argument: str, *, optional: bool = False) -> Any:
         """Returns a string, or None if `optional`."""
         return self.require_instance(value, str, argument, "a string", optional=optional)
 
     def require_function(
-        self, value: Any, argument: str, fix: str | None = None, *, optional: bool = False
+        self, value: object, argument: str, fix: str | None = None, *, optional: bool = False
     ) -> Any:
         """Returns a callable, or None if `optional`."""
         if not callable(value) and not (optional and value is None):
@@ -109,7 +109,7 @@ class Checks:
             raise self.wrong_type_error(name + " or None" * optional, value, argument)
         return value
 
-    def require_sequence(self, value: Any, argument: str, entry_kind: str = "") -> list[Any]:
+    def require_sequence(self, value: object, argument: str, entry_kind: str = "") -> list[Any]:
         """Returns the entries of a list or tuple; `entry_kind` names them in the message."""
         if not isinstance(value, (list, tuple)):
             raise self.wrong_type_error(
@@ -117,11 +117,11 @@ class Checks:
             )
         return list(value)  # pyright: ignore[reportUnknownArgumentType]
 
-    def require_path(self, value: Any, argument: str) -> Any:
+    def require_path(self, value: object, argument: str) -> Any:
         """Returns the path of a file."""
         return self.require_instance(value, (str, os.PathLike), argument, "a path")
 
-    def require_iterable(self, value: Any, argument: str, entry_kind: str) -> Any:
+    def require_iterable(self, value: object, argument: str, entry_kind: str) -> Any:
         """Returns an iterable; refuses strings."""
         if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
             raise self.wrong_type_error(f"an iterable of {entry_kind}", value, argument)
@@ -136,7 +136,7 @@ class Checks:
             )
         return entries
 
-    def require_one_of(self, value: Any, choices: Iterable[str], argument: str) -> Any:
+    def require_one_of(self, value: object, choices: Iterable[str], argument: str) -> Any:
         """Returns one of several names."""
         if not isinstance(value, str) or value not in choices:
             listed = ", ".join(map(repr, choices))

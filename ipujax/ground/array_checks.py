@@ -33,7 +33,7 @@ class ArrayChecks(Checks):
                 "give an array, a number, or a list of numbers",
             ) from None
 
-    def require_array_leaves(self, args: Any, argument: str) -> None:
+    def require_array_leaves(self, args: object, argument: str) -> None:
         """Raises an error if a leaf of a user function's arguments is no array or number."""
         for leaf in jax.tree.leaves(args):
             try:
@@ -72,7 +72,9 @@ class ArrayChecks(Checks):
             )
         return values
 
-    def require_integers(self, value: Any, dims: tuple[int | str, ...], argument: str) -> jax.Array:
+    def require_integers(
+        self, value: object, dims: tuple[int | str, ...], argument: str
+    ) -> jax.Array:
         """Returns integers as an int32 array of the shape `dims`."""
         values = self.require_array(value, argument)
         if not jnp.issubdtype(values.dtype, jnp.integer):
@@ -95,7 +97,7 @@ class ArrayChecks(Checks):
             f"{argument} have shape {list(values.shape)}", f"give them the shape [{expected_shape}]"
         )
 
-    def require_in_range(self, integers: Any, stop: int, argument: str) -> None:
+    def require_in_range(self, integers: object, stop: int, argument: str) -> None:
         """Raises an error if integers that are known while tracing are not in 0..`stop` - 1."""
         values = concrete_values(integers)
         if values is None:

@@ -40,7 +40,7 @@ def check_attribute_value(value: Any, expected_type: Any, attribute: str, check:
     return value
 
 
-def attribute_type(default: Any) -> Any:
+def attribute_type(default: object) -> Any:
     """Returns the type of an attribute with such a default, widened to types with the same use."""
     for kind, widened_type in _ALIKE.items():
         if isinstance(default, kind):
@@ -58,7 +58,7 @@ def check_attributes(check: Checks) -> Callable[[type[Owner]], type[Owner]]:
             for name, annotation in _list_annotations(owner)
         }
 
-        def check_and_set(self: Any, name: str, value: Any) -> None:
+        def check_and_set(self: Any, name: str, value: object) -> None:
             if name in kinds:
                 value = check_attribute_value(value, kinds[name], f"{owner.__name__}.{name}", check)
             object.__setattr__(self, name, value)
@@ -77,7 +77,7 @@ def _list_annotations(owner: type) -> list[tuple[str, Any]]:
     return [*inspect.get_annotations(owner).items()]
 
 
-_ALIKE: dict[type, Any] = {
+_ALIKE: dict[type, object] = {
     str: str | os.PathLike[str],
     dict: collections.abc.Mapping,
     list: collections.abc.Sequence,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lowering import CollectiveError as CollectiveError
 from lowering import DeviceMeshError as DeviceMeshError
 from lowering import EnqueueError as EnqueueError
@@ -116,8 +114,8 @@ class OutOfRangeError(IPUError, EOFError):
         *,
         requested: int,
         available: int,
-        carried: Any = None,
-        infeed: Any = None,
+        carried: object = None,
+        infeed: object = None,
         fix: str | None = None,
     ):
         super().__init__(what, fix=fix)
@@ -377,7 +375,7 @@ class OutOfMemoryError(IPUError, MemoryError):
       report: the program's `Report`: what does not fit, where, and what would help.
     """
 
-    def __init__(self, what: str, *, report: Any, fix: str | None = None):
+    def __init__(self, what: str, *, report: object, fix: str | None = None):
         super().__init__(what, fix=fix)
         self.report = report
 

@@ -86,7 +86,7 @@ def _guard_methods(owner: type, check: Checks) -> None:
     setattr(owner, _IS_GUARDED, True)
 
 
-def _guard_member(member: Any, name: str, check: Checks) -> Any:
+def _guard_member(member: object, name: str, check: Checks) -> Any:
     if isinstance(member, types.FunctionType):
         return _guard_function(member, name, check)
     if isinstance(member, (staticmethod, classmethod)):
@@ -110,7 +110,7 @@ def _guard_function(function: Callable[..., Any], name: str, check: Checks) -> C
         return bounded
 
     @functools.wraps(function)
-    def call_with_checks(*args: Any, **kwargs: Any) -> Any:
+    def call_with_checks(*args: object, **kwargs: object) -> Any:
         try:
             return function(*args, **kwargs)
         except IPUError:
@@ -200,8 +200,8 @@ def _package_folders(package: str) -> tuple[Path, ...]:
 def _wrong_argument_error(
     function: Callable[..., Any],
     name: str,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     check: Checks,
 ) -> IPUError | None:
     """Builds the error for the first argument that contradicts the signature or annotations."""

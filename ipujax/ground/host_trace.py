@@ -8,7 +8,6 @@ import dataclasses as dc
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Any
 
 from ipujax.ground import events
 from ipujax.ground.argument_checks import Checks
@@ -148,7 +147,7 @@ def span(name: str, kind: str = "user") -> contextlib.AbstractContextManager[eve
     return events.span(kind, name)
 
 
-def require_host_trace(trace: Any) -> HostTrace:
+def require_host_trace(trace: object) -> HostTrace:
     """Returns a host trace, or raises an error if it is none.
 
     Raises:

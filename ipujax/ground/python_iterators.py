@@ -37,7 +37,7 @@ _FIX = (
 class _HeldIterator:
     """An iterator, and the function that replaces it in what holds it."""
 
-    iterator: Iterator[Any]
+    iterator: Iterator[object]
     put: Callable[[Any], None]
 
 
@@ -52,7 +52,7 @@ class WatchedIterator:
       function_name: the function that is traced, for messages.
     """
 
-    def __init__(self, iterator: Iterator[Any], function_name: str):
+    def __init__(self, iterator: Iterator[object], function_name: str):
         self._iterator, self._what = iterator, function_name
         self._thread = threading.get_ident()  # another one may read an infeed's data meanwhile
 
@@ -105,7 +105,7 @@ def watch_iterators(function: Any, function_name: str) -> Generator[None]:
             held_iterator.put(held_iterator.iterator)
 
 
-def refuse_iterators(args: Any, kwargs: Any, name: str) -> None:
+def refuse_iterators(args: object, kwargs: object, name: str) -> None:
     """Refuses iterators among the arguments of a compiled function.
 
     Raises:
@@ -126,7 +126,7 @@ def refuse_iterators(args: Any, kwargs: Any, name: str) -> None:
 # --- where iterators are --------------------------------------------------------------------------
 
 
-def _find_iterators(holder: Any, depth: int, visited_ids: set[int]) -> Iterator[_HeldIterator]:
+def _find_iterators(holder: object, depth: int, visited_ids: set[int]) -> Iterator[_HeldIterator]:
     if depth == 0 or id(holder) in visited_ids or len(visited_ids) > _MOST_HOLDERS:
         return
     visited_ids.add(id(holder))
@@ -140,7 +140,7 @@ def _find_iterators(holder: Any, depth: int, visited_ids: set[int]) -> Iterator[
 _Slots = Iterable[tuple[Any, Callable[[Any], None]]]
 
 
-def _list_references(holder: Any) -> _Slots:
+def _list_references(holder: object) -> _Slots:
     """Returns the objects that a holder refers to, each with a function that replaces it."""
     if isinstance(holder, types.FunctionType):
         return _list_function_references(holder) if _is_users(holder) else ()
@@ -194,7 +194,7 @@ def _replace_default(function: types.FunctionType, index: int, value: Any) -> No
     function.__defaults__ = tuple(defaults)
 
 
-def _leave_unchanged(_: Any) -> None:
+def _leave_unchanged(_: object) -> None:
     """Does nothing: for references that cannot be replaced."""
 
 
@@ -211,17 +211,17 @@ def _is_users(function: types.FunctionType) -> bool:
 # --- what they are --------------------------------------------------------------------------------
 
 
-def _is_iterator(value: Any) -> bool:
+def _is_iterator(value: object) -> bool:
     return hasattr(type(value), "__next__") and not isinstance(value, WatchedIterator)
 
 
-def _is_data(value: Any) -> bool:
+def _is_data(value: object) -> bool:
     """Returns whether an iterator's element holds numbers, which a program would keep forever."""
     leaves = jax.tree.leaves(value)
     return not any(map(jaxpr.is_tracer, leaves)) and any(map(_is_datum, leaves))
 
 
-def _is_datum(leaf: Any) -> bool:
+def _is_datum(leaf: object) -> bool:
     if isinstance(leaf, bool):
         return False
     if isinstance(leaf, (int, float, complex)):
@@ -232,7 +232,7 @@ def _is_datum(leaf: Any) -> bool:
     return dtype is not None and hasattr(leaf, "__array__")  # PyTorch's, TensorFlow's
 
 
-def _holds_traced(value: Any, depth: int) -> bool:
+def _holds_traced(value: object, depth: int) -> bool:
     """Returns whether an iterator may give, or compute from, values that are being traced."""
     if jaxpr.is_tracer(value) or depth == 0:
         return True

@@ -154,7 +154,7 @@ def workers_of_cluster() -> tuple[list[str], int] | None:
     return [address for each in worker_types for address in cluster[each]], earlier_workers + index
 
 
-def _task_without_cluster(task: dict[str, Any], addresses_and_folders: dict[str, Any]) -> Task:
+def _task_without_cluster(task: dict[str, object], addresses_and_folders: dict[str, Any]) -> Task:
     if task.get("type", _WORKER) != _WORKER:
         raise _tf_config_error(f"has no `cluster`, and so the task's type must be {_WORKER!r}")
     if _parse_task_index(task.get("index", 0)) != 0:
@@ -163,7 +163,7 @@ def _task_without_cluster(task: dict[str, Any], addresses_and_folders: dict[str,
 
 
 def _task_in_cluster(
-    cluster: Cluster, task: dict[str, Any], addresses_and_folders: dict[str, Any]
+    cluster: Cluster, task: dict[str, object], addresses_and_folders: dict[str, Any]
 ) -> Task:
     chief = next((name for name in _CHIEFS if name in cluster), _CHIEFS[-1])
     if len(cluster.get(chief, ())) != 1:
@@ -202,7 +202,7 @@ def _task_in_cluster(
     )
 
 
-def _parse_cluster(cluster_json: Any) -> Cluster:
+def _parse_cluster(cluster_json: object) -> Cluster:
     requirement = "an object from types to lists of addresses"
     cluster: Cluster = {}
     for task_type, addresses in _check_json_type(
@@ -226,7 +226,7 @@ def _parse_task_index(value: Any) -> int:
     return index
 
 
-def _check_json_type(value: Any, type_: type, key: str, requirement: str) -> Json:
+def _check_json_type(value: object, type_: type, key: str, requirement: str) -> Json:
     if not isinstance(value, type_):
         raise _tf_config_error(f"is wrong: {key} is {value!r}, but must be {requirement}")
     return value

@@ -5,8 +5,6 @@ Sources: seed 001, 18.10; facts distributed.multi_replica_*.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -45,7 +43,7 @@ class IPUMultiReplicaStrategy(WorkerStrategy):
         )
         super().__init__(ipu_device, Summation.REPLICAS if reduces_over_replicas else None)
 
-    def _check_reduced(self, op: ReduceOp, value: Any) -> None:
+    def _check_reduced(self, op: ReduceOp, value: object) -> None:
         """Raises for the mean of integers, as the original does."""
         for leaf in jax.tree.leaves(value):
             dtype = jnp.result_type(leaf)

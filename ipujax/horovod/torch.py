@@ -162,7 +162,7 @@ def _broadcast_tensors(tensors: Sequence[torch.Tensor], root: int) -> list[torch
     )
 
 
-def _call_with_64_bits(collective: Callable[[Any], Any], arrays: Any) -> Any:
+def _call_with_64_bits(collective: Callable[[Any], object], arrays: Any) -> Any:
     """Calls a collective without JAX's conversion of 64-bit numbers to 32 bits."""
     with jax.enable_x64(True):
         return collective(arrays)

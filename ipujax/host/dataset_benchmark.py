@@ -26,7 +26,7 @@ _END_SECONDS = 1.0
 
 @_check.guard
 def dataset_benchmark(
-    dataset: Any,
+    dataset: object,
     number_of_epochs: int,
     elements_per_epochs: int,
     print_stats: bool = True,
@@ -110,19 +110,25 @@ def infeed_benchmark(
     return _measure_epochs(source, epochs, count, print_stats, do_memcpy)
 
 
-def _is_infeed(value: Any) -> bool:
+def _is_infeed(value: object) -> bool:
     from ipujax.host.infeed_queue import IPUInfeedQueue
 
     return isinstance(value, IPUInfeedQueue)
 
 
-def _check_benchmark_counts(number_of_epochs: Any, elements_per_epochs: Any) -> tuple[int, int]:
+def _check_benchmark_counts(
+    number_of_epochs: object, elements_per_epochs: object
+) -> tuple[int, int]:
     epochs = _check.require_integer(number_of_epochs, "number_of_epochs", 1)
     return epochs, _check.require_integer(elements_per_epochs, "elements_per_epochs", 1)
 
 
 def _measure_epochs(
-    source: Generator[Any, None, None], epochs: int, count: int, print_stats: bool, do_memcpy: bool
+    source: Generator[object, None, None],
+    epochs: int,
+    count: int,
+    print_stats: bool,
+    do_memcpy: bool,
 ) -> str:
     sink = _Sink(do_memcpy)
     measured: list[dict[str, float]] = []
@@ -139,7 +145,9 @@ def _measure_epochs(
     return json.dumps({"epochs": measured})
 
 
-def _measure_epoch(source: Iterator[Any], sink: _Sink, count: int, total: int) -> dict[str, float]:
+def _measure_epoch(
+    source: Iterator[object], sink: _Sink, count: int, total: int
+) -> dict[str, float]:
     size, count_before = 0, sink.count
     start = time.perf_counter()
     for element in itertools.islice(source, count):
@@ -173,7 +181,7 @@ class _Sink:
         self._buffers: list[np.ndarray] = []
         self.count = 0
 
-    def consume_element(self, element: Any) -> int:
+    def consume_element(self, element: object) -> int:
         """Takes an element and returns its size in bytes."""
         leaves = [convert_leaf_to_array(leaf) for leaf in jax.tree.leaves(keys_to_words(element))]
         if not self.count:
@@ -195,11 +203,11 @@ def _describe_arrays(leaves: list[np.ndarray]) -> list[str]:
     return [f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves]
 
 
-def _iterate_directly(elements: Iterable[Any]) -> Generator[PyTree, None, None]:
+def _iterate_directly(elements: Iterable[object]) -> Generator[PyTree, None, None]:
     yield from elements
 
 
-def _prefetch_in_thread(elements: Iterable[Any]) -> Generator[PyTree, None, None]:
+def _prefetch_in_thread(elements: Iterable[object]) -> Generator[PyTree, None, None]:
     """Yields elements that a thread reads ahead; the thread ends with the generator."""
     ready: queue.Queue[Any] = queue.Queue(_PREFETCH_DEPTH)
     stop = threading.Event()

@@ -90,7 +90,7 @@ class Elements:
     def __init__(self, name: str, dataset: Any, form: Form | None = None):
         self.name, self.form, self.started = name, form, False
         self._dataset = dataset
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Iterator[object] | None = None
         self._kept: collections.deque[Leaves] = collections.deque()
         self._read = 0
         self._ended = False
@@ -181,7 +181,7 @@ class Elements:
             self._ended, self._iterator = False, None
         return error
 
-    def _read_first_element(self, iterator: Iterator[Any]) -> None:
+    def _read_first_element(self, iterator: Iterator[object]) -> None:
         element = next(iterator)
         self._has_keys = any(map(is_key, jax.tree.leaves(element)))
         leaves, structure = jax.tree.flatten(keys_to_words(element))
@@ -198,7 +198,7 @@ class Elements:
         self.form = Form(structure, [array.dtype for array in arrays], avals)
         self._read += 1
 
-    def _copy_leaf(self, number: int, leaf: Any) -> np.ndarray:
+    def _copy_leaf(self, number: int, leaf: object) -> np.ndarray:
         array = self._leaf_as_array(number, leaf)
         try:
             return np.array(array)
@@ -209,7 +209,7 @@ class Elements:
                 fix="yield the small array, and broadcast it in the loop",
             ) from error
 
-    def _read_rows(self, iterator: Iterator[Any], target: Target, count: int) -> None:
+    def _read_rows(self, iterator: Iterator[object], target: Target, count: int) -> None:
         form = self._form_of_first
         flatten = form.structure.flatten_up_to
         row_forms = zip(target.rows, form.avals, form.dtypes, strict=True)
@@ -244,7 +244,7 @@ class Elements:
             raise InternalError(f"infeed `{self.name}` is read before its first element is known")
         return self.form
 
-    def _structure_error(self, element: Any) -> FeedError:
+    def _structure_error(self, element: object) -> FeedError:
         structure, first_structure = (
             structure_text(jax.tree.structure(element)),
             structure_text(self._form_of_first.structure),
@@ -254,7 +254,7 @@ class Elements:
             f"{first_structure}"
         )
 
-    def _leaf_as_array(self, number: int, leaf: Any) -> np.ndarray:
+    def _leaf_as_array(self, number: int, leaf: object) -> np.ndarray:
         if isinstance(leaf, jax.Array) and not is_numeric_dtype(leaf.dtype):
             raise FeedError(
                 f"infeed `{self.name}`: leaf {number} of element {self._read} is a {leaf.dtype}, "
@@ -263,7 +263,7 @@ class Elements:
         return convert_leaf_to_array(leaf)
 
     def _convert_leaf(
-        self, number: int, leaf: Any, shape: tuple[int, ...], dtype: np.dtype, element: Any
+        self, number: int, leaf: object, shape: tuple[int, ...], dtype: np.dtype, element: object
     ) -> np.ndarray:
         if not jax.tree_util.all_leaves([leaf]):
             raise self._structure_error(element)

@@ -161,7 +161,7 @@ class IPUInfeedQueue(Queue):
         """Returns the arguments that an element becomes, with avals in place of arrays."""
         return _to_arguments(self.structure, self.avals)
 
-    def arguments_of(self, leaves: list[Any]) -> tuple[list[PyTree], dict[str, PyTree]]:
+    def arguments_of(self, leaves: list[object]) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Returns the arguments that an element with these leaves becomes."""
         return _to_arguments(self.structure, leaves)
 

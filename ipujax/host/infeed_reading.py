@@ -11,7 +11,7 @@ import dataclasses as dc
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -203,7 +203,7 @@ def make_exhausted_error(
     available: int,
     error: BaseException | None,
     replicas: int = 1,
-    carried: Any = None,
+    carried: object = None,
 ) -> BaseException:
     """Returns the error of a data set that stopped short: the user's exception, or its end.
 

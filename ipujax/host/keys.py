@@ -40,12 +40,12 @@ def is_key(leaf: object) -> bool:
     return dtype is not None and bool(jnp.issubdtype(dtype, jax.dtypes.prng_key))
 
 
-def keys_to_words(tree: Any) -> PyTree:
+def keys_to_words(tree: PyTree) -> PyTree:
     """Returns a pytree with `KeyWords` in the place of typed keys."""
     return jax.tree.map(_key_to_words, tree)
 
 
-def words_to_keys(tree: Any) -> PyTree:
+def words_to_keys(tree: PyTree) -> PyTree:
     """Returns a pytree with typed keys, or their avals, in the place of `KeyWords`."""
     return jax.tree.map(_words_to_key, tree, is_leaf=_is_words)
 

@@ -103,7 +103,7 @@ class IPUOutfeedQueue(Queue):
         self.announce(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
-    def _require_sendable(self, leaf: Any) -> PyTree:
+    def _require_sendable(self, leaf: object) -> PyTree:
         array = jnp.asarray(leaf)
         if not is_numeric_dtype(array.dtype):
             raise FeedError(
@@ -178,7 +178,7 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             self.discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
 
-    def announce(self, structure: Any, avals: Sequence[jaxpr.Aval]) -> None:
+    def announce(self, structure: object, avals: Sequence[jaxpr.Aval]) -> None:
         """Records the structure and avals of the elements that a program enqueues."""
         self._expected = _Form(structure, avals)
 
@@ -188,7 +188,7 @@ class IPUOutfeedQueue(Queue):
             self._expected = dc.replace(self._expected, replicas=replicas)
 
     def collect(
-        self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
+        self, structure: object, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:
         """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
         block = _Block(structure, list(arrays), replicas, count)
@@ -221,7 +221,7 @@ class IPUOutfeedQueue(Queue):
             block.last_only().split_first()[0] if self.keeps_last else _concatenate_blocks([block])
         )
 
-    def push(self, structure: Any, leaves: Sequence[Any], count: int | None) -> None:
+    def push(self, structure: object, leaves: Sequence[object], count: int | None) -> None:
         """Takes one element (or `count` stacked) from a program under plain `jax.jit`."""
         arrays = [np.asarray(leaf) for leaf in leaves]
         self.begin_run(1)

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -76,7 +76,7 @@ class Collecting(Protocol):
         ...
 
     def collect(
-        self, structure: Any, arrays: Sequence[np.ndarray], replicas: int, count: int
+        self, structure: object, arrays: Sequence[np.ndarray], replicas: int, count: int
     ) -> None:
         """Takes `count` consecutive elements, `[count, (replicas,) *shape]` for each leaf."""
         ...

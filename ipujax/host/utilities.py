@@ -141,7 +141,7 @@ def extract_all_types_from_event_trace(events: Iterable[IpuTraceEvent]) -> list[
 
 @_feeds.guard
 def export_dataset_to_file(
-    dataset_or_infeed: Any,
+    dataset_or_infeed: object,
     output_filename: str | os.PathLike[str],
     num_elements: int,
     feed_name: str = "",
@@ -189,9 +189,9 @@ def export_dataset_to_file(
 
 @_feeds.guard
 def export_inputs_to_file(
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
     output_filename: str | os.PathLike[str],
-    feed_dict: Mapping[Any, Any],
+    feed_dict: Mapping[object, object],
 ) -> None:
     """Writes a program's inputs to files, in the format of `export_dataset_to_file`.
 

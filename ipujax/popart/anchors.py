@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ class DerivedAnchors:
         return name
 
     def compute_anchor(
-        self, name: str, source_values: Array, final_weights: Mapping[str, Any]
+        self, name: str, source_values: Array, final_weights: Mapping[str, object]
     ) -> Array:
         """Computes the values of an anchor, `[batches, accumulation, replicas, ...]`.
 

@@ -57,7 +57,7 @@ class Session(Reports, Weights):
     @api_boundary
     def __init__(
         self,
-        fnModel: Any,
+        fnModel: object,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
         inputShapeInfo: InputShapeInfo | None,

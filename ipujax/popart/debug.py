@@ -83,7 +83,7 @@ class DebugInfo:
         )
         self._id = next(_ids)
         parent = self.context.parent
-        self._values: dict[str, Any] = {
+        self._values: dict[str, object] = {
             "id": self._id,
             "name": self.context.name,
             "location": dc.asdict(self.context.location),
@@ -93,7 +93,7 @@ class DebugInfo:
         if _DebugInfoFile.current is not None:
             _DebugInfoFile.current.add_info(self, self._values)
 
-    def setValue(self, name: str, value: Any) -> None:
+    def setValue(self, name: str, value: object) -> None:
         """Sets a value: a text, or a list of values."""
         self._values[check.require_text(name, "the name of a value")] = value
 
@@ -117,7 +117,7 @@ class _DebugInfoFile:
         self._texts: dict[str, int] = {}
         self._pending: list[weakref.finalize[..., Any]] = []
 
-    def add_info(self, info: DebugInfo, values: dict[str, Any]) -> None:
+    def add_info(self, info: DebugInfo, values: dict[str, object]) -> None:
         finalizer = weakref.finalize(info, self._append_context, values)
         finalizer.atexit = False
         self._pending.append(finalizer)

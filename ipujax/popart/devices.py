@@ -120,15 +120,15 @@ class DeviceManager:
         """Creates a device of as many virtual IPUs as a session needs."""
         return DeviceInfo(DeviceType.Cpu, None)
 
-    def createIpuModelDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+    def createIpuModelDevice(self, options: Mapping[str, object]) -> DeviceInfo:
         """Creates a device of `options["numIPUs"]` virtual IPUs, 1 by default."""
         return self._create_device(DeviceType.IpuModel, options)
 
-    def createSimDevice(self, options: Mapping[str, Any]) -> DeviceInfo:
+    def createSimDevice(self, options: Mapping[str, object]) -> DeviceInfo:
         """Creates a device as `createIpuModelDevice` does: there is no other simulation."""
         return self._create_device(DeviceType.Sim, options)
 
-    def createOfflineIPUDevice(self, opts: Mapping[str, Any]) -> DeviceInfo:
+    def createOfflineIPUDevice(self, opts: Mapping[str, object]) -> DeviceInfo:
         """Creates a device that sessions can only compile for."""
         return self._create_device(DeviceType.OfflineIpu, opts)
 
@@ -222,7 +222,7 @@ class DeviceManager:
         """Changes nothing: nobody has to wait for virtual IPUs."""
         check.require_integer(attachTimeout, "attachTimeout", at_least=0)
 
-    def _create_device(self, kind: DeviceType, options: Mapping[str, Any]) -> DeviceInfo:
+    def _create_device(self, kind: DeviceType, options: Mapping[str, object]) -> DeviceInfo:
         check.require_instance(options, Mapping, "the options of a device")
         counts = {
             name: check.require_integer(_parse_count(options[name]), name, at_least=at_least)
@@ -234,7 +234,7 @@ class DeviceManager:
         return DeviceInfo(kind, counts.get("numIPUs", 1), connection, counts.get("tilesPerIPU", 0))
 
 
-def _parse_count(count: Any) -> Any:
+def _parse_count(count: object) -> Any:
     """Converts a count that the options of a device hold as text."""
     return int(count) if isinstance(count, str) and count.isdecimal() else count
 

@@ -98,7 +98,7 @@ def generate_synthetic_data(
     return arrays
 
 
-def replace_session_hyperparameters(state: TrainState, hyper: Mapping[str, Any]) -> TrainState:
+def replace_session_hyperparameters(state: TrainState, hyper: Mapping[str, object]) -> TrainState:
     """Returns the state with other hyperparameters."""
     return dc.replace(
         state, optimizer_state=to_strong_arrays({**state.optimizer_state, "hyper": dict(hyper)})

@@ -92,7 +92,7 @@ class HostWeights:
         if optimizer is None:
             return TrainState(*to_strong_arrays((trained, None, untrained)))
         slots = {name: self.slots[name] for name in self._own_slots}
-        optimizer_state: dict[str, Any] = {
+        optimizer_state: dict[str, object] = {
             "hyper": optimizer.collect_variable_values(),
             "slots": slots,
         }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnx.helper
@@ -12,7 +10,7 @@ import onnx.numpy_helper
 _TYPED = (np.dtype("float32"), np.dtype("int32"), np.dtype("int64"))
 
 
-def make_initializer(name: str, value: Any) -> onnx.TensorProto:
+def make_initializer(name: str, value: object) -> onnx.TensorProto:
     """Makes an initializer from an array.
 
     As in the original, scripts find its numbers in `float_data`, `int32_data` or `int64_data`;
@@ -25,7 +23,7 @@ def make_initializer(name: str, value: Any) -> onnx.TensorProto:
     return onnx.helper.make_tensor(name, kind, array.shape, array.ravel())
 
 
-def replace_initializer_value(tensor: onnx.TensorProto, value: Any) -> None:
+def replace_initializer_value(tensor: onnx.TensorProto, value: object) -> None:
     """Replaces the value of an initializer, in the protobuf field that holds it."""
     array = np.asarray(value)
     if tensor.HasField("raw_data"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
 
 
 class NumberedEnum(enum.Enum):
@@ -18,14 +17,14 @@ class NumberedEnum(enum.Enum):
 
     __index__ = __int__
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: object) -> bool:
         return int(self) < int(other) if isinstance(other, type(self)) else NotImplemented
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: object) -> bool:
         return int(self) <= int(other) if isinstance(other, type(self)) else NotImplemented
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: object) -> bool:
         return int(self) > int(other) if isinstance(other, type(self)) else NotImplemented
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: object) -> bool:
         return int(self) >= int(other) if isinstance(other, type(self)) else NotImplemented

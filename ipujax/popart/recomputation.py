@@ -91,7 +91,7 @@ class NamingOperators(Operators):
         )
 
 
-def _name_result(value: Any, name: str) -> Operand:
+def _name_result(value: object, name: str) -> Operand:
     # Constants stay constants.
     return checkpoint_name(value, name) if isinstance(value, jax.Array) else value
 

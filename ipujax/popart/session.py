@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from ipujax.doors.graphs import broadcast_train_state
 from ipujax.popart import execution
@@ -36,7 +35,7 @@ class InferenceSession(Session):
 
     def __init__(
         self,
-        fnModel: Any,
+        fnModel: object,
         dataFlow: DataFlow,
         deviceInfo: DeviceInfo,
         inputShapeInfo: InputShapeInfo | None = None,
@@ -70,7 +69,7 @@ class TrainingSession(Session):
 
     def __init__(
         self,
-        fnModel: Any,
+        fnModel: object,
         dataFlow: DataFlow,
         loss: str,
         optimizer: Optimizer,
@@ -138,7 +137,7 @@ class TrainingSession(Session):
     def updateEngineCache(self) -> None:
         """Changes nothing: `prepareDevice` sees entries that other sessions add to the cache."""
 
-    def connectStreamToCallback(self, streamHandle: str, callback: Any, index: int = 0) -> None:
+    def connectStreamToCallback(self, streamHandle: str, callback: object, index: int = 0) -> None:
         """Raises an error: there are no Poplar streams.
 
         Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -188,7 +187,7 @@ class PyWeightsIO:
         self.weights = dict(check.require_instance(weights, Mapping, "the weights"))
 
 
-def _check_contiguous(value: Any, name: str, kind: str) -> Array:
+def _check_contiguous(value: object, name: str, kind: str) -> Array:
     """Checks that an array is C-contiguous, and returns it."""
     array = np.asarray(value)
     if not array.flags.c_contiguous:

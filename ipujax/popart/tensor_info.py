@@ -42,7 +42,7 @@ class DataType(NumberedEnum):
         return TensorProto.DataType.Value(self.name)
 
 
-def to_data_type(kind: Any) -> DataType:
+def to_data_type(kind: object) -> DataType:
     """Returns the data type that an ONNX name, an ONNX number or a dtype stands for.
 
     Raises:

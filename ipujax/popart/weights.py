@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import os
 from pathlib import Path
-from typing import Any
 
 import onnx
 import onnx.numpy_helper
@@ -61,7 +60,7 @@ class Weights(abc.ABC):
 
     def resetHostWeights(
         self,
-        modelProtoOrFilename: Any,
+        modelProtoOrFilename: object,
         ignoreWeightsInModelWithoutCorrespondingHostWeight: bool = False,
     ) -> None:
         """Replaces the host's weights by those of another model.

@@ -15,6 +15,7 @@ from ipujax.ground import (
     Checks,
     DistributionError,
     Instance,
+    PyTree,
     current_instance,
     get_joined_instance,
     join_instances,
@@ -123,7 +124,7 @@ def getDeviceId(ipus_per_replica: int | None = None) -> int:
 
 @_check.guard
 def execute_on_instances(
-    instances: Iterable[int], fn: Callable[..., Any], *args: Any, **kwargs: Any
+    instances: Iterable[int], fn: Callable[..., object], *args: object, **kwargs: object
 ) -> Any:
     """Calls a function in some instances; returns its result there, and None elsewhere.
 
@@ -138,7 +139,7 @@ def execute_on_instances(
 
 
 @_check.guard
-def gather(tree: Any) -> Any:
+def gather(tree: PyTree) -> Any:
     """Gives all instances the arrays that `ipu.compile(gather=False)` has left in one of them.
 
     All instances have to call it, with the same tree; without others it changes nothing.

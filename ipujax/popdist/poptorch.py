@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ipujax import popdist
 from ipujax.poptorch import Options as _Options
@@ -16,11 +16,11 @@ class _Distributed(_DistributedOptions):
         """Raises, as `ipurun` sets this."""
         raise _option_error("Distributed.disable")
 
-    def setEnvVarNames(self, *_: Any, **__: Any) -> NoReturn:
+    def setEnvVarNames(self, *_: object, **__: object) -> NoReturn:
         """Raises, as `ipurun` sets this."""
         raise _option_error("Distributed.setEnvVarNames")
 
-    def configureProcessId(self, *_: Any, **__: Any) -> NoReturn:
+    def configureProcessId(self, *_: object, **__: object) -> NoReturn:
         """Raises, as `ipurun` sets this."""
         raise _option_error("Distributed.configureProcessId")
 
@@ -52,11 +52,11 @@ class Options(_Options):
                 )
         self._distributed = _Distributed()
 
-    def replicationFactor(self, *_: Any, **__: Any) -> NoReturn:
+    def replicationFactor(self, *_: object, **__: object) -> NoReturn:
         """Raises, as `ipurun` sets this."""
         raise _option_error("replicationFactor")
 
-    def useIpuId(self, *_: Any, **__: Any) -> NoReturn:
+    def useIpuId(self, *_: object, **__: object) -> NoReturn:
         """Raises, as `ipurun` sets this."""
         raise _option_error("useIpuId")
 

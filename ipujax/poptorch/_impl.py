@@ -14,7 +14,7 @@ def isDispatchTracing() -> bool:
     return False
 
 
-def _restoreWrapperIfNecessary(obj: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
+def _restoreWrapperIfNecessary(obj: object) -> Any:  # pyright: ignore[reportUnusedFunction]
     """Returns an object as it is: files and copies of modules hold no wrapper here."""
     return obj
 

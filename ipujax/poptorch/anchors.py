@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -98,7 +97,7 @@ def choose_anchors(module: ModuleTrace, loss: str | None, options: Options) -> A
     )
 
 
-_LOGGED: dict[Any, str] = {
+_LOGGED: dict[object, str] = {
     OutputMode.All: "ALL", OutputMode.EveryN: "EVERYN", OutputMode.Final: "FINAL",
     OutputMode.Sum: "Sum",
 }  # fmt: skip

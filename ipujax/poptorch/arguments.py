@@ -55,7 +55,9 @@ class Signature:
         by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         self._is_plain = all(p.kind in by_position for p in self._parameters)
 
-    def bind_forward_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def bind_forward_arguments(
+        self, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> Arguments:
         """Binds the arguments of a call to the parameters of `forward`.
 
         Raises:

@@ -28,5 +28,5 @@ class Attribute:
     def __enter__(self) -> None:
         """Does nothing."""
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         """Does nothing."""

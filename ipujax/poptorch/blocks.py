@@ -96,7 +96,7 @@ class Block(torch.nn.Module):
     def __enter__(self) -> None:
         Block.start(self._user_id, self._ipu_id)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         if (trace := current_trace()) is not None:
             trace.mark(**{BLOCK: None})
 
@@ -118,7 +118,7 @@ class _BlockStarter:
 class _BlockHook(_BlockStarter):
     """A forward pre-hook that begins a block before a module runs."""
 
-    def __call__(self, module: torch.nn.Module, args: Any) -> None:
+    def __call__(self, module: torch.nn.Module, args: object) -> None:
         del module, args
         self.begin_block()
 
@@ -131,7 +131,7 @@ class LegacyBeginBlockFn(torch.nn.Module):
 
     def __init__(
         self,
-        layer_to_call: Callable[..., Any],
+        layer_to_call: Callable[..., object],
         user_id: str | None = None,
         ipu_id: int | None = None,
     ):
@@ -140,14 +140,14 @@ class LegacyBeginBlockFn(torch.nn.Module):
         self._user_id, self._ipu_id = user_id, ipu_id
         self._layer_to_call = layer_to_call
 
-    def forward(self, *args: Any, **kwargs: Any) -> PyTree:
+    def forward(self, *args: object, **kwargs: object) -> PyTree:
         """Begins the block, and calls the function."""
         self._beginner.begin_block()
         return self._layer_to_call(*args, **kwargs)
 
 
 @check.guard
-def BeginBlock(layer_to_call: Any, user_id: str | None = None, ipu_id: int | None = None) -> Any:
+def BeginBlock(layer_to_call: object, user_id: str | None = None, ipu_id: int | None = None) -> Any:
     """Makes a block begin whenever a module is called.
 
     It lasts until the next block begins or ends, or the forward pass ends: what the model does
@@ -196,7 +196,7 @@ def BlockFunction(
 
     def decorate_as_block(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call_in_block(*args: Any, **kwargs: Any) -> PyTree:
+        def call_in_block(*args: object, **kwargs: object) -> PyTree:
             with Block(user_id, ipu_id):
                 return function(*args, **kwargs)
 
@@ -240,7 +240,7 @@ def _format_module(module: torch.nn.Module) -> str:
     return " ".join([*map(repr, hooks), text])
 
 
-def _check_block_arguments(user_id: Any, ipu_id: Any) -> tuple[str | None, int | None]:
+def _check_block_arguments(user_id: object, ipu_id: object) -> tuple[str | None, int | None]:
     """Checks a block's name and IPU, and returns them; a number becomes a name."""
     if isinstance(user_id, int):
         user_id = str(check.require_integer(user_id, "the user_id of a block", at_least=0))

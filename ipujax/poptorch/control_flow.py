@@ -28,7 +28,7 @@ Tensors = list[torch.Tensor]
 
 
 @check.guard
-def for_loop(count: int, body: Callable[..., Any], inputs: Tensors) -> Tensors:
+def for_loop(count: int, body: Callable[..., object], inputs: Tensors) -> Tensors:
     """Calls a function repeatedly on the device, each time with the results of the last call.
 
     Args:
@@ -65,9 +65,9 @@ def for_loop(count: int, body: Callable[..., Any], inputs: Tensors) -> Tensors:
 @check.guard
 def cond(
     condition: torch.Tensor,
-    then_body: Callable[..., Any],
+    then_body: Callable[..., object],
     then_inps: Tensors,
-    else_body: Callable[..., Any],
+    else_body: Callable[..., object],
     else_inps: Tensors,
 ) -> Tensors:
     """Calls one of two functions, chosen by a boolean value on the device.
@@ -107,7 +107,7 @@ def cond(
     return trace_operator("else_end", no, token, condition)
 
 
-def _check_tensor_list(inputs: Any, message_start: str) -> None:
+def _check_tensor_list(inputs: object, message_start: str) -> None:
     if not isinstance(inputs, list):
         raise check.type_error(f"{message_start} to be a list of tensors. (Object is not list)")
     for index, tensor in enumerate(inputs):
@@ -133,12 +133,12 @@ def _shapes_and_dtypes(tensors: Tensors) -> list[tuple[torch.Size, torch.dtype]]
     return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
-def _empty_copies_with_token(values: Sequence[Any], *_: Any) -> list[torch.Tensor]:
+def _empty_copies_with_token(values: Sequence[Any], *_: object) -> list[torch.Tensor]:
     """Makes empty tensors like some values, and a token that ties a body's beginning to its end."""
     return [*(torch.empty_like(value) for value in values), torch.empty(())]
 
 
-def _raise_unfolded(*_: Any) -> NoReturn:
+def _raise_unfolded(*_: object) -> NoReturn:
     raise InternalError("the beginning or the end of a body was not folded")
 
 

@@ -46,11 +46,11 @@ def trace_with_replicas(count: int) -> Generator[None]:
 
 @check.guard
 def custom_op(
-    inputs: Any,
+    inputs: object,
     name: str,
     domain: str,
     domain_version: int,
-    example_outputs: Any,
+    example_outputs: object,
     attributes: Attributes | None = None,
 ) -> list[torch.Tensor]:
     """Calls one of PopART's own operators: a collective.
@@ -138,7 +138,7 @@ def _read_collective_settings(description: str, attributes: Attributes) -> Keywo
     return {"operator": number, "groups": numbers.tolist()}
 
 
-def _check_integer_list(description: str, name: str, value: Any, count: int) -> list[int]:
+def _check_integer_list(description: str, name: str, value: object, count: int) -> list[int]:
     values = list(value) if isinstance(value, list | tuple) else []
     if len(values) != count or not all(isinstance(item, int) for item in values):
         raise check.value_error(f"{description}: {name} is {value!r}", f"give {count} integers")
@@ -183,7 +183,7 @@ _OPERATORS: dict[str, Callable[..., Array]] = {
 }
 
 
-def _check_custom_op_attribute(key: Any, value: Any) -> None:
+def _check_custom_op_attribute(key: object, value: Any) -> None:
     if not isinstance(key, str):
         raise check.value_error("All attribute keys must be strings.")
     if not isinstance(value, float | int | str | list | tuple):

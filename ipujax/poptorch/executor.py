@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -72,7 +72,7 @@ class PoplarExecutor(WrappedModel):
     # --- compiling --------------------------------------------------------------------------------
 
     @api_boundary
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: object, **kwargs: object) -> None:
         """Traces and compiles the module for arguments like these.
 
         Raises:
@@ -173,7 +173,7 @@ class PoplarExecutor(WrappedModel):
     # --- running ----------------------------------------------------------------------------------
 
     @api_boundary
-    def __call__(self, *args: Any, **kwargs: Any) -> PyTree:
+    def __call__(self, *args: object, **kwargs: object) -> PyTree:
         """Runs the module on a combined batch, and in training updates the weights.
 
         Args:
@@ -304,7 +304,11 @@ class PoplarExecutor(WrappedModel):
     # --- files ------------------------------------------------------------------------------------
 
     def compileAndExport(
-        self, filename: str | os.PathLike[str], *args: Any, export_model: bool = True, **kwargs: Any
+        self,
+        filename: str | os.PathLike[str],
+        *args: object,
+        export_model: bool = True,
+        **kwargs: object,
     ) -> None:
         """Compiles the module for arguments like these, and saves it; see `compile` and `save`."""
         self.compile(*args, **kwargs)
@@ -362,7 +366,7 @@ def _warn_of_input_gradients(inputs: Sequence[torch.Tensor]) -> None:
             return
 
 
-def _refuse_backward(*_: Any, **__: Any) -> None:
+def _refuse_backward(*_: object, **__: object) -> None:
     raise PopTorchError(
         "backward() cannot be called explicitly on outputs of a PopTorch model. If you're using a "
         "trainingModel, the backwards pass is performed automatically when invoking the model. If "

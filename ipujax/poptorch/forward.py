@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +31,7 @@ class Forward(graphs.Forward):
     replicas: int = 1
 
     def evaluate(
-        self, variables: Named, added: Named, inputs: tuple[Any, ...], key: jax.Array
+        self, variables: Named, added: Named, inputs: tuple[object, ...], key: jax.Array
     ) -> tuple[Named, Mapping[str, jax.Array]]:
         """As that of every `Forward`."""
         del added  # only variables have gradients that are sent

@@ -38,7 +38,9 @@ class CPU:
       Error: no function, or no name.
     """
 
-    def __init__(self, layer_to_call: Callable[..., Any], ID: str):
+    def __init__(
+        self, layer_to_call: Callable[..., torch.Tensor | Sequence[torch.Tensor]], ID: str
+    ):
         check.require_function(layer_to_call, "the layer_to_call of poptorch.CPU")
         if isinstance(layer_to_call, torch.nn.Module):
             layer_to_call.requires_grad_(False)
@@ -46,7 +48,7 @@ class CPU:
         self._ID = check.require_text(ID, "the ID of poptorch.CPU")
         self._number = next(_numbers)
 
-    def __call__(self, *input: Any, **kwargs: Any) -> PyTree:
+    def __call__(self, *input: Any, **kwargs: object) -> PyTree:
         """Calls the function: in a trace, as an operator that runs on the host."""
         if not isRunningOnIpu():
             return self._layer_to_call(*input, **kwargs)
@@ -86,7 +88,7 @@ _DTYPES = (
 
 
 def _empty_results(
-    inputs: Any, number: int, sizes: Sequence[int], ranks: Sequence[int], dtypes: Sequence[int]
+    inputs: object, number: int, sizes: Sequence[int], ranks: Sequence[int], dtypes: Sequence[int]
 ) -> list[torch.Tensor]:
     del inputs, number
     remaining_sizes = iter(sizes)

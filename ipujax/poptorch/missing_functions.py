@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ipujax.poptorch.checks import check
 
 
 @check.guard
-def fps(*args: Any, **kwargs: Any) -> NoReturn:
+def fps(*args: object, **kwargs: object) -> NoReturn:
     """Raises an error: sampling of the farthest points of a point cloud is missing.
 
     Raises:
@@ -18,7 +18,7 @@ def fps(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 @check.guard
-def nearest(*args: Any, **kwargs: Any) -> NoReturn:
+def nearest(*args: object, **kwargs: object) -> NoReturn:
     """Raises an error: search of nearest points is missing.
 
     Raises:
@@ -28,7 +28,7 @@ def nearest(*args: Any, **kwargs: Any) -> NoReturn:
 
 
 @check.guard
-def autocast(*args: Any, **kwargs: Any) -> NoReturn:
+def autocast(*args: object, **kwargs: object) -> NoReturn:
     """Raises an error: dtypes are never chosen automatically.
 
     Raises:

@@ -40,9 +40,9 @@ class MixedPrecision(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Calls a function of PyTorch, with converted operands if it is a product."""
         operands = tuple(args), dict(kwargs or {})
@@ -62,5 +62,5 @@ def _convert_to_first_dtype(operands: Operands) -> Operands:
     )
 
 
-def _is_mixed_precision_tensor(leaf: Any) -> bool:
+def _is_mixed_precision_tensor(leaf: object) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.dtype in _MIXED

@@ -37,7 +37,7 @@ class MultiConv:
     def __init__(self) -> None:
         self._attributes: dict[str, str] = {}
 
-    def availableMemoryProportions(self, value: Any) -> Self:
+    def availableMemoryProportions(self, value: object) -> Self:
         """Sets the memory proportion, from 0 to 1: for all convolutions, or for each."""
         return self._set_attribute(
             "availableMemoryProportions", _check_value_or_list(value, float, "memory proportion")
@@ -50,7 +50,7 @@ class MultiConv:
             raise check.value_error("Invalid partials types. Expecting torch.float or torch.half")
         return self._set_attribute("partialsTypes", [_PARTIALS[x] for x in types])
 
-    def enableConvDithering(self, value: Any) -> Self:
+    def enableConvDithering(self, value: object) -> Self:
         """Sets whether first tiles are shifted: for all convolutions, or for each."""
         return self._set_attribute(
             "enableConvDithering", _check_value_or_list(value, bool, "dithering")
@@ -74,7 +74,7 @@ class MultiConv:
             "cycleBackOff", [check.require_number(value, "cycleBackOff", "give a float")]
         )
 
-    def _set_attribute(self, name: str, values: list[Any] | None) -> Self:
+    def _set_attribute(self, name: str, values: list[object] | None) -> Self:
         if values is None:
             self._attributes.pop(name, None)
         else:
@@ -90,12 +90,12 @@ class MultiConv:
             )
         trace.mark(**{MARK: (next(self._numbers), tuple(self._attributes.items()))})
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         if (trace := current_trace()) is not None:
             trace.mark(**{MARK: None})
 
 
-def _check_value_or_list(value: Any, kind: type, description: str) -> list[Any] | None:
+def _check_value_or_list(value: object, kind: type, description: str) -> list[Any] | None:
     if value is None:
         return None
     values = list(value) if isinstance(value, list | tuple) else [value]

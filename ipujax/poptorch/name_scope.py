@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipujax.doors.torch import current_trace
 from ipujax.poptorch.checks import check
 
@@ -28,7 +26,7 @@ class NameScope:
     def __enter__(self) -> None:
         push_name_scope(self.name)
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         pop_name_scope()
 
 

@@ -17,5 +17,5 @@ def accept_older_calls() -> None:
         Sampler.__init__ = _init_sampler  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _init_sampler(self: Sampler[Any], data_source: Any = None) -> None:
+def _init_sampler(self: Sampler[Any], data_source: object = None) -> None:
     del self, data_source

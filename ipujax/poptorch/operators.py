@@ -42,7 +42,7 @@ def qualify_operator_name(name: str) -> str:
     return f"{_NAMESPACE}.{name}.default"
 
 
-def trace_operator(name: str, *args: Any) -> PyTree:
+def trace_operator(name: str, *args: object) -> PyTree:
     """Calls an operator of ours, which the current trace records."""
     return getattr(getattr(torch.ops, _NAMESPACE), name)(*args)
 

@@ -362,7 +362,7 @@ def ctc_beam_search_decoder(
 
 
 def _empty_decoder_results(
-    probs: Any, lengths: Any, blank: int, width: int, paths: int
+    probs: Any, lengths: object, blank: int, width: int, paths: int
 ) -> list[torch.Tensor]:
     del lengths, blank, width
     time, batch, _ = probs.shape
@@ -384,10 +384,10 @@ def _run_ctc_beam_search_decoder(
     return [likely, sizes.astype(jnp.int32), labels.astype(jnp.int32)]
 
 
-def _check_tensor_argument(value: Any, function_name: str) -> None:
+def _check_tensor_argument(value: object, function_name: str) -> None:
     check.require_instance(value, torch.Tensor, f"an argument of {function_name}", "a torch.Tensor")
 
 
-def _check_is_integer(value: Any, name: str) -> None:
+def _check_is_integer(value: object, name: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise check.type_error(f"{name} must be an integer, not {value!r}")

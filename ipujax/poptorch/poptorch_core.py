@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from typing import Any
 
 from ipujax.doors.torch import current_trace
 from ipujax.ground import PopTorchError as Error
@@ -25,7 +24,7 @@ _OPTIONAL = frozenset(
 )  # fmt: skip
 
 
-def _validateOptions(options: Mapping[str, Any]) -> None:  # pyright: ignore[reportUnusedFunction]
+def _validateOptions(options: Mapping[str, object]) -> None:  # pyright: ignore[reportUnusedFunction]
     """Checks switches of PopART among options, and logs all options for debugging.
 
     Args:

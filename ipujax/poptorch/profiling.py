@@ -29,7 +29,7 @@ class Channel:
     def __init__(self, name: str):
         self._name = name
 
-    def instrument(self, obj: Any, *methods: str) -> Any:
+    def instrument(self, obj: object, *methods: str) -> Any:
         """Makes an object's methods trace points, and returns the object.
 
         Args:
@@ -42,7 +42,7 @@ class Channel:
 
     def _wrap_in_tracepoint(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(function)
-        def call_in_tracepoint(*args: Any, **kwargs: Any) -> Any:
+        def call_in_tracepoint(*args: object, **kwargs: object) -> Any:
             with self.tracepoint(name):
                 return function(*args, **kwargs)
 

@@ -156,12 +156,14 @@ class CallProgram(Program):
         self._executable: Executable | None = None
         self._context: Hashable = None  # the JAX settings that it was compiled under
 
-    def _compute_inference(self, variables: Named, _: None, state: Named, *element: Any) -> _Result:
+    def _compute_inference(
+        self, variables: Named, _: None, state: Named, *element: object
+    ) -> _Result:
         output = self.forward(variables, state, *element)
         return output.send, None, None, _select_changed_state(state, output)
 
     def _compute_training_step(
-        self, variables: Named, optimizer: Any, state: Named, *element: Any
+        self, variables: Named, optimizer: Any, state: Named, *element: object
     ) -> _Result:
         gradients, output = self.forward.differentiate(variables, optimizer, state, *element)
         rule = cast(Rule, self._rule).optimizer

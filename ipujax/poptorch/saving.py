@@ -15,7 +15,6 @@ import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -169,7 +168,7 @@ class SavedData:
         return cls(flags[0], arguments, state, flags[1], weights)
 
 
-def _check_plain_arguments(value: Any) -> None:
+def _check_plain_arguments(value: object) -> None:
     """Checks that arguments consist of tensors, numbers, texts and containers.
 
     Raises:
@@ -186,7 +185,7 @@ def _check_plain_arguments(value: Any) -> None:
         raise TypeError("its arguments are objects of other classes than tensors and containers")
 
 
-def copy_for_editing(options: Options, edit: Callable[[Options], Any] | None) -> Options:
+def copy_for_editing(options: Options, edit: Callable[[Options], object] | None) -> Options:
     """Copies the options of a file for a model that runs in this process, and edits them.
 
     Options of an offline target, which are for compiling only, are dropped; the process id is that

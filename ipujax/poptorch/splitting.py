@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 
@@ -15,7 +14,9 @@ from ipujax.poptorch.weights import suspend_watching
 
 
 @check.guard
-def splitOverIpus(model: torch.nn.Module, ipus: int, *args: Any, **kwargs: Any) -> torch.nn.Module:
+def splitOverIpus(
+    model: torch.nn.Module, ipus: int, *args: object, **kwargs: object
+) -> torch.nn.Module:
     """Places consecutive parts of a module on IPUs, with blocks that balance parameter memory.
 
     The parts are those that hold operators, in the order of their first calls. They are cut into

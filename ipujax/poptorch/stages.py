@@ -11,7 +11,7 @@ import jax
 from ipujax.doors import graphs
 from ipujax.doors.graphs import Graph, Node, Operand, Placement, Ref, module_scope
 from ipujax.doors.torch import BLOCK
-from ipujax.ground import PopTorchError
+from ipujax.ground import PopTorchError, PyTree
 from ipujax.pipelines import recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
 from ipujax.poptorch.checks import check
@@ -236,7 +236,7 @@ def _send_from_first_reader(graph: Graph, names: frozenset[str]) -> Graph:
 def _rename_reads(node: Node, names: Mapping[str, str]) -> Node:
     """Returns a node that reads values by other names."""
 
-    def rename_refs(tree: Any) -> Operand:
+    def rename_refs(tree: PyTree) -> Operand:
         if isinstance(tree, Ref):
             return Ref(names.get(tree.name, tree.name))
         return (

@@ -188,7 +188,7 @@ class ShardedExecution(PipelinedExecution):
         return {"execution_mode": 1}
 
 
-def _to_stage(arg: Any) -> Stage:
+def _to_stage(arg: object) -> Stage:
     if isinstance(arg, Stage):
         return arg
     if isinstance(arg, AutoStage):

@@ -19,11 +19,11 @@ class ICustomArgParser(abc.ABC):
     """An interface that takes the tensors out of a user's type, and puts them into a new object."""
 
     @abc.abstractmethod
-    def yieldTensors(self, struct: Any) -> Iterable[torch.Tensor]:
+    def yieldTensors(self, struct: object) -> Iterable[torch.Tensor]:
         """Yields the tensors of an object, always in the same order."""
 
     @abc.abstractmethod
-    def reconstruct(self, original_structure: Any, tensor_iterator: Iterator[Any]) -> PyTree:
+    def reconstruct(self, original_structure: object, tensor_iterator: Iterator[object]) -> PyTree:
         """Returns an object like the original one, with tensors from the iterator."""
 
 
@@ -54,7 +54,7 @@ def _find_parser(value: object) -> ICustomArgParser | None:
     return next((_parsers[kind] for kind in kinds if kind in _parsers), None)
 
 
-def flatten_tensors(value: Any) -> list[torch.Tensor]:
+def flatten_tensors(value: object) -> list[torch.Tensor]:
     """Returns the tensors in a nested structure, in order, and skips other values."""
     parser = _find_parser(value)
     if parser is not None:
@@ -68,7 +68,7 @@ def flatten_tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for entry in value for tensor in flatten_tensors(entry)]
 
 
-def find_unsupported_values(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def find_unsupported_values(value: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields the values in a structure that are neither tensors nor constants, with their paths.
 
     Constants are `None`, numbers, texts, dtypes, devices and members of enumerations.
@@ -92,12 +92,12 @@ _LEAVES = (
 )  # fmt: skip
 
 
-def rebuild_structure(structure: Any, tensors: Iterable[Any]) -> PyTree:
+def rebuild_structure(structure: object, tensors: Iterable[Any]) -> PyTree:
     """Returns a copy of a structure with other values in place of its tensors."""
     return _rebuild_from_iterator(structure, iter(tensors))
 
 
-def _rebuild_from_iterator(structure: Any, tensors: Iterator[Any]) -> PyTree:
+def _rebuild_from_iterator(structure: object, tensors: Iterator[Any]) -> PyTree:
     parser = _find_parser(structure)
     if parser is not None:
         return parser.reconstruct(structure, tensors)

@@ -56,8 +56,8 @@ class TracedModule:
 
 def trace_module(
     module: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
     strategy: PipelinedExecution,
     *,
     training: bool,
@@ -72,7 +72,7 @@ def trace_module(
         or removes its own tensors, or no loss to train for.
       Exception: an error of the module's own code.
     """
-    traced_outputs: list[Any] = []
+    traced_outputs: list[object] = []
     forward = module.forward
 
     tensors = flatten_tensors((args, kwargs))
@@ -122,7 +122,7 @@ def trace_module(
     )
 
 
-def _check_output_types(outputs: Any, module: torch.nn.Module, forward: Any) -> None:
+def _check_output_types(outputs: Any, module: torch.nn.Module, forward: object) -> None:
     """Checks that outputs are tensors and constants, which each call can return anew."""
     for path, value in find_unsupported_values(outputs):
         name, kind = type(module).__name__, type(value).__name__

@@ -23,23 +23,23 @@ _MOST_FILES = 1_000_000  # of an archive
 class Inert:
     """A stand-in for an object of any class that is not looked up."""
 
-    def __new__(cls, *_: Any, **__: Any) -> Inert:
+    def __new__(cls, *_: object, **__: object) -> Inert:
         """Makes the stand-in, whatever arguments the class would take."""
         return object.__new__(cls)
 
-    def __init__(self, *_: Any, **__: Any) -> None:
+    def __init__(self, *_: Any, **__: object) -> None:
         self.state: Any = {}
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
     def __setitem__(self, key: Any, value: Any) -> None:
         """Ignores an entry of a dictionary of another class."""
 
-    def append(self, value: Any) -> None:
+    def append(self, value: object) -> None:
         """Ignores an entry of a list of another class."""
 
-    def extend(self, values: Any) -> None:
+    def extend(self, values: object) -> None:
         """Ignores the entries of a list of another class."""
 
 
@@ -91,6 +91,6 @@ def iterate_weights(module: Any, path: str = "") -> Iterator[tuple[str, torch.Te
         for name, tensor in tensors.items() if isinstance(tensors, dict) else ():
             if isinstance(tensor, torch.Tensor):
                 yield f"{path}{name}", tensor
-    submodules: Any = state.get("_modules")
+    submodules: object = state.get("_modules")
     for name, submodule in submodules.items() if isinstance(submodules, dict) else ():
         yield from iterate_weights(submodule, f"{path}{name}.")

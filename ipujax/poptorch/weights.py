@@ -44,7 +44,7 @@ class _WatchedTensor:
         refresh = _refreshes[cls]()
         return None if refresh is None else refresh.__self__
 
-    def replicaGrouping(self, *_: Any) -> None:
+    def replicaGrouping(self, *_: object) -> None:
         """Raises an error: groups of replicas cannot have different values of a parameter.
 
         Raises:
@@ -59,7 +59,7 @@ class _WatchedTensor:
         # Files and copies hold plain tensors, so that they can be read without us.
         return _copy_as_plain_tensor(self).__reduce_ex__(protocol)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
         memo[id(self)] = copied = _copy_as_plain_tensor(self, is_deep=True)
         return copied
 
@@ -158,7 +158,7 @@ def suspend_watching(module: torch.nn.Module) -> Generator[None]:
 
 
 @torch.no_grad()
-def write_module_tensors(module: torch.nn.Module, values: Mapping[str, Any]) -> None:
+def write_module_tensors(module: torch.nn.Module, values: Mapping[str, object]) -> None:
     """Writes values into a module's tensors, in their own memory and dtypes."""
     tensors = collect_named_tensors(module)
     with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
@@ -95,7 +94,7 @@ def inferenceModel(
 @check.guard
 def load(
     filename: str | os.PathLike[str],
-    edit_opts_fn: Callable[[Options], Any] | None = None,
+    edit_opts_fn: Callable[[Options], object] | None = None,
     *,
     model: torch.nn.Module | None = None,
     optimizer: torch.optim.Optimizer | None = None,
@@ -170,7 +169,7 @@ def _load_into_user_module(
     model: torch.nn.Module,
     optimizer: torch.optim.Optimizer | None,
     filename: str | os.PathLike[str],
-    edit_opts_fn: Callable[[Options], Any] | None,
+    edit_opts_fn: Callable[[Options], object] | None,
 ) -> PoplarExecutor:
     """Loads the weights of a file into the user's module; runs no code of the file."""
     check.require_instance(model, torch.nn.Module, "model")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 from ipujax.ground import Checks, ConfigTypeError, FeedError, PyTree
 from ipujax.host import iterate_dataset
@@ -35,7 +34,7 @@ class BufferDataset:
     """
 
     def __init__(
-        self, input_dataset: Iterable[Any] | Callable[[], Iterable[Any]], buffer_size: int
+        self, input_dataset: Iterable[object] | Callable[[], Iterable[object]], buffer_size: int
     ) -> None:
         if not (isinstance(input_dataset, Iterable) or callable(input_dataset)):
             raise ConfigTypeError(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 from ipujax.ground import ArrayChecks, EstimatorError, EstimatorTypeError
 
@@ -18,7 +17,7 @@ def check_steps(steps: int | None, per_loop: int) -> None:
         )
 
 
-def check_number(value: Any, argument_name: str, at_least: float | None = None) -> float:
+def check_number(value: object, argument_name: str, at_least: float | None = None) -> float:
     """Returns a finite number; a bool is refused.
 
     Raises:

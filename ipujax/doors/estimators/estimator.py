@@ -145,7 +145,7 @@ class Estimator(abc.ABC):
     @api_boundary
     def train(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., object],
         hooks: Sequence[SessionRunHook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
@@ -192,7 +192,7 @@ class Estimator(abc.ABC):
     @api_boundary
     def evaluate(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., object],
         steps: int | None = None,
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
@@ -220,7 +220,7 @@ class Estimator(abc.ABC):
 
     def predict(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., object],
         predict_keys: Sequence[str] | None = None,
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
@@ -317,7 +317,7 @@ class Estimator(abc.ABC):
     def report(
         self,
         mode: str | None = None,
-        input_fn: Callable[..., Any] | None = None,
+        input_fn: Callable[..., object] | None = None,
         target: str | Target | None = None,
     ) -> Report:
         """Returns the modelled cost of a mode's device loop on a chip.
@@ -373,7 +373,7 @@ class Estimator(abc.ABC):
 
     def _iterate_predictions(
         self,
-        input_fn: Callable[..., Any],
+        input_fn: Callable[..., object],
         user_hooks: Sequence[SessionRunHook],
         checkpoint_path: str | None,
         keys: Sequence[str] | None,
@@ -397,7 +397,7 @@ class Estimator(abc.ABC):
         if options is not None:
             options.configure_ipu_system()
 
-    def _open_elements(self, input_fn: Any, mode: str) -> Iterator[PyTree]:
+    def _open_elements(self, input_fn: object, mode: str) -> Iterator[PyTree]:
         return open_data_set(input_fn, mode, self._settings)
 
     def _prepare_mode(

@@ -134,7 +134,7 @@ class IPUEstimatorSpec:
         return hooks_of_mode[self.mode] or ()
 
 
-def check_hooks(hooks: Any, argument_name: str) -> Sequence[SessionRunHook]:
+def check_hooks(hooks: object, argument_name: str) -> Sequence[SessionRunHook]:
     """Returns the session run hooks that the user gave, a tuple; None stands for none."""
     entries = (
         [] if hooks is None else check.require_sequence(hooks, argument_name, "SessionRunHooks")
@@ -144,7 +144,7 @@ def check_hooks(hooks: Any, argument_name: str) -> Sequence[SessionRunHook]:
     return tuple(entries)
 
 
-def _check_spec_loss(loss: Any, mode: str) -> jax.Array:
+def _check_spec_loss(loss: object, mode: str) -> jax.Array:
     array = check.require_array(loss, "the loss")
     if array.size != 1:
         raise check.value_error(
@@ -158,7 +158,7 @@ def _check_spec_loss(loss: Any, mode: str) -> jax.Array:
     return array.reshape(())
 
 
-def _check_host_call(call: Any, name: str, kinds: tuple[type, ...]) -> None:
+def _check_host_call(call: object, name: str, kinds: tuple[type, ...]) -> None:
     """Checks a host call in the original's order (fact estimator.host_call_format)."""
     if call is None:
         return

@@ -112,7 +112,7 @@ class FunctionModel:
                 "take `labels`, or give features alone",
             )
 
-    def _check_spec(self, spec: Any) -> IPUEstimatorSpec:
+    def _check_spec(self, spec: object) -> IPUEstimatorSpec:
         if not isinstance(spec, IPUEstimatorSpec):
             raise check.value_error(
                 f"model_fn returns {spec!r}", "return an IPUEstimatorSpec(mode, ...)"

@@ -13,7 +13,7 @@ from ipujax.ground import OutOfRangeError, PyTree
 from ipujax.host import iterate_dataset
 
 
-def open_data_set(input_fn: Any, mode: str, settings: EstimatorSettings) -> Iterator[PyTree]:
+def open_data_set(input_fn: object, mode: str, settings: EstimatorSettings) -> Iterator[PyTree]:
     """Returns the elements of the data set that a user's `input_fn` gives in a mode."""
     available_arguments = {
         "mode": mode,
@@ -47,12 +47,12 @@ class DataSet(Iterator[Any]):
       position: the position to resume from; None for the first element.
     """
 
-    def __init__(self, elements: Iterator[Any], position: Position | None = None):
+    def __init__(self, elements: Iterator[object], position: Position | None = None):
         self._tracked = (
             TrackedIterator(elements) if position is None else resume_iterator(elements, position)
         )
         self._before = 0 if position is None else position.taken
-        self._peeked: list[Any] = []
+        self._peeked: list[object] = []
 
     def peek_element(self) -> PyTree:
         """Returns the next element without consuming it.

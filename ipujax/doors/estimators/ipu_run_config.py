@@ -149,15 +149,15 @@ class RunConfig:
     save_summary_steps: int | None = 100
     save_checkpoints_steps: int | None = _DEFAULT
     save_checkpoints_secs: float | None = _DEFAULT
-    session_config: Any = None
+    session_config: object = None
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: float = 10000
     log_step_count_steps: int | None = 100
     train_distribute: Any = None
-    device_fn: Any = None
+    device_fn: object = None
     protocol: str | None = None
     eval_distribute: Any = None
-    experimental_distribute: Any = None
+    experimental_distribute: object = None
     experimental_max_worker_delay_secs: int | None = None
     session_creation_timeout_secs: float = 7200
     task: Task = dc.field(default_factory=read_current_task)
@@ -175,7 +175,7 @@ class RunConfig:
             self._set_field("save_checkpoints_secs", None if by_steps else _DEFAULT_SECONDS)
         self._check_options()
 
-    def replace(self, **changes: Any) -> RunConfig:
+    def replace(self, **changes: object) -> RunConfig:
         """Returns a copy with other values.
 
         Setting `save_checkpoints_steps` unsets `save_checkpoints_secs`, and the other way round.
@@ -242,7 +242,7 @@ class RunConfig:
         """The address for evaluation, under the name in the original's documentation."""
         return self.evaluation_master
 
-    def _set_field(self, name: str, value: Any) -> None:
+    def _set_field(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     def _resolve_model_dir(self, task: Task) -> str | None:
@@ -294,11 +294,11 @@ class RunConfig:
             )
 
 
-def _value_or_default(default: Any, value: Any) -> Any:
+def _value_or_default(default: object, value: object) -> Any:
     return default if value is None else value
 
 
-def _check_duration(value: Any, argument: str) -> float:
+def _check_duration(value: object, argument: str) -> float:
     """Checks a number of seconds or hours, from 0 on."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _check.wrong_type_error("a number", value, argument)

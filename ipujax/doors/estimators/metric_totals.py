@@ -28,9 +28,9 @@ class MetricTotals:
         self.steps = 0
         self._loss = 0.0
         self._totals: dict[str, Tree] | None = None
-        self._results: dict[str, Callable[[Tree], Any]] = {}
+        self._results: dict[str, Callable[[Tree], object]] = {}
 
-    def add_loss(self, losses: Any) -> None:
+    def add_loss(self, losses: object) -> None:
         """Adds the losses of some steps, an array of any shape."""
         values = np.asarray(losses, np.float64)
         self._loss, self.steps = self._loss + float(values.sum()), self.steps + values.size
@@ -84,7 +84,7 @@ def unstack_tree(tree: Tree, axes: int) -> Iterator[Tree]:
         yield jax.tree.map(lambda array, index=index: array[index], tree)
 
 
-def parse_loss(value: Any) -> float:
+def parse_loss(value: object) -> float:
     """Returns the loss that a host function gave: an array, or one of `ipujax.metrics`.
 
     Raises:
@@ -108,6 +108,6 @@ def _describe_shapes(totals: Mapping[str, Tree]) -> str:
     return ", ".join(f"{name} {shape}" for name, shape in shapes.items()) or "none"
 
 
-def _to_numpy_value(value: Any) -> PyTree:
+def _to_numpy_value(value: object) -> PyTree:
     array = np.asarray(value)
     return array.astype(np.float32)[()] if array.dtype == np.float64 else array[()]

@@ -72,7 +72,7 @@ def _name_of_user_function(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "model_fn")
 
 
-def split_element_arguments(element: Any) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
+def split_element_arguments(element: object) -> tuple[tuple[PyTree, ...], dict[str, PyTree]]:
     """Returns positional and keyword arguments of a loop's body for an element."""
     if isinstance(element, (tuple, list)) and len(element) == 1 and isinstance(element[0], dict):
         element = element[0]
@@ -82,7 +82,7 @@ def split_element_arguments(element: Any) -> tuple[tuple[PyTree, ...], dict[str,
 
 
 def features_and_labels(
-    args: tuple[Any, ...], keyword_arguments: Mapping[str, Any]
+    args: tuple[object, ...], keyword_arguments: Mapping[str, object]
 ) -> tuple[PyTree, PyTree]:
     """Returns the features and labels of an element of a data set.
 

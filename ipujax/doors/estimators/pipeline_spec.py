@@ -45,10 +45,10 @@ class IPUPipelineEstimatorSpec:
     mode: str
     computational_stages: Sequence[Callable[..., Any]]
     gradient_accumulation_count: int
-    eval_metrics_fn: Callable[..., Any] | None
+    eval_metrics_fn: Callable[..., object] | None
     optimizer_function: Callable[..., OptimizerFunctionOutput] | None
     device_mapping: Sequence[int | Sequence[int]] | None
-    loss_accumulator_dtype: Any
+    loss_accumulator_dtype: object
     pipeline_op_kwargs: Mapping[str, Any]
 
     def __init__(
@@ -56,11 +56,11 @@ class IPUPipelineEstimatorSpec:
         mode: str,
         computational_stages: Sequence[Callable[..., Any]],
         gradient_accumulation_count: int | None = None,
-        eval_metrics_fn: Callable[..., Any] | None = None,
+        eval_metrics_fn: Callable[..., object] | None = None,
         optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
         device_mapping: Sequence[int | Sequence[int]] | None = None,
-        loss_accumulator_dtype: Any = None,
-        **pipeline_op_kwargs: Any,
+        loss_accumulator_dtype: object = None,
+        **pipeline_op_kwargs: object,
     ):
         check.require_one_of(mode, MODES, "the mode of an IPUPipelineEstimatorSpec")
         check.require_sequence(computational_stages, "computational_stages", "functions")

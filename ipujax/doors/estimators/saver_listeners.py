@@ -31,7 +31,7 @@ class CheckpointSaverListener:
         """Is called once, after the last checkpoint, if no error has ended the training."""
 
 
-def check_listeners(listeners: Any) -> Sequence[CheckpointSaverListener]:
+def check_listeners(listeners: object) -> Sequence[CheckpointSaverListener]:
     """Returns the listeners that `train` was given, a tuple; None stands for none.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.event_files import EventFile
@@ -40,7 +39,7 @@ class Session:
         check.require_instance(summary, bytes, "the summary", "the bytes of a Summary message")
         self._events.write_summary_message(summary, self.global_step)
 
-    def run(self, fetches: Any, feed_dict: Any = None) -> None:
+    def run(self, fetches: object, feed_dict: object = None) -> None:
         """Raises an error: nothing can be fetched from a program that has no graph.
 
         Raises:

@@ -138,7 +138,7 @@ class Workers:
 
     # --- in programs ----------------------------------------------------------------------------
 
-    def wrap_with_summation(self, optimizer: Any) -> Any:
+    def wrap_with_summation(self, optimizer: object) -> Any:
         """Returns an optimizer that adds up gradients of all workers, if the strategy does."""
         if self.strategy is None or self.strategy.summation is None:
             return optimizer

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Graph, Node, Ref
 from ipujax.doors.graphs.operators import Call, Operand, Operators
-from ipujax.ground import FrontendError, IPUError
+from ipujax.ground import FrontendError, IPUError, PyTree
 
 Scopes = Callable[[Node], Iterable[str]]
 """A function that returns the names of the JAX scopes around a node's operations."""
@@ -38,7 +38,7 @@ class Evaluation:
     scopes: Scopes = module_scope
 
     def __call__(
-        self, graph: Graph, values: Mapping[str, Any], key: jax.Array | None = None
+        self, graph: Graph, values: Mapping[str, object], key: jax.Array | None = None
     ) -> dict[str, Operand]:
         """Evaluates a graph and returns the final value of each of its names.
 
@@ -72,7 +72,7 @@ class Evaluation:
                     self._run_node(call, value_of_name)
         return value_of_name
 
-    def _run_node(self, call: Call, value_of_name: dict[str, Any]) -> None:
+    def _run_node(self, call: Call, value_of_name: dict[str, object]) -> None:
         """Computes a node and binds its results to their names."""
         node = call.node
         args, kwargs = (
@@ -95,14 +95,14 @@ class Evaluation:
             ) from error
 
     def _evaluate_inner_graph(
-        self, graph: Graph, *args: Any, key: jax.Array | None = None
+        self, graph: Graph, *args: object, key: jax.Array | None = None
     ) -> tuple[Operand, ...]:
         return substitute_refs(
             graph.outputs, self(graph, dict(zip(graph.inputs, args, strict=True)), key)
         )
 
 
-def substitute_refs(tree: Any, value_of_name: Mapping[str, Any]) -> Operand:
+def substitute_refs(tree: PyTree, value_of_name: Mapping[str, Any]) -> Operand:
     """Returns a structure with each `Ref` replaced by the value of its name."""
     if isinstance(tree, Ref):
         return value_of_name[tree.name]

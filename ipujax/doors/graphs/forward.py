@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from ipujax.doors.graphs.gradient_counting import GradientCounting
 from ipujax.doors.graphs.operators import Operators
 from ipujax.doors.graphs.placement import Placement
+from ipujax.ground import PyTree
 from ipujax.training import Pipeline, SelfDifferentiating, StageOutput, StepOutput
 
 Named = dict[str, jax.Array]
@@ -54,7 +55,7 @@ class Forward(abc.ABC):
 
     @abc.abstractmethod
     def evaluate(
-        self, variables: Named, added: Named, inputs: tuple[Any, ...], key: jax.Array
+        self, variables: Named, added: Named, inputs: tuple[object, ...], key: jax.Array
     ) -> tuple[Named, Mapping[str, jax.Array]]:
         """Returns the values of the graph, and those that variables have after it.
 
@@ -76,12 +77,12 @@ class Forward(abc.ABC):
 
     # --- what runs --------------------------------------------------------------------------------
 
-    def __call__(self, variables: Named, state: Named, *element: Any) -> StepOutput:
+    def __call__(self, variables: Named, state: Named, *element: object) -> StepOutput:
         """Computes loss, outputs and state of a micro-batch; the last element is a key's data."""
         return self._compute_output(variables, state, {}, *element)
 
     def differentiate(
-        self, variables: Named, optimizer_state: Any, state: Named, *element: Any
+        self, variables: Named, optimizer_state: PyTree, state: Named, *element: object
     ) -> tuple[Named, StepOutput]:
         """Returns gradients of the variables, and what `__call__` gives with the sent gradients."""
         del optimizer_state
@@ -101,7 +102,7 @@ class Forward(abc.ABC):
         """The forward pass for `Training`: it computes its own gradients if some are anchors."""
         return SelfDifferentiating(self.differentiate) if self.gradients_of else self
 
-    def compute_stage_output(self, variables: Named, state: Named, *element: Any) -> StageOutput:
+    def compute_stage_output(self, variables: Named, state: Named, *element: object) -> StageOutput:
         """Computes the output for `Pipeline`, which splits the function; the loss comes first."""
         output = self(variables, state, *element)
         loss = [] if output.loss is None else [output.loss]

@@ -89,6 +89,6 @@ class CountedOperators(Operators):
         pairs = zip(operands, values, strict=True)
         return type(values)([self._count_operands(node, *pair, factor) for pair in pairs])
 
-    def _count_float16(self, value: Any, factor: jax.Array) -> Operand:
+    def _count_float16(self, value: object, factor: jax.Array) -> Operand:
         is_float16 = isinstance(value, jax.Array) and value.dtype == jnp.float16
         return count_gradient(value, factor, self._settings) if is_float16 else value

@@ -6,6 +6,8 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from ipujax.ground import PyTree
+
 
 class Ref(NamedTuple):
     """A reference to the value that a name has at that point of the graph."""
@@ -52,7 +54,7 @@ def describe_module(scope: str) -> str:
     return f" of module {scope!r}" if scope else ""
 
 
-def names_of_refs(tree: Any) -> set[str]:
+def names_of_refs(tree: PyTree) -> set[str]:
     """Returns the names of all `Ref`s in a structure."""
     if isinstance(tree, Ref):
         return {tree.name}

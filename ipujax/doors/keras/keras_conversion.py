@@ -148,7 +148,7 @@ def _find_example_inputs(keras: Any, model: Any) -> tuple[Tree, ...]:
     return (jax.tree.map(lambda shape: aval(shape, "float32"), shapes, is_leaf=_is_shape),)
 
 
-def _is_shape(value: Any) -> bool:
+def _is_shape(value: object) -> bool:
     is_sequence = isinstance(value, (tuple, list))
     return is_sequence and all(size is None or isinstance(size, int) for size in value)
 
@@ -194,7 +194,7 @@ def _patch_operation_call(operation: Any, layer: Any, model: Any) -> None:
     original = operation.__call__
 
     @functools.wraps(original)
-    def call_and_record(self: Any, *args: Any, **kwargs: Any) -> PyTree:
+    def call_and_record(self: Any, *args: object, **kwargs: object) -> PyTree:
         parts, path = _layer_recording.parts, _layer_recording.path
         if parts is None or path is None or not isinstance(self, layer):
             return original(self, *args, **kwargs)

@@ -16,7 +16,7 @@ from ipujax.ground import MissingExtraError, api_boundary
 def from_onnx(
     model: Any,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object] | None = None,
 ) -> Model:
     """Converts an ONNX model to JAX functions.
 

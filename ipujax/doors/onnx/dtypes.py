@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpy as np
 import onnx
@@ -26,7 +24,7 @@ def dtype_of_onnx_type(onnx_type: int) -> np.dtype:
     return jax.dtypes.canonicalize_dtype(onnx.helper.tensor_dtype_to_np_dtype(onnx_type))
 
 
-def narrow_integers(value: Any) -> Operand:
+def narrow_integers(value: object) -> Operand:
     """Returns a constant with 64-bit integers converted to 32 bits, as JAX holds them.
 
     The largest and the smallest 64-bit integer, which stand for no bound, become the 32-bit ones.

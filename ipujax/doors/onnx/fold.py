@@ -48,7 +48,7 @@ def fold_constants(
     """
     value_of_name: dict[str, Any] = {}
 
-    def trace_graph(values: Mapping[str, Any]) -> None:
+    def trace_graph(values: Mapping[str, object]) -> None:
         value_of_name.update(evaluation(graph, {**values, **constants}, jax.random.key(0)))
 
     jax.eval_shape(trace_graph, dict(avals))

@@ -34,7 +34,7 @@ def check_input_names(argument_name: str, values_of_input: Any, inputs: Infos) -
 
 
 def convert_constant_inputs(
-    inputs: Infos, constants: Mapping[str, Any], shapes: Shapes
+    inputs: Infos, constants: Mapping[str, object], shapes: Shapes
 ) -> dict[str, np.ndarray]:
     """Returns the values of constant inputs, in the model's own types.
 
@@ -106,7 +106,7 @@ def shape_of_input(info: onnx.ValueInfoProto) -> list[Any] | None:
     return [d.dim_value if k else d.dim_param or "?" for d, k in zip(sizes, is_fixed, strict=True)]
 
 
-def _check_input_shape(name: str, declared: list[Any] | None, user_shape: Any) -> list[Any]:
+def _check_input_shape(name: str, declared: list[object] | None, user_shape: object) -> list[Any]:
     argument_name = f"shapes[{name!r}]"
     if isinstance(user_shape, str) or not isinstance(user_shape, Sequence):
         raise check.wrong_type_error(
@@ -120,7 +120,7 @@ def _check_input_shape(name: str, declared: list[Any] | None, user_shape: Any) -
 
 
 def _check_shape_matches(
-    description: str, declared: list[Any] | None, shape: Sequence[int]
+    description: str, declared: list[object] | None, shape: Sequence[int]
 ) -> None:
     is_match = declared is None or (
         len(declared) == len(shape)

@@ -25,7 +25,7 @@ _IN_PLACE = "consumed_inputs"
 
 
 def convert_graph_proto(
-    graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, Any]
+    graph: onnx.GraphProto, resolve: Resolve, marks: Mapping[str, object]
 ) -> Graph:
     """Converts an ONNX graph and its inner graphs; initializers become inputs.
 
@@ -41,7 +41,7 @@ def convert_graph_proto(
 
 
 class _GraphConverter:
-    def __init__(self, resolve: Resolve, marks: Mapping[str, Any]) -> None:
+    def __init__(self, resolve: Resolve, marks: Mapping[str, object]) -> None:
         self._resolve, self._marks = resolve, marks
 
     def convert_inner_graph(

@@ -51,20 +51,24 @@ class ConvertedGraph:
     constants: Mapping[str, Any]
 
     def compute_all_values(
-        self, evaluation: Evaluation, variables: Variables, inputs: Sequence[Any], key: Any
+        self,
+        evaluation: Evaluation,
+        variables: Variables,
+        inputs: Sequence[object],
+        key: jax.Array | None,
     ) -> dict[str, Operand]:
         """Evaluates the graph and returns the values of all its names."""
         input_values = dict(zip(self.inputs, inputs, strict=True))
         return evaluation(self.graph, {**variables, **input_values}, key)
 
 
-def convert_onnx_model(source: Any, shapes: Shapes, constants: Mapping[str, Any]) -> Model:
+def convert_onnx_model(source: object, shapes: Shapes, constants: Mapping[str, object]) -> Model:
     """Converts an ONNX model to a `Model`; see `from_onnx`."""
     converted_graph = convert_graph(read_onnx_model(source), shapes, constants)
     evaluation = Evaluation(ONNX, scopes_of_onnx_node)
 
     def apply_onnx_graph(
-        variables: Variables, inputs: tuple[Tree, ...], key: Any
+        variables: Variables, inputs: tuple[Tree, ...], key: jax.Array | None
     ) -> tuple[Tree, Variables]:
         arrays = check_inputs(converted_graph, inputs)
         value_of_name = converted_graph.compute_all_values(evaluation, variables, arrays, key)
@@ -88,8 +92,8 @@ def scopes_of_onnx_node(node: Node) -> tuple[str, ...]:
 def convert_graph(
     proto: onnx.ModelProto,
     shapes: Shapes,
-    constants: Mapping[str, Any],
-    marks: Mapping[str, Any] | None = None,
+    constants: Mapping[str, object],
+    marks: Mapping[str, object] | None = None,
 ) -> ConvertedGraph:
     """Converts a parsed ONNX model to a graph with the shapes of all names.
 
@@ -159,12 +163,12 @@ def updates_of_variables(graph: Graph) -> dict[str, str]:
     return {node.args[0].name: node.results[0] for node in nodes}
 
 
-def _send_to_device(values: Mapping[str, Any]) -> dict[str, jax.Array]:
+def _send_to_device(values: Mapping[str, object]) -> dict[str, jax.Array]:
     """Returns the arrays on the device, sent in one transfer."""
     return dict(zip(values, jax.device_put(list(values.values())), strict=True))
 
 
-def check_inputs(converted_graph: ConvertedGraph, inputs: Sequence[Any]) -> list[jax.Array]:
+def check_inputs(converted_graph: ConvertedGraph, inputs: Sequence[object]) -> list[jax.Array]:
     """Returns inputs as arrays of the shapes and dtypes that the graph was converted for.
 
     Raises:

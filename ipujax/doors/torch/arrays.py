@@ -12,7 +12,7 @@ import torch
 from ipujax.doors.models import check
 
 # An IPU computes with at most 32 bits, and so does JAX in ipujax.
-_FLOATS_OF_8_BITS: dict[torch.dtype, Any] = {
+_FLOATS_OF_8_BITS: dict[torch.dtype, object] = {
     torch.float8_e4m3fn: jnp.dtype(jnp.float8_e4m3fn),
     torch.float8_e5m2: jnp.dtype(jnp.float8_e5m2),
     torch.float8_e4m3fnuz: jnp.dtype(jnp.float8_e4m3fnuz),

@@ -48,8 +48,8 @@ class ModuleTrace:
     names: Mapping[str, tuple[str, ...]]
     constants: Tensors
     inputs: tuple[str | None, ...]
-    examples: tuple[Any, ...]
-    in_tree: Any
+    examples: tuple[object, ...]
+    in_tree: object
     out_tree: Any
 
 
@@ -67,8 +67,8 @@ class Refusals(NamedTuple):
 
 def trace_torch_module(
     module: torch.nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None,
     operators: Operators,
     use: BackwardUse = BackwardUse.NONE,
 ) -> ModuleTrace:
@@ -91,8 +91,8 @@ def trace_torch_module(
 
 def trace_torch_module_for_any_use(
     module: torch.nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None,
     operators: Operators,
 ) -> tuple[ModuleTrace, Refusals]:
     """Traces a module with gradients where possible, else without.
@@ -117,8 +117,8 @@ def trace_torch_module_for_any_use(
 
 def _trace_with_backward(
     module: torch.nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any] | None,
+    args: Sequence[object],
+    kwargs: Mapping[str, object] | None,
     operators: Operators,
 ) -> ModuleTrace:
     # Gradients are enabled so that the trace shows what is computed under `torch.no_grad()`.
@@ -134,7 +134,7 @@ def _trace_with_backward(
 
 
 def _export_module(
-    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> ExportedProgram:
     try:
         with tracing(), substitute_untraceable():
@@ -186,7 +186,7 @@ def _sort_graph_inputs(
     constants: Tensors = {}
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs: list[str | None] = []
-    examples: list[Any] = []
+    examples: list[object] = []
     for spec in program.graph_signature.input_specs:
         name = getattr(spec.arg, "name", None)
         if spec.kind is InputKind.USER_INPUT:

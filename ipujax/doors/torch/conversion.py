@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from typing import Any
 
 from ipujax.doors.models import Model, check
 from ipujax.ground import MissingExtraError, api_boundary
@@ -12,7 +11,7 @@ from ipujax.ground import MissingExtraError, api_boundary
 
 @check.guard
 @api_boundary
-def from_torch(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:
+def from_torch(module: object, example_args: object, example_kwargs: object = None) -> Model:
     """Converts a PyTorch module, traced by `torch.export`, to JAX functions.
 
     Variables have the names of `named_parameters` and `named_buffers`, such as `encoder.0.weight`;

@@ -44,8 +44,8 @@ def _(logs: torch.Tensor, *args: Any) -> torch.Tensor:
 def _ctc_loss_traceable(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: object,
+    target_lengths: object,
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,
@@ -58,7 +58,7 @@ def _ctc_loss_traceable(
 def _gaussian_nll_loss_traceable(
     input: torch.Tensor,
     target: torch.Tensor,
-    var: Any,
+    var: object,
     full: bool = False,
     eps: float = 1e-6,
     reduction: str = "mean",
@@ -102,17 +102,19 @@ def _combinations_traceable(
     return input[chosen.reshape(-1, r)]
 
 
-def _linear_cross_entropy_at_once(*args: Any, options: Any = None, **kwargs: Any) -> torch.Tensor:
+def _linear_cross_entropy_at_once(
+    *args: Any, options: object = None, **kwargs: Any
+) -> torch.Tensor:
     """Computes the loss at once; `options` only say how to split it into chunks."""
     return F.linear_cross_entropy(*args, **kwargs)
 
 
-def _is_causal_hint(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+def _is_causal_hint(mask: object, is_causal: bool | None = None, size: int | None = None) -> bool:
     """Returns whether the caller says that a mask is causal: a hint, the mask is applied anyway."""
     return bool(is_causal)
 
 
-_SUBSTITUTES: dict[Any, Callable[..., Any]] = {
+_SUBSTITUTES: dict[object, Callable[..., object]] = {
     F.ctc_loss: _ctc_loss_traceable,
     F.gaussian_nll_loss: _gaussian_nll_loss_traceable,
     torch.bincount: _bincount_traceable,
@@ -126,8 +128,8 @@ if hasattr(F, "linear_cross_entropy"):  # missing in older releases
 class _SubstituteFunctions(TorchFunctionMode):
     def __torch_function__(
         self,
-        func: Any,
-        types: Any,
+        func: object,
+        types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:

@@ -41,7 +41,7 @@ def convert_exported_program(program: ExportedProgram) -> Graph:
     return Graph(graph.inputs, (*graph.nodes, *assignments), tuple(outputs), graph.graphs)
 
 
-def _assign_node(value: Any, name: str) -> Node:
+def _assign_node(value: object, name: str) -> Node:
     return Node("assign", (value,), results=(name,), avals=(None,))
 
 
@@ -70,7 +70,7 @@ def _convert_graph_module(module: torch.fx.GraphModule) -> Graph:
     return Graph(tuple(inputs), tuple(nodes), outputs, graphs)
 
 
-def _refuse_data_dependence(node: Any) -> None:
+def _refuse_data_dependence(node: torch.fx.Node) -> None:
     value = node.meta.get("val")
     values = value if isinstance(value, list | tuple) else (value,)
     sizes = [size for v in values if isinstance(v, torch.Tensor) for size in v.shape]
@@ -98,7 +98,7 @@ def _flat_outputs(outputs: Any) -> tuple[Any, ...]:
 
 
 def _convert_call(
-    node: Any, graphs: dict[str, Graph], aliases_of: dict[str, list[str]]
+    node: torch.fx.Node, graphs: dict[str, Graph], aliases_of: dict[str, list[str]]
 ) -> list[Node]:
     """Converts a call, and adds assignments to the other names of the tensor it changes."""
     name = _operator_name(node.target)
@@ -135,7 +135,7 @@ def _functional_name(name: str) -> str:
     return f"{library}.{packet.removesuffix('_')}.{overload}"
 
 
-def _module_path_of_node(node: Any) -> str:
+def _module_path_of_node(node: torch.fx.Node) -> str:
     """Returns the path of the module that contains a node."""
     stack = list((node.meta.get("nn_module_stack") or {}).values())
     path = stack[-1][0] if stack else ""
@@ -148,7 +148,7 @@ def _user_line_of_node(node: Any) -> str | None:
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
 
 
-def _avals_of_result(value: Any) -> Any:
+def _avals_of_result(value: object) -> Any:
     """Returns shapes and dtypes of a result; None for values that are no tensors."""
     if isinstance(value, torch.Tensor):
         return aval_of_tensor(value)
@@ -157,7 +157,7 @@ def _avals_of_result(value: Any) -> Any:
     return None
 
 
-def _convert_argument(value: Any, graphs: dict[str, Graph]) -> Any:
+def _convert_argument(value: object, graphs: dict[str, Graph]) -> Any:
     """Converts a node's argument: values become `Ref`s, PyTorch dtypes become JAX dtypes."""
     if isinstance(value, torch.fx.Node):
         return value.name if value.name in graphs else Ref(value.name)

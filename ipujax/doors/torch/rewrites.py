@@ -40,7 +40,7 @@ def _replace_by_operand(program: ExportedProgram, node: Any) -> None:
     node.graph.erase_node(node)
 
 
-def _detach_results(node: Any) -> None:
+def _detach_results(node: torch.fx.Node) -> None:
     for result in list(node.users):
         with node.graph.inserting_after(result):
             detached = node.graph.call_function(torch.ops.aten.detach.default, (result,))
@@ -65,7 +65,9 @@ def _float_dtype(node: Any) -> torch.dtype | None:
     return value.dtype if is_float else None
 
 
-def _insert_conversion(reader: Any, operand: Any, dtype: torch.dtype) -> torch.fx.Node:
+def _insert_conversion(
+    reader: torch.fx.Node, operand: torch.fx.Node, dtype: torch.dtype
+) -> torch.fx.Node:
     copy: Any = torch.ops.aten._to_copy.default
     with reader.graph.inserting_before(reader):
         converted = reader.graph.call_function(copy, (operand,), {"dtype": dtype})

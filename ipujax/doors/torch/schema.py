@@ -15,17 +15,17 @@ _DROPOUTS = tuple(
 )
 
 
-def is_operator(target: Any) -> TypeGuard[torch._ops.OpOverload]:
+def is_operator(target: object) -> TypeGuard[torch._ops.OpOverload]:
     """Returns whether a call's target is an overload of one of PyTorch's operators."""
     return isinstance(target, torch._ops.OpOverload)
 
 
-def is_higher_order(target: Any) -> bool:
+def is_higher_order(target: object) -> bool:
     """Returns whether a call's target is a higher-order operator, which takes graphs."""
     return isinstance(target, torch._ops.HigherOrderOperator)
 
 
-def writes_arguments(target: Any) -> bool:
+def writes_arguments(target: object) -> bool:
     """Returns whether an operator writes to any of its arguments."""
     return is_operator(target) and target._schema.is_mutable
 
@@ -63,7 +63,7 @@ def is_autocast(node: torch.fx.Node) -> bool:
     return str(node.target) == "wrap_with_autocast"
 
 
-def converts_dtype(target: Any) -> bool:
+def converts_dtype(target: object) -> bool:
     """Returns whether an operator converts its operand to another dtype."""
     return str(target).startswith(_CONVERSIONS)
 

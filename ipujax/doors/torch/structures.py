@@ -17,7 +17,7 @@ from ipujax.ground import PyTree
 
 
 def flatten_inputs(
-    module_trace: ModuleTrace, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module_trace: ModuleTrace, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> list[PyTree]:
     """Flattens user inputs and checks them against the example inputs of the trace.
 
@@ -36,7 +36,7 @@ def flatten_inputs(
     return [leaf for _, leaf in paths]
 
 
-def _check_input_leaf(path: Any, leaf: Any, example: Any) -> None:
+def _check_input_leaf(path: Any, leaf: Any, example: object) -> None:
     name = f"input {pytree.keystr(path[1:])}"
     conversion_fix = "convert the model again, with an example of this shape and dtype"
     if not isinstance(example, jax.ShapeDtypeStruct):
@@ -62,7 +62,7 @@ def _check_input_leaf(path: Any, leaf: Any, example: Any) -> None:
         )
 
 
-def to_jax_pytree(tree: Any) -> PyTree:
+def to_jax_pytree(tree: PyTree) -> PyTree:
     """Converts a structure to dictionaries and tuples, which JAX knows as pytrees."""
     if isinstance(tree, dict):
         return {name: to_jax_pytree(item) for name, item in tree.items()}

@@ -33,7 +33,9 @@ from ipujax.ground import PyTree
 from ipujax.pipelines import stage_scope
 
 
-def convert_torch_module(module: Any, example_args: Any, example_kwargs: Any = None) -> Model:
+def convert_torch_module(
+    module: torch.nn.Module, example_args: object, example_kwargs: Any = None
+) -> Model:
     """Converts a PyTorch module to a `Model`; see `from_torch`."""
     check.require_instance(module, torch.nn.Module, "the module", "a torch.nn.Module")
     _refuse_torchscript(module)
@@ -50,7 +52,7 @@ def convert_torch_module(module: Any, example_args: Any, example_kwargs: Any = N
     evaluation = Evaluation(ATEN, scopes_of_torch_node)
 
     def apply_torch_module(
-        variables: Variables, inputs: tuple[Tree, ...], key: Any
+        variables: Variables, inputs: tuple[Tree, ...], key: jax.Array | None
     ) -> tuple[Tree, Variables]:
         positional_count = len(inputs) - len(kwargs)
         variables = refuse_derivatives(refusals.variables, variables)
@@ -87,9 +89,9 @@ def _refuse_torchscript(module: torch.nn.Module) -> None:
 def compute_named_values(
     module_trace: ModuleTrace,
     evaluation: Evaluation,
-    variables: Mapping[str, Any],
-    leaves: Sequence[Any],
-    key: Any = None,
+    variables: Mapping[str, object],
+    leaves: Sequence[object],
+    key: jax.Array | None = None,
 ) -> dict[str, Operand]:
     """Evaluates a module's graph and returns the final values of all its names.
 
@@ -112,7 +114,7 @@ def compute_named_values(
 
 
 def collect_updated_variables(
-    module_trace: ModuleTrace, variables: Mapping[str, Any], value_of_name: Mapping[str, Any]
+    module_trace: ModuleTrace, variables: Mapping[str, object], value_of_name: Mapping[str, object]
 ) -> Variables:
     """Returns the variables after the graph's in-place updates."""
     updated = {v: value_of_name[names[0]] for v, names in module_trace.names.items()}
@@ -146,7 +148,7 @@ def find_module_parts(
     return tuple(parts)
 
 
-def _convert_to_tensor(leaf: Any) -> PyTree:
+def _convert_to_tensor(leaf: object) -> PyTree:
     is_array = isinstance(leaf, jax.Array | jax.ShapeDtypeStruct) or hasattr(leaf, "__array__")
     if not is_array or isinstance(leaf, torch.Tensor):
         return leaf

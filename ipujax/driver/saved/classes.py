@@ -13,7 +13,6 @@ import functools
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ipujax.ground import ExecutableError
 from lowering import jaxpr
@@ -75,7 +74,7 @@ def name_class(kind: type, holder: str) -> str:
     Raises:
       ExecutableError: a class that a reader would not find.
     """
-    resolved: Any = sys.modules.get(kind.__module__)
+    resolved: object = sys.modules.get(kind.__module__)
     for part in kind.__qualname__.split("."):
         resolved = getattr(resolved, part, None)
     if resolved is not kind:

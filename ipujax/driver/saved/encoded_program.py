@@ -83,7 +83,7 @@ class Writer:
         ]
         return encoded
 
-    def _encode_constant(self, value: int, data: Any) -> Json:
+    def _encode_constant(self, value: int, data: object) -> Json:
         described, content = encode_array(data)
         self.blobs.append(content)
         return [int(value), described]

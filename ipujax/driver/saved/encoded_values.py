@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.driver.saved.classes import find_class, is_named_tuple, is_node, name_class
-from ipujax.ground import ExecutableError, Json, TreeStructure
+from ipujax.ground import ExecutableError, Json, PyTree, TreeStructure
 from lowering import dtype_name, jaxpr, shape_of
 
 _NONE = "None"  # has a class without a module
@@ -117,7 +117,7 @@ def _raise_malformed(expected: str, data: Json) -> NoReturn:
 # --- structures -----------------------------------------------------------------------------------
 
 
-def encode_tree(tree: Any, holder: str) -> Json:
+def encode_tree(tree: PyTree, holder: str) -> Json:
     """Encodes a pytree structure as JSON, with None for each leaf.
 
     Raises:

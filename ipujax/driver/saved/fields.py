@@ -21,7 +21,7 @@ _MOST = 2**53  # of a number in a node
 _QUEUES: dict[type, type[Queue]] = {ops.Infeed: IPUInfeedQueue, ops.Outfeed: IPUOutfeedQueue}
 
 
-def make_node(kind: type, values: Mapping[str, Any], count: int) -> Any:
+def make_node(kind: type, values: Mapping[str, object], count: int) -> Any:
     """Builds a node of a Program from its fields.
 
     Args:
@@ -64,7 +64,7 @@ def _value_fits_type(value: Any, hint: Any, count: int) -> bool:
     return type(value) is hint or isinstance(value, _QUEUES.get(hint) or hint)
 
 
-def _tuple_fits_types(values: tuple[Any, ...], hints: tuple[Any, ...], count: int) -> bool:
+def _tuple_fits_types(values: tuple[object, ...], hints: tuple[object, ...], count: int) -> bool:
     if len(hints) == 2 and hints[1] is Ellipsis:
         return all(_value_fits_type(value, hints[0], count) for value in values)
     pairs = zip(values, hints, strict=False)

@@ -110,7 +110,7 @@ def _check_form(
     """Raises an error if exported code has other arguments, results or effects than described."""
     lead = (replicas,) if replicas > 1 else ()
 
-    def shapes_and_dtypes(avals: Sequence[Any], lead: tuple[int, ...] = ()) -> list[Any]:
+    def shapes_and_dtypes(avals: Sequence[object], lead: tuple[int, ...] = ()) -> list[Any]:
         return [((*lead, *shape_of(aval)), dtype_name(aval)) for aval in avals]
 
     fits = (

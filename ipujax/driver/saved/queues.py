@@ -110,7 +110,7 @@ def match_queues(
     return queues
 
 
-def _describe_mismatch(need: Need, queue: Any, ordinal: int) -> str:
+def _describe_mismatch(need: Need, queue: object, ordinal: int) -> str:
     """Describes why a queue does not fit a need; returns '' if it fits."""
     if not isinstance(queue, _KINDS[need.kind]):
         return f"is a {type(queue).__name__}"
@@ -138,6 +138,6 @@ def _join_quoted(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _describe_element(structure: Any, avals: Sequence[jaxpr.Aval]) -> str:
+def _describe_element(structure: object, avals: Sequence[jaxpr.Aval]) -> str:
     """Returns the text of an element's structure with a dtype and shape for each leaf."""
     return structure_text(structure, (f"{dtype_name(a)}{list(shape_of(a))}" for a in avals))

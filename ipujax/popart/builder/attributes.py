@@ -54,7 +54,7 @@ class Attributes(abc.ABC):
     # --- any attribute --------------------------------------------------------------------------
 
     def addNodeAttribute(
-        self, attributeName: str, attributeValue: Any, nodeOutputNames: Names
+        self, attributeName: str, attributeValue: object, nodeOutputNames: Names
     ) -> None:
         """Adds an attribute to a node: a number, a text, or a list of them.
 
@@ -125,15 +125,15 @@ class Attributes(abc.ABC):
 
     # --- where nodes run ------------------------------------------------------------------------
 
-    def virtualGraph(self, nodeOutputNames: Any, value: int | None = None) -> Any:
+    def virtualGraph(self, nodeOutputNames: object, value: int | None = None) -> Any:
         """Places the node of a tensor on an IPU; with a number alone, returns a scope."""
         return self._mark_nodes_or_scope(IPU, nodeOutputNames, value)
 
-    def pipelineStage(self, nodeOutputNames: Any, value: int | None = None) -> Any:
+    def pipelineStage(self, nodeOutputNames: object, value: int | None = None) -> Any:
         """Puts the node of a tensor into a stage; with a number alone, returns a scope."""
         return self._mark_nodes_or_scope(STAGE, nodeOutputNames, value)
 
-    def executionPhase(self, nodeOutputNames: Any = 0, value: int | None = None) -> Any:
+    def executionPhase(self, nodeOutputNames: object = 0, value: int | None = None) -> Any:
         """Sets the phase of a node, as `virtualGraph` does its IPU; it changes nothing here."""
         return self._mark_nodes_or_scope(PHASE, nodeOutputNames, value)
 
@@ -279,7 +279,7 @@ class Attributes(abc.ABC):
         """Returns a scope that sets its nodes' schedule priority; it changes nothing here."""
         return self._mark_scope(PRIORITY, float(value))
 
-    def outlineAttributes(self, attributes: Mapping[str, Any]) -> Any:
+    def outlineAttributes(self, attributes: Mapping[str, object]) -> Any:
         """Returns a scope of nodes that may be outlined together; it changes nothing here."""
         return self._mark_scope(OUTLINE, [str(t) for pair in attributes.items() for t in pair])
 
@@ -289,7 +289,7 @@ class Attributes(abc.ABC):
     def _forget_inferred_shapes(self) -> None:
         """Forgets the shapes that were inferred before the graph changed."""
 
-    def _write_attributes(self, names: Names, attribute_values: Mapping[str, Any]) -> None:
+    def _write_attributes(self, names: Names, attribute_values: Mapping[str, object]) -> None:
         node = self._find_node(names)
         for name, value in attribute_values.items():
             write_node_attribute(node, name, value)
@@ -313,7 +313,7 @@ class Attributes(abc.ABC):
         return self._marks[mark]
 
     @contextlib.contextmanager
-    def _mark_scope(self, mark: str, value: Any) -> Generator[None]:
+    def _mark_scope(self, mark: str, value: object) -> Generator[None]:
         outer_marks = dict(self._marks)
         self._marks[mark] = value
         try:
@@ -341,7 +341,7 @@ class Attributes(abc.ABC):
 
 
 def write_node_attribute(
-    node: onnx.NodeProto, name: str, value: Any, kind: int | None = None
+    node: onnx.NodeProto, name: str, value: object, kind: int | None = None
 ) -> None:
     """Sets an attribute of a node, and replaces one of the same name."""
     if kind == AttributeProto.TENSOR:

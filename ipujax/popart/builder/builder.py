@@ -149,7 +149,7 @@ class Builder(Attributes, Tensors):
     # --- nodes ----------------------------------------------------------------------------------
 
     def add_node(
-        self, operation: Operation, arguments: Mapping[str, Any], version: int
+        self, operation: Operation, arguments: Mapping[str, object], version: int
     ) -> str | list[str]:
         """Adds a node of an operator, and returns the name of its result, or their names.
 
@@ -236,7 +236,7 @@ class Builder(Attributes, Tensors):
 
     # --- missing methods -------------------------------------------------------------------------
 
-    def customOp(self, *args: Any, **kwargs: Any) -> str | list[str]:
+    def customOp(self, *args: object, **kwargs: object) -> str | list[str]:
         """Raises an error: custom operators of the original are compiled for an IPU."""
         raise check.value_error(
             "customOp: there are no compiled operators", "use those of builder.aiOnnx"

@@ -40,7 +40,7 @@ class Opset:
                 f"there is no operator {name!r} in version {self.version} of this domain"
             )
 
-        def add_operator_node(*args: Any, **kwargs: Any) -> Any:
+        def add_operator_node(*args: object, **kwargs: object) -> Any:
             try:
                 arguments = operation.bind_operator_arguments(args, kwargs)
             except TypeError as error:

@@ -38,19 +38,19 @@ def _read_number(value: Any) -> float:
     return float(value)
 
 
-def _read_text(value: Any) -> str:
+def _read_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
 
 
-def _read_builder(value: Any) -> Any:
+def _read_builder(value: object) -> Any:
     if not hasattr(value, "inner_graph"):
         raise TypeError(f"{value!r} is no builder")
     return value
 
 
-def _read_data_type(value: Any) -> int:
+def _read_data_type(value: object) -> int:
     return to_data_type(value).onnx
 
 

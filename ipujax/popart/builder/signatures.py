@@ -111,7 +111,9 @@ class Operation:
         """Returns the kind of an attribute."""
         return self.kinds.get(attribute, parameters.ANY)
 
-    def bind_operator_arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keywords:
+    def bind_operator_arguments(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> Keywords:
         """Binds the arguments of a call to all parameters, converted to the values of a node.
 
         Raises:
@@ -139,7 +141,7 @@ class Operation:
         )
         return self.adapted(request) if self.adapted else request
 
-    def stores_attribute(self, attribute: str, value: Any) -> bool:
+    def stores_attribute(self, attribute: str, value: object) -> bool:
         """Returns whether a node stores an attribute; for ONNX not defaults, except integers.
 
         Empty lists are not stored, except for the axes of a reduction.
@@ -153,7 +155,7 @@ class Operation:
         return not is_default or isinstance(value, int) or bool(self.domain)
 
 
-def _make_parameter(name: str, default: Any, kind: Kind) -> inspect.Parameter:
+def _make_parameter(name: str, default: object, kind: Kind) -> inspect.Parameter:
     position = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Parameter(name, position, default=default, annotation=kind)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -28,7 +27,7 @@ class Tensors(abc.ABC):
     _declared: set[str]
     _broadcast: set[str]
 
-    def addInputTensor(self, *args: Any, **kwargs: Any) -> str:
+    def addInputTensor(self, *args: object, **kwargs: object) -> str:
         """Adds an input, and returns its name.
 
         Called as `addInputTensor(tensorInfo, settings=InputSettings(), debugContext="")`, where
@@ -81,7 +80,7 @@ class Tensors(abc.ABC):
 
     def addInitializedInputTensor(
         self,
-        initVal: Any,
+        initVal: object,
         variableSettings: VariableSettings | Context = "",
         debugContext: Context = "",
     ) -> str:

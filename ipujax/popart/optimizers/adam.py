@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -83,7 +83,7 @@ class Adam(Optimizer):
         accl2_type: DataType = DataType.FLOAT,
         clip_norm_settings: Sequence[ClipNormSettings] = (),
         scaled_optimizer_state: bool = False,
-        debugContext: Any = "adam",
+        debugContext: object = "adam",
     ):
         del debugContext
         super().__init__(values, clip_norm_settings)

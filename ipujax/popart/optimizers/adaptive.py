@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ipujax.doors.graphs import ADADELTA, ADAGRAD, RMSPROP, Formula
 from ipujax.ground import Keywords
@@ -68,7 +68,7 @@ class Adaptive(Optimizer):
         accl2_type: DataType = DataType.FLOAT,
         accl3_type: DataType = DataType.UNDEFINED,
         rmsprop_tf_variant: bool = False,
-        debugContext: Any = "adaptive",
+        debugContext: object = "adaptive",
     ):
         del debugContext
         super().__init__(values)

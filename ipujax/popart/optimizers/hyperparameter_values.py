@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ipujax.popart.checks import check
 
@@ -80,7 +80,7 @@ def _describe_value(value: OptimizerValue) -> str:
     return f"{'a constant' if value.constant else 'a variable'} {value.value}"
 
 
-def parse_value(pair: Any, name: str) -> OptimizerValue:
+def parse_value(pair: object, name: str) -> OptimizerValue:
     """Parses a value as users write it: `(number, is_constant)`.
 
     Raises:

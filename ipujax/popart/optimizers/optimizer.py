@@ -54,7 +54,7 @@ class _Plan(NamedTuple):
 class Hyper:
     """The hyperparameters of a weight in a step: numbers where they are constant, else arrays."""
 
-    def __init__(self, optimizer: Optimizer, weight: str, state: Mapping[str, Any]):
+    def __init__(self, optimizer: Optimizer, weight: str, state: Mapping[str, object]):
         self._optimizer, self._weight, self._state = optimizer, weight, state
 
     def __call__(self, name: str) -> Any:
@@ -154,7 +154,7 @@ class Optimizer(abc.ABC):
         for name, value in specific_values.items():
             self.values[name].specific[id] = value
 
-    def check_replacement(self, replacement: Any) -> None:
+    def check_replacement(self, replacement: object) -> None:
         """Checks that another optimizer can replace this one without compilation.
 
         Raises:
@@ -329,7 +329,7 @@ class Optimizer(abc.ABC):
     ) -> tuple[Array, Slots]:
         """What is added to a weight, and its new slots."""
         plan, scale = self._plan(hyper), self._slot_scale(hyper)
-        previous: Any = slots.get(PREVIOUS_SCALING, scale)
+        previous: object = slots.get(PREVIOUS_SCALING, scale)
         before = {
             slot.name: _scale_slot(slots[prefix].astype(jnp.float32), previous, -self._power(slot))
             for prefix, slot in plan.slots.items()

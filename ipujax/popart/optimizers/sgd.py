@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 
@@ -65,7 +65,7 @@ class SGD(Optimizer):
         accumulatorAndMomentum: SGDAccumulatorAndMomentum = SGDAccumulatorAndMomentum.Combined,
         accumType: DataType = DataType.UNDEFINED,
         accl1Type: DataType = DataType.UNDEFINED,
-        debugContext: Any = "sgd",
+        debugContext: object = "sgd",
     ):
         del debugContext
         super().__init__({} if pyd is None else pyd, clip_norm_settings)

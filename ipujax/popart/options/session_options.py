@@ -26,7 +26,7 @@ from ipujax.popart.options.kinds import (
     VirtualGraphMode,
 )
 
-_ACTING: dict[str, Any] = {
+_ACTING: dict[str, object] = {
     "accumulationFactor": 1,
     "automaticLossScalingSettings": settings.AutomaticLossScalingSettings(),
     "accumulationAndReplicationReductionType": ReductionType.Sum,
@@ -51,7 +51,7 @@ _ACTING: dict[str, Any] = {
 }
 
 # Options that change nothing, with what takes their role in this package.
-_SCHEDULING: dict[str, Any] = {  # XLA orders, merges and places operations itself
+_SCHEDULING: dict[str, object] = {  # XLA orders, merges and places operations itself
     "accumulateOuterFragmentSettings": settings.AccumulateOuterFragmentSettings(),
     "aliasZeroCopy": False,
     "autodiffSettings": settings.AutodiffSettings(),
@@ -89,7 +89,7 @@ _SCHEDULING: dict[str, Any] = {  # XLA orders, merges and places operations itse
     "useHostCopyOps": False,
     "useLoopCandidateCreator": False,
 }
-_HOST: dict[str, Any] = {  # the host's side: `ipujax` streams as its queues do
+_HOST: dict[str, object] = {  # the host's side: `ipujax` streams as its queues do
     "bufferingDepthMap": {},
     "defaultBufferingDepth": 1,
     "defaultPrefetchBufferingDepth": 1,
@@ -101,14 +101,14 @@ _HOST: dict[str, Any] = {  # the host's side: `ipujax` streams as its queues do
     "rearrangeAnchorsOnHost": True,
     "rearrangeStreamsOnHost": False,
 }
-_MEMORY: dict[str, Any] = {  # one memory holds everything
+_MEMORY: dict[str, object] = {  # one memory holds everything
     "accumulatorTensorLocationSettings": settings.TensorLocationSettings(),
     "activationTensorLocationSettings": settings.TensorLocationSettings(),
     "optimizerStateTensorLocationSettings": settings.TensorLocationSettings(),
     "tensorLocationSettingsOverride": {},
     "weightTensorLocationSettings": settings.TensorLocationSettings(),
 }
-_LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are not there
+_LIBRARIES: dict[str, object] = {  # options of Poplar and its libraries, which are not there
     "_convolutionOptions": {},
     "_enableRngStateManagement": False,
     "_engineOptions": {},
@@ -131,7 +131,7 @@ _LIBRARIES: dict[str, Any] = {  # options of Poplar and its libraries, which are
     "strictOpVersions": True,
     "throwIfLog2ScaleTensorNotInRange": True,
 }
-_REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a program
+_REPORTS: dict[str, object] = {  # `getReport()` has what there is to know of a program
     "dotChecks": set(),
     "dotOpNames": False,
     "exportPoplarComputationGraph": False,
@@ -148,7 +148,7 @@ _REPORTS: dict[str, Any] = {  # `getReport()` has what there is to know of a pro
 _WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
 
 # Options that would change results, or run other code, and are missing here.
-_REFUSED: dict[str, Any] = {
+_REFUSED: dict[str, object] = {
     "customCodeletCompileFlags": "",
     "customCodelets": [],
     "executionPhaseSettings": settings.ExecutionPhaseSettings(),
@@ -189,7 +189,7 @@ class SessionOptions:
         for name, value in copy.deepcopy(_DEFAULTS).items():
             object.__setattr__(self, name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dict__:
             similar_names = difflib.get_close_matches(name, self.__dict__, 1)
             hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
@@ -202,7 +202,7 @@ class SessionOptions:
     def __getattr__(self, name: str) -> Any:
         raise MissingAttributeError(f"SessionOptions has no option {name!r}")
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> SessionOptions:
+    def __deepcopy__(self, memo: dict[int, object]) -> SessionOptions:
         copied = SessionOptions()
         copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return copied

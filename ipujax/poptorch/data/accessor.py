@@ -158,7 +158,7 @@ class AsynchronousDataAccessor:
             self._ring = self._start_reading_epoch(is_started=True)
 
 
-def _copy_loader(dataset: Any) -> Any:
+def _copy_loader(dataset: object) -> Any:
     """Returns a copy of a data loader, so that its user can iterate over it at the same time.
 
     A loader's persistent workers serve only one iteration; a copy has workers of its own. Other

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import torch
 
@@ -11,7 +10,7 @@ from ipujax.ground import PyTree
 from ipujax.poptorch.structures import flatten_tensors, rebuild_structure
 
 
-def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> Iterator[PyTree]:
+def combine_batches(batches: Iterable[object], count: int, *, drop_last: bool) -> Iterator[PyTree]:
     """Concatenates every `count` batches along their first axis.
 
     Args:
@@ -30,7 +29,7 @@ def combine_batches(batches: Iterable[Any], count: int, *, drop_last: bool) -> I
         yield _concatenate_batches(batch, waiting)
 
 
-def rebatch(batches: Iterable[Any], size: int, *, drop_last: bool) -> Iterator[PyTree]:
+def rebatch(batches: Iterable[object], size: int, *, drop_last: bool) -> Iterator[PyTree]:
     """Yields the rows of batches again in batches of another size.
 
     Args:
@@ -55,6 +54,6 @@ def rebatch(batches: Iterable[Any], size: int, *, drop_last: bool) -> Iterator[P
         yield _concatenate_batches(batch, waiting)
 
 
-def _concatenate_batches(structure: Any, batches_of_tensors: list[list[torch.Tensor]]) -> PyTree:
+def _concatenate_batches(structure: object, batches_of_tensors: list[list[torch.Tensor]]) -> PyTree:
     columns = zip(*batches_of_tensors, strict=True)
     return rebuild_structure(structure, (torch.cat(column) for column in columns))

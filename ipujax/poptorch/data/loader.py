@@ -74,7 +74,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         persistent_workers: bool | None = None,
         auto_distributed_partitioning: bool = True,
         mode: DataLoaderMode = DataLoaderMode.Sync,
-        async_options: Mapping[str, Any] | None = None,
+        async_options: Mapping[str, object] | None = None,
         rebatched_worker_size: int | None = None,
         batch_sampler: Iterable[list[Any]] | None = None,
         **kwargs: Any,
@@ -141,7 +141,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             )
         return size
 
-    def _select_partition(self, dataset: Any, drop_last: bool, shuffle: bool) -> Partition:
+    def _select_partition(self, dataset: object, drop_last: bool, shuffle: bool) -> Partition:
         """Returns the part of a data set that this process reads."""
         options = self._options
         if self._combined_batch_size is None:
@@ -246,7 +246,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 _SENT_TO_WORKERS = ("dataset", "collate_fn", "worker_init_fn")
 
 
-def _is_picklable(value: Any) -> bool:
+def _is_picklable(value: object) -> bool:
     try:
         ForkingPickler.dumps(value)
     except (pickle.PicklingError, AttributeError, TypeError):
@@ -299,7 +299,7 @@ def _check_batch_sampler_arguments(
 
 
 def _check_iterable_dataset(
-    options: Options, is_partitioned: bool, worker_count: int, arguments: Mapping[str, Any]
+    options: Options, is_partitioned: bool, worker_count: int, arguments: Mapping[str, object]
 ) -> None:
     if options.Distributed.numProcesses > 1 and is_partitioned:
         raise check.value_error(

@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ipujax.ground import PyTree, Worker
 
@@ -26,7 +25,7 @@ class Ring:
         self._is_started = is_started
         self._is_cancelled = False
         self._is_over = False
-        self._elements: deque[Any] = deque()
+        self._elements: deque[object] = deque()
         self._changed = threading.Condition()
 
     # The name that the original's buffer has, at which programs look that measure reading ahead.
@@ -42,7 +41,7 @@ class Ring:
         with self._changed:
             return self._is_over and not self._elements and self._error is None
 
-    def read_to_end(self, elements: Iterable[Any]) -> None:
+    def read_to_end(self, elements: Iterable[object]) -> None:
         """Reads all elements into the buffer, waiting while it is full; runs in the thread."""
         try:
             for element in elements:
@@ -69,7 +68,7 @@ class Ring:
         error, self._error = self._error, None
         return error
 
-    def _append_element(self, element: Any) -> bool:
+    def _append_element(self, element: object) -> bool:
         """Appends an element, then waits for room for another; False if reading was cancelled."""
         with self._changed:
             self._elements.append(element)
@@ -125,7 +124,7 @@ class ReadAhead:
         self._data_buffers: Ring | None = None
         _living.add(self)
 
-    def start_reading(self, read: Callable[[], Iterable[Any]], *, is_started: bool) -> Ring:
+    def start_reading(self, read: Callable[[], Iterable[object]], *, is_started: bool) -> Ring:
         """Starts reading another iterable into a new ring.
 
         Args:

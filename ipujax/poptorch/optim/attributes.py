@@ -124,7 +124,9 @@ class Optimizer(torch.optim.Optimizer):
         """Returns whether the IPU's state is on the host."""
         return all(self._state_dict.get(name) is not None for name in _IPU)
 
-    def store_ipu_state(self, ipu_state: Mapping[str, Any], ipu_param: Mapping[str, Any]) -> None:
+    def store_ipu_state(
+        self, ipu_state: Mapping[str, object], ipu_param: Mapping[str, object]
+    ) -> None:
         """Stores the IPU's state and numbers: tensors under PopART's names."""
         loaded, numbers = self._loaded
         reported_numbers = {} if numbers != self._current_settings() else loaded
@@ -148,7 +150,7 @@ class Optimizer(torch.optim.Optimizer):
         torch_state = super().state_dict()  # which may first ask the IPU for its state
         return {**torch_state, **{name: copy.copy(self._state_dict[name]) for name in _IPU}}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Loads a state of `state_dict`; a program in use gets it before it runs again.
 
         Where `ipu_state` and torch's own `state` disagree, the first is used. `ipu_param` is

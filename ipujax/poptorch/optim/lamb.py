@@ -12,7 +12,7 @@ from ipujax.poptorch.optim.attributes import Optimizer, select_given
 from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
 from ipujax.poptorch.optim.optimizers import MOMENTS
 
-_DEFAULTS: dict[str, Any] = {
+_DEFAULTS: dict[str, object] = {
     "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2,
     "max_weight_norm": 65500.0,
 }  # fmt: skip

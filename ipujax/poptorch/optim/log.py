@@ -83,7 +83,7 @@ def describe_numbers(optimizer: torch.optim.Optimizer) -> list[str]:
         f"maxGradNorm={getattr(optimizer, 'max_grad_norm', math.inf):g}"
     )
 
-    def format_settings(settings: Mapping[str, Any], prefix: str, *extra_parts: str) -> str:
+    def format_settings(settings: Mapping[str, object], prefix: str, *extra_parts: str) -> str:
         known_settings = {name: settings[name] for name in optimizer.defaults if name in settings}
         numbers = sorted(
             f"{_popart_name(k, prefix)}={v}"

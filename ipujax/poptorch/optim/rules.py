@@ -298,7 +298,7 @@ class Rule:
         return {name: g * shorter for name, g in unscaled.items()}
 
 
-def replace_state_hyperparameters(state: State, hyper: Mapping[str, Any]) -> State:
+def replace_state_hyperparameters(state: State, hyper: Mapping[str, object]) -> State:
     """Returns the state with other hyperparameters."""
     return {**state, "hyper": hyper}
 

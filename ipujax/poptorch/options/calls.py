@@ -13,7 +13,7 @@ from ipujax.poptorch.checks import check
 _NOT_FROM_FILES = ("loadFromFile", "from_json", "clone")
 
 
-def run_option_call(options: Any, text: str, source_line: str) -> None:
+def run_option_call(options: object, text: str, source_line: str) -> None:
     """Runs one line of an options file: a call with numbers, texts, lists, dicts or enums.
 
     Args:
@@ -41,7 +41,7 @@ def run_option_call(options: Any, text: str, source_line: str) -> None:
     method(*positional, **named)
 
 
-def find_option_method(options: Any, names: list[str]) -> Any:
+def find_option_method(options: object, names: list[str]) -> Any:
     """Finds the public method of options, or of a group of them, by its dotted name, or None."""
     owner = options
     for number, name in enumerate(names):

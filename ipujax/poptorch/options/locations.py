@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ipujax.poptorch.checks import check
 from ipujax.poptorch.options.store import OptionsDict
 
@@ -64,10 +62,10 @@ class TensorLocationOptions(OptionsDict):
       numIOTiles: absent until it is set. (The method of this name hides it: read it by `toDict()`.)
     """
 
-    location_activation: dict[str, Any]
-    location_weight: dict[str, Any]
-    location_optimizer: dict[str, Any]
-    location_accumulator: dict[str, Any]
+    location_activation: dict[str, object]
+    location_weight: dict[str, object]
+    location_optimizer: dict[str, object]
+    location_accumulator: dict[str, object]
 
     def numIOTiles(self, num_tiles: int) -> TensorLocationOptions:
         """Stores the number of I/O tiles; no effect: no tiles are set apart.

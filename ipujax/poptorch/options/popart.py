@@ -29,7 +29,7 @@ class PopartOptions(Freezable):
             "rearrangeAnchorsOnHost": False,
         }
 
-    def set(self, key: str, value: Any) -> PopartOptions:
+    def set(self, key: str, value: object) -> PopartOptions:
         """Sets one switch."""
         self.checkIsFrozen()
         self.options[check.require_text(key, "the name of a PopART option")] = value

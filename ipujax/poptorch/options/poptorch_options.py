@@ -337,7 +337,7 @@ def _check_return_period(mode: OutputMode | None, period: int | None) -> int:
     return check.require_integer(period, "output_return_period", at_least=1)
 
 
-def _parse_enum_member(value: Any) -> Any:
+def _parse_enum_member(value: object) -> Any:
     """Returns the enum member that a text like "OutputMode.All" names; other values unchanged."""
     kind, _, name = value.partition(".") if isinstance(value, str) else ("", "", "")
     return getattr(getattr(enums, kind, None), name, value) if kind and name else value

@@ -47,7 +47,7 @@ class Freezable:
             if isinstance(value, Freezable):
                 yield from value._walk_option_groups()
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         vars(copied).update(copy.deepcopy(vars(self), memo))
@@ -75,11 +75,11 @@ class OptionsDict(Freezable):
     A value can be replaced only by one of the same type; an unknown name is an error.
     """
 
-    def __init__(self, **default_values: Any):
+    def __init__(self, **default_values: object):
         super().__init__()
         self._values = default_values
 
-    def set(self, **values: Any) -> None:
+    def set(self, **values: object) -> None:
         """Replaces the values of options.
 
         Raises:
@@ -97,7 +97,7 @@ class OptionsDict(Freezable):
                 raise check.wrong_type_error(f"a value {type_text}", value, f"option {name}")
             self._values[name] = value
 
-    def createOrSet(self, **values: Any) -> None:
+    def createOrSet(self, **values: object) -> None:
         """Replaces the values of options, or adds new options."""
         self.checkIsFrozen()
         for name, value in values.items():
@@ -114,7 +114,7 @@ class OptionsDict(Freezable):
         """Removes the value of an option, if it has one."""
         self._values.pop(name, None)
 
-    def update(self, other: dict[str, Any]) -> Keywords:
+    def update(self, other: dict[str, object]) -> Keywords:
         """Adds the options to a dictionary that has none of their names, and returns it."""
         if both := sorted(self._values.keys() & other.keys()):
             raise check.value_error(f"options cannot be merged: both have {', '.join(both)}")
@@ -138,7 +138,7 @@ class OptionsDict(Freezable):
             raise self._unknown_option_error(name)
         return self._values[name]
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name.startswith("_"):
             self.checkIsFrozen(name)
             super().__setattr__(name, value)

@@ -24,7 +24,7 @@ class Switch:
 
     kinds: tuple[type, ...]
     effect: str
-    neutral: tuple[Any, ...] | None = None
+    neutral: tuple[object, ...] | None = None
     asks: bool = False
 
 
@@ -36,7 +36,7 @@ def _define_switches(
     names: str,
     kinds: type | tuple[type, ...],
     effect: str,
-    neutral: tuple[Any, ...] | None = None,
+    neutral: tuple[object, ...] | None = None,
     asks: bool = False,
 ) -> dict[str, Switch]:
     kinds = kinds if isinstance(kinds, tuple) else (kinds,)
@@ -198,7 +198,7 @@ SWITCHES: Mapping[str, Switch] = {
 }
 
 
-def check_switches(values: Mapping[str, Any]) -> None:
+def check_switches(values: Mapping[str, object]) -> None:
     """Checks that PopART switches exist, have the right types and ask for nothing missing here.
 
     Raises:
@@ -223,14 +223,14 @@ def check_switches(values: Mapping[str, Any]) -> None:
             )
 
 
-def _check_switch_type(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+def _check_switch_type(name: str, value: object, kinds: tuple[type, ...]) -> None:
     is_wrong_flag = isinstance(value, bool) and bool not in kinds
     if not isinstance(value, kinds) or is_wrong_flag:
         expected = " or ".join(kind.__name__ for kind in kinds)
         raise check.wrong_type_error(f"of type {expected}", value, f"the PopART option {name!r}")
 
 
-def log_options(values: Mapping[str, Any]) -> None:
+def log_options(values: Mapping[str, object]) -> None:
     """Logs each option's value in the original's words, and warns of options without effect."""
     for name, value in values.items():
         if name in SWITCHES and SWITCHES[name].asks:
@@ -245,11 +245,11 @@ def log_options(values: Mapping[str, Any]) -> None:
             logger.debug("poptorch.Options set %s to value %s", name, _format_option_value(value))
 
 
-def _sort_if_set(entries: Iterable[Any]) -> list[Any]:
+def _sort_if_set(entries: Iterable[object]) -> list[Any]:
     return sorted(entries, key=str) if isinstance(entries, set) else list(entries)
 
 
-def _format_option_value(value: Any) -> str:
+def _format_option_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value.value) if isinstance(value, enum.Enum) else str(value)

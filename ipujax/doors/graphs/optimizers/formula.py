@@ -110,7 +110,7 @@ class Formula:
     change: Callable[[Parameter], tuple[jax.Array, Slots]]
 
 
-def collect_switches(**switches: Any) -> frozenset[str]:
+def collect_switches(**switches: object) -> frozenset[str]:
     """Returns the names of the switches that are on."""
     return frozenset(name for name, is_on in switches.items() if is_on)
 
@@ -130,7 +130,7 @@ def read_numbers(settings: Settings, *names: str) -> Keywords:
     return {name: _number(settings[name]) for name in names if name in settings}
 
 
-def read_rate(name: str, value: Any) -> Keywords:
+def read_rate(name: str, value: object) -> Keywords:
     """Returns a moving average's rate, its complement, and a logarithm for `compute_bias`."""
     rate = _number(value)
     numbers = {name: rate, f"{name}_rest": 1 - rate}

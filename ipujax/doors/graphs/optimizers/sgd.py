@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -81,7 +79,7 @@ def _dampen(p: Parameter, gradient: jax.Array) -> jax.Array:
     return taken * gradient
 
 
-def decay_velocity(numbers: Numbers, velocity: Any, value: jax.Array) -> jax.Array:
+def decay_velocity(numbers: Numbers, velocity: jax.Array, value: jax.Array) -> jax.Array:
     """Returns a combined velocity between two steps: decayed, with the weight decay of the next.
 
     Args:

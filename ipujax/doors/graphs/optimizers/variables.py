@@ -71,7 +71,7 @@ def to_single(array: Any) -> jax.Array:
     return jnp.stack([jnp.real(array), jnp.imag(array)], -1).astype(jnp.float32)
 
 
-def _from_single(single: jax.Array, array: Any) -> jax.Array:
+def _from_single(single: jax.Array, array: object) -> jax.Array:
     """Returns what `to_single` gave as complex numbers again, if those of the array are complex."""
     if not jnp.iscomplexobj(array):
         return single

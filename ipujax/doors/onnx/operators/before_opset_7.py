@@ -8,7 +8,6 @@ Source: ONNX, docs/Changelog.md, versions 1 to 6.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -106,7 +105,7 @@ def gemm_1(
 
 @operator("BatchNormalization")
 def batch_normalization_1(
-    *inputs: Array, is_test: int = 0, spatial: int = 1, **attributes: Any
+    *inputs: Array, is_test: int = 0, spatial: int = 1, **attributes: object
 ) -> tuple[Array, ...]:
     """Normalizes a batch; trains unless `is_test` is set, per element unless `spatial`."""
     normalize = select_batch_normalization(is_training=not is_test)
@@ -175,7 +174,7 @@ def clip_1(x: Operand, min: float | None = None, max: float | None = None) -> Op
 def _accept_output_sequence(layer: Function) -> Function:
     """Returns a layer that ignores `output_sequence`: it always returns all steps."""
 
-    def run_layer(*inputs: Operand, output_sequence: int = 0, **attributes: Any) -> Operand:
+    def run_layer(*inputs: Operand, output_sequence: int = 0, **attributes: object) -> Operand:
         return layer(*inputs, **attributes)
 
     return run_layer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -167,7 +166,7 @@ def feature_vectorizer(*parts: Array, inputdimensions: Sequence[int] | None = No
 
 
 @operator("ai.onnx.ml.ZipMap")
-def zip_map(x: Array, **labels: Any) -> Operand:
+def zip_map(x: Array, **labels: object) -> Operand:
     raise check.value_error(
         "ZipMap makes a list of dictionaries, which no device can",
         "convert the model with skl2onnx, options={'zipmap': False}",

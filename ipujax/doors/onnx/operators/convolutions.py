@@ -117,7 +117,7 @@ def conv_integer(
     weight: Array,
     x_zero: Array | None = None,
     weight_zero: Array | None = None,
-    **attributes: Any,
+    **attributes: object,
 ) -> Array:
     return conv(
         _subtract_zero_point(x, x_zero), _subtract_zero_point(weight, weight_zero), **attributes
@@ -146,7 +146,7 @@ def qlinear_conv(
     scale: Array,
     zero: Array,
     bias: Array | None = None,
-    **attributes: Any,
+    **attributes: object,
 ) -> Array:
     sums = conv(
         _subtract_zero_point(x, x_zero),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +28,7 @@ def reduce_losses(losses: Array, reduction: str) -> Array:
 
 
 @operator("ai.graphcore.L1")
-def l1(x: Array, reduction: str = "Mean", **attributes: Any) -> Array:
+def l1(x: Array, reduction: str = "Mean", **attributes: object) -> Array:
     """Returns magnitudes, with derivative 0 at 0, times `lambda`, which is a Python keyword."""
     magnitudes = x * jax.lax.stop_gradient(jnp.sign(x))
     return reduce_losses(magnitudes * jnp.asarray(attributes["lambda"], x.dtype), reduction)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +46,7 @@ def batch_normalization_9(call: Call, *inputs: Array, **attributes: float) -> tu
 
 @operator("BatchNormalization", 7, takes_call=True)
 def batch_normalization_7(
-    call: Call, *inputs: Array, spatial: int = 1, **attributes: Any
+    call: Call, *inputs: Array, spatial: int = 1, **attributes: object
 ) -> tuple[Array, ...]:
     """Normalizes a batch; without `spatial`, each element has its own statistics."""
     if spatial:
@@ -64,7 +63,7 @@ def select_batch_normalization(*, is_training: bool) -> Normalize:
 
 
 def normalize_elements(
-    normalize: Normalize, x: Array, *parameters: Array, **attributes: Any
+    normalize: Normalize, x: Array, *parameters: Array, **attributes: object
 ) -> tuple[Array, ...]:
     """Normalizes each element of an image by its own statistics over the batch.
 

@@ -61,12 +61,16 @@ def _shape_and_type_of(x: Operand, dtype: int | None) -> dict[str, Any]:
 
 
 @operator("RandomNormalLike", folded=False, takes_call=True)
-def random_normal_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
+def random_normal_like(
+    call: Call, x: Array, dtype: int | None = None, **attributes: object
+) -> Array:
     return random_normal(call, **_shape_and_type_of(x, dtype), **attributes)
 
 
 @operator("RandomUniformLike", folded=False, takes_call=True)
-def random_uniform_like(call: Call, x: Array, dtype: int | None = None, **attributes: Any) -> Array:
+def random_uniform_like(
+    call: Call, x: Array, dtype: int | None = None, **attributes: object
+) -> Array:
     return random_uniform(call, **_shape_and_type_of(x, dtype), **attributes)
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
@@ -239,7 +240,12 @@ def _weights_of_direction(weights: Sequence[Operand], direction_number: int) -> 
 
 
 def _initial_state_of_direction(
-    state: Array | None, direction_number: int, batch: int, units: int, dtype: Any, layout: int
+    state: Array | None,
+    direction_number: int,
+    batch: int,
+    units: int,
+    dtype: DTypeLike,
+    layout: int,
 ) -> Array:
     if state is None:
         return jnp.zeros((batch, units), dtype)

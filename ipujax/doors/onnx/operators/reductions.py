@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
@@ -33,7 +33,7 @@ def _make_extremum(function: Callable[..., jax.Array], least: bool) -> Callable[
     return reduce_extremum
 
 
-def neutral_extremum(dtype: Any, least: bool) -> Operand:
+def neutral_extremum(dtype: DTypeLike, least: bool) -> Operand:
     """Returns the neutral element of a max (`least`) or min reduction of a dtype."""
     if dtype == jnp.bool_:
         return not least

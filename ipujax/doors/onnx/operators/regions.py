@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses as dc
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -137,7 +136,7 @@ def roi_align(
 
 
 @operator("RoiAlign", 10)
-def roi_align_10(x: Array, rois: Array, batch_indices: Array, **attributes: Any) -> Array:
+def roi_align_10(x: Array, rois: Array, batch_indices: Array, **attributes: object) -> Array:
     return roi_align(x, rois, batch_indices, "output_half_pixel", **attributes)
 
 

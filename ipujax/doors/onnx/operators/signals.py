@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from onnx import TensorProto
 
 from ipujax.doors.graphs import Operand
@@ -61,7 +61,7 @@ def _to_complex(x: Array) -> Array:
     return jax.lax.complex(wide[..., 0], wide[..., 1])
 
 
-def _real_and_imaginary(values: Array, dtype: Any) -> Array:
+def _real_and_imaginary(values: Array, dtype: DTypeLike) -> Array:
     return jnp.stack([values.real, values.imag], -1).astype(dtype)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -104,7 +103,7 @@ def momentum(
 
 
 @operator("ai.onnx.preview.training.Gradient", folded=False)
-def gradient(*inputs: Operand, **attributes: Any) -> Operand:
+def gradient(*inputs: Operand, **attributes: object) -> Operand:
     raise check.value_error(
         "Gradient differentiates the graph that it is in",
         "leave it out: jax.grad of the model's apply does this",

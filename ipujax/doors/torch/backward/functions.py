@@ -22,9 +22,9 @@ class Context(FunctionCtx):
     materialize_grads = True
 
     def __init__(self) -> None:
-        self.to_save: tuple[Any, ...] = ()
-        self.dirty_tensors: tuple[Any, ...] = ()
-        self.non_differentiable: tuple[Any, ...] = ()
+        self.to_save: tuple[object, ...] = ()
+        self.dirty_tensors: tuple[object, ...] = ()
+        self.non_differentiable: tuple[object, ...] = ()
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -90,7 +90,7 @@ def _write_in_place(
     return marked_result if argument is None else argument.copy_(marked_result)
 
 
-def _is_inexact_tensor(value: Any) -> bool:
+def _is_inexact_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) and is_inexact(value)
 
 
@@ -107,7 +107,7 @@ def _run_user_backward(
     context: Context,
     results: Sequence[Any],
     gradient_of_result: dict[int, torch.Tensor],
-    args: Sequence[Any],
+    args: Sequence[object],
 ) -> list[torch.Tensor | None]:
     """Returns the gradients of all arguments, in their shapes and dtypes."""
     is_tensor_result = [isinstance(result, torch.Tensor) for result in results]
@@ -143,7 +143,7 @@ def _unwrap_once_differentiable(function: Any) -> Callable[..., Any] | None:
     return function.__wrapped__ if is_marked else None
 
 
-def _cast_gradient(gradient: torch.Tensor, value: Any) -> torch.Tensor | None:
+def _cast_gradient(gradient: torch.Tensor, value: object) -> torch.Tensor | None:
     """Returns a gradient in the shape and dtype of the value it belongs to."""
     if not isinstance(value, torch.Tensor) or not is_inexact(value):
         return None

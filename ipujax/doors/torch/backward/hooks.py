@@ -29,7 +29,7 @@ def trace_tensor_hook(tensor: torch.Tensor, hook: Hook) -> RemovableHandle:
     return RemovableHandle(OrderedDict())
 
 
-def _call_hook(hook: Hook, name: str, *args: Any) -> PyTree:
+def _call_hook(hook: Hook, name: str, *args: object) -> PyTree:
     """Calls a hook and returns its result.
 
     Raises:
@@ -66,7 +66,7 @@ def trace_parameter_hooks(module: torch.nn.Module, kept_backward: Any) -> Genera
     }
     kept_backward.has_any = bool(hooks)
 
-    def trace_hooks_first(*_args: Any) -> None:
+    def trace_hooks_first(*_args: object) -> None:
         _refuse_untraceable_hooks(module, kept_backward)
         for name, parameter_hooks in hooks.items():
             module_path, _, attribute = name.rpartition(".")
@@ -185,7 +185,7 @@ class ModuleHook:
         changed = markers.mark_hooked_tensors(tensors, [*gradients, *(None for _ in zeros)], number)
         return changed[len(self._inputs) :]
 
-    def _call_without_inputs(self, output_gradients: tuple[Any, ...]) -> None:
+    def _call_without_inputs(self, output_gradients: tuple[object, ...]) -> None:
         """Calls the hooks of a module without differentiable inputs: they only observe."""
         no_gradients = (None,) * self._input_count
         for hook in self._hooks:
@@ -199,7 +199,7 @@ class ModuleHook:
 
 
 def _pack_with_none(
-    positions: Mapping[int, Any], values: Sequence[torch.Tensor], count: int
+    positions: Mapping[int, object], values: Sequence[torch.Tensor], count: int
 ) -> tuple[torch.Tensor | None, ...]:
     """Returns a tuple with values at their positions and None elsewhere."""
     value_at = dict(zip(positions, values, strict=True))
@@ -207,7 +207,7 @@ def _pack_with_none(
 
 
 def _check_hook_result(
-    hook_result: Any, incoming: tuple[Any, ...], hook_name: str, gradient_name: str
+    hook_result: object, incoming: tuple[object, ...], hook_name: str, gradient_name: str
 ) -> tuple[Any, ...]:
     if hook_result is None:
         return incoming

@@ -20,7 +20,7 @@ _numbers = itertools.count()
 Tensors = Sequence[torch.Tensor]
 
 
-def _empty_copies(tensors: Tensors, *_: Any) -> list[torch.Tensor]:
+def _empty_copies(tensors: Tensors, *_: object) -> list[torch.Tensor]:
     return [torch.empty_like(tensor) for tensor in tensors]
 
 
@@ -36,7 +36,7 @@ for _schema in (
     torch.library.register_fake(f"{_NAMESPACE}::{_name}")(_empty_copies)
 
 
-def _refuse_nested_autograd(*_: Any) -> NoReturn:
+def _refuse_nested_autograd(*_: object) -> NoReturn:
     raise NotImplementedError("torch.autograd.grad through a backward pass of the user's own")
 
 

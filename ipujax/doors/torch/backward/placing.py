@@ -70,7 +70,7 @@ class _HookMover:
         self._region = _nodes_of_hook(graph, hooked)
         self._users = {u for t in self._tensors for u in t.users if self._is_outside(u)}
         self._first = min([*self._users, self._region[0]])
-        self._copies: dict[Any, Any] = {}
+        self._copies: dict[object, torch.fx.Node] = {}
 
     def _is_outside(self, user: Any) -> bool:
         # Hooks are called in the order of registration: later ones go in front of this one.
@@ -111,7 +111,7 @@ class _HookMover:
         node.meta = dict(self._hooked.meta)
         return node
 
-    def _insert_getitems(self, list_node: Any) -> list[torch.fx.Node]:
+    def _insert_getitems(self, list_node: object) -> list[torch.fx.Node]:
         items: list[Any] = []
         for index, tensor in enumerate(self._tensors):
             item = self._insert_call(operator.getitem, list_node, index)
@@ -119,7 +119,7 @@ class _HookMover:
             items.append(item)
         return items
 
-    def _copy_if_late(self, node: Any) -> torch.fx.Node:
+    def _copy_if_late(self, node: torch.fx.Node) -> torch.fx.Node:
         """Returns a node, or a copy of it where the node comes after the first reader."""
         if node in self._copies:
             return self._copies[node]
@@ -131,8 +131,8 @@ class _HookMover:
         self._copies[node] = self._graph.node_copy(node, copy_of_operand.__getitem__)
         return self._copies[node]
 
-    def _check_copyable(self, node: Any) -> None:
-        tags: Sequence[Any] = getattr(node.target, "tags", ())
+    def _check_copyable(self, node: torch.fx.Node) -> None:
+        tags: Sequence[object] = getattr(node.target, "tags", ())
         schema = getattr(node.target, "_schema", None)
         is_random = torch.Tag.nondeterministic_seeded in tags
         if node not in self._region and (is_random or (schema and schema.is_mutable)):

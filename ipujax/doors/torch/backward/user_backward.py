@@ -60,7 +60,7 @@ def keep_backward(module: torch.nn.Module, use: BackwardUse) -> Generator[KeptBa
         _patch_attribute(stack, torch.autograd, "_engine_run_backward", _refuse_eager_backward)
         if use is not BackwardUse.NONE:
             _patch_attribute(stack, module_code, "BackwardHook", _make_module_hook)
-            saved_hooks: Any = torch.autograd.graph.saved_tensors_hooks
+            saved_hooks: object = torch.autograd.graph.saved_tensors_hooks
             _patch_attribute(stack, saved_hooks, "__enter__", _refuse_user_saved_hooks)
             stack.enter_context(hooks.trace_parameter_hooks(module, kept_backward))
             stack.enter_context(_TraceTensorHooks(kept_backward))
@@ -70,7 +70,9 @@ def keep_backward(module: torch.nn.Module, use: BackwardUse) -> Generator[KeptBa
 _MISSING = object()
 
 
-def _patch_attribute(stack: contextlib.ExitStack, holder: Any, name: str, substitute: Any) -> None:
+def _patch_attribute(
+    stack: contextlib.ExitStack, holder: object, name: str, substitute: object
+) -> None:
     """Replaces an attribute until the stack closes."""
     original = vars(holder).get(name, _MISSING)
     setattr(holder, name, substitute)
@@ -100,7 +102,9 @@ def _is_defined_by_pytorch(cls: type) -> bool:
     return name.startswith("torch.") and not name.startswith("torch._functorch.")
 
 
-def _run_checkpoint(use: BackwardUse, function: Callable[..., Any], _: Any, *args: Any) -> PyTree:
+def _run_checkpoint(
+    use: BackwardUse, function: Callable[..., Any], _: object, *args: Any
+) -> PyTree:
     """Runs a checkpointed function, without gradients where no argument has any."""
     with torch.set_grad_enabled(use is BackwardUse.ALL or any(find_differentiable(args, use))):
         return function(*args)
@@ -117,7 +121,7 @@ def _make_module_hook(module: Any, user_hooks: Any, user_pre_hooks: Any) -> Any:
 _original_enter_saved_hooks: Any = torch.autograd.graph.saved_tensors_hooks.__enter__
 
 
-def _refuse_eager_backward(*_: Any, accumulate_grad: bool = False, **__: Any) -> NoReturn:
+def _refuse_eager_backward(*_: object, accumulate_grad: bool = False, **__: object) -> NoReturn:
     """Refuses gradients computed during the trace, which would become constants."""
     kept_backward = _current.get()
     if kept_backward is not None:
@@ -168,7 +172,7 @@ class _TraceTensorHooks(TorchFunctionMode):
     def __torch_function__(
         self,
         func: Any,
-        types: Any,
+        types: object,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> object:

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
@@ -15,12 +16,12 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772, 1.0507009873554805
 
 
 @operator("aten.threshold.default")
-def threshold(x: jax.Array, threshold: Operand, value: Any) -> jax.Array:
+def threshold(x: jax.Array, threshold: Operand, value: object) -> jax.Array:
     return jnp.where(x <= threshold, jnp.asarray(value, x.dtype), x)
 
 
 @operator("aten.hardtanh.default")
-def hardtanh(x: jax.Array, low: Any = -1, high: Any = 1) -> jax.Array:
+def hardtanh(x: jax.Array, low: ArrayLike = -1, high: ArrayLike = 1) -> jax.Array:
     # At a bound PyTorch's derivative is 0, unlike that of `jnp.clip`.
     low, high = jnp.asarray(low, x.dtype), jnp.asarray(high, x.dtype)
     return jnp.where(x <= low, low, jnp.where(x >= high, high, x))
@@ -42,7 +43,7 @@ def hardswish(x: jax.Array) -> jax.Array:
 
 
 @operator("aten.leaky_relu.default", "aten._prelu_kernel.default")
-def leaky_relu(x: jax.Array, slope: Any = 0.01) -> jax.Array:
+def leaky_relu(x: jax.Array, slope: ArrayLike = 0.01) -> jax.Array:
     return jnp.where(x > 0, x, x * slope)
 
 
@@ -74,7 +75,7 @@ def elu(x: jax.Array, alpha: Operand = 1, scale: Operand = 1, input_scale: Any =
 
 
 @operator("aten.celu.default")
-def celu(x: jax.Array, alpha: Any = 1.0) -> jax.Array:
+def celu(x: jax.Array, alpha: ArrayLike = 1.0) -> jax.Array:
     return elu(x, alpha, 1, 1 / alpha)
 
 
@@ -102,7 +103,7 @@ def mish(x: jax.Array) -> jax.Array:
 
 
 @operator("aten.softplus.default")
-def softplus(x: jax.Array, beta: Any = 1, threshold: Any = 20) -> jax.Array:
+def softplus(x: jax.Array, beta: ArrayLike = 1, threshold: ArrayLike = 20) -> jax.Array:
     is_linear = x * beta > threshold
     return jnp.where(is_linear, x, jnp.log1p(jnp.exp(jnp.where(is_linear, 0, x * beta))) / beta)
 
@@ -113,7 +114,7 @@ def log_sigmoid(x: jax.Array) -> jax.Array:
 
 
 @operator("aten.hardshrink.default")
-def hardshrink(x: jax.Array, limit: Any = 0.5) -> jax.Array:
+def hardshrink(x: jax.Array, limit: ArrayLike = 0.5) -> jax.Array:
     return jnp.where(jnp.abs(x) <= limit, 0, x)
 
 
@@ -131,7 +132,7 @@ def glu(x: jax.Array, dim: int = -1) -> jax.Array:
 @operator(
     "aten.softmax.int", "aten._softmax.default", "aten.special_softmax.default", takes_call=True
 )
-def softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def softmax(call: Call, x: jax.Array, dim: int, dtype: DTypeLike | None = None) -> jax.Array:
     return _softmax_of_any_rank(x.astype(call.aval.dtype), dim)
 
 
@@ -142,12 +143,12 @@ def _softmax_of_any_rank(x: jax.Array, dim: int) -> jax.Array:
 @operator(
     "aten.log_softmax.int", "aten._log_softmax.default", "aten.special_log_softmax.default"
 , takes_call=True)  # fmt: skip
-def log_softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def log_softmax(call: Call, x: jax.Array, dim: int, dtype: DTypeLike | None = None) -> jax.Array:
     return jax.nn.log_softmax(x.astype(call.aval.dtype), dim if x.ndim else None)
 
 
 @operator("aten._safe_softmax.default", takes_call=True)
-def safe_softmax(call: Call, x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def safe_softmax(call: Call, x: jax.Array, dim: int, dtype: DTypeLike | None = None) -> jax.Array:
     return softmax_or_zero(x.astype(call.aval.dtype), dim)
 
 

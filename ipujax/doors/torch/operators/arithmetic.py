@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import torch
 from jax import lax
 from jax.scipy import special
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
@@ -182,26 +183,26 @@ for _names, _function in _KEEP_OPERAND_DTYPES.items():
     takes_call=True,
 )
 @promote_arguments
-def clamp(x: jax.Array, min: Any = None, max: Operand = None) -> jax.Array:
+def clamp(x: jax.Array, min: ArrayLike | None = None, max: Operand = None) -> jax.Array:
     x = x if min is None else _clamp_below(x, min)
     return x if max is None else _clamp_above(x, max)
 
 
 @operator("aten.lerp.Scalar", "aten.lerp.Tensor", takes_call=True)
 @promote_arguments
-def lerp(start: jax.Array, end: jax.Array, weight: Any) -> jax.Array:
+def lerp(start: jax.Array, end: jax.Array, weight: ArrayLike) -> jax.Array:
     return start + weight * (end - start)
 
 
 @operator("aten.addcmul.default", takes_call=True)
 @promote_arguments
-def addcmul(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
+def addcmul(x: jax.Array, y: jax.Array, z: jax.Array, value: ArrayLike = 1) -> jax.Array:
     return x + (y * z if value == 1 else value * (y * z))
 
 
 @operator("aten.addcdiv.default", takes_call=True)
 @promote_arguments
-def addcdiv(x: jax.Array, y: jax.Array, z: jax.Array, value: Any = 1) -> jax.Array:
+def addcdiv(x: jax.Array, y: jax.Array, z: jax.Array, value: ArrayLike = 1) -> jax.Array:
     return x + (y / z if value == 1 else value * (y / z))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
@@ -33,17 +34,17 @@ def ones(call: Call, *_: object, **__: object) -> jax.Array:
 
 @operator("aten.full.default", "aten.full_like.default", takes_call=True)
 @operator("aten.fill.Scalar", "aten.fill.Tensor", takes_call=True)
-def full(call: Call, size_or_like: Operand, value: Any, **_: object) -> jax.Array:
+def full(call: Call, size_or_like: Operand, value: ArrayLike, **_: object) -> jax.Array:
     return jnp.broadcast_to(jnp.asarray(value, call.aval.dtype), call.aval.shape)
 
 
 @operator("aten.new_full.default", takes_call=True)
-def new_full(call: Call, like: jax.Array, size: Any, value: Any, **_: object) -> jax.Array:
+def new_full(call: Call, like: jax.Array, size: Any, value: ArrayLike, **_: object) -> jax.Array:
     return full(call, size, value)
 
 
 @operator("aten.scalar_tensor.default", takes_call=True)
-def scalar_tensor(call: Call, value: Any, **_: object) -> jax.Array:
+def scalar_tensor(call: Call, value: ArrayLike, **_: object) -> jax.Array:
     return jnp.asarray(value, call.aval.dtype)
 
 

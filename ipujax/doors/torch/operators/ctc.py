@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.doors.kernels import LOG_ZERO, ctc_losses
 from ipujax.doors.torch.operators.losses import MEAN, SUM
@@ -18,8 +17,8 @@ Array = jax.Array
 def ctc_loss(
     logs: Array,
     targets: Array,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
     blank: int = 0,
     reduction: int = MEAN,
     zero_infinity: bool = False,
@@ -41,8 +40,8 @@ def ctc_loss(
 def _ctc_losses_of_batch(
     logs: Array,
     targets: Array,
-    input_lengths: Any,
-    target_lengths: Any,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
     blank: int,
     zero_infinity: bool,
 ) -> Array:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.arrays import to_jax
@@ -14,7 +14,7 @@ from ipujax.doors.torch.operators.table import operator
 
 
 @operator("assign")
-def assign_name(value: Any) -> Operand:
+def assign_name(value: ArrayLike) -> Operand:
     """Returns a value that gets another name."""
     return value
 
@@ -58,7 +58,13 @@ def run_with_grad_mode(call: Call, enabled: bool, graph: str, *args: Operand) ->
 
 @operator("higher_order.wrap_with_autocast", takes_call=True)
 def autocast(
-    call: Call, device: str, dtype: Any, enabled: bool, cache: bool, graph: str, *args: Operand
+    call: Call,
+    device: str,
+    dtype: DTypeLike,
+    enabled: bool,
+    cache: bool,
+    graph: str,
+    *args: Operand,
 ) -> Operand:
     """Runs a graph traced under `torch.autocast`, which contains the conversions."""
     return call.graphs[graph](*args, key=call.inner_key)

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
@@ -55,7 +56,7 @@ def index(x: jax.Array, indices: Sequence[jax.Array | None]) -> jax.Array:
 
 @operator("aten._unsafe_masked_index.default")
 def masked_index(
-    x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], fill: Any
+    x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], fill: ArrayLike
 ) -> jax.Array:
     return jnp.where(mask, index(x, clip_indices_to_shape(x, indices)), jnp.asarray(fill, x.dtype))
 
@@ -109,7 +110,7 @@ def where(call: Call, condition: jax.Array, x: Operand, y: Operand) -> jax.Array
 
 
 @operator("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
-def masked_fill(x: jax.Array, mask: jax.Array, value: Any) -> jax.Array:
+def masked_fill(x: jax.Array, mask: jax.Array, value: ArrayLike) -> jax.Array:
     return jnp.where(mask.astype(bool), jnp.asarray(value, x.dtype), x)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
@@ -355,7 +356,7 @@ def matrix_exp(a: jax.Array) -> jax.Array:
 
 
 @operator("aten.linalg_cond.default", "aten.linalg_cond.p_str")
-def cond(a: jax.Array, p: Any = None) -> jax.Array:
+def cond(a: jax.Array, p: ArrayLike | None = None) -> jax.Array:
     if p is None or (not isinstance(p, str) and abs(p) == 2):
         values = svdvals(a)
         return values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce
@@ -45,7 +46,11 @@ def vector_norm(x: jax.Array, order: float, axes: tuple[int, ...], keepdim: bool
 
 @operator("aten.linalg_vector_norm.default")
 def linalg_vector_norm(
-    x: jax.Array, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    x: jax.Array,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     x = x if dtype is None else x.astype(dtype)
     return vector_norm(x, ord, axes_to_reduce(x, dim), keepdim)
@@ -54,7 +59,11 @@ def linalg_vector_norm(
 @operator("aten.norm.Scalar", "aten.norm.ScalarOpt_dim", "aten.norm.ScalarOpt_dim_dtype")
 @operator("aten.frobenius_norm.dim", "aten.norm.ScalarOpt_dtype")
 def norm(
-    x: jax.Array, p: Any = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    x: jax.Array,
+    p: ArrayLike | None = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     return linalg_vector_norm(x, 2 if p is None else p, dim, keepdim, dtype)
 
@@ -79,7 +88,11 @@ def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
 
 @operator("aten.linalg_norm.default", "aten.linalg_norm.ord_str")
 def linalg_norm(
-    x: jax.Array, ord: Operand = None, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    x: jax.Array,
+    ord: Operand = None,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     axes = axes_to_reduce(x, dim)
     if ord is None or ((len(axes) == 1 or x.ndim == 0) and not isinstance(ord, str)):
@@ -89,7 +102,11 @@ def linalg_norm(
 
 @operator("aten.linalg_matrix_norm.default", "aten.linalg_matrix_norm.str_ord")
 def linalg_matrix_norm(
-    x: jax.Array, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, dtype: Any = None
+    x: jax.Array,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: bool = False,
+    dtype: DTypeLike | None = None,
 ) -> jax.Array:
     x = x if dtype is None else x.astype(dtype)
     row, column = (d % x.ndim for d in dim)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.doors.torch.operators.table import operator
 
@@ -68,7 +67,7 @@ def topk(x: jax.Array, k: int, axis: int = -1, largest: bool = True, in_order: b
 @operator("aten.searchsorted.Tensor", "aten.searchsorted.Scalar")
 def searchsorted(
     ordered: jax.Array,
-    values: Any,
+    values: ArrayLike,
     *,
     out_int32: bool = False,
     right: bool = False,
@@ -88,6 +87,6 @@ def searchsorted(
 
 @operator("aten.bucketize.Tensor", "aten.bucketize.Scalar")
 def bucketize(
-    values: Any, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False
+    values: ArrayLike, boundaries: jax.Array, *, out_int32: bool = False, right: bool = False
 ) -> jax.Array:
     return searchsorted(boundaries, values, right=right)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.kernels import (
@@ -137,7 +137,7 @@ def _register_fractional_max_pools(count: int) -> None:
         return (values, indices) if is_batch else (values[0], indices[0])
 
 
-def _fractional_window_indices(size: int, kernel: int, count: int, sample: Any) -> jax.Array:
+def _fractional_window_indices(size: int, kernel: int, count: int, sample: ArrayLike) -> jax.Array:
     steps = jnp.arange(count)
     if count > 1:
         alpha = jnp.float32((size - kernel) / (count - 1))

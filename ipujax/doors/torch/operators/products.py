@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
@@ -47,23 +47,31 @@ def multi_dot(arrays: Sequence[jax.Array]) -> jax.Array:
 
 @operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default", takes_call=True)
 @promote_arguments
-def addmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def addmm(
+    x: jax.Array, y: jax.Array, z: jax.Array, beta: ArrayLike = 1, alpha: ArrayLike = 1
+) -> jax.Array:
     return _add_scaled_product(x, jnp.matmul(y, z), beta, alpha)
 
 
 @operator("aten.addbmm.default", takes_call=True)
 @promote_arguments
-def addbmm(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def addbmm(
+    x: jax.Array, y: jax.Array, z: jax.Array, beta: ArrayLike = 1, alpha: ArrayLike = 1
+) -> jax.Array:
     return _add_scaled_product(x, jnp.einsum("bij,bjk->ik", y, z), beta, alpha)
 
 
 @operator("aten.addr.default", takes_call=True)
 @promote_arguments
-def addr(x: jax.Array, y: jax.Array, z: jax.Array, beta: Any = 1, alpha: Any = 1) -> jax.Array:
+def addr(
+    x: jax.Array, y: jax.Array, z: jax.Array, beta: ArrayLike = 1, alpha: ArrayLike = 1
+) -> jax.Array:
     return _add_scaled_product(x, jnp.outer(y, z), beta, alpha)
 
 
-def _add_scaled_product(x: jax.Array, product: jax.Array, beta: Any, alpha: Operand) -> jax.Array:
+def _add_scaled_product(
+    x: jax.Array, product: jax.Array, beta: ArrayLike, alpha: Operand
+) -> jax.Array:
     """Adds an array and a product with factors; a term with factor 0 is left out, even NaN."""
     if alpha == 0:
         product = jnp.zeros_like(product)

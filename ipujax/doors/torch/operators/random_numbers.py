@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Call
 from ipujax.doors.torch.operators.table import operator
@@ -84,7 +85,7 @@ def random_from(call: Call, x: Array, low: int, to: int | None, **options: Optio
     return _draw_integers(call, low, _largest_exact_integer(x.dtype) + 1 if to is None else to)
 
 
-def _largest_exact_integer(dtype: Any) -> int:
+def _largest_exact_integer(dtype: DTypeLike) -> int:
     """Returns the largest integer up to which a dtype holds all integers, as PyTorch draws."""
     if dtype == jnp.bool_:
         return 1
@@ -150,11 +151,11 @@ def bernoulli(call: Call, p: Array, **options: Options) -> Array:
 
 
 @operator("aten.bernoulli.p", "aten.bernoulli.Tensor", takes_call=True)
-def bernoulli_of(call: Call, x: Array, p: Any = 0.5, **options: Options) -> Array:
+def bernoulli_of(call: Call, x: Array, p: ArrayLike = 0.5, **options: Options) -> Array:
     return _draw_bernoulli(call, p)
 
 
-def _draw_bernoulli(call: Call, p: Any) -> Array:
+def _draw_bernoulli(call: Call, p: ArrayLike) -> Array:
     p = jax.lax.stop_gradient(p) if isinstance(p, jax.Array) else p
     return jax.random.uniform(call.key, call.aval.shape) < p
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
@@ -18,14 +19,16 @@ Dims = int | Sequence[int] | None
 @operator("aten.sum.default", "aten.sum.dim_IntList", takes_call=True)
 @promote_arguments
 def sum_over_dims(
-    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None
+    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
 ) -> jax.Array:
     return jnp.sum(x, axes_to_reduce(x, dim), x.dtype, keepdims=keepdim)
 
 
 @operator("aten.prod.default", "aten.prod.dim_int", takes_call=True)
 @promote_arguments
-def prod(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
+def prod(
+    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
+) -> jax.Array:
     return jnp.prod(x, axes_to_reduce(x, dim), x.dtype, keepdims=keepdim)
 
 
@@ -37,13 +40,17 @@ def mean(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = Non
 
 @operator("aten.nansum.default", takes_call=True)
 @promote_arguments
-def nansum(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
+def nansum(
+    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
+) -> jax.Array:
     return jnp.nansum(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 
 @operator("aten.nanmean.default", takes_call=True)
 @promote_arguments
-def nanmean(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> jax.Array:
+def nanmean(
+    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
+) -> jax.Array:
     return jnp.nanmean(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import DTypeLike
 
 from ipujax.doors.torch.operators.axes import apply_along_axis, select_along_axis
 from ipujax.doors.torch.operators.table import operator, promote_arguments
@@ -15,13 +15,13 @@ from ipujax.doors.torch.operators.table import operator, promote_arguments
 
 @operator("aten.cumsum.default", takes_call=True)
 @promote_arguments
-def cumsum(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def cumsum(x: jax.Array, dim: int, dtype: DTypeLike | None = None) -> jax.Array:
     return apply_along_axis(lax.cumsum, x, dim)
 
 
 @operator("aten.cumprod.default", takes_call=True)
 @promote_arguments
-def cumprod(x: jax.Array, dim: int, dtype: Any = None) -> jax.Array:
+def cumprod(x: jax.Array, dim: int, dtype: DTypeLike | None = None) -> jax.Array:
     return apply_along_axis(lax.cumprod, x, dim)
 
 

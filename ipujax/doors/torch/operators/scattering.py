@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.indexing import (
@@ -114,7 +115,7 @@ def masked_index_put(
 
 
 @operator("aten.scatter.value")
-def scatter_value(x: jax.Array, axis: int, index: jax.Array, value: Any) -> jax.Array:
+def scatter_value(x: jax.Array, axis: int, index: jax.Array, value: ArrayLike) -> jax.Array:
     return scatter(x, axis, index, jnp.full(index.shape, value, x.dtype))
 
 
@@ -151,7 +152,7 @@ def scatter_by(
 
 @operator("aten.scatter.value_reduce")
 def scatter_value_by(
-    x: jax.Array, axis: int, index: jax.Array, value: Any, *, reduce: str
+    x: jax.Array, axis: int, index: jax.Array, value: ArrayLike, *, reduce: str
 ) -> jax.Array:
     source = jnp.full(index.shape, value, x.dtype)
     return scatter_by(x, axis, index, source, reduce=reduce)
@@ -206,7 +207,7 @@ def scatter_reduce(
     ).reshape(shape)
 
 
-def _neutral_element(reduce: str, dtype: Any) -> Operand:
+def _neutral_element(reduce: str, dtype: DTypeLike) -> Operand:
     if reduce in ("sum", "mean"):
         return jnp.zeros((), dtype)
     if reduce == "prod":
@@ -294,7 +295,7 @@ _SCATTER_REDUCTIONS = {
 
 @operator("aten.index_add.default")
 def index_add(
-    x: jax.Array, axis: int, index: jax.Array, source: jax.Array, *, alpha: Any = 1
+    x: jax.Array, axis: int, index: jax.Array, source: jax.Array, *, alpha: ArrayLike = 1
 ) -> jax.Array:
     vector, values = at_least_vector(x), at_least_vector(source).astype(x.dtype)
     values = values if alpha == 1 else values * jnp.asarray(alpha, x.dtype)
@@ -314,7 +315,7 @@ def index_copy(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> 
 
 
 @operator("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
-def index_fill(x: jax.Array, axis: int, index: jax.Array, value: Any) -> jax.Array:
+def index_fill(x: jax.Array, axis: int, index: jax.Array, value: ArrayLike) -> jax.Array:
     vector = at_least_vector(x)
     is_filled = jnp.zeros(vector.shape[axis], bool).at[at_least_vector(index)].set(True)
     is_filled = _reshape_along_axis(vector, axis, is_filled)

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import Call, Operand
 from ipujax.doors.torch.operators.table import operator
@@ -143,7 +144,7 @@ def view_as_complex(x: jax.Array) -> jax.Array:
 
 
 @operator("aten.view.dtype", "aten.view_copy.dtype", takes_call=True)
-def view_as_bits(call: Call, x: jax.Array, dtype: Any) -> jax.Array:
+def view_as_bits(call: Call, x: jax.Array, dtype: DTypeLike) -> jax.Array:
     """Reinterprets the bits of numbers as another dtype."""
     if x.dtype == jnp.bool_ or call.aval.dtype == jnp.bool_:
         return x.astype(jnp.uint8).view(jnp.uint8).astype(call.aval.dtype)

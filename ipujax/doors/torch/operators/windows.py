@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from ipujax.doors.torch.operators.table import operator
 
@@ -36,7 +36,7 @@ def pad(
 
 
 @operator("aten.constant_pad_nd.default")
-def constant_pad(x: jax.Array, widths: Sequence[int], value: Any = 0) -> jax.Array:
+def constant_pad(x: jax.Array, widths: Sequence[int], value: ArrayLike = 0) -> jax.Array:
     return pad(x, widths, "constant", value)
 
 
