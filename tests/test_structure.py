@@ -20,7 +20,7 @@ SOURCE_FOLDERS = ("ipujax", "lowering")
 ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "validation", "notebooks")
 
 MAX_MODULE_LINES = 480  # aim at 400
-MAX_FUNCTION_LINES = 66  # without the docstring; aim at 40
+MAX_FUNCTION_LINES = 67  # without the docstring; aim at 40
 # Modules and objects whose writing leaves no half of a file.
 WHOLE_FILES = ("files", "_files", "folder", "archive")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
