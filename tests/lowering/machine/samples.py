@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering import Options, ir, lower, schedules
-from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps
-from lowering.machine import ipu_model as model
+from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps, model
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Listing

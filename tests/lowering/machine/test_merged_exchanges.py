@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU2, ModelOptions
-from lowering.machine import ipu_model as model
+from lowering.machine import IPU2, ModelOptions, model
 from lowering.machine.transfers.exchanges import HostLink, merge_exchanges
 from lowering.machine.transfers.links import external_sync_cycles
 from lowering.ops import streams

@@ -6,8 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lowering.machine import ModelOptions
-from lowering.machine import ipu_model as model
+from lowering.machine import ModelOptions, model
 from lowering.machine.kernels.code import (
     BYTES_PER_CALL,
     BYTES_PER_EXCHANGE,

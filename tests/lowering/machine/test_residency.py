@@ -10,8 +10,7 @@ from jax import lax
 
 from lowering import Options, ir, lower, schedules
 from lowering.jaxprs.jaxpr import trace_flat
-from lowering.machine import ModelOptions
-from lowering.machine import ipu_model as model
+from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
 from lowering.machine.programs.residency import bytes_stored_per_replica
 from lowering.ops import streams

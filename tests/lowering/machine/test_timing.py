@@ -17,8 +17,7 @@ from jax import lax
 
 from lowering import ir, marks, schedules
 from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
-from lowering.machine import ipu_model as model
-from lowering.machine import trace
+from lowering.machine import model, trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
