@@ -27,8 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from lowering import HOST, Options, fuse, ir, is_one_kernel, lower, marks
-from lowering.jaxprs import jaxpr
+from lowering import HOST, Options, fuse, ir, is_one_kernel, jaxpr, lower, marks
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.insert_copies import insert_copies
@@ -153,7 +152,7 @@ print(ir.to_text(program))
 copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
 between = [copy for copy in copies if HOST not in (copy.source, copy.target)]
 for copy in between:
-    shapes = ", ".join(program.describe(value) for value in copy.values)
+    shapes = ", ".join(program.describe_aval(value) for value in copy.values)
     print(f"IPU {copy.source} -> IPU {copy.target}: {shapes}")
 assert [(copy.source, copy.target) for copy in between] == [(0, 1), (1, 0)]
 
