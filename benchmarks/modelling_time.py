@@ -18,8 +18,7 @@ import jax
 from benchmarks.measure import Row
 from lowering import Options, lower
 from lowering.jaxprs import jaxpr
-from lowering.machine import ModelOptions
-from lowering.machine import ipu_model as model
+from lowering.machine import ModelOptions, model
 from validation.models import training
 
 STEPS = {

@@ -16,8 +16,7 @@ from ipujax.optimizers import CrossReplicaOptimizer
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import partials_type
 from lowering import Options, lower
-from lowering.machine import ModelOptions, Profile
-from lowering.machine import ipu_model as model
+from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.target import Target
 from validation.models.variables import Shapes, Variables
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lowering import CollectiveError as CollectiveError
 from lowering import DeviceMeshError as DeviceMeshError
 from lowering import EnqueueError as EnqueueError
@@ -114,8 +116,8 @@ class OutOfRangeError(IPUError, EOFError):
         *,
         requested: int,
         available: int,
-        carried: object = None,
-        infeed: object = None,
+        carried: Any = None,
+        infeed: Any = None,
         fix: str | None = None,
     ):
         super().__init__(what, fix=fix)

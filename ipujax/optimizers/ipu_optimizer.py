@@ -92,7 +92,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         return apply_gradients(self, gradients, state, params, **extra)
 
     def compute_gradients(
-        self, gradients: PyTree, variables: PyTree, *args: object, **kwargs: object
+        self, gradients: PyTree, variables: PyTree, *args: Any, **kwargs: Any
     ) -> PyTree:
         """Maps the gradients of one mini-batch, by default as the wrapped optimizer does.
 
