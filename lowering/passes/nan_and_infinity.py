@@ -136,7 +136,7 @@ class FaultWatch:
             if all or sum(len(finder.bits) for finder in finders) >= _WORD - 1:
                 del self._looks[key]
                 shard, _, shape = key
-                for finders_of_word in _group_by_word(finders):
+                for finders_of_word in _pack_finders_into_words(finders):
                     self._reduce_to_word(shard, shape, finders_of_word)
 
     def number_of_first_fault(self, fault_numbers_of_bodies: Sequence[Any]) -> Any:
@@ -256,7 +256,7 @@ class FaultWatch:
         self._words.append(word)
 
 
-def _group_by_word(finders: Sequence[_BitFinder]) -> Iterator[list[_BitFinder]]:
+def _pack_finders_into_words(finders: Sequence[_BitFinder]) -> Iterator[list[_BitFinder]]:
     """Yields as many finders together as fit into a word."""
     group: list[_BitFinder] = []
     for finder in finders:

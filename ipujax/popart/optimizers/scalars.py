@@ -42,7 +42,7 @@ SGD_PLAIN = (
 )
 
 
-def momentum_scalars(number: int) -> tuple[Scalar, ...]:
+def sgd_momentum_scalars(number: int) -> tuple[Scalar, ...]:
     """Returns the scalars of SGD with momentum: 1 for a Combined velocity, 2 for a Separate one."""
     return (
         Scalar(

@@ -18,7 +18,7 @@ from ipujax.popart.optimizers.hyperparameter_values import (
 )
 from ipujax.popart.optimizers.kinds import SGDAccumulatorAndMomentum
 from ipujax.popart.optimizers.optimizer import Array, Hyper, Optimizer, Slots, check_slot_type
-from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, momentum_scalars
+from ipujax.popart.optimizers.scalars import SGD_PLAIN, Scalar, sgd_momentum_scalars
 from ipujax.popart.tensor_info import DataType
 
 
@@ -108,7 +108,7 @@ class SGD(Optimizer):
     def _select_scalars(self, values: Mapping[str, OptimizerValue]) -> tuple[Scalar, ...]:
         if not _has_velocity(values["momentum"]):
             return SGD_PLAIN
-        return momentum_scalars(1 if self._is_combined else 2)
+        return sgd_momentum_scalars(1 if self._is_combined else 2)
 
     def _list_constant_settings(self) -> object:
         kinds = self._is_combined, self.accumulator_type, self._slot_types
