@@ -263,9 +263,7 @@ class _FlowGraph:
             for write in point.writes:
                 needing_passes |= self._needed[write]
             if not point.passes:
-                point.direction = point.direction or _infer_training_part(
-                    point.stems, needing_passes
-                )
+                point.direction = point.direction or _infer_run_phase(point.stems, needing_passes)
                 needing_passes |= _NEEDS[point.direction]
             for read in point.reads:
                 self._needed[read] |= needing_passes
@@ -290,7 +288,7 @@ class _FlowGraph:
         return "update" if needing_passes == _UPDATE else "forward"
 
 
-def _infer_training_part(stems: int, needing_passes: int) -> Direction:
+def _infer_run_phase(stems: int, needing_passes: int) -> Direction:
     """Infers a direction that no name stack and no task gives."""
     if stems & _BACKWARD:
         return "update"
