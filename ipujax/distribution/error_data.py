@@ -127,10 +127,10 @@ def _encode_as_json(value: object) -> Json:
             {"class": _name_parts_of_class(type(value))} if is_named_tuple else {}
         )
     if type(value) is list:
-        return {"list": [_encode_as_json(each) for each in cast(list[Any], value)]}
+        return {"list": [_encode_as_json(element) for element in cast(list[Any], value)]}
     if type(value) is dict:
-        pairs = cast(dict[Any, Any], value).items()
-        return {"dict": [[_encode_as_json(name), _encode_as_json(each)] for name, each in pairs]}
+        entries = cast(dict[Any, Any], value).items()
+        return {"dict": [[_encode_as_json(key), _encode_as_json(item)] for key, item in entries]}
     raise NoDataError(f"a {type(value).__name__} is no data")
 
 

@@ -22,7 +22,7 @@ def attach_names(module: str, file: str) -> tuple[Any, Any, Any]:
     package = module.rpartition(".")[0]
     source_of_name = {
         alias.name: f".{node.module}"
-        for node in ast.parse(Path(file).with_suffix(".pyi").read_text()).body
+        for node in ast.parse(Path(file).with_suffix(".pyi").read_text("utf-8")).body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }

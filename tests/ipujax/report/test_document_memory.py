@@ -16,6 +16,7 @@ from ipujax.report.presentation.document.runs import decode_repeats
 from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
 from ipujax.report.report import Report
 from lowering import machine
+from lowering.machine.mapping import map_linearly
 from tests.ipujax.reporting import configured, struct, training
 from tests.ipujax.small_report import small_report
 
@@ -181,7 +182,7 @@ def test_broken_memory_is_an_error(path: tuple[Any, ...], value: Any) -> None:
 def test_many_steps_and_tensors() -> None:
     """A hundred thousand of each are written and read, and the worst is found."""
     count = 100_000
-    mapping = machine.map_linearly(64, 4, 2)
+    mapping = map_linearly(64, 4, 2)
     names = tuple(f"add float32[{i % 100}]" for i in range(count))
     held = machine.Liveness(
         names=names,
