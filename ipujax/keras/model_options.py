@@ -144,8 +144,8 @@ def set_gradient_accumulation_options(
         `GradientAccumulationReductionMethod` or its name.
       gradient_accumulation_optimizer_kwargs: further arguments of
         `GradientAccumulationOptimizerV2`: `offload_weight_update_variables`,
-        `replicated_optimizer_state_sharding`, `dtype_of_accumulators` and `name`; they
-        replace those of earlier calls.
+        `replicated_optimizer_state_sharding`, `dtype` and `name`; they replace those of earlier
+        calls.
 
     Raises:
       PipelineError: (a `ValueError`) a number below 1, or an argument that Keras sets.

@@ -49,7 +49,7 @@ class PipelineStage:
     """A scope whose layers run in one stage of a pipeline.
 
     Each call of a layer in the scope is assigned to the stage: while a functional model is built,
-    and in `call_in_own_stage` of a subclassed one, where everything else that is computed in the
+    and in `call` of a subclassed one, where everything else that is computed in the
     scope belongs to the stage too. A layer that is built in the scope runs in the stage where its
     call is in no scope. A call of a whole model in the scope puts all of it into the stage,
     whatever scopes are inside it.

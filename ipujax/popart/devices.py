@@ -242,7 +242,7 @@ def _parse_count(count: object) -> Any:
 def configure_ipus_for_session(
     replicas: int, ipus: int, device: DeviceInfo, config: IPUConfig, cache: str | None
 ) -> None:
-    """Configures the system's IPUs for a session; see `configure_ipus_for_model`.
+    """Configures the system's IPUs for a session; see `ipujax.poptorch.devices`.
 
     Args:
       replicas: the number of replicas.

@@ -43,7 +43,7 @@ def count_gradients(
     model: ConvertedGraph,
     placement: Placement,
 ) -> GradientCounting | None:
-    """What the options say; None without automatic loss scaling.
+    """Returns how gradients are counted; None without automatic loss scaling.
 
     Raises:
       PopARTError: (a `ValueError`) an option that cannot be, an optimizer whose loss scaling is

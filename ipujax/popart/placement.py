@@ -157,14 +157,12 @@ def _check_called_graphs(graph: Graph) -> None:
             if IPU not in inner_node.marks:
                 raise PopARTError(
                     f'Op Op({inner_node}) in subgraph "{name}" does not have a virtual graph id. '
-                    "When "
-                    "pipelining, subgraph ops must have a virtual graph id set."
+                    "When pipelining, subgraph ops must have a virtual graph id set."
                 )
             if inner_node.marks[IPU] != node.marks[IPU]:
                 raise PopARTError(
                     f"The virtual graph id ({inner_node.marks[IPU]}) for Op Op({inner_node}) in "
-                    "subgraph "
-                    f'"{name}" does not match the virtual graph id ({node.marks[IPU]}) of the '
-                    "calling op. When pipelining, subgraph ops must have a virtual graph id "
+                    f'subgraph "{name}" does not match the virtual graph id ({node.marks[IPU]}) of '
+                    "the calling op. When pipelining, subgraph ops must have a virtual graph id "
                     "matching the calling op."
                 )

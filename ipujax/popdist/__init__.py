@@ -14,7 +14,6 @@ from ipujax.distribution import share_held_arrays
 from ipujax.ground import (
     Checks,
     DistributionError,
-    Instance,
     PyTree,
     current_instance,
     get_joined_instance,
@@ -57,27 +56,27 @@ def init() -> None:
 
 def getInstanceIndex() -> int:
     """Returns the index of this instance, from 0."""
-    return _this_instance().index
+    return current_instance().index
 
 
 def getNumInstances() -> int:
     """Returns the number of instances."""
-    return _this_instance().count
+    return current_instance().count
 
 
 def getNumTotalReplicas() -> int:
     """Returns the number of replicas of all instances together."""
-    return _this_instance().replicas
+    return current_instance().replicas
 
 
 def getNumLocalReplicas() -> int:
     """Returns the number of replicas of this instance."""
-    return _this_instance().local_replicas
+    return current_instance().local_replicas
 
 
 def getNumIpusPerReplica() -> int:
     """Returns the number of IPUs of a replica."""
-    return _this_instance().ipus_per_replica
+    return current_instance().ipus_per_replica
 
 
 @_check.guard
@@ -93,7 +92,7 @@ def checkNumIpusPerReplica(ipus_per_replica: int) -> bool:
 
 def getReplicaIndexOffset() -> int:
     """Returns the index of this instance's first replica among all."""
-    return _this_instance().replica_group_index * getNumLocalReplicas()
+    return current_instance().replica_group_index * getNumLocalReplicas()
 
 
 @_check.guard
@@ -152,7 +151,3 @@ def gather(tree: PyTree) -> Any:
     """
     leaves, structure = jax.tree.flatten(tree)
     return structure.unflatten(share_held_arrays(leaves))
-
-
-def _this_instance() -> Instance:
-    return current_instance()

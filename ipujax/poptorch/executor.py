@@ -31,7 +31,7 @@ from ipujax.poptorch.custom_operators import trace_with_replicas
 from ipujax.poptorch.devices import configure_ipus_for_model
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.errors import convert_errors
-from ipujax.poptorch.forward import Forward, sent_names, written_inputs
+from ipujax.poptorch.forward import Forward, sent_names
 from ipujax.poptorch.hooks import call_post_compile_hooks, call_pre_compile_hooks
 from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.rules import State
@@ -215,7 +215,7 @@ class PoplarExecutor(WrappedModel):
     ) -> list[torch.Tensor]:
         """Combines the results to outputs; updates anchors, and inputs that the module wrote to."""
         batch_split, (mode, period) = self._batch_split, self._output_mode
-        written, anchors = written_inputs(program.forward.module), self._anchors
+        written, anchors = program.forward.written, self._anchors
         if written or anchors:
             end = len(results) - len(anchors)
             self._anchored = anchors.combine_anchor_results(results[end:], batch_split, mode)

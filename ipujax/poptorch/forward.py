@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -29,6 +30,11 @@ class Forward(graphs.Forward):
     is_scaled: bool = False
     own: tuple[str, ...] = ()
     replicas: int = 1
+
+    @functools.cached_property
+    def written(self) -> tuple[int, ...]:
+        """Which inputs the module writes to; every call asks for it."""
+        return written_inputs(self.module)
 
     def evaluate(
         self, variables: Named, added: Named, inputs: tuple[object, ...], key: jax.Array

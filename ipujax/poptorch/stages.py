@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from ipujax.doors import graphs
-from ipujax.doors.graphs import Graph, Node, Operand, Placement, Ref, module_scope
+from ipujax.doors.graphs import Graph, Node, Placement, Ref, module_scope, substitute_refs
 from ipujax.doors.torch import BLOCK
-from ipujax.ground import PopTorchError, PyTree
+from ipujax.ground import PopTorchError
 from ipujax.pipelines import recomputation_checkpoint
 from ipujax.poptorch import multi_conv, name_scope
 from ipujax.poptorch.checks import check
@@ -235,18 +235,12 @@ def _send_from_first_reader(graph: Graph, names: frozenset[str]) -> Graph:
 
 def _rename_reads(node: Node, names: Mapping[str, str]) -> Node:
     """Returns a node that reads values by other names."""
-
-    def rename_refs(tree: PyTree) -> Operand:
-        if isinstance(tree, Ref):
-            return Ref(names.get(tree.name, tree.name))
-        return (
-            type(tree)([rename_refs(item) for item in tree])
-            if isinstance(tree, list | tuple)
-            else tree
-        )
-
-    kwargs = {name: rename_refs(value) for name, value in node.kwargs.items()}
-    return dc.replace(node, args=rename_refs(node.args), kwargs=kwargs)
+    refs = {name: Ref(names.get(name, name)) for name in node.reads}
+    return dc.replace(
+        node,
+        args=substitute_refs(node.args, refs),
+        kwargs=substitute_refs(dict(node.kwargs), refs),
+    )
 
 
 @operator(_HANDED_ON)

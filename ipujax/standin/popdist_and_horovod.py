@@ -1,4 +1,4 @@
-"""`install()` lets `import popdist` find this package, for scripts that stay unchanged."""
+"""The function `install_popdist()`, which lets `import popdist` and `horovod` find ipujax's."""
 
 from __future__ import annotations
 

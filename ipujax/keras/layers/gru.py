@@ -21,7 +21,7 @@ from ipujax.operators import recurrent_layers
 class PopnnGRU(Recurrent):
     """A layer of gated recurrent units: `h = z * h + (1 - z) * candidate`.
 
-    Seed 001, 18.13; on `recurrent_layers.PopnnGRU`. Variables: `kernel`, `[input_size, 3 * units]`,
+    Seed 001, 18.13; on `rnn_ops.PopnnGRU`. Variables: `kernel`, `[input_size, 3 * units]`,
     `recurrent_kernel`, `[units, 3 * units]`, and `biases`, `[3 * units]`, or with `reset_after`
     `[2, 3 * units]`, of the inputs and of the state; gates are update, reset and candidate.
     An `initial_state` is `[batch, units]`, and so is the last state.

@@ -23,10 +23,10 @@ from ipujax.operators import recurrent_layers
 class PopnnLSTM(Recurrent):
     """A layer of long short-term memory: `c = f * c + i * g`, then `h = o * tanh(c)`.
 
-    Seed 001, 18.13; on `recurrent_layers.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 *
-    units]`, `recurrent_kernel`, `[units, 4 * units]`, and `biases`, `[4 * units]`; gates are input,
-    forget, candidate and output. An `initial_state` is a pair `[h, c]`, as Keras has it, or an
-    `recurrent_layers.LSTMStateTuple`; the last state is `h, c`.
+    Seed 001, 18.13; on `rnn_ops.PopnnLSTM`. Variables: `kernel`, `[input_size, 4 * units]`,
+    `recurrent_kernel`, `[units, 4 * units]`, and `biases`, `[4 * units]`; gates are input, forget,
+    candidate and output. An `initial_state` is a pair `[h, c]`, as Keras has it, or an
+    `rnn_ops.LSTMStateTuple`; the last state is `h, c`.
 
     Args:
       units: how many units the layer has.

@@ -171,7 +171,7 @@ class Attributes(abc.ABC):
         number = type.value if isinstance(type, enum.Enum) else type
         return self._mark_scope(GROUP, [check.require_integer(number, "type"), groupSize])
 
-    # --- attributes with little effect------------------------------------------------------------
+    # --- attributes with little effect ----------------------------------------------------------
 
     def recomputeOutput(self, nodeOutputNames: Any, value: RecomputeType | None = None) -> Any:
         """Sets whether the backward pass recomputes a node; with a value alone, returns a scope.

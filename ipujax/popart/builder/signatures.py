@@ -27,9 +27,8 @@ REQUIRED = inspect.Parameter.empty
 _PYTHON_KEYWORDS = {"and", "or", "not", "xor", "if"}
 _CONTEXTS = {"If": "name"}
 _SUCCESSORS = {"Upsample": "Resize", "Scatter": "ScatterElements"}
-_GRAPHCORE_VARIANTS = {
-    "Scan": 9
-}  # PopART's own from a version on: keeps a vector's axis, joins results
+# PopART's own, each from a version on: they keep a vector's axis and join results.
+_GRAPHCORE_VARIANTS = {"Scan": 9}
 _ARRAY_ATTRIBUTES = {"Constant": REQUIRED, "ConstantOfShape": None}
 _LAST = "auto_pad"
 

@@ -57,7 +57,7 @@ class Group(NamedTuple):
 
     Attributes:
       names: of the variables in it.
-      on: the switches of the formula that are on.
+      switches: the switches of the formula that are on.
       maximizes: whether it is to make the loss large.
     """
 
@@ -94,7 +94,7 @@ class Rule:
       fresh: the optimizer's settings, by group, as they were when the rule was made.
       hypers: what `read_hyperparameters` gave then.
       scaling: whether, and how, the loss is scaled automatically. There are then variables of
-        `factors_in`, whose gradients are the balances that `counted` gives.
+        `factors_in`, whose gradients are the balances of `count_gradient`.
     """
 
     kind: str
