@@ -2,7 +2,7 @@
 
 Data flows one way: a kernel's equations are listed (`listing`), costed (`primitives`, `planner`)
 and laid out (`kernels`); one walk over the program finds the time of every step (`timing`), another
-the contents of memory meanwhile (`residency`); `model` puts the two together.
+the contents of memory meanwhile (`residency`); `ipu_model` puts the two together.
 """
 
 from __future__ import annotations
@@ -61,6 +61,4 @@ _MODELLING = {
 def __getattr__(name: str) -> Any:
     if name not in _MODELLING:
         raise AttributeError(f"module 'lowering.machine' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODELLING[name]), name)
-    globals()[name] = value  # the function `model`, not the module of that name
-    return value
+    return getattr(importlib.import_module(_MODELLING[name]), name)

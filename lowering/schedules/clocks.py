@@ -114,9 +114,12 @@ class _ClockState:
 
     Attributes:
       free: the time at which each IPU has done its last task.
-      source: times of results that another IPU waits for, those of this run for itself.
+      made: times of results that another IPU waits for, those of this run for itself.
       kept: those for other runs.
-      rows: more of these, from rounds that were skipped.
+      source: the kind of task on another IPU whose result tasks of a kind wait for.
+      reader: the kind of task that waits for the results of a kind.
+      rows: more times for other runs, from rounds that were skipped.
+      inside: the kinds whose results this run makes and reads.
     """
 
     def __init__(self, schedule: Schedule, durations: Mapping[Kind, int]):
@@ -133,7 +136,7 @@ class _ClockState:
         }
         self.reader = {source: reader for reader, source in self.source.items()}
         self.rows: dict[Kind, list[_ResultRow]] = {kind: [] for kind in self.reader}
-        self.inside: set[Kind] = set()  # kinds that this run makes and reads
+        self.inside: set[Kind] = set()
 
     def run_all_rounds(self, run: Run) -> None:
         """Runs all rounds of a run."""

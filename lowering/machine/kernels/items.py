@@ -79,7 +79,7 @@ class Loop:
     """A loop inside a kernel.
 
     Attributes:
-      bodies: the jaxprs of one iteration: the body, after a condition if there is one.
+      bodies: the listings of one iteration: the body, after a condition if there is one.
       trips: how often; None if only values tell.
       reads: the values of its operands outside, in the order of `inner`.
       inner: for each body, the index of the loop's operand that each of its operands is.
@@ -135,7 +135,7 @@ class Listing:
     """A kernel: its operands, its items and its results.
 
     Attributes:
-      shapes: the shape of every value; a value that is no operand and no result is a constant.
+      shapes: the shape of every value: of the operands, and of all that items write.
       operands: the values it starts with.
       results: the values it ends with; None for a literal.
       items: the operations, loops and branches, in order.

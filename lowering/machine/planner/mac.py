@@ -63,7 +63,10 @@ def dot_cycles(size: int, dtype: Number, partials: Number) -> int:
 def hmac_cycles(
     part: LargestPart, grains: Grains, dtype: Number, partials: Number, workers: int
 ) -> Array:
-    """Returns the tile cycles of a ConvPartialHorizontalMac vertex: one dot product per tap."""
+    """Returns the tile cycles of a ConvPartialHorizontalMac vertex.
+
+    It computes a dot product for each output and tap.
+    """
     rows_per_worker, pieces = part.rows_of_worker(workers)
     dot = dot_cycles(grains.in_channels, dtype, partials)
     worker = 16 + part.taps * (16 + 19 * pieces + rows_per_worker * (7 + dot))

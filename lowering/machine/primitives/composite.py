@@ -61,7 +61,7 @@ def cost_of_chain(names: Sequence[str], shape: Shape, target: Target) -> Cost:
 def cost_of_matmul(
     batch: int, rows: int, contracted: int, columns: int, dtype: str, target: Target
 ) -> Cost:
-    """Returns the cost of matrix products of [rows, inner] and [inner, columns], planned."""
+    """Plans matrix products of [rows, contracted] and [contracted, columns]; returns the cost."""
     operands = (Shape((batch, rows, contracted), dtype), Shape((batch, contracted, columns), dtype))
     numbers = (((2,), (1,)), ((0,), (0,)))
     result = Shape((batch, rows, columns), dtype)

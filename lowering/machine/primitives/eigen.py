@@ -1,16 +1,16 @@
 """The cost of eigenvalue and singular value decompositions.
 
-* `parts_of_eigh` is XLA's EighExpander, which the original ran, too: Jacobi's rotations of n / 2
-  pairs at a time, n - 1 rounds a sweep, each of which turns rows and columns of the matrix and
-  columns of the vectors, and moves all three for the next pairs. Sweeps until float32 stands still
-  were counted on random matrices of 4 to 256 (5 for 16, 6 for 64, 7 for 256): 3 + log2(n) / 2.
-* `parts_of_svd` is JAX's for machines with units for products (jax/_src/tpu/linalg): a polar
-  decomposition by dynamically weighted Halley iterations, two of them with a QR factorization and
-  four with Cholesky's, and `parts_of_eigh` of the remaining symmetric part.
-* `parts_of_schur` is LAPACK's (gees): Hessenberg's form, its vectors, and the double-shift QR
-  algorithm, which takes two iterations for an eigenvalue and a step for each row that is not
-  deflated yet, so n^2 steps of reflections of three rows and columns. `parts_of_eig` solves a
-  triangular system for the vectors on top of that, and multiplies them back.
+* `eigh` is XLA's EighExpander, which the original ran, too: Jacobi's rotations of n / 2 pairs at a
+  time, n - 1 rounds a sweep, each of which turns rows and columns of the matrix and columns of the
+  vectors, and moves all three for the next pairs. Sweeps until float32 stands still were counted on
+  random matrices of 4 to 256 (5 for 16, 6 for 64, 7 for 256): 3 + log2(n) / 2.
+* `svd` is JAX's for machines with units for products (jax/_src/tpu/linalg): a polar decomposition
+  by dynamically weighted Halley iterations, two of them with a QR factorization and four with
+  Cholesky's, and `eigh` of the remaining symmetric part.
+* `schur` is LAPACK's (gees): Hessenberg's form, its vectors, and the double-shift QR algorithm,
+  which takes two iterations for an eigenvalue and a step for each row that is not deflated yet, so
+  n^2 steps of reflections of three rows and columns. `eig` solves a triangular system for the
+  vectors on top of that, and multiplies them back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def count_jacobi_sweeps(n: int) -> int:
 
 
 def parts_of_eigh(a: Matrices) -> list[Part]:
-    """Returns the parts of `parts_of_eigh`: sweeps of rotations, and the values in order."""
+    """Returns the parts of `eigh`: sweeps of rotations, and the values in order."""
     n, pairs = a.rows, max(1, a.rows // 2)
     num_sweeps = count_jacobi_sweeps(n)
     rounds = num_sweeps * max(1, n - 1)
@@ -61,7 +61,7 @@ def parts_of_eigh(a: Matrices) -> list[Part]:
 
 
 def parts_of_svd(matrices: Matrices) -> list[Part]:
-    """Returns the parts of an SVD: a polar decomposition, and `parts_of_eigh` of its factor."""
+    """Returns the parts of `svd`: a polar decomposition, and `eigh` of its symmetric factor."""
     a = matrices.transpose_if_wide
     m, n = a.rows, a.columns
     stacked, square = dc.replace(a, rows=m + n), dc.replace(a, rows=n)
@@ -84,7 +84,7 @@ def parts_of_svd(matrices: Matrices) -> list[Part]:
 
 
 def parts_of_schur(a: Matrices) -> list[Part]:
-    """Returns the parts of `parts_of_schur`: Hessenberg's form, and steps down its diagonal."""
+    """Returns the parts of `schur`: Hessenberg's form, and steps down its diagonal."""
     n = a.rows
     steps = n * n
     return [
@@ -98,7 +98,7 @@ def parts_of_schur(a: Matrices) -> list[Part]:
 
 
 def parts_of_eig(a: Matrices) -> list[Part]:
-    """Returns the parts of eigenvectors: Schur's form, a triangular system, a product."""
+    """Returns the parts of `eig`: Schur's form, a triangular system, a product."""
     n, vectors = a.rows, dc.replace(a, dtype="complex64")
     return [
         *parts_of_schur(a),

@@ -64,9 +64,7 @@ def _cost_of_local_slices(op: Operation, part: Shape, axes: list[int], target: T
     slice_mapping = default_mapping(region, target)
     vectors = ceil_div(slice_mapping.most_bytes, 8 * target.workers)
     worker = SLICE_START + (SLICE_EACH + SLICE_VECTOR * vectors) * slices
-    lies_on_fewer_tiles = (
-        slice_mapping.used < default_mapping(op.operands[0], target).used
-    )  # tiles on which the slices lie
+    lies_on_fewer_tiles = slice_mapping.used < default_mapping(op.operands[0], target).used
     sent = slice_mapping.most_bytes * slices if lies_on_fewer_tiles else 0
     name = camel_case(op.name)
     phase = Phase(name, supervisor_cycles(worker, target, SLICE_LAUNCH), float(INDEX_BYTES + sent))
@@ -212,9 +210,8 @@ def _cost_of_cut(
     compute = supervisor_cycles(
         worker.lookup_cycles(hits, misses, row_elements, lookup.dtype), target
     )
-    shared_bytes = table * (
-        1 - 1 / indices
-    )  # of the table's part: each has a copy, or sums are merged
+    # Of the table's part: each has a copy, or sums are merged.
+    shared_bytes = table * (1 - 1 / indices)
     sent = indices_per_tile * INDEX_BYTES + (moved_bytes if writes else shared_bytes)
     waiting = shared_bytes + moved_bytes if writes else shared_bytes
     phases = [Phase("MultiUpdate" if writes else "MultiSlice", compute, sent)]

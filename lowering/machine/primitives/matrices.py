@@ -73,7 +73,7 @@ class Matrices:
         )
 
     def matmul_cost(self, rows: int, contracted: int, columns: int) -> Cost:
-        """Returns the cost of products of [rows, inner] and [inner, columns]."""
+        """Returns the cost of products of [rows, contracted] and [contracted, columns]."""
         return cost_of_matmul(self.batch, rows, contracted, columns, self.dtype, self.target)
 
     def reduction_cost_of_axes(self, name: str, *dims: int, kept_axes: int = 0) -> Cost:

@@ -59,9 +59,8 @@ def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
     rows, table, sizes = op.operands[:3]
     groups, dtype = max(1, sizes.dims[-1] if sizes.dims else 1), rows.dtype
     masked = cost_of_chain(("select_n",), Shape((groups, rows.elements), dtype), target)
-    if len(op.first_result.dims) > len(
-        rows.dims
-    ):  # [m, k] x [k, n], one result for each group of k
+    if len(op.first_result.dims) > len(rows.dims):
+        # [m, k] x [k, n], one result for each group of k
         contracted = _root_of_quotient(
             rows.elements * table.elements * groups, op.first_result.elements
         )
@@ -70,7 +69,8 @@ def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
             contracted,
             ceil_div(table.elements, contracted),
         )
-    else:  # [m, k] x [groups, k, n], rows in groups
+    else:
+        # [m, k] x [groups, k, n], rows in groups
         contracted = _root_of_quotient(
             rows.elements * table.elements, groups * op.first_result.elements
         )

@@ -422,9 +422,8 @@ class _ResidencyWalker:
             if variable in self.buffers:  # the next value is copied there
                 self._hand_over_value(variable, final, live)
             elif next_value in self.buffers and next_value in born | entering:
-                self._hand_over_value(
-                    next_value, final, live
-                )  # in the variable's own memory already
+                # It is in the variable's own memory already.
+                self._hand_over_value(next_value, final, live)
             else:
                 self._add_in_own_step(final, live)
         for value_on_ipu in results & born:

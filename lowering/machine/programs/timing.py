@@ -375,9 +375,8 @@ class ProgramTimer:
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._time_node(step, clock))
-        for missing_task in task_kinds_of(
-            schedule
-        ):  # a stage without gradients has no backward task
+        for missing_task in task_kinds_of(schedule):
+            # A stage without gradients has no backward task.
             bodies.setdefault(missing_task, TaskBody(tr.group_traces(()), 0))
         number = self.account.numbers(TRANSFERS)
         run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus, number)

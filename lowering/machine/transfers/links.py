@@ -148,7 +148,7 @@ def host_cycles(target: Target, bytes_: float) -> int:
 
 
 def remote_cycles(target: Target, bytes_: float) -> int:
-    """Returns the cycles from streaming memory to one IPU, or back, or else the host's."""
+    """Returns the cycles from streaming memory to one IPU, or back; without any, the host's."""
     if not target.remote_bytes_per_second:
         return host_cycles(target, bytes_)
     return math.ceil(target.cycles(bytes_ / target.remote_bytes_per_second))
