@@ -14,12 +14,12 @@ from jax.typing import DTypeLike
 from ipujax.ground import OptimizerError, OptimizerTypeError, PyTree
 from ipujax.optimizers import accumulation
 from ipujax.optimizers.cross_replica_optimizer import CrossReplicaOptimizer
-from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, is_none, map_gradients
+from ipujax.optimizers.ipu_optimizer import IpuOptimizer, check, map_gradients
 from ipujax.optimizers.reduction_method import (
     GradientAccumulationReductionMethod,
     parse_reduction_method,
 )
-from ipujax.optimizers.trained_leaves import check_gradients, run_step_on_trained
+from ipujax.optimizers.trained_leaves import check_gradients, is_none, run_step_on_trained
 from lowering import ops
 
 

@@ -14,6 +14,7 @@ from ipujax.ground import IPUError, PyTree
 from ipujax.optimizers.trained_leaves import (
     check,
     check_gradients,
+    is_none,
     is_trained,
     map_trained_gradients,
     run_step_on_trained,
@@ -336,11 +337,6 @@ def _name_of_optimizer(opt: optax.GradientTransformation) -> str:
         return type(opt).__name__
     function = getattr(opt.update, "__func__", opt.update) if hasattr(opt, "update") else opt
     return getattr(function, "__qualname__", type(opt).__name__).partition(".")[0]
-
-
-def is_none(leaf: object) -> bool:
-    """Returns whether a leaf of gradients is None."""
-    return leaf is None
 
 
 def map_gradients(function: Callable[..., PyTree], gradients: PyTree, *others: PyTree) -> PyTree:

@@ -250,8 +250,8 @@ def check_gradients(caller: str, gradients: PyTree, variables: PyTree) -> None:
     for name, variable in variables_by_name.items():
         if (mismatch := _describe_gradient_mismatch(gradients_by_name[name], variable)) is not None:
             raise check.value_error(f"{caller} was given {mismatch} for variable {name}", _BELONG)
-    if jax.tree.structure(gradients, is_leaf=_is_none) != jax.tree.structure(
-        variables, is_leaf=_is_none
+    if jax.tree.structure(gradients, is_leaf=is_none) != jax.tree.structure(
+        variables, is_leaf=is_none
     ):
         raise check.value_error(
             f"{caller} was given gradients in containers of other types than the variables': "
@@ -260,13 +260,14 @@ def check_gradients(caller: str, gradients: PyTree, variables: PyTree) -> None:
         )
 
 
-def _is_none(leaf: object) -> bool:
+def is_none(leaf: object) -> bool:
+    """Returns whether a leaf of gradients is None."""
     return leaf is None
 
 
 def _leaves_by_name(tree: PyTree) -> dict[str, PyTree]:
     """Returns the leaves of a tree, with None among them, by their names for messages."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_none)
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_none)
     return {jax.tree_util.keystr(path) or "the only one": leaf for path, leaf in leaves}
 
 

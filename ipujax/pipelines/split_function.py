@@ -28,7 +28,7 @@ def split_into_stages(
 ) -> tuple[Callable[..., Any], ...]:
     """Splits a function into stage functions for `pipelining_ops.pipeline`.
 
-    Equations are marked by `jax.named_scope(marks.write(marks.STAGE, "1"))`. An unmarked equation
+    Equations are marked by `jax.named_scope(stage_scope(1))`. An unmarked equation
     is in the earliest stage that has all its operands; one on constants alone is in
     every stage that uses it. A variable is read in the stages of its marked readers; its other
     readers, and those of the state, get it from the first stage that reads it.

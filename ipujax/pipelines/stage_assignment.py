@@ -26,7 +26,7 @@ def stage_scope(stage: int) -> str:
 
 
 def shard_scope(ipu: int) -> str:
-    """The name of a `jax.named_scope` that places what is traced in it on an IPU."""
+    """Returns the name of a `jax.named_scope` that places what is traced in it on an IPU."""
     return marks.write_mark(marks.SHARD, str(ipu))
 
 

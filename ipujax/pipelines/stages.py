@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from ipujax.ground import PipelineError, as_list, find_signature_mismatch, watch_iterators
 from ipujax.pipelines.arguments import OptimizerFunctionOutput
+from ipujax.pipelines.stage_assignment import shard_scope
 from ipujax.pipelines.state import StageOutput, find_changed_leaves, leaf_name, replace_leaves
 from lowering import jaxpr, line_of_file, marks, ops, pipelines
 
@@ -66,7 +67,7 @@ class Part:
         """Returns the scope that places what is traced in it on the IPU of the part."""
         if self.ipu == SPANS_ALL:
             return contextlib.nullcontext()
-        return jax.named_scope(marks.write_mark(marks.SHARD, str(self.ipu)))
+        return jax.named_scope(shard_scope(self.ipu))
 
 
 @dc.dataclass(frozen=True)

@@ -33,7 +33,6 @@ from ipujax.pipelines.stages import (
 from lowering import ops
 
 Arrays = Mapping[Value, jax.Array]
-Named = dict[str, jax.Array]
 
 
 @dc.dataclass(frozen=True)

@@ -305,7 +305,7 @@ def _measure_difference(
         difference = float(distance.max(initial=0.0))
         norm = float(np.sum(np.abs(b) ** 2))
         scale = float(np.real(np.sum(a * np.conj(b)))) / norm if norm else float(not a.any())
-        unscaled_difference = float(np.abs(a - scale * b).max(initial=0.0))
+        scaled_difference = float(np.abs(a - scale * b).max(initial=0.0))
     if not np.isfinite(distance).all():
         difference = float("inf")
     return Difference(
@@ -314,6 +314,6 @@ def _measure_difference(
         difference=difference,
         relative=difference / largest if largest else (float("inf") if difference else 0.0),
         scale=scale,
-        scaled_difference=unscaled_difference,
+        scaled_difference=scaled_difference,
         allowed=atol + rtol * largest if np.isfinite(largest) else atol,
     )
