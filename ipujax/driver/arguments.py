@@ -100,7 +100,7 @@ class Static(Chosen):
         Equal keys mean equal types too: `True`, 1 and 1.0 have three keys.
 
         Raises:
-           ConfigError: (a `ValueError`) a static argument that has no hash.
+          ConfigError: (a `ValueError`) a static argument that has no hash.
         """
         by_position, by_name = self.split_arguments(args, kwargs)[0]
         for value in (*by_position, *(value for _, value in by_name)):

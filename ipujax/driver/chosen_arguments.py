@@ -20,7 +20,7 @@ def read_choice(numbers: object, names: object, prefix: str) -> Chosen:
     Args:
       numbers: one or several positions; () or None for none.
       names: one or several names; () or None for none.
-     prefix: the prefix of the options' names: "static" or "donate".
+      prefix: the prefix of the options' names: "static" or "donate".
 
     Raises:
       ConfigTypeError: (a `TypeError`) what is no number, or no name.

@@ -23,7 +23,6 @@ from lowering import Options, ir, jaxpr
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
-
 DEFAULT_DEVICE = "/device:IPU:0"
 
 

@@ -31,16 +31,16 @@ class ReadyProgram:
     """A program that is compiled or loaded for a device, ready to be called.
 
     Everything that does not depend on a call is computed here, once: in a small program, each line
-     of a call counts.
+    of a call counts.
 
     Args:
-       program: the program that runs, fused or not.
-       signature: maps arguments and results to flat ones.
-       device: the logical device.
-       machine: runs the program on flat arguments.
-       host_code: the code of the program that runs on the host.
-       raises_faults: whether a fault that the program notes is an error, even if no result
-         is wrong because of it.
+      program: the program that runs, fused or not.
+      signature: maps arguments and results to flat ones.
+      device: the logical device.
+      machine: runs the program on flat arguments.
+      host_code: the code of the program that runs on the host.
+      raises_faults: whether a fault that the program notes is an error, even if no result is wrong
+        because of it.
     """
 
     def __init__(

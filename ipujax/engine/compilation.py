@@ -110,7 +110,7 @@ class Compilation:
 
         Args:
           function: a function of flat arrays.
-          structs: the arrays that it is called with, see `Placement.struct`.
+          structs: the arrays that it is called with, see `Placement.array_struct`.
           options: options of `jax.jit`.
         """
         compiled_function = Compiled(jax.jit(function, **options), structs, self._waits)

@@ -97,7 +97,8 @@ _take_over_from_any_device = jax.jit(_return_arrays, donate_argnums=0)
 def build_result_reader(machine: Machine) -> Callable[[Values], list[jax.Array]]:
     """Builds the function that reads a program's results from its values, of replica 0.
 
-    Other processes get arrays without data for results that one process holds: see `holding`.
+    Other processes get arrays without data for results that one process holds: see
+    `make_held_array`.
     """
     program, placement, results_elsewhere = machine.part, machine.placement, machine.kept
     outputs, device = program.outputs, jax.local_devices()[0]

@@ -96,7 +96,7 @@ class Machine:
     def value_struct(
         self, value: ir.ValueId, ipu: ir.IpuId, axis: Axis = 0
     ) -> jax.ShapeDtypeStruct:
-        """Returns the shape, dtype and sharding of a value on an IPU: see `Placement.struct`."""
+        """Returns the shape, dtype and sharding of an IPU's value: see `Placement.array_struct`."""
         return self.placement.array_struct(self.program.avals[value], ipu, axis)
 
     def build_copier(

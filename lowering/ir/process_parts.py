@@ -88,8 +88,8 @@ class _PartBuilder:
 
     Attributes:
       all: the numbers of all processes.
-      owner_of_input: the processes that have a value, by the value and its IPU. In a process that
-        does not run that IPU, the value is the host's copy.
+      held: the processes that have a value, by the value and its IPU. In a process that does not
+        run that IPU, the value is the host's copy.
     """
 
     def __init__(
@@ -240,11 +240,11 @@ class _PartBuilder:
 
     def processes_with_work(self, node: ir.Node) -> frozenset[int]:
         """Returns the processes that have work in a loop or switch."""
-        nodes = list(walk_nodes(ir.Sequence((node,))))
+        nodes, places_read = list(walk_nodes(ir.Sequence((node,)))), PlacesOfReads()
         births = (
             ipu
             for nested_node in nodes
-            for _, ipu in (*places_of_writes(nested_node), *PlacesOfReads()(nested_node))
+            for _, ipu in (*places_of_writes(nested_node), *places_read(nested_node))
         )
         readers = (self.readers[n.queue] for n in nodes if isinstance(n, ir.StreamIn))
         return frozenset((*map(self.process_of, set(births)), *readers))

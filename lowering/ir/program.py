@@ -337,7 +337,7 @@ class Program:
       faults: if any are watched for, the last output is 0 or 1 + the index of the one that
         happened first.
       draws: whether it draws from the device's seed, which then is its last input: uint32[4], see
-        `lowering.draws`.
+        `lowering.ops.draws`.
       emulates: whether it computes what the machine does by itself: number formats, and faults.
     """
 

@@ -15,7 +15,7 @@ class JaxprVerifier:
     """
 
     def __init__(self) -> None:
-        self._verified: dict[int, Jaxpr] = {}  # by identity; a jaxpr that lives keeps its own
+        self._verified: set[Jaxpr] = set()  # JAX compares jaxprs by identity
 
     def verify(self, closed: ClosedJaxpr) -> None:
         """Checks that each variable of a jaxpr is bound once, before it is read, at any depth.
@@ -31,7 +31,7 @@ class JaxprVerifier:
         self._verify_body(closed.jaxpr)
 
     def _verify_body(self, jaxpr: Jaxpr) -> None:
-        if id(jaxpr) in self._verified:
+        if jaxpr in self._verified:
             return
         bound: set[Var] = set()
         _bind_variables((*jaxpr.constvars, *jaxpr.invars), bound, "a jaxpr's head")
@@ -39,7 +39,7 @@ class JaxprVerifier:
             self._verify_equation(eqn, bound)
         if any(not isinstance(atom, Literal) and atom not in bound for atom in jaxpr.outvars):
             raise InternalError("a jaxpr returns a variable that nothing binds")
-        self._verified[id(jaxpr)] = jaxpr
+        self._verified.add(jaxpr)
 
     def _verify_equation(self, eqn: JaxprEqn, bound: set[Var]) -> None:
         """Checks an equation after those that have bound some variables, and adds its own."""

@@ -1,8 +1,8 @@
 """The emulation of float16 as the IPU computes it, rounding and adding as options ask.
 
 Every operation that computes a float16 is computed in float32 (exact, next to float16) and rounded
-by `lowering.float16_rounding`. Operations that only move data, and all other types, stay as they
-are; so do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add`
+by `lowering.ops.float16_rounding`. Operations that only move data, and all other types, stay as
+they are; so do reductions by a function of the user's own (`lax.reduce`, but not with `lax.add`
 from zero).
 """
 
@@ -101,8 +101,8 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
 
     Before: derivatives are taken, and collectives resolved.
     After:  nothing computes a float16 but conversions, and reductions by functions of the user;
-            where rounding is stochastic it draws (see `lowering.draws`). The same jaxpr if nothing
-            is asked.
+            where rounding is stochastic it draws (see `lowering.ops.draws`). The same jaxpr if
+            nothing is asked.
     """
     format = Float16Format(
         limits=options.float16_limits,
