@@ -42,9 +42,8 @@ class Evaluation:
     ) -> dict[str, Operand]:
         """Evaluates a graph and returns the final value of each of its names.
 
-        `graph.outputs` refers to the outputs (see
-        `substitute_refs`). The name of an input holds its new value
-        where an operator works in place.
+        `graph.outputs` refers to the outputs (see `substitute_refs`). The name of an input holds
+        its new value where an operator works in place.
 
         Args:
           graph: a graph whose operators are all in the table.

@@ -61,16 +61,17 @@ class CountedOperators(Operators):
         settings: LossScaling,
     ):
         super().__init__(table)
-        self._counts, self._factor_of, self._settings = counts, factor_of, settings
+        self._table, self._counts = table, counts
+        self._factor_of, self._settings = factor_of, settings
 
     def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operand:
-        """Applies an operator after it has marked the operands whose gradients are counted."""
+        """Has the table apply an operator to operands whose counted gradients are marked."""
         node = call.node
         factor = self._factor_of(node)
         if factor is not None:
             args = self._count_operands(node, node.args, args, factor)
             kwargs = self._count_operands(node, dict(node.kwargs), kwargs, factor)
-        return super().apply(call, args, kwargs)
+        return self._table.apply(call, args, kwargs)
 
     def _count_operands(self, node: Node, operands: Any, values: Any, factor: jax.Array) -> Operand:
         """Returns values in the structure of a node's operands, with the counted ones marked."""

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 import jax
 
-from ipujax.doors.graphs.checks import check
 from ipujax.doors.graphs.graph import Graph, Node
+from ipujax.doors.models import check
 from ipujax.ground import InternalError
 
 Operand: TypeAlias = Any

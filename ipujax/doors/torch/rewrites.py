@@ -49,7 +49,7 @@ def _detach_results(node: torch.fx.Node) -> None:
 
 
 def _convert_float_operands(graph: torch.fx.Graph) -> None:
-    """Converts floats operands to their result's dtype, as `torch.autocast` computes."""
+    """Converts float operands to their result's dtype, as `torch.autocast` computes."""
     for node in list(graph.nodes):
         dtype = _float_dtype(node)
         if node.op != "call_function" or dtype is None or converts_dtype(node.target):

@@ -169,3 +169,8 @@ def test_only_programs_that_write_to_views_are_made_functional() -> None:
     assert is_changed(lambda x: x.chunk(3)[0].add_(1))
     y: list[Any] = []
     assert is_changed(lambda x: (y.append(x + 1), y[-1][0].add_(1), y[-1] * 2)[-1])
+
+
+def test_overloads_that_only_operators_in_place_have() -> None:
+    functions = Functions(lambda x: x.clone().pow_(x), lambda x: (4 * x).floor_divide_(x + 1))
+    same_as_torch(functions, torch.linspace(1, 2, 6))

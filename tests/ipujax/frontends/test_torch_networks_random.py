@@ -30,7 +30,12 @@ def drawn(*functions: Any, inputs: Any = (), seed: int = 0) -> list[Any]:
     return jax.tree.leaves(apply(jax.random.key(seed)))
 
 
+ONLY_IN_PLACE = [
+    (lambda: torch.empty(N).normal_(1, 2), 1, 2),
+    (lambda: torch.empty(N).bernoulli_(0.3), 0.3, 0.21**0.5),
+]
 DRAWS = [
+    *ONLY_IN_PLACE,
     (lambda: torch.rand(N), 0.5, 12**-0.5),
     (lambda: torch.randn(N), 0, 1),
     (lambda: torch.randint(7, (N,)), 3, 2),
@@ -40,12 +45,10 @@ DRAWS = [
     (lambda: torch.randint_like(ONES, 1, 3), 1.5, 0.5),
     (lambda: torch.normal(2.0, 3.0, (N,)), 2, 3),
     (lambda: torch.normal(ONES, ONES * 2), 1, 2),
-    (lambda: torch.empty(N).normal_(1, 2), 1, 2),
     (lambda: torch.empty(N).uniform_(-1, 3), 1, 4 * 12**-0.5),
     (lambda: torch.empty(N).exponential_(2.0), 0.5, 0.5),
     (lambda: torch.empty(N).geometric_(0.5), 2, 2**0.5),
     (lambda: torch.empty(N).log_normal_(0, 0.5).log(), 0, 0.5),
-    (lambda: torch.empty(N).bernoulli_(0.3), 0.3, 0.21**0.5),
     (lambda: torch.zeros(N, dtype=torch.int32).random_(5), 2, 2**0.5),
     (lambda: torch.bernoulli(ONES * 0.3), 0.3, 0.21**0.5),
     (lambda: torch.poisson(ONES * 4), 4, 2),
@@ -60,6 +63,10 @@ def assert_moments(cases: Any, results: Any) -> None:
         assert result.shape == (N,), number
         np.testing.assert_allclose(result.mean(), mean, atol=5 * deviation / N**0.5, err_msg=number)
         np.testing.assert_allclose(result.std(), deviation, rtol=0.1, err_msg=number)
+
+
+def test_moments_of_overloads_that_only_operators_in_place_have() -> None:
+    assert_moments(ONLY_IN_PLACE, drawn(*(function for function, _, _ in ONLY_IN_PLACE)))
 
 
 @pytest.mark.exhaustive

@@ -168,3 +168,16 @@ def test_what_cannot_be(given: dict[str, Any], message: str) -> None:
     with pytest.raises(PopARTError) as raised:
         session(**given)
     assert message in raised.value.args[0]
+
+
+def test_operators_that_may_have_several_results_are_counted_too() -> None:
+    builder = popart.Builder()
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT16", [1, 1, 4]), "x")
+    w = builder.addInitializedInputTensor(np.eye(4, dtype=np.float16), "w")
+    (pooled,) = builder.aiOnnx.maxpool([builder.aiOnnx.matmul([x, w])], 1, kernel_shape=[2])
+    positive = builder.aiOnnx.relu([pooled])
+    loss = builder.aiGraphcore.identityloss([positive], popart.ReductionType.Sum)
+    trains = session((builder.getModelProto(), loss), batches=1)
+    anchors = trains.initAnchorArrays()
+    trains.run(popart.PyStepIO({"x": np.ones((1, 1, 4), np.float16)}, anchors))
+    assert anchors["finalLossScale"].ravel().tolist() == [256.0]

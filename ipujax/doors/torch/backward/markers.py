@@ -1,8 +1,8 @@
 """Operators that mark where a user-written backward pass begins and ends in a trace.
 
-A trace contains, in this order: the operator enter, the forward pass, gradients, the backward
-pass, and leave, all with the same number. The operator hooked ends the hook of a tensor,
-which has no forward pass; `place_hooks` rewrites it to the first form.
+A trace contains, in this order: the operator `enter`, the forward pass, `gradients`, the backward
+pass, and `leave`, all with the same number. The operator `hooked` ends the hook of a tensor, which
+has no forward pass; `place_hooks` rewrites it to the first form.
 """
 
 from __future__ import annotations

@@ -16,17 +16,23 @@ from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.table import operator, promote_arguments
 from ipujax.doors.torch.operators.unary import absolute
 
-_KINDS = ("Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
-_OVERLOADS = ("default", *_KINDS, "Scalar_Self", "Scalar_Other", "self_scalar", "other_scalar")
+_OVERLOADS = (
+    "default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor", "Scalar_Self",
+    "Scalar_Other", "self_scalar", "other_scalar",
+)  # fmt: skip
 
 
 def _binary_overloads(*names: str) -> tuple[str, ...]:
-    """Returns the names of the overloads of binary operators that PyTorch has."""
+    """Returns the overloads of binary operators that PyTorch has, also those in place alone.
+
+    An operator in place has the name of the other one here, such as `aten.pow.Tensor` for
+    `aten.pow_.Tensor`.
+    """
     return tuple(
         f"aten.{name}.{overload}"
         for name in names
-        for overload in getattr(torch.ops.aten, name).overloads()
-        if overload in _OVERLOADS
+        for overload in _OVERLOADS
+        if any(hasattr(getattr(torch.ops.aten, n, None), overload) for n in (name, f"{name}_"))
     )
 
 

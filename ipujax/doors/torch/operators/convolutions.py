@@ -7,15 +7,11 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
+from ipujax.doors.torch.operators.axes import expand_per_dimension
 from ipujax.doors.torch.operators.table import operator
 from ipujax.operators import frontend_attribute
 
 Ints = Sequence[int]
-
-
-def _repeat_per_dimension(values: Ints, count: int) -> tuple[int, ...]:
-    """Returns one number for each dimension, where a single one may stand for all."""
-    return tuple(values) * count if len(values) == 1 else tuple(values)
 
 
 @operator("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default")
@@ -28,7 +24,7 @@ def conv(
     dilation: Ints = (1,),
     groups: int = 1,
 ) -> jax.Array:
-    pads = [(p, p) for p in _repeat_per_dimension(padding, weight.ndim - 2)]
+    pads = [(p, p) for p in expand_per_dimension(padding, weight.ndim - 2)]
     return _convolve_with_padding(x, weight, bias, stride, pads, dilation, groups)
 
 
@@ -48,7 +44,7 @@ def conv_of_mode(
     kernel = weight.shape[2:]
     overlaps = [
         d * (k - 1)
-        for d, k in zip(_repeat_per_dimension(dilation, len(kernel)), kernel, strict=True)
+        for d, k in zip(expand_per_dimension(dilation, len(kernel)), kernel, strict=True)
     ]
     pads = [(o // 2, o - o // 2) if padding == "same" else (0, 0) for o in overlaps]
     return _convolve_with_padding(x, weight, bias, stride, pads, dilation, groups)
@@ -72,7 +68,7 @@ def conv_transpose(
     pads: list[tuple[int, int]] = []
     for size, p, output_pad, d in zip(
         kernel,
-        *(_repeat_per_dimension(ints, count) for ints in (padding, output_padding, dilation)),
+        *(expand_per_dimension(ints, count) for ints in (padding, output_padding, dilation)),
         strict=True,
     ):  # fmt: skip
         kernel_reach = d * (size - 1)
@@ -123,9 +119,9 @@ def _convolve_with_padding(
     # PyTorch promises no order of sums, so CPUs may use the fastest method.
     with frontend_attribute("convolutions", "products"):
         result = jax.lax.conv_general_dilated(
-            x if is_batch else x[None], weight, _repeat_per_dimension(stride, count), pads,
-            lhs_dilation=_repeat_per_dimension(input_dilation, count),
-            rhs_dilation=_repeat_per_dimension(dilation, count),
+            x if is_batch else x[None], weight, expand_per_dimension(stride, count), pads,
+            lhs_dilation=expand_per_dimension(input_dilation, count),
+            rhs_dilation=expand_per_dimension(dilation, count),
             feature_group_count=groups,
         )  # fmt: skip
     if bias is not None:

@@ -13,6 +13,7 @@ from jax.typing import ArrayLike
 from ipujax.doors.graphs import Operand
 from ipujax.doors.kernels import (
     Windows,
+    apply_interpolation_matrix,
     count_window_elements,
     cross_window_indices,
     lowest_value,
@@ -177,7 +178,9 @@ def _register_average_pools(count: int) -> None:
             return sums / divisor_override
         return sums / count_window_elements(windows, count_include_pad).astype(np.float32)
 
-    @operator(f"aten.adaptive_avg_pool{count}d.default", f"aten._adaptive_avg_pool{count}d.default")
+    names = ("adaptive_avg_pool", "_adaptive_avg_pool")[: 1 if count == 1 else 2]
+
+    @operator(*(f"aten.{name}{count}d.default" for name in names))
     def adaptive_avg_pool(x: jax.Array, output_size: Ints) -> jax.Array:
         for axis, output in zip(range(x.ndim - count, x.ndim), output_size, strict=True):
             if output != x.shape[axis]:
@@ -193,8 +196,7 @@ def _average_along_axis(x: jax.Array, axis: int, count: int) -> jax.Array:
     weights = (window_indices[:, :, None] == np.arange(size)).any(1) / (window_indices >= 0).sum(
         1, keepdims=True
     )
-    result = jnp.tensordot(x, jnp.asarray(weights, x.dtype), (axis, 1))
-    return jnp.moveaxis(result, -1, axis)
+    return apply_interpolation_matrix(x, axis, weights)
 
 
 for _count in (1, 2, 3):

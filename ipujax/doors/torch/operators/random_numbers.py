@@ -99,7 +99,8 @@ def randperm(call: Call, n: int, **options: Options) -> Array:
     return jax.random.permutation(call.key, n)
 
 
-@operator("aten.normal_functional.default", takes_call=True)
+# Named after `aten.normal_.default`, which has no functional twin of this name.
+@operator("aten.normal.default", "aten.normal_functional.default", takes_call=True)
 def normal(call: Call, x: Array, mean: float = 0.0, std: float = 1.0, **options: Options) -> Array:
     return mean + std * _draw_normal(call)
 
@@ -150,7 +151,8 @@ def bernoulli(call: Call, p: Array, **options: Options) -> Array:
     return _draw_bernoulli(call, p)
 
 
-@operator("aten.bernoulli.p", "aten.bernoulli.Tensor", takes_call=True)
+# The overload `float` is that of `aten.bernoulli_` alone.
+@operator("aten.bernoulli.p", "aten.bernoulli.float", "aten.bernoulli.Tensor", takes_call=True)
 def bernoulli_of(call: Call, x: Array, p: ArrayLike = 0.5, **options: Options) -> Array:
     return _draw_bernoulli(call, p)
 

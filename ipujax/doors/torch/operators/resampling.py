@@ -23,9 +23,8 @@ Matrix = np.ndarray
 SHARPNESS = -0.75
 """PyTorch's coefficient of cubic interpolation."""
 
-_POSITION_DTYPE = (
-    np.float32
-)  # PyTorch computes positions in float32, and the rounding is visible in results.
+# PyTorch computes positions in float32, and the rounding is visible in results.
+_POSITION_DTYPE = np.float32
 
 
 def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: bool) -> Operand:

@@ -23,12 +23,12 @@ def halves(x):
     return x / 2, x / 2 + 1
 
 
-@OPERATORS.register("draw")
+@OPERATORS.register("draw", takes_call=True)
 def draw(call):
     return jax.random.uniform(call.key)
 
 
-@OPERATORS.register("twice")
+@OPERATORS.register("twice", takes_call=True)
 def twice(call, graph, x):
     (once,) = call.graphs[graph](x)
     return call.graphs[graph](once)[0]
