@@ -3,10 +3,10 @@
 An iterator with a state (`get_state` and `set_state`, as those of grain) is set to that state
 again; for any other, as many elements are skipped as were taken.
 
-    tracked = Tracked(iter(dataset))
+    tracked = TrackedIterator(iter(dataset))
     ...                                     # something reads it, ahead of what it needs
-    position = tracked.position(taken=100)  # after the first 100 elements
-    tracked = resumed(iter(dataset), position)
+    position = tracked.position_after(100)  # the first 100 elements are used
+    tracked = resume_iterator(iter(dataset), position)
 """
 
 from __future__ import annotations

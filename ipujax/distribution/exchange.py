@@ -113,8 +113,8 @@ class ExchangeRun:
 
     # --- while it runs --------------------------------------------------------------------------
 
-    def send_arrays(self, process: int, channel: int, arrays: Sequence[jax.Array]) -> None:
-        """Offers arrays to another process, without waiting for it."""
+    def send_arrays(self, channel: int, arrays: Sequence[jax.Array]) -> None:
+        """Offers arrays to the process at the other end of a channel, without waiting for it."""
         self._wire.offer_arrays(
             self._next_message_key(channel), jax.device_put(arrays, self._device)
         )

@@ -14,8 +14,8 @@ from ipujax.driver.ready_program import wait_if_timed
 from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine import run_kernel
 from ipujax.ground import events
-from ipujax.host import SyntheticDataCategory, use_synthetic_data_for
-from ipujax.system import SYSTEM
+from ipujax.host import use_synthetic_data_for
+from ipujax.system import SYSTEM, SyntheticDataCategory
 from lowering import is_ref, jaxpr, keep_wide_values
 
 _NO_JIT = "jax_disable_jit"

@@ -22,8 +22,8 @@ from ipujax.ground import (
     PyTree,
     events,
 )
-from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
-from ipujax.system import SYSTEM, LogicalDevice
+from ipujax.host import make_synthetic_array, use_synthetic_data_for
+from ipujax.system import SYSTEM, LogicalDevice, SyntheticDataCategory
 from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, signature_of
 
 

@@ -103,7 +103,7 @@ def build_send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], N
 
     def run_send(values: Values, session: Session) -> None:
         arrays = [to_numbers(load_stored_value(values[source_key])) for source_key in source_keys]
-        session.exchanged.send_arrays(node.process, node.channel, arrays)
+        session.exchanged.send_arrays(node.channel, arrays)
 
     return run_send
 

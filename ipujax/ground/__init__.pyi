@@ -147,6 +147,4 @@ from .words import format_percent as format_percent
 from .words import format_percents as format_percents
 from .words import format_ranges as format_ranges
 from .words import shorten_call_path as shorten_call_path
-from .worker_thread import P as P
-from .worker_thread import T as T
 from .worker_thread import Worker as Worker

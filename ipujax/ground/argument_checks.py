@@ -192,8 +192,7 @@ def _is_no_number(value: Any) -> bool:
 
 
 def _user_line() -> str:
-    from ipujax.ground import (
-        user_lines as lines,  # late: it needs JAX, which tools that only list devices do not
-    )
+    # Late: it needs JAX, which tools that only list devices do not.
+    from ipujax.ground import user_lines
 
-    return lines.current_user_line()
+    return user_lines.current_user_line()

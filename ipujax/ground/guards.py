@@ -133,9 +133,8 @@ def _guard_function(function: Callable[..., Any], name: str, check: Checks) -> C
                 raise
             raise _path_error(name, error, check) from error
 
-    setattr(
-        call_with_checks, _IS_GUARDED, call_with_checks
-    )  # what copies its attributes is not guarded
+    # Itself, and not True: a function that copies its attributes is not guarded.
+    setattr(call_with_checks, _IS_GUARDED, call_with_checks)
     if function.__name__ == "__init__":  # Keras reads constructors' parameters past `__wrapped__`
         call_with_checks.__signature__ = inspect.signature(function)  # pyright: ignore[reportAttributeAccessIssue]
     return call_with_checks

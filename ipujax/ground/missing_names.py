@@ -1,6 +1,6 @@
-"""The public names of ipujax, and advice for names of the original that it does not have.
+"""Advice for names of the original that ipujax does not have: what to use instead.
 
-For each of the latter it says what to use now. The deprecated `create_ipu_config` family is left
+The deprecated `create_ipu_config` family is left
 out; each of its functions became attributes of `IPUConfig`. Whole modules are not there yet, and
 later SDKs had more of them.
 """

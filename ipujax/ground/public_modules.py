@@ -13,7 +13,8 @@ from typing import Any
 def attach_names(module: str, file: str) -> tuple[Any, Any, Any]:
     """Returns the `__getattr__`, `__dir__` and `__all__` of a module that its stub fills.
 
-    A name is imported when it is first used, from where the stub imports it.
+    A name is imported when it is first used, from where the stub imports it. (The function of
+    `lazy_loader` is for packages: it would put the names into the package of the module.)
 
     Args:
       module: the module's `__name__`.

@@ -1,4 +1,4 @@
-"""The host's side of programs: queues, their elements, tables, threads and files."""
+"""The host's side of programs: queues, their elements, synthetic data and data export."""
 
 import lazy_loader
 

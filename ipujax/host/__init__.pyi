@@ -1,4 +1,4 @@
-"""The host's side of programs: queues, their elements, tables, threads and files."""
+"""The host's side of programs: queues, their elements, synthetic data and data export."""
 
 from . import dataset_benchmark as dataset_benchmark
 from . import infeed_queue as infeed_queue
@@ -18,6 +18,5 @@ from .queues import Infeed as Infeed
 from .queues import Outfeed as Outfeed
 from .queues import Queue as Queue
 from .synthetic import make_synthetic_array as make_synthetic_array
-from .utilities import SyntheticDataCategory as SyntheticDataCategory
 from .utilities import reset_ipu_seed as reset_ipu_seed
 from .utilities import use_synthetic_data_for as use_synthetic_data_for

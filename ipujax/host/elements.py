@@ -8,14 +8,17 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import jax
 import numpy as np
 
-from ipujax.ground import FeedError, InternalError, P, PyTree, T, Worker, events, structure_text
+from ipujax.ground import FeedError, InternalError, PyTree, Worker, events, structure_text
 from ipujax.host.keys import is_key, keys_to_words
 from lowering import is_numeric_dtype, jaxpr
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Leaves = list[np.ndarray]
 """One element, flattened."""

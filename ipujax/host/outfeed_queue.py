@@ -16,7 +16,8 @@ from ipujax.ground import FeedError, PyTree, UnusedOutfeedError, events
 from ipujax.host import tracing
 from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
-from ipujax.host.utilities import SyntheticDataCategory, use_synthetic_data_for
+from ipujax.host.utilities import use_synthetic_data_for
+from ipujax.system import SyntheticDataCategory
 from lowering import dtype_name, is_numeric_dtype, jaxpr, list_in_dir, ops
 
 

@@ -23,11 +23,7 @@ from ipujax.ground import (
     OutOfRangeError,
     files,
 )
-from ipujax.system import (
-    SYSTEM,
-    SyntheticDataCategory,
-    read_poplar_flags,
-)
+from ipujax.system import SYSTEM, SyntheticDataCategory, read_poplar_flags
 
 _check = Checks(ConfigTypeError, ConfigError)
 _feeds = Checks(ConfigTypeError, FeedError)
@@ -218,12 +214,10 @@ def export_inputs_to_file(
 
 
 def _iterate_leaves(dataset: Any, count: int) -> Iterator[list[np.ndarray]]:
+    # Late: they need JAX, and the module serves tools too.
     import jax
 
-    from ipujax.host.elements import (
-        convert_leaf_to_array,
-        iterate_dataset,
-    )  # late, as JAX: the module serves tools too
+    from ipujax.host.elements import convert_leaf_to_array, iterate_dataset
     from ipujax.host.keys import keys_to_words
 
     if hasattr(dataset, "_export_elements"):

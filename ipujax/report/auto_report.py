@@ -1,7 +1,7 @@
 """Writes reports while programs compile, as `autoReport` of the engine's options asks.
 
 Every compiled program gets a folder of its own, named by date, time, process and program; the
-marker of `host.files` in it says that all of its files were written.
+marker of `ground.files` in it says that all of its files were written.
 Wrong options are errors; a report that cannot be made or written is a warning, because a run must
 not end because of something that only observes it.
 """

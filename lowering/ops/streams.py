@@ -278,7 +278,7 @@ def _need_static(count: int | None) -> int:
             "the derivative or a vmap of a `loops.repeat` with queues whose trip count is known at "
             "run time only",
             where=current_user_line(),
-            fix="give `repeat_with_queues` a Python int as `n`",
+            fix="give `repeat` a Python int as `n`",
         )
     return count
 

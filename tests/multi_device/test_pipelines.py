@@ -132,7 +132,7 @@ def test_each_stage_runs_on_its_device(run_with_devices: RunWithDevices) -> None
 from ipujax.engine import replay
 
 seen = {}
-original = replay.Machine.execute
+original = replay.Machine.build_execute
 
 def watched(self, node, *rest):
     step = original(self, node, *rest)
@@ -144,7 +144,7 @@ def watched(self, node, *rest):
 
     return run
 
-replay.Machine.execute = watched
+replay.Machine.build_execute = watched
 # Tasks that are dispatched in pairs do not pass here; those of this schedule are never paired.
 check(4, 4, "replay", PipelineSchedule.Sequential)
 assert sorted(seen) == [0, 1, 2, 3] and all(len(ids) == 1 for ids in seen.values()), seen

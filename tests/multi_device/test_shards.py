@@ -46,7 +46,7 @@ def fn(x):
 
 from ipujax.engine import replay
 
-original = replay.Machine.execute
+original = replay.Machine.build_execute
 
 def watched(self, node, donated):
     step = original(self, node, donated)
@@ -58,7 +58,7 @@ def watched(self, node, donated):
 
     return run
 
-replay.Machine.execute = watched
+replay.Machine.build_execute = watched
 x = jnp.arange(4.0)
 result = ipu.compile(fn, engine="replay")(x)
 same(result, jax.jit(fn)(x), exact=False)

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from ipujax.ground import FailedPreconditionError, IPUError, OperatorError
-from ipujax.host import SyntheticDataCategory, make_synthetic_array, use_synthetic_data_for
+from ipujax.host import make_synthetic_array, use_synthetic_data_for
 from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
-from ipujax.system import get_logger
+from ipujax.system import SyntheticDataCategory, get_logger
 from lowering import jaxpr
 
 _registered: dict[str, HostTable] = {}

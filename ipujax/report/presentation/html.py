@@ -1,7 +1,7 @@
 """A report as an HTML page: one file that needs nothing else, on any machine, without a network.
 
-The page's scripts are the ES modules of the folder `render_html_page`. `page.html` becomes a page
-by putting in the style, the modules as one script, and the report documents, compressed.
+The page's scripts are the ES modules of the folder `page`. `page.html` becomes a page by putting
+in the style, the modules as one script, and the report documents, compressed.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ SCRIPT = """
 import subprocess
 from ipujax.distribution import descendants
 before = subprocess.Popen(["sleep", "50"])
-descendants.adopt()
+descendants.adopt_orphans()
 after = subprocess.Popen(["sh", "-c", "setsid sh -c 'sleep 51; true' & sleep 52; true"])
-descendants.end()
+descendants.kill_descendants()
 assert after.wait(5) == -9
 assert before.poll() is None
 before.kill()
