@@ -1,4 +1,4 @@
-"""Encodes errors as data for other processes: decoding runs no code and imports nothing.
+"""Encodes errors as data for other processes: decoding runs no code and imports nothing foreign.
 
 An error is the name of its class, its arguments and its attributes: texts, numbers, arrays, and
 tuples, lists and dicts of them. A class is one of Python's own, or one that the reading process has
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import builtins
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from ipujax.ground import DistributionError, Json
 
 MOST_BYTES = 2**28
 """The most bytes of an encoded error, with the loop variables that it may hold."""
+_PUBLIC_ERRORS = DistributionError.__module__
+"""The module that the classes of ipujax's errors name, which may not be imported yet."""
 
 
 class NoDataError(Exception):
@@ -185,6 +188,8 @@ def _find_imported_class(name: Sequence[str], base: type) -> Any:
     """
     module, *parts = name
     member: object = sys.modules.get(module)
+    if module == _PUBLIC_ERRORS:  # it imports an error's class when that is first used
+        member = getattr(importlib.import_module(module), parts.pop(0), None)
     for part in parts:
         member = vars(member).get(part) if hasattr(member, "__dict__") else None
     if not isinstance(member, type) or not issubclass(member, base):
