@@ -1,4 +1,4 @@
-"""Encodes errors as data for other processes: decoding runs no code and imports nothing foreign.
+"""Encodes errors as data for other processes: decoding runs no code of others.
 
 An error is the name of its class, its arguments and its attributes: texts, numbers, arrays, and
 tuples, lists and dicts of them. A class is one of Python's own, or one that the reading process has
@@ -181,14 +181,14 @@ def _name_parts_of_class(class_: type) -> list[str]:
 
 
 def _find_imported_class(name: Sequence[str], base: type) -> Any:
-    """Finds an imported class by its module and the names in it, without importing anything.
+    """Finds an imported class by its module and the names in it; imports none of others.
 
     Raises:
       NoDataError: there is no such class, or it is not derived from `base`.
     """
     module, *parts = name
     member: object = sys.modules.get(module)
-    if module == _PUBLIC_ERRORS:  # it imports an error's class when that is first used
+    if module == _PUBLIC_ERRORS and parts:  # it imports an error's class when that is first used
         member = getattr(importlib.import_module(module), parts.pop(0), None)
     for part in parts:
         member = vars(member).get(part) if hasattr(member, "__dict__") else None
