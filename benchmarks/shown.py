@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import ipujax as ipu
-from ipujax.driver.stages import Lowered
+from ipujax.driver.compile_stages import Lowered
 from validation.models import training
 
 WIDTH = 64

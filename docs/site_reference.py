@@ -13,9 +13,9 @@ from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
 
 import ipujax
+from ipujax.driver.compile_stages import Executable, Lowered, Traced
 from ipujax.driver.compiler import CompiledFunction
-from ipujax.driver.saved.read import LoadedExecutable
-from ipujax.driver.stages import Executable, Lowered, Traced
+from ipujax.driver.saved.read_executable import LoadedExecutable
 
 PAGE = """\
 # {name}

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 import ipujax as ipu
-from ipujax.driver.arguments import Static
+from ipujax.driver.call_arguments import Static
 from lowering import compiler
 from tests.fuzz.__main__ import main
 from tests.fuzz.generate import generate

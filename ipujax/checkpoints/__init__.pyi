@@ -5,8 +5,8 @@ in JSON; `npz` and `with_orbax` are the two kinds of files; `folder` lists them 
 which of them are kept; `store` puts that together. `position` is the position in a data set.
 """
 
+from . import checkpoint_store as checkpoint_store
 from . import save_and_restore as save_and_restore
-from . import store as store
 from .folder import find_checkpoint as find_checkpoint
 from .position import Position as Position
 from .position import TrackedIterator as TrackedIterator

@@ -11,7 +11,7 @@ import dataclasses as dc
 import os
 import re
 
-from ipujax.checkpoints.checks import check
+from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import files
 
 _NAME = re.compile(r"ckpt-(0|[1-9]\d*)(?:\.([1-9]\d*))?(\.npz)?")

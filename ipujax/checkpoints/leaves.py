@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checkpoints.checks import check
+from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import PyTree, TreeStructure
 from lowering import is_numeric_dtype
 

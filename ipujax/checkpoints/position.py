@@ -19,7 +19,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
-from ipujax.checkpoints.checks import check
+from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import Json, PyTree
 
 _EVERY = 64  # elements between two states that are kept: so many are read again at most

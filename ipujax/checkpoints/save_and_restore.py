@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipujax.checkpoints import store
-from ipujax.checkpoints.checks import check
+from ipujax.checkpoints import checkpoint_store
+from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import PyTree, StrPath, get_joined_instance
 
 
@@ -33,7 +33,7 @@ def save(directory: StrPath, step: int, tree: PyTree, keep: int | None = 5) -> s
     process = get_joined_instance()
     if process is not None and process.index > 0:
         return None
-    return store.save_checkpoint(directory, number, tree, number_to_keep)
+    return checkpoint_store.save_checkpoint(directory, number, tree, number_to_keep)
 
 
 @check.guard
@@ -60,7 +60,7 @@ def restore(directory: StrPath, like: object = None, step: int | None = None) ->
     """
     check.require_path(directory, "the directory")
     number = None if step is None else check.require_integer(step, "step", at_least=0)
-    return store.restore_checkpoint(directory, like, number).tree
+    return checkpoint_store.restore_checkpoint(directory, like, number).tree
 
 
 @check.guard
@@ -73,4 +73,4 @@ def latest_step(directory: StrPath) -> int | None:
       CheckpointTypeError: (a `TypeError`) what is no path.
     """
     check.require_path(directory, "the directory")
-    return store.latest_step(directory)
+    return checkpoint_store.latest_step(directory)

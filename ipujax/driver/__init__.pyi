@@ -3,11 +3,11 @@
 from . import comparison as comparison
 from . import executable_cache as executable_cache
 from . import ipu_compiler as ipu_compiler
+from .compile_stages import Traced as Traced
 from .compiler import CompiledFunction as CompiledFunction
 from .compiler import compile as compile
 from .contexts import read_compile_context as read_compile_context
 from .device_options import DEFAULT_DEVICE as DEFAULT_DEVICE
 from .executable import Executable as Executable
-from .saved.read import load_executable as load_executable
-from .stages import Traced as Traced
+from .saved.read_executable import load_executable as load_executable
 from .tile_map_report import tile_mapping as tile_mapping

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ipujax.driver.arguments import Chosen
+from ipujax.driver.call_arguments import Chosen
 from ipujax.ground import ConfigError, check
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

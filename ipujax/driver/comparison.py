@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ipujax.driver.compile_stages import Lowered
 from ipujax.driver.compiler import CompiledFunction
 from ipujax.driver.compiler import compile as _compile
-from ipujax.driver.stages import Lowered
 from ipujax.ground import (
     Checks,
     ComparisonError,

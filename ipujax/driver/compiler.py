@@ -8,11 +8,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
-from ipujax.driver.arguments import Settings, Static
+from ipujax.driver.call_arguments import Settings, Static
 from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
+from ipujax.driver.compile_stages import Lowered, Traced
 from ipujax.driver.device_options import DEFAULT_DEVICE
 from ipujax.driver.dispatch import Calls
-from ipujax.driver.stages import Lowered, Traced
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine import check_engine
 from ipujax.ground import IPUError, MissingAttributeError, PyTree, check, refuse_iterators

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ipujax.driver.arguments import Settings
+from ipujax.driver.call_arguments import Settings
 from ipujax.ground import ConfigError, DeviceError
 from ipujax.system import (
     PARTIALS,

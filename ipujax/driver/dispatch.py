@@ -7,11 +7,11 @@ from collections.abc import Callable, Hashable
 import jax
 
 from ipujax.driver import engine_options, executable_cache
-from ipujax.driver.arguments import Settings
+from ipujax.driver.call_arguments import Settings
+from ipujax.driver.compile_stages import Executable, Lowered
 from ipujax.driver.contexts import read_compile_context
 from ipujax.driver.device_options import is_logging_cycles
 from ipujax.driver.ready_program import wait_if_timed
-from ipujax.driver.stages import Executable, Lowered
 from ipujax.engine import run_kernel
 from ipujax.ground import events
 from ipujax.host import use_synthetic_data_for

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ipujax.distribution import check_agreement, connect_meshes
 from ipujax.driver import executable_cache
-from ipujax.driver.checks import check
+from ipujax.driver.compile_checks import check
 from ipujax.driver.device_options import is_logging_cycles
 from ipujax.driver.process_bound import BoundToProcess
 from ipujax.driver.ready_program import ReadyProgram
@@ -17,7 +17,7 @@ from ipujax.system import get_logger, resolve_floating_point_behaviour
 from lowering import ir, jaxpr, keep_wide_values, list_in_dir
 
 if TYPE_CHECKING:
-    from ipujax.driver.stages import Lowered
+    from ipujax.driver.compile_stages import Lowered
     from ipujax.report import Report
     from ipujax.system import Target
 

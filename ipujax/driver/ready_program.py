@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from ipujax.distribution import share_held_arrays
-from ipujax.driver.arguments import Signature
+from ipujax.driver.call_arguments import Signature
 from ipujax.driver.contexts import convert_argument
 from ipujax.driver.device_mesh import refuse_mesh
 from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_watch_if_enabled

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from ipujax.driver.stages import Executable, Lowered
+from ipujax.driver.compile_stages import Executable, Lowered
 from ipujax.ground import TileMappingError
 from ipujax.report import check
 from ipujax.system import Target

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from ipujax.driver.arguments import Refs, Settings, Signature, Tangents, shape_struct
+from ipujax.driver.call_arguments import Refs, Settings, Signature, Tangents, shape_struct
+from ipujax.driver.compile_stages import Traced
 from ipujax.driver.device_mesh import refuse_mesh
-from ipujax.driver.stages import Traced
 from ipujax.ground import EnqueueError, LeakedValueError, events, parameter_names
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from lowering import is_ref, jaxpr, lift_closed_over_refs, ops, replace_float0_by_booleans
 
 
@@ -29,10 +29,10 @@ def trace_function(
       DeviceMeshError: under `jax.set_mesh` of several devices.
     """
     refuse_mesh(settings.name)
-    frames: list[tracing.Frame] = []
+    frames: list[trace_frames.Frame] = []
 
     def call_in_frame(*args: object, **kwargs: object) -> object:
-        with tracing.open_frame(settings.instance.num_replica_groups) as frame:
+        with trace_frames.open_frame(settings.instance.num_replica_groups) as frame:
             frames.append(frame)
             return fn(*args, **kwargs)
 
@@ -99,7 +99,7 @@ def _leak_error(name: str, detail: str = "", location: str = "") -> LeakedValueE
     )
 
 
-def _check_enqueues(frames: Sequence[tracing.Frame], closed: jaxpr.ClosedJaxpr) -> None:
+def _check_enqueues(frames: Sequence[trace_frames.Frame], closed: jaxpr.ClosedJaxpr) -> None:
     """Raises an error if an enqueue that the function called is not in the program."""
     queues_in_program = ops.queues_of(closed.jaxpr, ops.enqueue_p)
     for queue, line in (entry for frame in frames for entry in frame.enqueues):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import jax
 
+from ipujax.engine.device_placement import Placement
 from ipujax.engine.lanes import count_lane_cores
-from ipujax.engine.placement import Placement
 from ipujax.ground import ConfigError
 from lowering import count_operations, ir, is_merging_faster, schedules, size_in_bytes
 

@@ -7,11 +7,11 @@ import functools
 
 import jax
 
-from ipujax.engine.callbacks import Watch
 from ipujax.engine.choose import choose_engine, spreading_pays
+from ipujax.engine.device_placement import Placement, make_placement
+from ipujax.engine.host_callbacks import Watch
 from ipujax.engine.host_code import HostCode
 from ipujax.engine.one_kernel import OneKernel
-from ipujax.engine.placement import Placement, make_placement
 from ipujax.engine.replay import Machine
 from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.ground import ALONE, Instance

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from ipujax.engine.callbacks import Watch
+from ipujax.engine.host_callbacks import Watch
 from ipujax.operators import custom_op_error
 from lowering import ir, jaxpr, ops
 

@@ -15,12 +15,12 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from ipujax.distribution import gather_from_processes, make_held_array, process_holding
-from ipujax.engine.placement import Device, PerReplica, Placement, make_shape_struct
+from ipujax.engine.device_placement import Device, PerReplica, Placement, make_shape_struct
 from ipujax.engine.transfers import Form, to_numbers
 from lowering import HOST, ir, is_numeric_dtype, jaxpr, ops, shape_of
 
 if TYPE_CHECKING:
-    from ipujax.engine.loops import Values
+    from ipujax.engine.loop_steps import Values
     from ipujax.engine.queue_session import Session
     from ipujax.engine.replay import Machine
 

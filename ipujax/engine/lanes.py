@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ipujax.engine.placement import Placement
+from ipujax.engine.device_placement import Placement
 from ipujax.ground import Worker
 from lowering import jaxpr
 

@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from jax import lax
 
-from ipujax.engine.compilation import Compiled
-from ipujax.engine.placement import Axis
+from ipujax.engine.device_placement import Axis
+from ipujax.engine.task_compilation import Compiled
 from lowering import ir, jaxpr, shape_of
 
 if TYPE_CHECKING:
-    from ipujax.engine.loops import StreamedLoop
+    from ipujax.engine.loop_steps import StreamedLoop
 
 Arrays = Sequence[jax.Array]
 Index = jax.Array | int

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.placement import Device, Placement, make_shape_struct
+from ipujax.engine.device_placement import Device, Placement, make_shape_struct
+from ipujax.engine.task_compilation import Compilation, Compiled
 from lowering import ir, jaxpr
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from ipujax.distribution import gather_from_processes
 from ipujax.engine import host_side, transfers
-from ipujax.engine.compilation import Compilation, Compiled
-from ipujax.engine.iterations import (
+from ipujax.engine.device_placement import Axis, PerReplica, Placement
+from ipujax.engine.loop_iterations import (
     Rows,
     Step,
     advance_carry,
@@ -24,11 +24,11 @@ from ipujax.engine.iterations import (
     set_final_carry,
     set_initial_carry,
 )
-from ipujax.engine.loops import StreamedLoop, Values, is_streamable
+from ipujax.engine.loop_steps import StreamedLoop, Values, is_streamable
 from ipujax.engine.pipelines import PipelinedLoop
-from ipujax.engine.placement import Axis, PerReplica, Placement
 from ipujax.engine.queue_session import Session
-from ipujax.engine.storage import Storing, load_stored_value
+from ipujax.engine.remote_storage import Storing, load_stored_value
+from ipujax.engine.task_compilation import Compilation, Compiled
 from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.ground import EnqueueError, events
 from lowering import HOST, ir, jaxpr, structure_key

@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.distribution import Exchange, SentOutfeed, can_be_held_by_one_process
-from ipujax.engine.iterations import set_weak_type
-from ipujax.engine.placement import PerReplica, Placement
-from ipujax.engine.storage import load_stored_value
+from ipujax.engine.device_placement import PerReplica, Placement
+from ipujax.engine.loop_iterations import set_weak_type
+from ipujax.engine.remote_storage import load_stored_value
 from ipujax.ground import DistributionError
 from lowering import HOST, Part, ir, part_of_process
 
 if TYPE_CHECKING:
-    from ipujax.engine.loops import Values
+    from ipujax.engine.loop_steps import Values
     from ipujax.engine.queue_session import Session
     from ipujax.engine.replay import Machine
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.distribution import collectives
+from ipujax.distribution import host_collectives
 from ipujax.ground import DistributionNotImplementedError, count_replica_groups, join_instances
 from ipujax.horovod import ipu_horovod_strategy as ipu_horovod_strategy
 from ipujax.horovod import ipu_multi_replica_strategy as ipu_multi_replica_strategy
@@ -126,14 +126,14 @@ def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
             fix="use Average or Sum",
         )
     check.require_array_leaves(tensor, "allreduce")
-    if collectives.check_is_traced(tensor, "allreduce"):
+    if host_collectives.check_is_traced(tensor, "allreduce"):
         return jax.tree.map(
             cross_replica_mean if operation is Average else cross_replica_sum, tensor
         )
     reduce_on_host = (
-        collectives.average_over_processes
+        host_collectives.average_over_processes
         if operation is Average
-        else collectives.sum_over_processes
+        else host_collectives.sum_over_processes
     )
     return jax.tree.map(jnp.asarray, reduce_on_host(tensor))
 
@@ -152,7 +152,7 @@ def allgather(tensor: Any, name: str | None = None) -> jax.Array:
     """
     check.require_text(name, "the name of allgather", optional=True)
     check.require_array_leaves(tensor, "allgather")
-    if collectives.check_is_traced(tensor, "allgather"):
+    if host_collectives.check_is_traced(tensor, "allgather"):
         raise check.value_error(
             "allgather was called inside a program",
             "use ipu.all_to_all_op.all_gather, which is told the number of replicas",
@@ -160,7 +160,7 @@ def allgather(tensor: Any, name: str | None = None) -> jax.Array:
     array = check.require_array(tensor, "the tensor of allgather")
     if not array.ndim:
         raise check.value_error("allgather was given a scalar", "give it an axis: x[None]")
-    return jnp.asarray(collectives.concatenate_over_processes(array))
+    return jnp.asarray(host_collectives.concatenate_over_processes(array))
 
 
 @check.guard
@@ -180,13 +180,13 @@ def broadcast(tensor: Tree, root_rank: int, name: str | None = None) -> Tree:
     if check.require_integer(root_rank, "root_rank", at_least=0) >= size():
         raise check.value_error(f"root_rank is {root_rank}", f"give a number below {size()}")
     check.require_array_leaves(tensor, "broadcast")
-    if collectives.check_is_traced(tensor, "broadcast"):
+    if host_collectives.check_is_traced(tensor, "broadcast"):
         return jax.tree.map(functools.partial(broadcast_from_first_replica, root_rank), tensor)
-    return jax.tree.map(jnp.asarray, collectives.broadcast_from_process(root_rank, tensor))
+    return jax.tree.map(jnp.asarray, host_collectives.broadcast_from_process(root_rank, tensor))
 
 
 @functools.cache
 def _list_host_numbers() -> list[int]:
     """Returns the machine of each process, as a number."""
     host_number = zlib.crc32(socket.gethostname().encode())
-    return collectives.concatenate_over_processes(np.array([host_number], np.uint32)).tolist()
+    return host_collectives.concatenate_over_processes(np.array([host_number], np.uint32)).tolist()

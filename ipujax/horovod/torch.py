@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import torch
 
-from ipujax.distribution import collectives
+from ipujax.distribution import host_collectives
 from ipujax.doors.torch import to_jax, to_torch
 from ipujax.ground import DistributionNotImplementedError
 from ipujax.horovod import Adasum as Adasum
@@ -65,9 +65,9 @@ def grouped_allreduce(
         for tensor in check.require_sequence(tensors, "tensors")
     ]
     reduce_arrays = (
-        collectives.average_over_processes
+        host_collectives.average_over_processes
         if _parse_averages(average, op)
-        else collectives.sum_over_processes
+        else host_collectives.sum_over_processes
     )
     return list(map(to_torch, _call_with_64_bits(reduce_arrays, arrays)))
 
@@ -87,7 +87,7 @@ def allgather(tensor: torch.Tensor, name: str | None = None) -> torch.Tensor:
     array = _tensor_to_array(tensor, "allgather")
     if not array.ndim:
         raise check.value_error("allgather was given a scalar", "give it an axis: x[None]")
-    return to_torch(_call_with_64_bits(collectives.concatenate_over_processes, array))
+    return to_torch(_call_with_64_bits(host_collectives.concatenate_over_processes, array))
 
 
 def broadcast(tensor: torch.Tensor, root_rank: int, name: str | None = None) -> torch.Tensor:
@@ -156,7 +156,7 @@ def _broadcast_tensors(tensors: Sequence[torch.Tensor], root: int) -> list[torch
         map(
             to_torch,
             _call_with_64_bits(
-                lambda arrays: collectives.broadcast_from_process(root, arrays), arrays
+                lambda arrays: host_collectives.broadcast_from_process(root, arrays), arrays
             ),
         )
     )

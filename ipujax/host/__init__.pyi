@@ -3,7 +3,7 @@
 from . import dataset_benchmark as dataset_benchmark
 from . import infeed_queue as infeed_queue
 from . import outfeed_queue as outfeed_queue
-from . import tracing as tracing
+from . import trace_frames as trace_frames
 from . import utilities as utilities
 from .elements import convert_leaf_to_array as convert_leaf_to_array
 from .elements import iterate_dataset as iterate_dataset

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.ground import FeedError, PyTree, UnusedOutfeedError, events
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.utilities import use_synthetic_data_for
@@ -83,7 +83,7 @@ class IPUOutfeedQueue(Queue):
     @property
     def enqueued(self) -> bool:
         """True if the function being traced enqueues here; outside a trace, if any does."""
-        frame = tracing.current_frame()
+        frame = trace_frames.current_frame()
         return self._expected is not None if frame is None else frame.enqueues_to(self)
 
     @property
@@ -100,7 +100,7 @@ class IPUOutfeedQueue(Queue):
         leaves, structure = jax.tree.flatten(keys_to_words(tensors))
         arrays = [self._require_sendable(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
-        tracing.note_enqueue(self, line)
+        trace_frames.note_enqueue(self, line)
         self.announce(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 

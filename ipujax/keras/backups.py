@@ -23,8 +23,8 @@ from ipujax.distribution import broadcast_from_process, concatenate_over_process
 from ipujax.ground import files, get_joined_instance
 from ipujax.keras import data_positions as positions
 from ipujax.keras.atomic_saving import is_remote
-from ipujax.keras.checks import check
 from ipujax.keras.data_positions import Position
+from ipujax.keras.keras_checks import check
 from ipujax.keras.process_agreement import name_unwritable_file
 from ipujax.keras.program_mode import seed_states
 from ipujax.keras.strategy import current_strategy

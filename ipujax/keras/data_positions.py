@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipujax.keras import random_states
-from ipujax.keras.batches import Batches
+from ipujax.keras.keras_batches import Batches
 from ipujax.keras.random_states import RandomState
 from ipujax.keras.strategy import current_strategy
 

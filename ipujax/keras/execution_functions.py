@@ -11,8 +11,8 @@ import jax
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
 from ipujax.ground import PyTree, count_replica_groups
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check, check_ipus, check_model
+from ipujax.keras.keras_batches import Batches
+from ipujax.keras.keras_checks import check, check_ipus, check_model
 from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
 from ipujax.keras.model_options import (
     check_training_options,

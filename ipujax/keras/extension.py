@@ -19,9 +19,9 @@ from ipujax.keras import atomic_saving as whole_files
 from ipujax.keras import backups, stage_config
 from ipujax.keras import data_positions as positions
 from ipujax.keras import process_agreement as instances
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check
 from ipujax.keras.execution_functions import ExecutionFunction, report
+from ipujax.keras.keras_batches import Batches
+from ipujax.keras.keras_checks import check
 from ipujax.keras.layer_stages import (
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,

@@ -19,9 +19,9 @@ from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
 from ipujax.ground import PyTree
 from ipujax.host import IPUOutfeedMode
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check_batch_count, check_execution_shares
-from ipujax.keras.gradients import SplitTrainStep
+from ipujax.keras.keras_batches import Batches
+from ipujax.keras.keras_checks import check_batch_count, check_execution_shares
+from ipujax.keras.keras_gradients import SplitTrainStep
 from ipujax.keras.model_options import gradient_accumulation_options
 from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
 from ipujax.keras.program_mode import Arrays, ProgramMode, State

@@ -12,9 +12,9 @@ import jax
 
 from ipujax.doors.keras import import_keras
 from ipujax.ground import PyTree
-from ipujax.keras.batches import Batches
-from ipujax.keras.checks import check, check_step_not_overridden
-from ipujax.keras.gradients import SplitTrainStep
+from ipujax.keras.keras_batches import Batches
+from ipujax.keras.keras_checks import check, check_step_not_overridden
+from ipujax.keras.keras_gradients import SplitTrainStep
 from ipujax.keras.keras_programs import KerasProgram
 from ipujax.keras.program_mode import Arrays, State
 from ipujax.keras.stage_tracing import trace_in_stages

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
-from ipujax.keras.checks import check
+from ipujax.keras.keras_checks import check
 from ipujax.keras.model_stages import discard_functions
 
 _INFEED = "_ipu_infeed_queue_options"

@@ -10,7 +10,7 @@ from . import internal as internal
 from . import loops as loops
 from . import math as math
 from . import metrics as metrics
-from . import normalization as normalization
+from . import normalization_ops as normalization_ops
 from . import random as random
 from . import recurrent_layers as recurrent_layers
 from . import reduce_scatter as reduce_scatter
@@ -18,7 +18,7 @@ from . import replication as replication
 from . import scopes as scopes
 from . import sharding as sharding
 from . import slicing as slicing
-from . import statistics as statistics
+from . import statistics_ops as statistics_ops
 from . import summary as summary
 from .all_to_all import all_gather as all_gather
 from .collectives import divide_total as divide_total
@@ -27,8 +27,10 @@ from .cross_replica import cross_replica_mean as cross_replica_mean
 from .cross_replica import cross_replica_sum as cross_replica_sum
 from .custom.error import custom_op_error as custom_op_error
 from .dropout_rate import check_dropout_rate as check_dropout_rate
-from .embedding.optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
-from .embedding.optimizers import HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec
+from .embedding.embedding_optimizers import HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec
+from .embedding.embedding_optimizers import (
+    HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
+)
 from .host_calls import call_on_host as call_on_host
 from .metrics import Metric as Metric
 from .nn.activations import gelu as gelu

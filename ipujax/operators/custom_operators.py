@@ -10,8 +10,8 @@ import jax
 
 from ipujax.ground import CustomOpFileError, PyTree
 from ipujax.ground import array_checks as operands
-from ipujax.operators.custom import calls, expression
-from ipujax.operators.custom.arguments import Gradients, check, check_call
+from ipujax.operators.custom import custom_op_calls, expression
+from ipujax.operators.custom.custom_op_arguments import Gradients, check, check_call
 from ipujax.system import get_logger
 from lowering import jaxpr
 
@@ -91,7 +91,7 @@ def cpu_user_operation(
     """
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
     function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
-    return calls.call_user_function(function, arrays, on_host=True)
+    return custom_op_calls.call_user_function(function, arrays, on_host=True)
 
 
 @check.guard
@@ -139,7 +139,7 @@ def precompiled_user_op(
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
     function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
     _check_codelet(gp_path, name)
-    return calls.call_user_function(function, arrays, on_host=False)
+    return custom_op_calls.call_user_function(function, arrays, on_host=False)
 
 
 def _check_codelet(gp_path: Any, name: str) -> None:

@@ -13,14 +13,14 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.ground import PyTree, check, concrete_values, parse_dtype
-from ipujax.operators.embedding.host_table import HostTable
-from ipujax.operators.embedding.initial import initialize_table
-from ipujax.operators.embedding.optimizers import (
+from ipujax.operators.embedding.embedding_optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
 )
-from ipujax.operators.embedding.optimizers import (
+from ipujax.operators.embedding.embedding_optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
+from ipujax.operators.embedding.host_table import HostTable
+from ipujax.operators.embedding.initial import initialize_table
 from lowering import jaxpr, ops
 
 STRATEGIES = ("TOKEN", "ENCODING")

@@ -21,7 +21,7 @@ from ipujax.ground import (
     structure_text,
     watch_iterators,
 )
-from ipujax.host import IPUInfeedQueue, tracing
+from ipujax.host import IPUInfeedQueue, trace_frames
 from lowering import jaxpr, ops
 
 _check = ArrayChecks(LoopTypeError, LoopTypeError)
@@ -58,7 +58,7 @@ def repeat(
     """
     _check.require_flag(use_while_v1, "use_while_v1")
     count = _check_trip_count(n)
-    with tracing.trace_loop_body(count if isinstance(count, int) else None):
+    with trace_frames.trace_loop_body(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
     if not ops.uses_streams(loop.body):
         return loop.unflatten_result(_plain_repeat(loop, count))

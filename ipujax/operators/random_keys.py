@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ipujax.ground import PyTree, check
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from lowering import jaxpr, ops
 
 _WORD = 0xFFFFFFFF
@@ -47,7 +47,7 @@ def draw_key(
         return _check_key(key, operator)
     if seed is not None:
         return _key_from_seed(seed, operator)
-    if tracing.current_frame() is None:
+    if trace_frames.current_frame() is None:
         raise check.value_error(
             f"{operator} was given neither a seed nor a key, and is not in compiled code, where "
             "the device has a seed",

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ipujax.ground import PyTree, check
-from ipujax.operators.rnn.arguments import (
-    is_within_sequence,
-    refuse_gradients,
-    require_layer_operand,
-)
 from ipujax.operators.rnn.gru import GRUCell, Mixing, run_gru_recurrence
 from ipujax.operators.rnn.gru import Weights as GRUWeights
 from ipujax.operators.rnn.layer import Layer, Parameters
 from ipujax.operators.rnn.lstm import LSTMCell, run_lstm_recurrence
 from ipujax.operators.rnn.lstm import Weights as LSTMWeights
+from ipujax.operators.rnn.rnn_arguments import (
+    is_within_sequence,
+    refuse_gradients,
+    require_layer_operand,
+)
 from ipujax.system import log
 
 

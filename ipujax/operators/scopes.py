@@ -12,7 +12,7 @@ import jax
 from jax.typing import DTypeLike
 
 from ipujax.ground import HALF_OR_SINGLE, Checks, ScopeError, parse_dtype
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from lowering import jaxpr, marks
 
 _check = Checks(ScopeError, ScopeError)
@@ -137,7 +137,7 @@ def frontend_attribute(
         ):
             yield
     finally:
-        frame, is_set = tracing.current_frame(), attribute_name in _open.attributes
+        frame, is_set = trace_frames.current_frame(), attribute_name in _open.attributes
         if restore_to is not None and not is_set and frame is not None:
             frame.scopes.enter_context(_attribute_scope(attribute_name, restore_to))
 

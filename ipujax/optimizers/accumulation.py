@@ -14,7 +14,7 @@ import optax
 from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.ground import IPUError, OptimizerError, PyTree, parse_dtype
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from ipujax.optimizers.ipu_optimizer import check, is_optax_state
 from ipujax.optimizers.reduction_method import GradientAccumulationReductionMethod as Reduction
 from lowering import jaxpr, ops
@@ -145,7 +145,7 @@ def keep_state_between_updates(
 
 def check_accumulation_loop(name: str, count: int) -> None:
     """Checks that a loop of compiled code repeats a multiple of the mini-batches."""
-    trace_frame = tracing.current_frame()
+    trace_frame = trace_frames.current_frame()
     if trace_frame is None:
         return
     if not trace_frame.loops:

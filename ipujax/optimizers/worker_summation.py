@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from ipujax.ground import count_replica_groups
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from ipujax.operators import cross_replica_sum, divide_total, replication_index
 from lowering import ops
 
@@ -79,5 +79,5 @@ def _count_replicas_per_worker() -> jax.Array:
 
 def _count_workers() -> int:
     """Returns the number of workers that run the program that is being traced."""
-    frame = tracing.current_frame()
+    frame = trace_frames.current_frame()
     return count_replica_groups() if frame is None else frame.instances

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import PipelineError
-from ipujax.pipelines.stages import Value
+from ipujax.pipelines.pipeline_stages import Value
 from ipujax.pipelines.traced_stages import Arrays, Model, compute_mapped_gradients
 from lowering import jaxpr, shape_of
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers import add_to_accumulator
 from ipujax.pipelines.gradient_mapping import GradientMapping
+from ipujax.pipelines.pipeline_stages import Aval, Stage, Value
 from ipujax.pipelines.request import DtypeOf
-from ipujax.pipelines.stages import Aval, Stage, Value
 from ipujax.pipelines.traced_stages import Arrays, Model
 from lowering import jaxpr, ops, pipelines
 

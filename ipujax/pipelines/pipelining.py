@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from ipujax.ground import api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.optimizers import GradientAccumulationReductionMethod
-from ipujax.pipelines.arguments import (
+from ipujax.pipelines.pipeline_arguments import (
     OptimizerFunctionOutput,
     PipelineStageOptions,
     RecomputationMode,
 )
+from ipujax.pipelines.pipeline_stages import Pytree
 from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
 from ipujax.pipelines.single_argument_checks import check
-from ipujax.pipelines.stages import Pytree
 from ipujax.pipelines.trace_pipeline import run_pipeline
 from lowering import pipelines
 

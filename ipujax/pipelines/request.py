@@ -24,14 +24,14 @@ from ipujax.optimizers import (
 )
 from ipujax.optimizers import get_current_summation as current_summation
 from ipujax.pipelines import single_argument_checks as values
-from ipujax.pipelines.arguments import (
+from ipujax.pipelines.pipeline_arguments import (
     OptimizerFunctionOutput,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
+from ipujax.pipelines.pipeline_stages import SPANS_ALL, Aval, Part, Pytree
 from ipujax.pipelines.single_argument_checks import check
-from ipujax.pipelines.stages import SPANS_ALL, Aval, Part, Pytree
 from lowering import jaxpr, ops, pipelines, schedules
 
 StageFunction = Callable[..., Pytree]

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 
 from ipujax.ground import PipelineError, structure_text
+from ipujax.pipelines.pipeline_stages import Pytree
+from ipujax.pipelines.pipeline_state import StageOutput
 from ipujax.pipelines.stage_assignment import StageAssignment, Var
-from ipujax.pipelines.stages import Pytree
-from ipujax.pipelines.state import StageOutput
 from lowering import jaxpr, pipelines
 
 

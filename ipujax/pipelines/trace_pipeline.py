@@ -12,14 +12,14 @@ import jax.numpy as jnp
 import optax
 
 from ipujax.ground import IPUError, OptimizerError, PipelineError, structure_text
-from ipujax.host import tracing
+from ipujax.host import trace_frames
 from ipujax.optimizers import broadcast_from_chief, check_leaves, init_optimizer_state
 from ipujax.pipelines.micro_batch import MicroBatch
 from ipujax.pipelines.override_schedule import schedule_override
+from ipujax.pipelines.pipeline_stages import Pytree, Value
+from ipujax.pipelines.pipeline_state import without_weak_type
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.single_argument_checks import check
-from ipujax.pipelines.stages import Pytree, Value
-from ipujax.pipelines.state import without_weak_type
 from ipujax.pipelines.traced_stages import Arrays, Model, apply_update, trace_model
 from lowering import jaxpr, ops, pipelines
 
@@ -62,7 +62,7 @@ def run_pipeline(
         )
     params, first = jax.tree.map(jnp.asarray, (variables, list(inputs)))
     untrained = jax.tree.map(without_weak_type, state)
-    with tracing.trace_loop_body(request.repeat_count):
+    with trace_frames.trace_loop_body(request.repeat_count):
         model = trace_model(request, params, first, untrained)
         given_arrays = jax.tree.leaves((params, first, untrained))
         arrays = dict(zip(model.input_values, given_arrays, strict=True))

@@ -20,16 +20,9 @@ from ipujax.optimizers import (
     is_trained,
     maps_gradients,
 )
-from ipujax.pipelines.arguments import OptimizerFunctionOutput
+from ipujax.pipelines.pipeline_arguments import OptimizerFunctionOutput
+from ipujax.pipelines.pipeline_stages import SPANS_ALL, Arguments, Pytree, Stage, Value, trace_stage
 from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.stages import (
-    SPANS_ALL,
-    Arguments,
-    Pytree,
-    Stage,
-    Value,
-    trace_stage,
-)
 from lowering import ops
 
 Arrays = Mapping[Value, jax.Array]

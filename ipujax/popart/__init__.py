@@ -17,7 +17,6 @@ from ipujax.ground import MissingAttributeError
 from ipujax.ground import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
-from ipujax.popart.checks import check as check
 from ipujax.popart.data_flow import AnchorReturnType as AnchorReturnType
 from ipujax.popart.data_flow import AnchorReturnTypeId as AnchorReturnTypeId
 from ipujax.popart.data_flow import DataFlow as DataFlow
@@ -26,11 +25,6 @@ from ipujax.popart.debug import DebugInfo as DebugInfo
 from ipujax.popart.debug import SourceLocation as SourceLocation
 from ipujax.popart.debug import closePoplarDebugInfo as closePoplarDebugInfo
 from ipujax.popart.debug import initializePoplarDebugInfo as initializePoplarDebugInfo
-from ipujax.popart.devices import DeviceConnectionType as DeviceConnectionType
-from ipujax.popart.devices import DeviceInfo as DeviceInfo
-from ipujax.popart.devices import DeviceManager as DeviceManager
-from ipujax.popart.devices import DeviceSelectionCriterion as DeviceSelectionCriterion
-from ipujax.popart.devices import DeviceType as DeviceType
 from ipujax.popart.exceptions import OutOfMemoryException as OutOfMemoryException
 from ipujax.popart.exceptions import popart_exception as popart_exception
 from ipujax.popart.exceptions import popart_internal_exception as popart_internal_exception
@@ -50,11 +44,7 @@ from ipujax.popart.exceptions import (
 )
 from ipujax.popart.exceptions import poplibs_exception as poplibs_exception
 from ipujax.popart.graph_transformer import GraphTransformer as GraphTransformer
-from ipujax.popart.inputs import InputSettings as InputSettings
-from ipujax.popart.inputs import InputShapeInfo as InputShapeInfo
 from ipujax.popart.install import install as install
-from ipujax.popart.log import Logger as Logger
-from ipujax.popart.log import getLogger as getLogger
 from ipujax.popart.optimizers import SGD as SGD
 from ipujax.popart.optimizers import Adam as Adam
 from ipujax.popart.optimizers import AdamMode as AdamMode
@@ -109,6 +99,14 @@ from ipujax.popart.options import TileSet as TileSet
 from ipujax.popart.options import VirtualGraphMode as VirtualGraphMode
 from ipujax.popart.patterns import Patterns as Patterns
 from ipujax.popart.patterns import PatternsLevel as PatternsLevel
+from ipujax.popart.popart_checks import check as check
+from ipujax.popart.popart_devices import DeviceConnectionType as DeviceConnectionType
+from ipujax.popart.popart_devices import DeviceInfo as DeviceInfo
+from ipujax.popart.popart_devices import DeviceManager as DeviceManager
+from ipujax.popart.popart_devices import DeviceSelectionCriterion as DeviceSelectionCriterion
+from ipujax.popart.popart_devices import DeviceType as DeviceType
+from ipujax.popart.popart_log import Logger as Logger
+from ipujax.popart.popart_log import getLogger as getLogger
 from ipujax.popart.reserved import reservedAccl1Prefix as reservedAccl1Prefix
 from ipujax.popart.reserved import reservedAccl2Prefix as reservedAccl2Prefix
 from ipujax.popart.reserved import reservedAccl3Prefix as reservedAccl3Prefix
@@ -190,6 +188,8 @@ from ipujax.popart.reserved import reservedStepPrefix as reservedStepPrefix
 from ipujax.popart.reserved import reservedUpdatedVarPrefix as reservedUpdatedVarPrefix
 from ipujax.popart.session import InferenceSession as InferenceSession
 from ipujax.popart.session import TrainingSession as TrainingSession
+from ipujax.popart.step_inputs import InputSettings as InputSettings
+from ipujax.popart.step_inputs import InputShapeInfo as InputShapeInfo
 from ipujax.popart.step_io import PyStepIO as PyStepIO
 from ipujax.popart.step_io import PyStepIOCallback as PyStepIOCallback
 from ipujax.popart.step_io import PyWeightsIO as PyWeightsIO
@@ -350,16 +350,16 @@ def __dir__() -> list[str]:
     return __all__
 
 
+from ipujax.popart.popart_variables import CommGroup as CommGroup
+from ipujax.popart.popart_variables import CommGroupType as CommGroupType
+from ipujax.popart.popart_variables import VariableRetrievalMode as VariableRetrievalMode
+from ipujax.popart.popart_variables import VariableSettings as VariableSettings
+from ipujax.popart.popart_version import packageHash as packageHash
+from ipujax.popart.popart_version import versionNumber as versionNumber
+from ipujax.popart.popart_version import versionString as versionString
 from ipujax.popart.supported import getUnsupportedOperations as getUnsupportedOperations
 from ipujax.popart.tensor_info import DataType as DataType
 from ipujax.popart.tensor_info import TensorInfo as TensorInfo
-from ipujax.popart.variables import CommGroup as CommGroup
-from ipujax.popart.variables import CommGroupType as CommGroupType
-from ipujax.popart.variables import VariableRetrievalMode as VariableRetrievalMode
-from ipujax.popart.variables import VariableSettings as VariableSettings
-from ipujax.popart.version import packageHash as packageHash
-from ipujax.popart.version import versionNumber as versionNumber
-from ipujax.popart.version import versionString as versionString
 
 __version__ = ".".join(map(str, versionNumber()))
 defaultAiOnnxOpset = DEFAULT_OPSETS["ai.onnx"]

@@ -22,16 +22,12 @@ from ipujax.doors.onnx import (
 )
 from ipujax.ground import PyTree, api_boundary, count_replica_groups
 from ipujax.host import reset_ipu_seed
-from ipujax.popart import execution, training_mode
-from ipujax.popart.anchors import ACCUMULATED, DerivedAnchors
-from ipujax.popart.checks import check, convert_frontend_errors
+from ipujax.popart import step_execution, training_mode
+from ipujax.popart.anchored_tensors import ACCUMULATED, DerivedAnchors
 from ipujax.popart.data_flow import DataFlow
-from ipujax.popart.devices import DeviceInfo, configure_ipus_for_session
-from ipujax.popart.forward import Forward, find_differentiable_names
 from ipujax.popart.graph_json import serialize_graph
 from ipujax.popart.host_weights import HostWeights, split_off_slots
-from ipujax.popart.inputs import InputShapeInfo, check_input_shapes, read_broadcast_inputs
-from ipujax.popart.loss_scaling import count_gradients
+from ipujax.popart.node_placement import distribute_nodes, read_placement
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     IrSerializationFormat,
@@ -41,11 +37,15 @@ from ipujax.popart.options import (
     VirtualGraphMode,
 )
 from ipujax.popart.patterns import Patterns
-from ipujax.popart.placement import distribute_nodes, read_placement
+from ipujax.popart.popart_checks import check, convert_frontend_errors
+from ipujax.popart.popart_devices import DeviceInfo, configure_ipus_for_session
+from ipujax.popart.popart_forward import Forward, find_differentiable_names
+from ipujax.popart.popart_loss_scaling import count_gradients
+from ipujax.popart.popart_weights import Weights
 from ipujax.popart.reports import Reports
+from ipujax.popart.step_inputs import InputShapeInfo, check_input_shapes, read_broadcast_inputs
 from ipujax.popart.step_io import PyStepIO, PyStepIOCallback
 from ipujax.popart.tensor_info import DataType, TensorInfo, to_data_type
-from ipujax.popart.weights import Weights
 from ipujax.training import DeviceLoop, ReplicaReduction, wrap_with_loss_scaling
 
 Array = np.ndarray
@@ -93,7 +93,7 @@ class Session(Reports, Weights):
             self._proto, slots = split_off_slots(read_onnx_model(fnModel, check_types=False))
         self._model = self._build_model(inputShapeInfo or InputShapeInfo())
         if is_training:
-            execution.check_loss_tensor(self._model, loss)
+            step_execution.check_loss_tensor(self._model, loss)
         for anchor in dataFlow.anchors():
             self._check_anchor(anchor, is_training)
         self.accumulationFactor = self._options.accumulation
@@ -217,7 +217,7 @@ class Session(Reports, Weights):
     @property
     def _known_values(self) -> dict[str, PyTree]:
         """The values of tensors that are known before a step runs."""
-        numbers = execution.compute_optimizer_scalars(
+        numbers = step_execution.compute_optimizer_scalars(
             self._optimizer, self._model, self._loss, self._options
         )
         return {**numbers, **self._model.constants}
@@ -282,7 +282,7 @@ class Session(Reports, Weights):
         placement = read_placement(self._model.graph, has_ipus, options.enablePipelining)
         factor = self.accumulationFactor if options.enableGradientAccumulation else None
         placement.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
-        config = execution.build_session_config(options)
+        config = step_execution.build_session_config(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         configure_ipus_for_session(
             self.replicationFactor, placement.ipu_count, self._device, config, cache
@@ -298,7 +298,7 @@ class Session(Reports, Weights):
             moved=changed_values,
             recomputation=options.autoRecomputation,
         )
-        is_mean = execution.choose_gradient_reduction(options) == "RUNNING_MEAN"
+        is_mean = step_execution.choose_gradient_reduction(options) == "RUNNING_MEAN"
         self._changing = DerivedAnchors(forward.trained, self.accumulationFactor, is_mean)
         sources = [
             self._changing.source_of_anchor(n)
@@ -333,7 +333,7 @@ class Session(Reports, Weights):
             optimizer,
             {},
             accumulation=self.accumulationFactor,
-            reduction_method=execution.choose_gradient_reduction(self._options),
+            reduction_method=step_execution.choose_gradient_reduction(self._options),
             accumulation_dtype=None if kind is DataType.UNDEFINED else kind.value,
             replica_reduction=ReplicaReduction.MEAN if means else ReplicaReduction.SUM,
             **settings,
@@ -347,7 +347,7 @@ class Session(Reports, Weights):
                 ((*self._step_shape, *aval.shape), aval.dtype)
                 for aval in self._forward.input_avals.values()
             ]
-            return execution.generate_synthetic_data(mode, shapes)
+            return step_execution.generate_synthetic_data(mode, shapes)
         # The original accepts data for weights, too, and ignores them.
         inputs = {*self._model.inputs, *self._model.variables, *self._find_constant_initializers()}
         stepio.check_array_names(inputs, self.dataFlow.anchors())
@@ -385,7 +385,7 @@ class Session(Reports, Weights):
     def _iterate_micro_batches(self, inputs: Sequence[Array]) -> Iterator[PyTree]:
         """Iterates over the micro-batches in the order in which the program takes them."""
         count = int(np.prod(self._step_shape))
-        keys = execution.split_random_keys(self._options, self._seed, count)
+        keys = step_execution.split_random_keys(self._options, self._seed, count)
         rows = [value.reshape(count, *value.shape[3:]) for value in inputs]
         scaling = 1.0 if self._optimizer is None else self._optimizer.getLossScalingVal()
         return zip(np.full(count, scaling, np.float32), *rows, keys, strict=True)

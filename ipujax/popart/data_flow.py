@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from ipujax.doors.graphs import select_results
-from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import ExchangeStrategy, TileSet
+from ipujax.popart.popart_checks import check
 
 Array = np.ndarray
 _NO_PERIOD = "A return period should not be supplied for this anchor return type"

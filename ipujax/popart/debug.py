@@ -10,7 +10,7 @@ import weakref
 from typing import Any
 
 from ipujax.ground import calling_frame, files
-from ipujax.popart.checks import check
+from ipujax.popart.popart_checks import check
 
 _ids = itertools.count(1)
 

@@ -10,7 +10,7 @@ import jax
 import onnx
 from onnx import AttributeProto
 
-from ipujax.popart.recomputation import RECOMPUTE
+from ipujax.popart.popart_recomputation import RECOMPUTE
 from ipujax.popart.tensor_info import to_data_type
 
 NAMELESS = "BuilderGraph_"

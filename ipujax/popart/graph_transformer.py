@@ -13,7 +13,7 @@ from onnx import TensorProto
 
 from ipujax.doors.onnx import read_onnx_model
 from ipujax.ground import PopARTError
-from ipujax.popart.checks import check, convert_frontend_errors
+from ipujax.popart.popart_checks import check, convert_frontend_errors
 
 _MOVING_STATISTICS = ("mean", "var", "saved_mean", "saved_var")
 

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
-from ipujax.popart.checks import check
 from ipujax.popart.initializers import make_initializer, replace_initializer_value
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
+from ipujax.popart.popart_checks import check
 from ipujax.popart.step_io import PyWeightsIO
 from ipujax.training import FACTOR, Factors, Scale, TrainState, to_strong_arrays
 

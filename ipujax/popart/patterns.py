@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
+from ipujax.popart.popart_checks import check
 
 
 class PatternsLevel(NumberedEnum):

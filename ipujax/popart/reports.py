@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from ipujax.driver import Executable
-from ipujax.popart.checks import check
 from ipujax.popart.options import SessionOptions
+from ipujax.popart.popart_checks import check
 from ipujax.report import Report
 from ipujax.training import DeviceLoop
 

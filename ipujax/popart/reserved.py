@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from ipujax.doors.graphs import GRADIENT
-from ipujax.popart.anchors import ACCUMULATED, UPDATED
+from ipujax.popart.anchored_tensors import ACCUMULATED, UPDATED
 
 
 def reservedGradientPrefix() -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 
 from ipujax.doors.graphs import broadcast_train_state
-from ipujax.popart import execution
+from ipujax.popart import step_execution
 from ipujax.popart.base_session import Session
-from ipujax.popart.checks import check
 from ipujax.popart.data_flow import DataFlow
-from ipujax.popart.devices import DeviceInfo
-from ipujax.popart.inputs import InputShapeInfo
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import SessionOptions
 from ipujax.popart.patterns import Patterns
+from ipujax.popart.popart_checks import check
+from ipujax.popart.popart_devices import DeviceInfo
+from ipujax.popart.step_inputs import InputShapeInfo
 
 
 @check.guard
@@ -103,7 +103,7 @@ class TrainingSession(Session):
         )
         current_optimizer.check_replacement(optimizer)
         self._optimizer = copy.deepcopy(optimizer)
-        self._state = execution.replace_session_hyperparameters(
+        self._state = step_execution.replace_session_hyperparameters(
             self._state, optimizer.collect_variable_values()
         )
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 import jax
 import numpy as np
 
-from ipujax.popart.checks import check
+from ipujax.popart.popart_checks import check
 
 Array = np.ndarray
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import onnx.defs
 
 from ipujax.doors.onnx import ONNX
-from ipujax.popart.builder.graphcore import graphcore_operations
-from ipujax.popart.checks import check
+from ipujax.popart.builder.graphcore_ops import graphcore_operations
+from ipujax.popart.popart_checks import check
 from ipujax.popart.tensor_info import DataType
 
 NEWEST = 11

@@ -9,8 +9,8 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ipujax.ground import parse_dtype
-from ipujax.popart.checks import check
 from ipujax.popart.numbered_enum import NumberedEnum
+from ipujax.popart.popart_checks import check
 
 Array = np.ndarray
 

@@ -24,11 +24,7 @@ from ipujax.poptorch.blocks import (
     module_repr,
     removeBlocks,
 )
-from ipujax.poptorch.checks import check as check  # for ipujax.popdist
-from ipujax.poptorch.control_flow import cond, for_loop
-from ipujax.poptorch.custom_operators import custom_op
 from ipujax.poptorch.data import AsynchronousDataAccessor, DataLoader
-from ipujax.poptorch.devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ipujax.poptorch.enums import (
     AutoStage,
     CommGroupType,
@@ -48,14 +44,11 @@ from ipujax.poptorch.enums import (
     VariableRetrievalMode,
 )
 from ipujax.poptorch.executor import PoplarExecutor
-from ipujax.poptorch.hooks import registerPostCompileHook, registerPreCompileHook
-from ipujax.poptorch.host_calls import CPU
 from ipujax.poptorch.install import install
-from ipujax.poptorch.log import setLogLevel
+from ipujax.poptorch.ipu_print import ipu_print_tensor
 from ipujax.poptorch.missing_functions import autocast, fps, nearest
-from ipujax.poptorch.multi_conv import MultiConv
+from ipujax.poptorch.module_hooks import registerPostCompileHook, registerPreCompileHook
 from ipujax.poptorch.name_scope import NameScope
-from ipujax.poptorch.operators import isRunningOnIpu
 from ipujax.poptorch.ops import (
     ctc_beam_search_decoder,
     dynamic_slice,
@@ -71,7 +64,15 @@ from ipujax.poptorch.ops import (
 from ipujax.poptorch.options import Options as Options
 from ipujax.poptorch.options import _DistributedOptions as _DistributedOptions
 from ipujax.poptorch.options.locations import TensorLocationSettings
-from ipujax.poptorch.printing import ipu_print_tensor
+from ipujax.poptorch.poptorch_checks import check as check  # for ipujax.popdist
+from ipujax.poptorch.poptorch_control_flow import cond, for_loop
+from ipujax.poptorch.poptorch_custom_ops import custom_op
+from ipujax.poptorch.poptorch_devices import ipuHardwareIsAvailable, ipuHardwareVersion
+from ipujax.poptorch.poptorch_host_calls import CPU
+from ipujax.poptorch.poptorch_log import setLogLevel
+from ipujax.poptorch.poptorch_multi_conv import MultiConv
+from ipujax.poptorch.poptorch_operators import isRunningOnIpu
+from ipujax.poptorch.poptorch_structures import ICustomArgParser, registerCustomArgParser
 from ipujax.poptorch.splitting import splitOverIpus
 from ipujax.poptorch.strategies import (
     ParallelPhasedExecution,
@@ -81,7 +82,6 @@ from ipujax.poptorch.strategies import (
     ShardedExecution,
     Stage,
 )
-from ipujax.poptorch.structures import ICustomArgParser, registerCustomArgParser
 from ipujax.poptorch.torch_namespace import fill_torch_namespace
 from ipujax.poptorch.wrappers import inferenceModel, load, trainingModel
 

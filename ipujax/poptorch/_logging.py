@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.log import LEVELS
-from ipujax.poptorch.log import logger as logger
-from ipujax.poptorch.log import setLogLevel as setLogLevel
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import LEVELS
+from ipujax.poptorch.poptorch_log import logger as logger
+from ipujax.poptorch.poptorch_log import setLogLevel as setLogLevel
 
 
 def setPopartLogLevel(level: str) -> None:

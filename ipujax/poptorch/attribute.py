@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 
 @check.guard

@@ -17,7 +17,7 @@ import torch
 
 from ipujax.doors.torch import BLOCK, Trace, current_trace
 from ipujax.ground import PyTree
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 
 class OpenBlock(NamedTuple):

@@ -12,8 +12,8 @@ from torch.nn.modules.batchnorm import (
 
 from ipujax.doors.torch import ModuleTrace
 from ipujax.ground import PopTorchError
-from ipujax.poptorch.forward import find_written_buffers
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.poptorch_forward import find_written_buffers
 
 _KINDS = {"_parameters": "Parameter", "_buffers": "Buffer"}
 

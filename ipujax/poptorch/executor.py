@@ -20,32 +20,32 @@ from ipujax.ground import (
     count_replica_groups,
     current_instance,
 )
-from ipujax.poptorch.anchors import Anchors, choose_anchors, list_anchor_names
-from ipujax.poptorch.arguments import Arguments, Signature, collect_matching_tensors
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.buffers import check_updatable_buffers, find_buffers_per_replica
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.compilation_bar import compilation_bar
-from ipujax.poptorch.counters import Run, count_transferred_steps
-from ipujax.poptorch.custom_operators import trace_with_replicas
-from ipujax.poptorch.devices import configure_ipus_for_model
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
-from ipujax.poptorch.errors import convert_errors
-from ipujax.poptorch.forward import Forward, sent_names
-from ipujax.poptorch.hooks import call_post_compile_hooks, call_pre_compile_hooks
-from ipujax.poptorch.log import logger
+from ipujax.poptorch.model_arguments import Arguments, Signature, collect_matching_tensors
+from ipujax.poptorch.module_hooks import call_post_compile_hooks, call_pre_compile_hooks
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.programs import (
+from ipujax.poptorch.output_reductions import choose_reductions
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_custom_ops import trace_with_replicas
+from ipujax.poptorch.poptorch_devices import configure_ipus_for_model
+from ipujax.poptorch.poptorch_errors import convert_errors
+from ipujax.poptorch.poptorch_forward import Forward, sent_names
+from ipujax.poptorch.poptorch_log import logger
+from ipujax.poptorch.poptorch_programs import (
     Program,
     build_inference_program,
     build_training_program,
 )
-from ipujax.poptorch.reductions import choose_reductions
+from ipujax.poptorch.poptorch_structures import rebuild_structure
+from ipujax.poptorch.poptorch_weights import suspend_watching
 from ipujax.poptorch.saving import Saved, SavedData
-from ipujax.poptorch.structures import rebuild_structure
-from ipujax.poptorch.tracing import TracedModule, trace_module
-from ipujax.poptorch.weights import suspend_watching
+from ipujax.poptorch.step_counters import Run, count_transferred_steps
+from ipujax.poptorch.tensor_anchors import Anchors, choose_anchors, list_anchor_names
+from ipujax.poptorch.trace_model import TracedModule, trace_module
 from ipujax.poptorch.wrapped_model import WrappedModel, copy_module_values
 
 

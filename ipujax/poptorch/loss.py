@@ -9,9 +9,9 @@ import torch
 from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.doors.torch import differentiable_inputs
 from ipujax.ground import PopTorchError
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ReductionType
-from ipujax.poptorch.operators import (
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_operators import (
     define_traced_operator,
     isRunningOnIpu,
     qualify_operator_name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 
 @check.guard

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ipujax.doors.torch import current_trace
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 MARK = "name_scope"
 """The mark of operators in name scopes: the names of the scopes, outer ones first."""

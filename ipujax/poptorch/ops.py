@@ -18,17 +18,17 @@ from ipujax.ground import PopTorchError, PyTree
 from ipujax.operators import ctc_beam_search_decoder_with_log_probs
 from ipujax.operators import math as math_ops
 from ipujax.pipelines import pipelining as pipelining_ops
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import MatMulSerializationMode, OverlapMode
-from ipujax.poptorch.log import logger
 from ipujax.poptorch.loss import identity_loss as identity_loss
-from ipujax.poptorch.operators import (
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
+from ipujax.poptorch.poptorch_operators import (
     define_traced_operator,
     isRunningOnIpu,
     qualify_operator_name,
     trace_operator,
 )
-from ipujax.poptorch.structures import flatten_tensors, rebuild_structure
+from ipujax.poptorch.poptorch_structures import flatten_tensors, rebuild_structure
 
 _Structure = TypeVar("_Structure")
 

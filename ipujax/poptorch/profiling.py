@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 __all__ = ["Channel"]
 

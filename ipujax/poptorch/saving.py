@@ -25,12 +25,12 @@ from ipujax.ground import (
     open_regular_file,
     replace_file,
 )
-from ipujax.poptorch.arguments import Arguments
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType
-from ipujax.poptorch.log import logger
+from ipujax.poptorch.model_arguments import Arguments
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.groups import DistributedOptions
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 from ipujax.poptorch.unpickle_data import iterate_weights, read_torch_file_data
 
 _FORMAT = "ipujax.poptorch"

@@ -8,9 +8,9 @@ import torch
 
 from ipujax.doors.torch import trace_torch_module
 from ipujax.poptorch.blocks import BeginBlock
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.operators import OPERATORS
-from ipujax.poptorch.weights import suspend_watching
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_operators import OPERATORS
+from ipujax.poptorch.poptorch_weights import suspend_watching
 
 
 @check.guard

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ipujax.ground import Keywords
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import AutoStage
+from ipujax.poptorch.poptorch_checks import check
 
 BlockId = str
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 
 def allclose(ref: Any, other: Any) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from ipujax.poptorch._impl import internal_cast
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.name_scope import pop_name_scope, push_name_scope
+from ipujax.poptorch.poptorch_checks import check
 
 _DTYPES = {"FLOAT": torch.float32, "FLOAT16": torch.float16}
 

@@ -15,23 +15,23 @@ from ipujax.doors.torch import first_name_of_tensors, to_jax
 from ipujax.ground import PopTorchError, PyTree
 from ipujax.poptorch.blocks import module_repr
 from ipujax.poptorch.buffers import get_updatable_buffer_names
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.counters import PerformanceCounters, Run
 from ipujax.poptorch.enums import ConnectionType
 from ipujax.poptorch.optim.link import OptimizerLink, select_names
-from ipujax.poptorch.optim.log import OptimizerLog
-from ipujax.poptorch.optim.loss_scaling import read_loss_scaling
+from ipujax.poptorch.optim.optimizer_log import OptimizerLog
+from ipujax.poptorch.optim.optimizer_loss_scaling import read_loss_scaling
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.programs import Program, scales_loss
-from ipujax.poptorch.reductions import adapt_options_to_optimizer
-from ipujax.poptorch.weights import (
+from ipujax.poptorch.output_reductions import adapt_options_to_optimizer
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_programs import Program, scales_loss
+from ipujax.poptorch.poptorch_weights import (
     Watch,
     collect_named_tensors,
     find_trainer,
     suspend_watching,
     write_module_tensors,
 )
+from ipujax.poptorch.step_counters import PerformanceCounters, Run
 
 _trainers: weakref.WeakKeyDictionary[torch.nn.Module, WrappedModel] = weakref.WeakKeyDictionary()
 """The wrapper that trains each module."""

@@ -9,12 +9,12 @@ import torch
 
 from ipujax.doors.torch import torchscript_error
 from ipujax.ground import count_replica_groups
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import OutputMode
-from ipujax.poptorch.errors import convert_errors
 from ipujax.poptorch.executor import PoplarExecutor
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.options.switches import log_options
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_errors import convert_errors
 from ipujax.poptorch.saving import Saved, SavedData, copy_for_editing
 from ipujax.poptorch.wrapped_model import has_trainer
 

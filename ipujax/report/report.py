@@ -25,12 +25,12 @@ import numpy as np
 from ipujax.ground import LARGE, Bounds, HostTrace, files
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
-from ipujax.report.checks import check
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation import html, perfetto
 from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document import read_report_document, report_dict
 from ipujax.report.presentation.text_page import render_text_page, summarize_report
+from ipujax.report.report_checks import check
 from lowering import list_in_dir, machine, trace
 
 KINDS = trace.KINDS

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.distribution import collectives
+from ipujax.distribution import host_collectives
 from ipujax.driver import CompiledFunction
 from ipujax.ground import (
     ArrayChecks,
@@ -181,13 +181,13 @@ class WorkerStrategy:
             reduce_axis = jnp.sum if op is ReduceOp.SUM else jnp.mean
             value = jax.tree.map(lambda leaf: reduce_axis(leaf, axis), value)
         self._check_reduced(op, value)
-        if collectives.check_is_traced(value, "reduce of a strategy"):
+        if host_collectives.check_is_traced(value, "reduce of a strategy"):
             reduce_in_program = cross_replica_mean if op is ReduceOp.MEAN else self._sum_in_program
             return jax.tree.map(reduce_in_program, value)
         reduce_on_host = (
-            collectives.average_over_processes
+            host_collectives.average_over_processes
             if op is ReduceOp.MEAN
-            else collectives.sum_over_processes
+            else host_collectives.sum_over_processes
         )
         return jax.tree.map(jnp.asarray, reduce_on_host(value))
 

@@ -5,9 +5,6 @@ pipeline. `fit` runs that program until enough steps are made, a callback stops 
 ends. An `Inference` does the same without learning.
 """
 
-from .callbacks import Callback as Callback
-from .callbacks import History as History
-from .callbacks import Run as Run
 from .device_loop import Advance as Advance
 from .device_loop import DeviceLoop as DeviceLoop
 from .inference import Inference as Inference
@@ -26,10 +23,13 @@ from .pipeline_model import StageOutput as StageOutput
 from .progress import Progress as Progress
 from .progress import ProgressBar as ProgressBar
 from .progress import progress_bar as progress_bar
-from .state import StepOutput as StepOutput
-from .state import TrainState as TrainState
-from .state import Tree as Tree
-from .state import to_strong_arrays as to_strong_arrays
 from .training import Training as Training
+from .training_callbacks import Callback as Callback
+from .training_callbacks import History as History
+from .training_callbacks import Run as Run
+from .training_state import StepOutput as StepOutput
+from .training_state import TrainState as TrainState
+from .training_state import Tree as Tree
+from .training_state import to_strong_arrays as to_strong_arrays
 from .weight_update import ReplicaReduction as ReplicaReduction
 from .weight_update import SelfDifferentiating as SelfDifferentiating

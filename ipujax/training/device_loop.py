@@ -24,11 +24,11 @@ from ipujax.ground import OutOfRangeError, api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.operators import current_device
 from ipujax.system import get_logger
-from ipujax.training.callbacks import Callback, Run
-from ipujax.training.checks import check
 from ipujax.training.feeds import CompiledLoop, Data, Feed, Feeds
 from ipujax.training.pipeline_model import Pipeline
-from ipujax.training.state import TrainState, Tree, to_strong_arrays
+from ipujax.training.training_callbacks import Callback, Run
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import TrainState, Tree, to_strong_arrays
 from ipujax.training.weight_update import SelfDifferentiating
 
 POLL_SECONDS = 0.005

@@ -13,12 +13,12 @@ import numpy as np
 from ipujax.ground import api_boundary
 from ipujax.host import IPUOutfeedMode
 from ipujax.operators import loops
-from ipujax.training.callbacks import Callback
-from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.pipeline_model import Pipeline
-from ipujax.training.state import StepOutput, TrainState, Tree
+from ipujax.training.training_callbacks import Callback
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import StepOutput, TrainState, Tree
 from ipujax.training.weight_update import SelfDifferentiating
 from lowering import list_in_dir
 

@@ -18,8 +18,8 @@ from ipujax.pipelines import (
     split_into_stages,
 )
 from ipujax.pipelines import StageOutput as StageOutput
-from ipujax.training.checks import check
-from ipujax.training.state import Tree
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import Tree
 
 _RESERVED_OPTIONS = frozenset({
     "computational_stages", "gradient_accumulation_count", "repeat_count", "inputs", "infeed_queue",

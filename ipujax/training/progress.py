@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from ipujax.training.callbacks import Callback, Run
-from ipujax.training.checks import check
-from ipujax.training.state import Tree
+from ipujax.training.training_callbacks import Callback, Run
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import Tree
 
 
 class ProgressBar(Protocol):

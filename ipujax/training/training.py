@@ -20,12 +20,12 @@ from ipujax.optimizers import (
 )
 from ipujax.optimizers import worker_summation as summation
 from ipujax.pipelines import OptimizerFunctionOutput, is_optimizer
-from ipujax.training.callbacks import Callback
-from ipujax.training.checks import check
 from ipujax.training.device_loop import DeviceLoop, Queues
 from ipujax.training.feeds import Data
 from ipujax.training.pipeline_model import Pipeline
-from ipujax.training.state import TrainState, Tree, to_strong_arrays
+from ipujax.training.training_callbacks import Callback
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import TrainState, Tree, to_strong_arrays
 from ipujax.training.weight_update import (
     LoopCarry,
     ReplicaReduction,

@@ -26,8 +26,8 @@ from ipujax.optimizers import (
 )
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers import compute_gradients as mapped_gradients
-from ipujax.training.checks import check
-from ipujax.training.state import StepOutput, Tree
+from ipujax.training.training_checks import check
+from ipujax.training.training_state import StepOutput, Tree
 
 LoopCarry = tuple[Tree, Tree, Tree]
 """The carry of a training loop: variables, optimizer state, untrained state."""

@@ -2,11 +2,6 @@
 
 from lowering.ground import IpuId as IpuId
 from lowering.ground import ValueId as ValueId
-from lowering.ir.liveness import PlacesOfReads as PlacesOfReads
-from lowering.ir.liveness import find_dead_values_after_steps as find_dead_values_after_steps
-from lowering.ir.liveness import find_values_carried_by_one_loop as find_values_carried_by_one_loop
-from lowering.ir.liveness import ipu_of_each_value as ipu_of_each_value
-from lowering.ir.liveness import queues_of_program as queues_of_program
 from lowering.ir.process_parts import Part as Part
 from lowering.ir.process_parts import part_of_process as part_of_process
 from lowering.ir.program import Branch as Branch
@@ -33,18 +28,27 @@ from lowering.ir.program import StreamOut as StreamOut
 from lowering.ir.program import Switch as Switch
 from lowering.ir.program import Task as Task
 from lowering.ir.program import While as While
+from lowering.ir.program_liveness import PlacesOfReads as PlacesOfReads
+from lowering.ir.program_liveness import (
+    find_dead_values_after_steps as find_dead_values_after_steps,
+)
+from lowering.ir.program_liveness import (
+    find_values_carried_by_one_loop as find_values_carried_by_one_loop,
+)
+from lowering.ir.program_liveness import ipu_of_each_value as ipu_of_each_value
+from lowering.ir.program_liveness import queues_of_program as queues_of_program
+from lowering.ir.program_nodes import Body as Body
+from lowering.ir.program_nodes import Place as Place
+from lowering.ir.program_nodes import bodies_of_node as bodies_of_node
+from lowering.ir.program_nodes import inline_tasks as inline_tasks
+from lowering.ir.program_nodes import needs_host as needs_host
+from lowering.ir.program_nodes import places_of_reads as places_of_reads
+from lowering.ir.program_nodes import places_of_writes as places_of_writes
+from lowering.ir.program_nodes import rewrite_bodies as rewrite_bodies
+from lowering.ir.program_nodes import rewrite_nodes as rewrite_nodes
+from lowering.ir.program_nodes import values_read as values_read
+from lowering.ir.program_nodes import values_written as values_written
+from lowering.ir.program_nodes import walk_nodes as walk_nodes
 from lowering.ir.program_text import to_text as to_text
-from lowering.ir.program_tree import Body as Body
-from lowering.ir.program_tree import Place as Place
-from lowering.ir.program_tree import bodies_of_node as bodies_of_node
-from lowering.ir.program_tree import inline_tasks as inline_tasks
-from lowering.ir.program_tree import needs_host as needs_host
-from lowering.ir.program_tree import places_of_reads as places_of_reads
-from lowering.ir.program_tree import places_of_writes as places_of_writes
-from lowering.ir.program_tree import rewrite_bodies as rewrite_bodies
-from lowering.ir.program_tree import rewrite_nodes as rewrite_nodes
-from lowering.ir.program_tree import values_read as values_read
-from lowering.ir.program_tree import values_written as values_written
-from lowering.ir.program_tree import walk_nodes as walk_nodes
 from lowering.ir.verify import verify as verify
 from lowering.ir.verify import verify_after_pass as verify_after_pass

@@ -14,8 +14,8 @@ from typing import Any
 
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.ir.liveness import PlacesOfReads, ipu_of_each_value
-from lowering.ir.program_tree import (
+from lowering.ir.program_liveness import PlacesOfReads, ipu_of_each_value
+from lowering.ir.program_nodes import (
     Body,
     Place,
     places_of_writes,

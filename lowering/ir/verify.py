@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from lowering.ground import HOST, InternalError, IpuId, ValueId
 from lowering.ir import program as ir
+from lowering.ir.program_nodes import Place, bodies_of_node, places_of_writes
 from lowering.ir.program_text import ipu_text, to_text
-from lowering.ir.program_tree import Place, bodies_of_node, places_of_writes
 from lowering.jaxprs import Aval, dtype_name, shape_of, signature_of
 
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from lowering.machine import trace as trace
 from lowering.machine.breakdown import CAUSES as CAUSES
-from lowering.machine.liveness import Lifetime as Lifetime
-from lowering.machine.liveness import Liveness as Liveness
-from lowering.machine.liveness import OnTiles as OnTiles
-from lowering.machine.liveness import TileBytes as TileBytes
+from lowering.machine.liveness_report import Lifetime as Lifetime
+from lowering.machine.liveness_report import Liveness as Liveness
+from lowering.machine.liveness_report import OnTiles as OnTiles
+from lowering.machine.liveness_report import TileBytes as TileBytes
 from lowering.machine.mapping import TileMapping as TileMapping
-from lowering.machine.primitives.elementwise import ELEMENTWISE as ELEMENTWISE
+from lowering.machine.primitives.elementwise_cost import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS
 from lowering.machine.profile import TASK_PHASES as TASK_PHASES
@@ -46,15 +46,15 @@ from lowering.machine.trace import Steps as Steps
 if TYPE_CHECKING:
     from lowering.machine.ipu_model import model as model
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
-    from lowering.machine.model_options import ModelOptions as ModelOptions
-    from lowering.machine.model_options import plan_options as plan_options
+    from lowering.machine.machine_options import ModelOptions as ModelOptions
+    from lowering.machine.machine_options import plan_options as plan_options
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
-    "ModelOptions": "lowering.machine.model_options",
+    "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "model": "lowering.machine.ipu_model",
-    "plan_options": "lowering.machine.model_options",
+    "plan_options": "lowering.machine.machine_options",
 }
 
 

@@ -13,7 +13,7 @@ from lowering.ground import HOST
 from lowering.machine.breakdown import break_down_cycles
 from lowering.machine.kernels.totals import Total
 from lowering.machine.labels import label_of_move
-from lowering.machine.model_options import ModelOptions
+from lowering.machine.machine_options import ModelOptions
 from lowering.machine.profile import OperationTotal, Profile
 from lowering.machine.programs.graph_size import measure_graph
 from lowering.machine.programs.memory_report import (

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowering.ground import list_in_dir
 from lowering.machine.kernels.directions import Direction
-from lowering.machine.liveness import Liveness
+from lowering.machine.liveness_report import Liveness
 from lowering.machine.mapping import TileMapping
 from lowering.machine.memory_picture import draw_memory
 from lowering.machine.program_tree import ProgramNode

@@ -15,7 +15,7 @@ from jax import lax
 
 from lowering.ground import InternalError
 from lowering.jaxprs import Aval, ShapedArray, shape_of
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collective_primitives import REPLICAS
 from lowering.ops.define import define_primitive, move_examples_to_front
 
 

@@ -25,7 +25,7 @@ from lowering.jaxprs import (
     mlir,
     name_stack,
 )
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collective_primitives import REPLICAS
 from lowering.ops.define import define_primitive
 from lowering.ops.types import Array, Arrays, Dims, Results
 

@@ -25,7 +25,7 @@ from lowering.jaxprs import (
     shape_of,
     walk_equations,
 )
-from lowering.ops import collectives
+from lowering.ops import collective_primitives
 from lowering.ops.define import (
     define_primitive,
     move_examples_to_front,
@@ -76,7 +76,7 @@ def look_up_rows(table: Table, indices: Array, handle: Array, site: int) -> Arra
       handle: a float32 scalar.
       site: a positive number that no other lookup of the table has.
     """
-    replica = collectives.replication_index()
+    replica = collective_primitives.replication_index()
     return lookup_p.bind(indices, handle, replica, table=table, site=site)[0]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lowering import marks
 from lowering.jaxprs import ClosedJaxpr, EquationFinder, JaxprEqn, name_stack
-from lowering.ops.collectives import COLLECTIVE_PRIMITIVES as COLLECTIVES
+from lowering.ops.collective_primitives import COLLECTIVE_PRIMITIVES as COLLECTIVES
 from lowering.ops.draws import is_draw
 from lowering.ops.host_tables import lookup_p, update_p
-from lowering.ops.norms import correction_p, group_mean_p
+from lowering.ops.norm_primitives import correction_p, group_mean_p
 from lowering.ops.streams import dequeue_p, enqueue_p
 
 _OF_REPLICAS = frozenset({*COLLECTIVES, dequeue_p, enqueue_p, lookup_p, update_p})

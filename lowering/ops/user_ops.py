@@ -3,7 +3,7 @@
 There are two primitives. `user_op_p` is work of an IPU: a part of a kernel like any other
 operation. `user_callback_p` is work of the host: a step of its own between two kernels, with
 copies around it; inside control flow and pipelines it is done from within the kernel. How they
-are run is in `ipujax.operators.custom.run`.
+are run is in `ipujax.operators.custom.run_custom_op`.
 """
 
 from __future__ import annotations

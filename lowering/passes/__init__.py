@@ -15,6 +15,15 @@ from lowering.passes.discharge_refs import discharge_refs as discharge_refs
 from lowering.passes.drop_dead import drop_dead as drop_dead
 from lowering.passes.drop_idle_loops import drop_idle_loops as drop_idle_loops
 from lowering.passes.drop_shardings import drop_shardings as drop_shardings
+from lowering.passes.equation_placement import ancestors as ancestors
+from lowering.passes.equation_placement import (
+    infer_shard_from_twin_or_operands as infer_shard_from_twin_or_operands,
+)
+from lowering.passes.equation_placement import (
+    producer_of_each_variable as producer_of_each_variable,
+)
+from lowering.passes.equation_placement import propagate_shard_marks as propagate_shard_marks
+from lowering.passes.equation_placement import read_shard_mark as read_shard_mark
 from lowering.passes.inline_calls import inline_calls as inline_calls
 from lowering.passes.insert_checks import insert_checks as insert_checks
 from lowering.passes.insert_copies import insert_copies as insert_copies
@@ -29,13 +38,6 @@ from lowering.passes.partition import partition as partition
 from lowering.passes.place import find_used_shards as find_used_shards
 from lowering.passes.place import line_of_shard as line_of_shard
 from lowering.passes.place import place as place
-from lowering.passes.placement import ancestors as ancestors
-from lowering.passes.placement import (
-    infer_shard_from_twin_or_operands as infer_shard_from_twin_or_operands,
-)
-from lowering.passes.placement import producer_of_each_variable as producer_of_each_variable
-from lowering.passes.placement import propagate_shard_marks as propagate_shard_marks
-from lowering.passes.placement import read_shard_mark as read_shard_mark
 from lowering.passes.plan_pipelines import plan_pipelines as plan_pipelines
 from lowering.passes.recompute_cheap import recompute_cheap as recompute_cheap
 from lowering.passes.resolve_draws import resolve_draws as resolve_draws

@@ -15,7 +15,7 @@ from lowering.ops import NORM_PRIMITIVES, resolve_norm_primitive, square_p
 
 
 def resolve_norms(closed: ClosedJaxpr, *, stable: bool, group: int, replicas: int) -> ClosedJaxpr:
-    """Replaces the primitives of `lowering.ops.norms`, at any depth.
+    """Replaces the primitives of `lowering.ops.norm_primitives`, at any depth.
 
     Before: any jaxpr.
     After:  variances are computed in the form asked for; the statistics of batch normalisations

@@ -7,7 +7,7 @@ from lowering.ops import COLLECTIVE_PRIMITIVES, axis_of_replicas, resolve_collec
 
 
 def resolve_replicas(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
-    """Replaces the primitives of `lowering.ops.collectives`, at any depth.
+    """Replaces the primitives of `lowering.ops.collective_primitives`, at any depth.
 
     Before: any jaxpr.
     After:  replicas speak through `lax` collectives over the axis `REPLICAS`, or, when there is

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
 from lowering.ground import line_of_file
-from lowering.schedules.errors import ScheduleError, show_value
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages
+from lowering.schedules.schedule_errors import ScheduleError, show_value
 from lowering.schedules.schedule_text import from_text
 from lowering.schedules.simulate import simulate
 from lowering.schedules.task import Groups, Task

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering.ground import InternalError
-from lowering.schedules.progress import Kind
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Phase, Task, inputs_of_task
+from lowering.schedules.task_progress import Kind
 from lowering.schedules.ticks import Run, Tick, runs_of
 
 _TimeLine: TypeAlias = tuple[int, int]

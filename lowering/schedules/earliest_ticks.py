@@ -11,10 +11,10 @@ import itertools
 from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.grid import draw_grid
-from lowering.schedules.progress import Kind, Progress
+from lowering.schedules.schedule_errors import ScheduleError
 from lowering.schedules.task import Groups, Phase, Task, inputs_of_task
+from lowering.schedules.task_progress import Kind, Progress
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 # The order in which the tasks of a tick are dispatched: tasks that free memory come first.

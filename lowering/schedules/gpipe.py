@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import schedule_orders
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import stages_of_word
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lowering.schedules.errors import ScheduleError, check_instance, show_value
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, show_value
 from lowering.schedules.task import Groups, Task
 
 if TYPE_CHECKING:

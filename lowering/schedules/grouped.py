@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
@@ -12,6 +10,8 @@ from lowering.schedules.schedule import (
     check_pipeline_sizes,
     ipus_of_stages,
 )
+from lowering.schedules.schedule_errors import ScheduleError
+from lowering.schedules.schedule_registry import register_schedule
 
 
 @register_schedule(rank=10, argument="PipelineSchedule.Grouped", advice_rank=10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
@@ -11,6 +10,7 @@ from lowering.schedules.schedule import (
     check_pipeline_sizes,
     ipus_of_stages,
 )
+from lowering.schedules.schedule_registry import register_schedule
 
 
 @register_schedule(rank=20, argument="PipelineSchedule.Interleaved", advice_rank=20)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import one_f_one_b
 from lowering.schedules.orders import schedule_orders
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets
 from lowering.schedules.schedule import (
     Ipus,
@@ -14,6 +12,8 @@ from lowering.schedules.schedule import (
     check_pipeline_sizes,
     ipus_of_stages,
 )
+from lowering.schedules.schedule_errors import ScheduleError
+from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Phase, Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import build_staggered_order, schedule_orders
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.schedule import (
     Ipus,
     Schedule,
@@ -11,6 +10,7 @@ from lowering.schedules.schedule import (
     check_pipeline_sizes,
     ipus_of_stages,
 )
+from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Run
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from lowering.schedules.earliest_ticks import place_tasks_earliest
-from lowering.schedules.errors import ScheduleError, check_instance
-from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Groups, Phase, Task
+from lowering.schedules.task_progress import Kind, Progress
 from lowering.schedules.ticks import Run, Ticks, fold_repeated_ticks, one_task_per_tick
 
 # Tasks in any form that `Task.of` accepts.

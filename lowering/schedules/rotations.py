@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lowering.schedules.errors import ScheduleError, check_instance
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.ground import list_in_dir
-from lowering.schedules.errors import ScheduleError, check_instance, show_value
 from lowering.schedules.grid import grid
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, show_value
 from lowering.schedules.schedule_picture import draw_schedule
 from lowering.schedules.task import Groups, Phase
 from lowering.schedules.ticks import Tick, Ticks, runs_of

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import re
 
-from lowering.schedules.errors import ScheduleError, check_instance
 from lowering.schedules.schedule import Schedule
+from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Task
 from lowering.schedules.ticks import Tick, fold_repeated_ticks
 

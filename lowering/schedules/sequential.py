@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.rotations import check_complete_sets, stages_of_word
 from lowering.schedules.schedule import (
     MAX_MICRO_BATCHES,
@@ -12,6 +11,7 @@ from lowering.schedules.schedule import (
     check_positive_int,
     ipus_of_stages,
 )
+from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Task
 from lowering.schedules.ticks import Ticks, one_task_per_tick
 

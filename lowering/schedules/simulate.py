@@ -11,11 +11,11 @@ from typing import NoReturn
 
 from lowering.ground import InternalError, list_in_dir
 from lowering.schedules.clocks import compute_makespan
-from lowering.schedules.errors import ScheduleError, check_instance
 from lowering.schedules.grid import draw_grid
-from lowering.schedules.progress import Kind, Progress
 from lowering.schedules.schedule import Schedule
+from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Phase, Task, inputs_of_task
+from lowering.schedules.task_progress import Kind, Progress
 from lowering.schedules.ticks import Run, Tick, runs_of
 
 # The duration of a task of each phase: one number, or one for every stage.

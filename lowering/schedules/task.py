@@ -7,7 +7,7 @@ import operator
 import re
 from typing import Any, NamedTuple, TypeAlias
 
-from lowering.schedules.errors import ScheduleError
+from lowering.schedules.schedule_errors import ScheduleError
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
 """The IPUs of each stage."""

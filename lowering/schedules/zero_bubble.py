@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lowering.schedules.errors import ScheduleError
 from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
 from lowering.schedules.orders import build_staggered_order, schedule_orders
-from lowering.schedules.registry import register_schedule
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.schedule_errors import ScheduleError
+from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Phase
 from lowering.schedules.ticks import Run
 

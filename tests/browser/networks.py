@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import ipujax as ipu
-from ipujax.driver.stages import Lowered
+from ipujax.driver.compile_stages import Lowered
 from tests.ipujax.reporting import configured, struct
 
 CHANNELS = 16

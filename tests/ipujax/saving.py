@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.driver.saved.read import LoadedExecutable
-from ipujax.driver.stages import Executable
+from ipujax.driver.compile_stages import Executable
+from ipujax.driver.saved.read_executable import LoadedExecutable
 
 pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")
 

@@ -9,7 +9,7 @@ from jax import lax
 
 from lowering import ir
 from lowering.ground.units import HOST, IpuId, ValueId
-from lowering.ir.program_tree import (
+from lowering.ir.program_nodes import (
     bodies_of_node,
     places_of_reads,
     places_of_writes,

@@ -13,9 +13,9 @@ import onnx.numpy_helper
 
 import ipujax as ipu
 from ipujax.doors.onnx.fold import names_that_decide_shapes
-from ipujax.doors.onnx.nodes import convert_graph_proto
+from ipujax.doors.onnx.onnx_nodes import convert_graph_proto
 from ipujax.doors.onnx.operators import ONNX
-from ipujax.doors.onnx.read import opset_version_of
+from ipujax.doors.onnx.read_model import opset_version_of
 from ipujax.frontends import from_onnx
 
 _COARSE = {"bfloat16": 2**-6}

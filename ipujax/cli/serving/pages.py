@@ -11,7 +11,7 @@ import importlib.resources
 from collections.abc import Collection, Sequence
 from html import escape
 
-from ipujax.cli.serving.library import Entry
+from ipujax.cli.serving.report_library import Entry
 from ipujax.cli.serving.run_log import render_run_log
 from ipujax.report import html
 

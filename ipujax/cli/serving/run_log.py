@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-from ipujax.cli.serving.library import Entry, Summary
 from ipujax.cli.serving.page_numbers import (
     format_byte_count,
     format_cycle_count,
     format_relative_change,
     format_time,
 )
+from ipujax.cli.serving.report_library import Entry, Summary
 from ipujax.cli.serving.sparkline import draw_sparkline
 from ipujax.ground import count_with_noun
 

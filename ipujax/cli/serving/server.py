@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ipujax.cli.serving import pages
-from ipujax.cli.serving.library import Entry, Library, load_report_to_serve
+from ipujax.cli.serving.report_library import Entry, Library, load_report_to_serve
 from ipujax.cli.serving.run_log import render_run_log
 from ipujax.ground import IPUError, ReportError
 from ipujax.report import html

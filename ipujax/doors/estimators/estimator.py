@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ipujax.doors.estimators.checkpoint_saver import CheckpointSaver
-from ipujax.doors.estimators.checks import check, check_steps
+from ipujax.doors.estimators.estimator_checks import check, check_steps
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
 from ipujax.doors.estimators.estimator_spec import MODES, ModeKeys, check_hooks
 from ipujax.doors.estimators.event_files import EventFile

@@ -7,7 +7,7 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_spec import ModeKeys
 from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.metric_totals import MetricTotals

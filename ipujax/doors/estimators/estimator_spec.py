@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.estimators.checks import check, check_metric_names
+from ipujax.doors.estimators.estimator_checks import check, check_metric_names
 from ipujax.doors.estimators.session_hooks import SessionRunHook
 from ipujax.operators import Metric
 from ipujax.pipelines import is_optimizer

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.estimators.checks import check, check_metric_names
+from ipujax.doors.estimators.estimator_checks import check, check_metric_names
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
 from ipujax.doors.estimators.estimator_spec import RESERVED_METRICS, IPUEstimatorSpec, ModeKeys
 from ipujax.doors.estimators.metric_totals import MetricTotals, check_returned_metrics, unstack_tree

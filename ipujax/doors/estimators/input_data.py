@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ipujax.checkpoints import Position, TrackedIterator, resume_iterator
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_mode import EstimatorSettings
 from ipujax.doors.estimators.model_fn import FunctionByName
 from ipujax.ground import OutOfRangeError, PyTree

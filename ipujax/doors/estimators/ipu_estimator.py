@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.doors.estimators.checks import check
 from ipujax.doors.estimators.estimator import Estimator
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
 from ipujax.doors.estimators.estimator_spec import IPUEstimatorSpec, ModeKeys
 from ipujax.doors.estimators.function_mode import FunctionMode

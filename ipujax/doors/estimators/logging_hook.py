@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from absl import logging
 
-from ipujax.doors.estimators.checks import check, check_number
+from ipujax.doors.estimators.estimator_checks import check, check_number
 from ipujax.doors.estimators.session_hooks import (
     Session,
     SessionRunContext,
@@ -18,7 +18,7 @@ from ipujax.doors.estimators.session_hooks import (
     SessionRunValues,
 )
 from ipujax.ground import FailedPreconditionError
-from ipujax.host import IPUOutfeedMode, IPUOutfeedQueue, tracing
+from ipujax.host import IPUOutfeedMode, IPUOutfeedQueue, trace_frames
 from ipujax.operators import current_device
 from ipujax.system import SYSTEM
 
@@ -133,7 +133,7 @@ class IPULoggingTensorHook(SessionRunHook):
                 value, (jax.Array, np.ndarray, np.generic), f"`{name}`", "an array"
             )
         outfeed = self._find_or_make_outfeed()
-        if outfeed.enqueued and tracing.current_frame() is not None:
+        if outfeed.enqueued and trace_frames.current_frame() is not None:
             raise FailedPreconditionError(
                 "log was called twice on one hook in one traced function",
                 fix="log all arrays in one call, as a dict or a list, or make another hook",

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.workers import Workers
 from ipujax.ground import PyTree
 from ipujax.operators import Metric

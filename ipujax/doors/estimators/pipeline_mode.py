@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.doors.estimators.checks import check, check_metric_names
+from ipujax.doors.estimators.estimator_checks import check, check_metric_names
 from ipujax.doors.estimators.estimator_mode import EstimatorMode, EstimatorSettings
 from ipujax.doors.estimators.estimator_spec import ModeKeys
 from ipujax.doors.estimators.metric_totals import (

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_spec import MODES, ModeKeys
 from ipujax.ground import Keywords, PyTree
 from ipujax.pipelines import OptimizerFunctionOutput

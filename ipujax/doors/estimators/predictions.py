@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import jax
 import numpy as np
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.metric_totals import unstack_tree
 from ipujax.training import Tree
 

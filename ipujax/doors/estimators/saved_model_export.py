@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_mode import EstimatorMode
 from ipujax.doors.estimators.estimator_spec import ModeKeys
 from ipujax.doors.estimators.model_fn import split_element_arguments

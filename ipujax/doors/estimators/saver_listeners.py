@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ipujax.doors.estimators.checks import check
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.session_hooks import Session
 
 _METHODS = ("begin", "before_save", "after_save", "end")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.doors.estimators.checks import check, check_number
+from ipujax.doors.estimators.estimator_checks import check, check_number
 from ipujax.doors.estimators.logging_hook import IntervalTimer
 from ipujax.doors.estimators.session_hooks import (
     Session,

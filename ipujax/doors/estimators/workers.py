@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.distribution import collectives
-from ipujax.doors.estimators.checks import check
+from ipujax.distribution import host_collectives
+from ipujax.doors.estimators.estimator_checks import check
 from ipujax.ground import current_instance
 from ipujax.operators import cross_replica_mean
 from ipujax.optimizers import SummingOptimizer, is_trained
@@ -94,7 +94,7 @@ class Workers:
 
     def broadcast_tree_of_chief(self, tree: Tree) -> Tree:
         """Returns the chief's arrays, on all workers."""
-        return collectives.broadcast_from_process(0, tree) if self.are_several else tree
+        return host_collectives.broadcast_from_process(0, tree) if self.are_several else tree
 
     def find_on_chief(self, find_value: Callable[[], _T], template: _T) -> _T:
         """Returns the result of a function that only the chief calls, on all workers."""
@@ -116,7 +116,7 @@ class Workers:
         averaged_indices = [n for n, leaf in enumerate(leaves) if is_trained(leaf)]
         if not self.are_several or not averaged_indices:
             return state
-        means = collectives.average_over_processes([leaves[n] for n in averaged_indices])
+        means = host_collectives.average_over_processes([leaves[n] for n in averaged_indices])
         for index, mean in zip(averaged_indices, means, strict=True):
             leaves[index] = jnp.asarray(mean)
         return dc.replace(state, state=structure.unflatten(leaves))
@@ -125,14 +125,16 @@ class Workers:
         """Returns the mean of a value over all workers."""
         if not self.are_several:
             return value
-        return float(collectives.average_over_processes(np.float32(value)))
+        return float(host_collectives.average_over_processes(np.float32(value)))
 
     def sum_over_workers(self, totals: Tree) -> Tree:
         """Returns the sum of totals over all workers, without losing 64 bits."""
         if not self.are_several:
             return totals
         return jax.tree.map(
-            lambda total: collectives.concatenate_over_processes(np.asarray(total)[None]).sum(0),
+            lambda total: host_collectives.concatenate_over_processes(np.asarray(total)[None]).sum(
+                0
+            ),
             totals,
         )
 
@@ -166,5 +168,5 @@ class StopAgreement(Callback):
 
     def after_run(self, run: Run, results: Tree) -> None:
         """Asks the other workers whether to stop."""
-        if self._workers.are_several and collectives.sum_over_processes(np.int32(run.stopped)):
+        if self._workers.are_several and host_collectives.sum_over_processes(np.int32(run.stopped)):
             run.request_stop()

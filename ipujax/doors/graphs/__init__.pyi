@@ -33,9 +33,9 @@ from .optimizers.formula import Formula as Formula
 from .optimizers.formula import Settings as Settings
 from .optimizers.formula import Slot as Slot
 from .optimizers.formula import Slots as Slots
+from .optimizers.optimizer_variables import begin_slot as begin_slot
+from .optimizers.optimizer_variables import joint_norm as joint_norm
+from .optimizers.optimizer_variables import update_variable as update_variable
 from .optimizers.sgd import decay_velocity as decay_velocity
-from .optimizers.variables import begin_slot as begin_slot
-from .optimizers.variables import joint_norm as joint_norm
-from .optimizers.variables import update_variable as update_variable
 from .placement import Place as Place
 from .placement import Placement as Placement

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.doors.kernels.windows import Windows
+from ipujax.doors.kernels.window_kernels import Windows
 
 Array = jax.Array
 

@@ -15,15 +15,15 @@ from ipujax.doors.graphs import Evaluation, Graph, Node, Operand, module_scope, 
 from ipujax.doors.models import Model, Part, Tree, Variables, check
 from ipujax.doors.onnx.dtypes import narrow_integers
 from ipujax.doors.onnx.fold import fold_constants, names_that_decide_shapes, nodes_of_graph
-from ipujax.doors.onnx.inputs import (
+from ipujax.doors.onnx.graph_inputs import (
     Shapes,
     check_input_names,
     convert_constant_inputs,
     find_input_avals,
 )
-from ipujax.doors.onnx.nodes import convert_graph_proto, tensor_to_numpy
+from ipujax.doors.onnx.onnx_nodes import convert_graph_proto, tensor_to_numpy
 from ipujax.doors.onnx.operators import ONNX
-from ipujax.doors.onnx.read import read_onnx_model, resolve_operator
+from ipujax.doors.onnx.read_model import read_onnx_model, resolve_operator
 from ipujax.pipelines import stage_scope
 
 STAGE = "__pipeline_stage"

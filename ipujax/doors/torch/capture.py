@@ -13,12 +13,12 @@ from torch.export.graph_signature import InputKind
 from ipujax.doors.graphs import Graph, Operators
 from ipujax.doors.models import check
 from ipujax.doors.torch.aliasing import mutates_views
-from ipujax.doors.torch.arrays import aval_of_tensor
 from ipujax.doors.torch.backward import BackwardUse, fold_user_backward, keep_backward, place_hooks
-from ipujax.doors.torch.errors import missing_operators_error, untraceable_module_error
+from ipujax.doors.torch.export_nodes import convert_exported_program
 from ipujax.doors.torch.export_substitutes import silence_export_warnings, substitute_untraceable
-from ipujax.doors.torch.nodes import convert_exported_program
 from ipujax.doors.torch.rewrites import make_contexts_explicit
+from ipujax.doors.torch.tensor_arrays import aval_of_tensor
+from ipujax.doors.torch.torch_errors import missing_operators_error, untraceable_module_error
 from ipujax.doors.torch.trace import tracing
 from ipujax.ground import FrontendError, IPUError
 

@@ -20,14 +20,14 @@ from ipujax.doors.graphs import (
     substitute_refs,
 )
 from ipujax.doors.models import Model, Part, Tree, Variables, check
-from ipujax.doors.torch.arrays import to_jax, to_torch
 from ipujax.doors.torch.capture import ModuleTrace, trace_torch_module_for_any_use
-from ipujax.doors.torch.errors import torchscript_error
-from ipujax.doors.torch.gradients import find_trained_variables
 from ipujax.doors.torch.operators import ATEN
 from ipujax.doors.torch.operators.backward import refuse_derivatives
 from ipujax.doors.torch.schema import is_traced_script
-from ipujax.doors.torch.structures import flatten_inputs, to_jax_pytree
+from ipujax.doors.torch.tensor_arrays import to_jax, to_torch
+from ipujax.doors.torch.torch_errors import torchscript_error
+from ipujax.doors.torch.torch_gradients import find_trained_variables
+from ipujax.doors.torch.torch_structures import flatten_inputs, to_jax_pytree
 from ipujax.doors.torch.trace import BLOCK
 from ipujax.ground import PyTree
 from ipujax.pipelines import stage_scope

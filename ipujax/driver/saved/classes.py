@@ -38,7 +38,7 @@ _CLASS_MODULES = (
     "optax",
     "ipujax.metrics",
     "ipujax.rnn_ops",
-    "ipujax.training.state",
+    "ipujax.training.training_state",
     "ipujax.training.loss_scaling",
     "ipujax.training.device_loop",
     "ipujax.doors.estimators.function_mode",

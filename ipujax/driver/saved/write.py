@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import jax
 
-from ipujax.driver.arguments import Signature
+from ipujax.driver.call_arguments import Signature
 from ipujax.driver.saved import container, kernels
 from ipujax.driver.saved.configuration import encode_options
 from ipujax.driver.saved.container import SUFFIX, Content
 from ipujax.driver.saved.encoded_program import Writer
-from ipujax.driver.saved.queues import list_needed_queues
-from ipujax.driver.saved.signatures import encode_signature
+from ipujax.driver.saved.saved_queues import list_needed_queues
+from ipujax.driver.saved.saved_signatures import encode_signature
 from ipujax.ground import Checks, ConfigTypeError, ExecutableError, __version__
 from ipujax.system import get_logger
 from lowering import find_foreign_code, ir
 
 if TYPE_CHECKING:
-    from ipujax.driver.stages import Executable
+    from ipujax.driver.compile_stages import Executable
 
 _check = Checks(ConfigTypeError, ExecutableError)
 

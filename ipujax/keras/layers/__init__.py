@@ -6,11 +6,13 @@ They work in any Keras model, in `IPUStrategy.scope()` or without it.
 from ipujax.keras.layers.dropout import Dropout as Dropout
 from ipujax.keras.layers.embedding import Embedding as Embedding
 from ipujax.keras.layers.gru import PopnnGRU as PopnnGRU
+from ipujax.keras.layers.keras_normalization import GroupNormalization as GroupNormalization
+from ipujax.keras.layers.keras_normalization import InstanceNormalization as InstanceNormalization
+from ipujax.keras.layers.keras_normalization import LayerNormalization as LayerNormalization
 from ipujax.keras.layers.lstm import PopnnLSTM as PopnnLSTM
-from ipujax.keras.layers.normalization import GroupNormalization as GroupNormalization
-from ipujax.keras.layers.normalization import InstanceNormalization as InstanceNormalization
-from ipujax.keras.layers.normalization import LayerNormalization as LayerNormalization
-from ipujax.keras.layers.recomputation import RecomputationCheckpoint as RecomputationCheckpoint
+from ipujax.keras.layers.recomputation_layer import (
+    RecomputationCheckpoint as RecomputationCheckpoint,
+)
 
 __all__ = [
     "GRU",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ipujax.ground import Json, PyTree
-from ipujax.keras.checks import check
+from ipujax.keras.keras_checks import check
 from ipujax.keras.layers.shared import Layer, make_seed_generator, serializable, to_config_value
 from ipujax.operators import check_dropout_rate
 from ipujax.operators import random as rand_ops

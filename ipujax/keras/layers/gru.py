@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ipujax.keras.checks import check
-from ipujax.keras.layers.recurrent import Recurrent
+from ipujax.keras.keras_checks import check
+from ipujax.keras.layers.keras_recurrent import Recurrent
 from ipujax.keras.layers.shared import serializable
 from ipujax.operators import recurrent_layers
 

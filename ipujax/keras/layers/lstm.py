@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import PyTree
-from ipujax.keras.checks import check
-from ipujax.keras.layers.recurrent import Recurrent
+from ipujax.keras.keras_checks import check
+from ipujax.keras.layers.keras_recurrent import Recurrent
 from ipujax.keras.layers.shared import convert_variable, serializable
 from ipujax.operators import recurrent_layers
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.ground import CustomOpError, IPUError, PyTree
-from ipujax.operators.custom.arguments import check
+from ipujax.operators.custom.custom_op_arguments import check
 from lowering import jaxpr, machine, shape_of
 
 # What a function of scalars may hold beside operations on elements: calls, and what does nothing.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ipujax.ground import FailedPreconditionError, IPUError, OperatorError
 from ipujax.host import make_synthetic_array, use_synthetic_data_for
-from ipujax.operators.embedding.optimizers import HostEmbeddingOptimizerSpec
+from ipujax.operators.embedding.embedding_optimizers import HostEmbeddingOptimizerSpec
 from ipujax.system import SyntheticDataCategory, get_logger
 from lowering import jaxpr
 

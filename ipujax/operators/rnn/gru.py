@@ -16,9 +16,9 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from ipujax.ground import PyTree
-from ipujax.operators.rnn import products
-from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import (
+from ipujax.operators.rnn import gate_products
+from ipujax.operators.rnn.gate_activations import Gates
+from ipujax.operators.rnn.gate_products import (
     concatenate_last_axis,
     multiply_all_steps,
     split_kernel,
@@ -186,11 +186,11 @@ def _gru_jvp(cell: GRUCell, primals: PyTree, tangents: PyTree) -> tuple[_Results
     of_inputs, of_state = split_kernel(weights.kernel, units)
     to_gates, to_candidate = of_state[:, : 2 * units].T, of_state[:, 2 * units :].T
     of_weights = _weight_tangents(
-        cell, d_weights, inputs, products.previous_states(h, results[0]), kept_values.resetting
+        cell, d_weights, inputs, gate_products.previous_states(h, results[0]), kept_values.resetting
     )
     shape = (*inputs.shape[:2], 3 * units)
-    by_inputs = products.multiply_tangent(d_inputs, of_inputs)
-    d_projected = products.sum_broadcast(shape, h.dtype, by_inputs, *of_weights)
+    by_inputs = gate_products.multiply_tangent(d_inputs, of_inputs)
+    d_projected = gate_products.sum_broadcast(shape, h.dtype, by_inputs, *of_weights)
     d_gain = None if d_mixing is None else d_mixing.gain
     d_mixed = (
         None if d_gain is None or isinstance(d_gain, SymbolicZero) else kept_values.gain * d_gain
@@ -221,7 +221,9 @@ def _gru_jvp(cell: GRUCell, primals: PyTree, tangents: PyTree) -> tuple[_Results
         return new_tangent, new_tangent
 
     last, states = lax.scan(
-        run_gru_tangent_step, products.instantiate_tangent(d_h), (d_projected, d_mixed, kept_values)
+        run_gru_tangent_step,
+        gate_products.instantiate_tangent(d_h),
+        (d_projected, d_mixed, kept_values),
     )
     return results, (states, last)
 
@@ -232,7 +234,7 @@ def _weight_tangents(
     """Computes the gate inputs' tangents from those of the weights; empty if all are zero."""
     if all(isinstance(part, SymbolicZero) for part in jax.tree.leaves(tangents)):
         return []
-    kernel, bias, state_bias = jax.tree.map(products.instantiate_tangent, tangents)
+    kernel, bias, state_bias = jax.tree.map(gate_products.instantiate_tangent, tangents)
     outer, candidate_kernel = jnp.split(kernel, [2 * before.shape[-1]], axis=-1)
     to_gates = multiply_all_steps(concatenate_last_axis(inputs, before), outer)
     if cell.reset_after:

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from ipujax.ground import PyTree, check
 from ipujax.operators import scopes
-from ipujax.operators.rnn.arguments import (
+from ipujax.operators.rnn.rnn_arguments import (
     check_activation,
     check_layer_dtype,
     require_layer_operand,

@@ -19,9 +19,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.ground import PyTree
-from ipujax.operators.rnn import products
-from ipujax.operators.rnn.activations import Gates
-from ipujax.operators.rnn.products import (
+from ipujax.operators.rnn import gate_products
+from ipujax.operators.rnn.gate_activations import Gates
+from ipujax.operators.rnn.gate_products import (
     concatenate_last_axis,
     multiply_all_steps,
     split_kernel,
@@ -144,10 +144,10 @@ def _lstm_jvp(cell: LSTMCell, primals: PyTree, tangents: PyTree) -> tuple[_Resul
     to_gates = of_state.T
     d_inputs, d_weights, d_c, d_h = tangents
     shape = (*inputs.shape[:2], of_state.shape[1])
-    by_inputs = products.multiply_tangent(d_inputs, of_inputs)
-    operands = concatenate_last_axis(inputs, products.previous_states(h, results[0]))
-    by_kernel = products.multiply_tangent(operands, d_weights.kernel)
-    d_projected = products.sum_broadcast(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
+    by_inputs = gate_products.multiply_tangent(d_inputs, of_inputs)
+    operands = concatenate_last_axis(inputs, gate_products.previous_states(h, results[0]))
+    by_kernel = gate_products.multiply_tangent(operands, d_weights.kernel)
+    d_projected = gate_products.sum_broadcast(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
 
     def run_lstm_tangent_step(state: PyTree, x: tuple[jax.Array, _Kept]) -> PyTree:
         d_c, d_h = state
@@ -159,6 +159,6 @@ def _lstm_jvp(cell: LSTMCell, primals: PyTree, tangents: PyTree) -> tuple[_Resul
         d_h = out + kept_values.state * cell.output.center_tangent(d_c, kept_values.activated)
         return (d_c, d_h), d_h
 
-    state = products.instantiate_tangent(d_c), products.instantiate_tangent(d_h)
+    state = gate_products.instantiate_tangent(d_c), gate_products.instantiate_tangent(d_h)
     (d_c, d_h), d_outputs = lax.scan(run_lstm_tangent_step, state, (d_projected, kept_values))
     return results, (d_outputs, d_c, d_h)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ipujax.ground import PopARTError
 from ipujax.popart.builder.attributes import COLLECTIVE, DITHERING, GROUP, MEMORY, PARTIALS
-from ipujax.popart.builder.signatures import Request
-from ipujax.popart.checks import check
-from ipujax.popart.options.kinds import CollectiveOperator
+from ipujax.popart.builder.operator_signatures import Request
+from ipujax.popart.options.option_kinds import CollectiveOperator
+from ipujax.popart.popart_checks import check
 from ipujax.popart.tensor_info import to_data_type
 
 _WINDOWS = ("dilations", "inDilations", "pads", "outPads", "strides")

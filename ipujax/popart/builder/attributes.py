@@ -16,10 +16,10 @@ from onnx import AttributeProto
 
 from ipujax.doors.onnx import value_of_attribute
 from ipujax.ground import PopARTError
-from ipujax.popart.checks import check
-from ipujax.popart.options.kinds import RecomputeType, ReductionType, ScatterReduction
-from ipujax.popart.placement import IPU, STAGE
-from ipujax.popart.recomputation import RECOMPUTE
+from ipujax.popart.node_placement import IPU, STAGE
+from ipujax.popart.options.option_kinds import RecomputeType, ReductionType, ScatterReduction
+from ipujax.popart.popart_checks import check
+from ipujax.popart.popart_recomputation import RECOMPUTE
 from ipujax.popart.tensor_info import DataType
 
 Names = str | Iterable[str]

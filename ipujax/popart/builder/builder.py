@@ -21,16 +21,16 @@ from ipujax.ground import (
     files,
 )
 from ipujax.popart.builder.attributes import Attributes, write_node_attribute
+from ipujax.popart.builder.operator_signatures import Operation, Request
 from ipujax.popart.builder.opsets import Opset, graphcore_opset, onnx_opset
-from ipujax.popart.builder.signatures import Operation, Request
 from ipujax.popart.builder.tensors import Tensors
-from ipujax.popart.builder.windows import check_windows
-from ipujax.popart.checks import check, convert_frontend_errors
+from ipujax.popart.builder.window_ops import check_windows
 from ipujax.popart.debug import Context, context_path
 from ipujax.popart.graph_json import NAMELESS
-from ipujax.popart.inputs import read_broadcast_inputs, write_broadcast_inputs
-from ipujax.popart.log import getLogger
 from ipujax.popart.options import RecomputeType
+from ipujax.popart.popart_checks import check, convert_frontend_errors
+from ipujax.popart.popart_log import getLogger
+from ipujax.popart.step_inputs import read_broadcast_inputs, write_broadcast_inputs
 from ipujax.popart.tensor_info import TensorInfo, to_data_type
 
 DEFAULT_OPSETS = {"ai.onnx": 10, "ai.graphcore": 1}

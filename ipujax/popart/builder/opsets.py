@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ipujax.ground import MissingAttributeError
-from ipujax.popart.builder.graphcore import graphcore_operations
-from ipujax.popart.builder.signatures import Operation, onnx_operations
-from ipujax.popart.checks import check
+from ipujax.popart.builder.graphcore_ops import graphcore_operations
+from ipujax.popart.builder.operator_signatures import Operation, onnx_operations
+from ipujax.popart.popart_checks import check
 
 if TYPE_CHECKING:
     from ipujax.popart.builder.builder import Builder

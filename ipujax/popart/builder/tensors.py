@@ -9,13 +9,13 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from ipujax.popart.checks import check
 from ipujax.popart.debug import Context, context_path
 from ipujax.popart.initializers import make_initializer
-from ipujax.popart.inputs import parse_input_arguments
-from ipujax.popart.options.kinds import ReplicatedStreamMode
+from ipujax.popart.options.option_kinds import ReplicatedStreamMode
+from ipujax.popart.popart_checks import check
+from ipujax.popart.popart_variables import VariableSettings
+from ipujax.popart.step_inputs import parse_input_arguments
 from ipujax.popart.tensor_info import TensorInfo
-from ipujax.popart.variables import VariableSettings
 
 
 class Tensors(abc.ABC):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import joint_norm
-from ipujax.popart.checks import check
+from ipujax.popart.popart_checks import check
 
 Named = Mapping[str, jax.Array]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ipujax.popart.checks import check
+from ipujax.popart.popart_checks import check
 
 NamedValues = Mapping[str, tuple[float, bool]]
 """Values by name, each with a flag that makes it constant."""

@@ -14,7 +14,6 @@ from jax.typing import DTypeLike
 
 from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
 from ipujax.ground import Keywords, PyTree
-from ipujax.popart.checks import check
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.hyperparameter_values import (
     NamedValues,
@@ -23,6 +22,7 @@ from ipujax.popart.optimizers.hyperparameter_values import (
     parse_value,
 )
 from ipujax.popart.optimizers.scalars import DIVISOR, Scalar
+from ipujax.popart.popart_checks import check
 from ipujax.popart.tensor_info import DataType
 
 Array = jax.Array

@@ -13,9 +13,8 @@ from ipujax.ground import (
     count_replica_groups,
     current_instance,
 )
-from ipujax.popart.checks import check
 from ipujax.popart.options import settings
-from ipujax.popart.options.kinds import (
+from ipujax.popart.options.option_kinds import (
     Instrumentation,
     MeanReductionStrategy,
     MergeVarUpdateType,
@@ -25,6 +24,7 @@ from ipujax.popart.options.kinds import (
     SyntheticDataMode,
     VirtualGraphMode,
 )
+from ipujax.popart.popart_checks import check
 
 _ACTING: dict[str, object] = {
     "accumulationFactor": 1,

@@ -6,8 +6,7 @@ import dataclasses as dc
 from typing import Any
 
 from ipujax.ground import check_attributes
-from ipujax.popart.checks import check
-from ipujax.popart.options.kinds import (
+from ipujax.popart.options.option_kinds import (
     AccumulateOuterFragmentSchedule,
     AutodiffStitchStrategy,
     BatchSerializationBatchSchedule,
@@ -20,6 +19,7 @@ from ipujax.popart.options.kinds import (
     TensorStorage,
     TileSet,
 )
+from ipujax.popart.popart_checks import check
 
 
 @check.guard

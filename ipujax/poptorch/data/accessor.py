@@ -13,11 +13,11 @@ from typing import Any
 import torch.utils.data
 
 from ipujax.ground import PopTorchError, PyTree
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.data import batches
+from ipujax.poptorch.data import loader_batches
 from ipujax.poptorch.data.read_ahead import ReadAhead, Ring
 from ipujax.poptorch.enums import SharingStrategy
-from ipujax.poptorch.log import logger
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 
 _MEND = "mend the data set; torch.utils.data.DataLoader alone shows the same"
 
@@ -91,7 +91,7 @@ class AsynchronousDataAccessor:
         if self.rebatched_size is None:
             return elements
         drop_last = getattr(self._dataset, "rebatched_drop_last", True)
-        return batches.rebatch(elements, self.rebatched_size, drop_last=drop_last)
+        return loader_batches.rebatch(elements, self.rebatched_size, drop_last=drop_last)
 
     def _check_first_element(self) -> None:
         """Raises an error if the data set has no first element, or it cannot be read."""

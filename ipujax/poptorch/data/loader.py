@@ -13,13 +13,13 @@ from typing import Any
 import torch.utils.data
 
 from ipujax.ground import PyTree
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.data import batches
+from ipujax.poptorch.data import loader_batches
 from ipujax.poptorch.data.accessor import AsynchronousDataAccessor
-from ipujax.poptorch.data.partition import Partition
+from ipujax.poptorch.data.dataset_partition import Partition
 from ipujax.poptorch.enums import DataLoaderMode
-from ipujax.poptorch.log import logger
 from ipujax.poptorch.options import Options
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 
 _FORKED = r"os\.fork\(\) was called"  # how JAX begins its warning
 
@@ -221,7 +221,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if not self.has_own_sampler or self._batches_per_call == 1:
             return elements
         drop_last = self.rebatched_drop_last
-        return batches.combine_batches(elements, self._batches_per_call, drop_last=drop_last)
+        return loader_batches.combine_batches(elements, self._batches_per_call, drop_last=drop_last)
 
     @contextlib.contextmanager
     def _explain_pickle_errors(self) -> Generator[None]:

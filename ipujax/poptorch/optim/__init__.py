@@ -5,10 +5,10 @@ from __future__ import annotations
 from ipujax.poptorch.optim.attributes import Optimizer as Optimizer
 from ipujax.poptorch.optim.attributes import VariableAttributes as VariableAttributes
 from ipujax.poptorch.optim.lamb import LAMB as LAMB
-from ipujax.poptorch.optim.optimizers import SGD as SGD
-from ipujax.poptorch.optim.optimizers import Adam as Adam
-from ipujax.poptorch.optim.optimizers import AdamW as AdamW
-from ipujax.poptorch.optim.optimizers import RMSprop as RMSprop
+from ipujax.poptorch.optim.torch_optimizers import SGD as SGD
+from ipujax.poptorch.optim.torch_optimizers import Adam as Adam
+from ipujax.poptorch.optim.torch_optimizers import AdamW as AdamW
+from ipujax.poptorch.optim.torch_optimizers import RMSprop as RMSprop
 
 __all__ = ["LAMB", "SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "VariableAttributes"]
 

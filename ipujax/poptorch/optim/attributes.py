@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from ipujax.ground import Keywords, OptimizerStateError
-from ipujax.poptorch.checks import check
+from ipujax.poptorch.poptorch_checks import check
 
 _IPU = ("ipu_state", "ipu_param")
 

@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim.attributes import Optimizer, select_given
-from ipujax.poptorch.optim.host import compute_adam_direction, step_on_host
-from ipujax.poptorch.optim.optimizers import MOMENTS
+from ipujax.poptorch.optim.host_optimizer import compute_adam_direction, step_on_host
+from ipujax.poptorch.optim.torch_optimizers import MOMENTS
+from ipujax.poptorch.poptorch_checks import check
 
 _DEFAULTS: dict[str, object] = {
     "lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 1e-2,

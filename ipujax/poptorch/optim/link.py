@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 
 from ipujax.ground import OptimizerStateError
-from ipujax.poptorch.log import logger
 from ipujax.poptorch.optim.attributes import Optimizer
-from ipujax.poptorch.optim.log import OptimizerLog
+from ipujax.poptorch.optim.optimizer_log import OptimizerLog
 from ipujax.poptorch.optim.rules import Rule, State, build_rule, replace_state_hyperparameters
+from ipujax.poptorch.poptorch_log import logger
 from ipujax.training import LossScaling
 
 

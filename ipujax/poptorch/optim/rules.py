@@ -17,11 +17,11 @@ import torch
 from ipujax.doors.graphs import Formula, Settings, Slot, Slots, optimizers
 from ipujax.doors.torch import to_jax, to_torch
 from ipujax.ground import Keywords, OptimizerStateError
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.optim import popart_names as popart
 from ipujax.poptorch.optim.attributes import Optimizer
 from ipujax.poptorch.optim.lamb import LAMB
-from ipujax.poptorch.optim.optimizers import AdamW
+from ipujax.poptorch.optim.torch_optimizers import AdamW
+from ipujax.poptorch.poptorch_checks import check
 from ipujax.training import FACTOR, LossScaling, Scale, wrap_with_loss_scaling
 
 Arrays = dict[str, jax.Array]

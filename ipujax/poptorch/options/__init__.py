@@ -12,7 +12,7 @@ from ipujax.poptorch.options.groups import PrecisionOptions as _PrecisionOptions
 from ipujax.poptorch.options.groups import TrainingOptions as _TrainingOptions
 from ipujax.poptorch.options.locations import TensorLocationOptions as _TensorLocationOptions
 from ipujax.poptorch.options.locations import TensorLocationSettings
-from ipujax.poptorch.options.popart import PopartOptions as _PopartOptions
+from ipujax.poptorch.options.popart_options import PopartOptions as _PopartOptions
 from ipujax.poptorch.options.poptorch_options import Options
 from ipujax.poptorch.strategies import (
     AutoStage,

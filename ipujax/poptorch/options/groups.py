@@ -7,11 +7,11 @@ import os
 import torch
 
 from ipujax.ground import Instance, get_joined_instance
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import HalfFloatCastingBehavior, MeanReductionStrategy, ReductionType
-from ipujax.poptorch.log import logger
-from ipujax.poptorch.options.popart import PopartOptions
-from ipujax.poptorch.options.store import OptionsDict
+from ipujax.poptorch.options.option_store import OptionsDict
+from ipujax.poptorch.options.popart_options import PopartOptions
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 
 _REDUCTIONS = (ReductionType.Mean, ReductionType.Sum)
 

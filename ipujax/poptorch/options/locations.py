@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.options.store import OptionsDict
+from ipujax.poptorch.options.option_store import OptionsDict
+from ipujax.poptorch.poptorch_checks import check
 
 _TILES = range(32, 193, 2)
 

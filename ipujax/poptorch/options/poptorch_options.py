@@ -16,21 +16,21 @@ import torch
 
 from ipujax.ground import Keywords, PopTorchConfigFileError, files, get_joined_instance
 from ipujax.poptorch import enums
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
-from ipujax.poptorch.log import logger
-from ipujax.poptorch.options.calls import find_option_method, run_option_call
 from ipujax.poptorch.options.groups import (
     DistributedOptions,
     JitOptions,
     PrecisionOptions,
     TrainingOptions,
 )
-from ipujax.poptorch.options.host import HostOptions
+from ipujax.poptorch.options.host_options import HostOptions
 from ipujax.poptorch.options.locations import TensorLocationOptions
-from ipujax.poptorch.options.popart import PopartOptions
+from ipujax.poptorch.options.option_calls import find_option_method, run_option_call
+from ipujax.poptorch.options.popart_options import PopartOptions
 from ipujax.poptorch.options.switches import check_switches
 from ipujax.poptorch.options.system import SystemOptions
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 from ipujax.poptorch.strategies import PipelinedExecution
 
 _MOST_FILE_BYTES = 2**20  # of a file with a call on each line

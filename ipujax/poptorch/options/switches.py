@@ -7,8 +7,8 @@ import enum
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ipujax.poptorch.checks import check
-from ipujax.poptorch.log import logger
+from ipujax.poptorch.poptorch_checks import check
+from ipujax.poptorch.poptorch_log import logger
 
 
 @dc.dataclass(frozen=True)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
-from ipujax.poptorch.checks import check
 from ipujax.poptorch.enums import ConnectionType, SyncPattern
-from ipujax.poptorch.options.store import OptionsDict
+from ipujax.poptorch.options.option_store import OptionsDict
+from ipujax.poptorch.poptorch_checks import check
 
 _IPU = re.compile(r"IPU(\d+)")
 

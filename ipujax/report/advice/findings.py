@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 
-from ipujax.report.checks import check
+from ipujax.report.report_checks import check
 from lowering import machine
 
 

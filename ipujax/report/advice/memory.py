@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 
 from ipujax.ground import count_with_noun, format_bytes
-from ipujax.report.advice import products
+from ipujax.report.advice import product_advice
 from ipujax.report.advice.change import Case, Source
 from ipujax.report.advice.evidence import gather_evidence
 from ipujax.report.advice.facts import Facts
@@ -34,7 +34,7 @@ def advise_on_memory(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
     worst = evidence[0]
     least_bytes = _LEAST_SHARE * worst.peak_bytes
     case = Case(facts.program, source, facts.options)
-    list_further_changes = functools.partial(products.list_product_changes, case)
+    list_further_changes = functools.partial(product_advice.list_product_changes, case)
     trial_results = try_changes(
         case, profile, list_memory_changes(case, profile, worst, least_bytes), list_further_changes
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
 from ipujax.ground import OutOfBoundsError, UnmodelledError
-from ipujax.report.checks import check
 from ipujax.report.pva.memory_contents import MemoryContents
+from ipujax.report.report_checks import check
 
 S = TypeVar("S")
 T = TypeVar("T")

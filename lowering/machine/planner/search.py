@@ -18,10 +18,10 @@ import numpy as np
 from lowering.ground import InternalError
 from lowering.machine.planner.cut import CutAxes, build_coarse_grid, build_neighbours, find_cut_axes
 from lowering.machine.planner.estimate import TERMS, estimate_candidates
+from lowering.machine.planner.plan_variants import Variant, find_variants
 from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.tiles import Array
-from lowering.machine.planner.variants import Variant, find_variants
 from lowering.machine.planner.vertices import Vertex, find_vertices
 from lowering.machine.target import Target
 

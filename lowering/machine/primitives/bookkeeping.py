@@ -11,7 +11,7 @@ import dataclasses as dc
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.composite import sum_costs
-from lowering.machine.primitives.elementwise import elementwise_cost
+from lowering.machine.primitives.elementwise_cost import elementwise_cost
 from lowering.machine.primitives.rule_helpers import FREE, Rule, free_rule, rules_for_names
 from lowering.machine.primitives.view_rules import copy_cost
 from lowering.machine.target import Target

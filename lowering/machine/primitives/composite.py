@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
 from lowering.machine.planner import product_cost
-from lowering.machine.primitives.elementwise import elementwise_cost
+from lowering.machine.primitives.elementwise_cost import elementwise_cost
 from lowering.machine.primitives.fusion import elementwise_chain_cost
 from lowering.machine.primitives.rule_helpers import FREE
 from lowering.machine.target import Target

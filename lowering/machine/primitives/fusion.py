@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase
 from lowering.machine.primitives.constant_folding import simplify_constant_operand
-from lowering.machine.primitives.elementwise import (
+from lowering.machine.primitives.elementwise_cost import (
     BINARY_START_OTHERS,
     elementwise_cost,
     loops_of_operation,

@@ -14,7 +14,7 @@ import dataclasses as dc
 import math
 
 from lowering.machine.cost import Cost, Operation
-from lowering.machine.primitives.elementwise import cycles_per_element
+from lowering.machine.primitives.elementwise_cost import cycles_per_element
 from lowering.machine.primitives.rule_helpers import (
     FREE,
     LoopRate,

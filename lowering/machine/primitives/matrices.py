@@ -10,7 +10,7 @@ from typing import TypeAlias
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.primitives.composite import Part, cost_of_chain, cost_of_matmul, sum_costs
-from lowering.machine.primitives.reductions import reduction_cost
+from lowering.machine.primitives.reduction_cost import reduction_cost
 from lowering.machine.primitives.rule_helpers import FREE, Rule, default_mapping
 from lowering.machine.target import Target
 

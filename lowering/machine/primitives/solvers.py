@@ -23,7 +23,7 @@ import math
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.composite import Part, sum_costs
-from lowering.machine.primitives.indexing import dynamic_slice_cost
+from lowering.machine.primitives.indexing_cost import dynamic_slice_cost
 from lowering.machine.primitives.matrices import Matrices, rule_of_algorithm
 from lowering.machine.primitives.rates import LOOP_OVERHEAD
 from lowering.machine.primitives.rule_helpers import (

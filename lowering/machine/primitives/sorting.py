@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 
 from lowering.machine.cost import Cost, Operation
+from lowering.machine.primitives.cost_stages import Pass, cost_of_passes
 from lowering.machine.primitives.rule_helpers import FREE, Rule, is_float
-from lowering.machine.primitives.stages import Pass, cost_of_passes
 from lowering.machine.target import Target
 
 RATES = {

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives.elementwise import BINARY_START_OTHERS, cycles_per_element
+from lowering.machine.primitives.cost_stages import Pass, cost_of_passes
+from lowering.machine.primitives.elementwise_cost import BINARY_START_OTHERS, cycles_per_element
 from lowering.machine.primitives.rule_helpers import FREE, Rule, largest_shape
-from lowering.machine.primitives.stages import Pass, cost_of_passes
 from lowering.machine.target import Target
 
 MOST_RADIX = 13

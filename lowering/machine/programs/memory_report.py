@@ -11,9 +11,9 @@ from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.code import CodeUse, compute_code_bytes
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
-from lowering.machine.liveness import Lifetime, Liveness, OnTiles, TileBytes
+from lowering.machine.liveness_report import Lifetime, Liveness, OnTiles, TileBytes
+from lowering.machine.machine_options import ModelOptions
 from lowering.machine.mapping import TileMapping
-from lowering.machine.model_options import ModelOptions
 from lowering.machine.profile import CATEGORIES, FETCHED, Memory, Tensor
 from lowering.machine.programs.remote_storage import bytes_stored_per_replica, find_passing_values
 from lowering.machine.programs.residency import Residency

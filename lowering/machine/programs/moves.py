@@ -14,14 +14,14 @@ from lowering.machine.cost import Phase
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.supersteps import Supersteps
+from lowering.machine.machine_options import ModelOptions
 from lowering.machine.mapping import VECTOR_BYTES
-from lowering.machine.model_options import ModelOptions
 from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.cycle_account import CycleAccount
 from lowering.machine.programs.line_costs import MoveOrigin, ValueMakers
 from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.transfers import links
-from lowering.machine.transfers.collectives import all_gather_cycles
+from lowering.machine.transfers.collective_cost import all_gather_cycles
 from lowering.machine.transfers.exchanges import merge_exchanges
 
 IpuClock: TypeAlias = list[int]

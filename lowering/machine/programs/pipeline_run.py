@@ -10,7 +10,7 @@ import numpy as np
 
 from lowering.machine import trace as tr
 from lowering.machine.kernels.totals import Total
-from lowering.machine.model_options import ModelOptions
+from lowering.machine.machine_options import ModelOptions
 from lowering.machine.profile import TASK_PHASES, Grid, PipelineProfile
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.programs.idle_cycles import count_idle_cycles

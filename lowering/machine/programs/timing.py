@@ -22,13 +22,13 @@ from lowering.machine.kernels.listing import list_operations, planner_marks_of, 
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.side_by_side import group_convolutions
 from lowering.machine.kernels.totals import KernelCost
-from lowering.machine.model_options import ModelOptions, plan_options_of_stage
+from lowering.machine.machine_options import ModelOptions, plan_options_of_stage
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
 from lowering.machine.profile import PipelineProfile
 from lowering.machine.program_tree import ProgramNode
-from lowering.machine.programs.counters import find_counted_branches
 from lowering.machine.programs.cycle_account import CycleAccount, Totals
 from lowering.machine.programs.line_costs import ValueMakers, lines_of_equations
+from lowering.machine.programs.loop_counters import find_counted_branches
 from lowering.machine.programs.moves import IpuClock, MoveTimer
 from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, run_pipeline
 from lowering.machine.programs.pipeline_timeline import TaskKind, task_kinds_of

@@ -10,9 +10,9 @@ from typing import Literal, TypeAlias
 from lowering.jaxprs import Jaxpr, size_in_bytes, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
-from lowering.machine.transfers import collectives
+from lowering.machine.transfers import collective_cost
 
-_Cycles = Callable[[Target, float, int, int, int, collectives.Method], int]
+_Cycles = Callable[[Target, float, int, int, int, collective_cost.Method], int]
 
 
 def _all_gather_of_own_bytes(
@@ -21,19 +21,21 @@ def _all_gather_of_own_bytes(
     replicas: int,
     ipus: int,
     instances: int,
-    method: collectives.Method,
+    method: collective_cost.Method,
 ) -> int:
     gathered_bytes = own_bytes * replicas
-    return collectives.all_gather_cycles(target, gathered_bytes, replicas, ipus, instances, method)
+    return collective_cost.all_gather_cycles(
+        target, gathered_bytes, replicas, ipus, instances, method
+    )
 
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _CYCLES: dict[str, _Cycles] = {
-    **dict.fromkeys(_ALL_REDUCES, collectives.all_reduce_cycles),
+    **dict.fromkeys(_ALL_REDUCES, collective_cost.all_reduce_cycles),
     **dict.fromkeys(
         ("all_gather", "all_gather_invariant", "all_gather_reduced"), _all_gather_of_own_bytes
     ),
-    "reduce_scatter": collectives.reduce_scatter_cycles,
+    "reduce_scatter": collective_cost.reduce_scatter_cycles,
 }
 
 Sum: TypeAlias = Literal["all-reduce", "reduce-scatter"]
@@ -65,7 +67,7 @@ class Collectives:
     instances: int = 1
     merged_bytes: int = 0
     merged_scatter_bytes: int = 0
-    method: collectives.Method = "auto"
+    method: collective_cost.Method = "auto"
 
     def collective_cycles(self, operation: Operation) -> int:
         """Returns the cycles on the links of an operation; 0 if it needs one replica only.
@@ -81,7 +83,7 @@ class Collectives:
         if self.replicas == 1 or not own_bytes:
             return 0
         if operation.name == "all_to_all":  # around no ring
-            return collectives.all_to_all_cycles(self.target, own_bytes, *replica_counts)
+            return collective_cost.all_to_all_cycles(self.target, own_bytes, *replica_counts)
         if rule is None:
             return 0
         merged_bytes = max(own_bytes, self._merge_limit(operation.name))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checkpoints import store, with_orbax
+from ipujax.checkpoints import checkpoint_store, with_orbax
 from ipujax.checkpoints.position import Position
 from ipujax.errors import IPUError
 from tests.file_fuzz.changes import change_bytes, change_json, exchange
@@ -38,7 +38,9 @@ def _samples(uses_orbax: bool) -> Mapping[str, Files]:
     with_orbax.is_installed = lambda: uses_orbax
     try:
         with tempfile.TemporaryDirectory() as folder:
-            store.save_checkpoint(folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7))
+            checkpoint_store.save_checkpoint(
+                folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7)
+            )
             return {"tree": read_files(Path(folder))}
     finally:
         with_orbax.is_installed = installed
@@ -72,8 +74,8 @@ def _change_folder(files: Files, rng: random.Random) -> Files:
 
 
 def _read(folder: Path) -> str | None:
-    found = store.restore_checkpoint(folder)
-    like = store.restore_checkpoint(folder, _tree()).tree
+    found = checkpoint_store.restore_checkpoint(folder)
+    like = checkpoint_store.restore_checkpoint(folder, _tree()).tree
     if (folder / _MARK).exists():
         return None  # other names are no damage
     same = jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), like, _tree()))

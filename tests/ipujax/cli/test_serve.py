@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from ipujax.cli import command as command
-from ipujax.cli.serving import Library, Server, library
+from ipujax.cli.serving import Library, Server, report_library
 from ipujax.report.report import Report
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
@@ -400,12 +400,14 @@ def test_a_file_that_takes_long_is_shown_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_report().to_json(tmp_path / "report.json")
-    read, go_on = library._read_summary, threading.Event()
-    monkeypatch.setattr(library, "_PATIENCE", 0.05)
-    monkeypatch.setattr(library, "_read_summary", lambda *given: go_on.wait(60) and read(*given))
+    read, go_on = report_library._read_summary, threading.Event()
+    monkeypatch.setattr(report_library, "_PATIENCE", 0.05)
+    monkeypatch.setattr(
+        report_library, "_read_summary", lambda *given: go_on.wait(60) and read(*given)
+    )
     reports = Library([tmp_path])
     for _ in range(2):
-        assert [entry.found for entry in reports.list_entries()] == [library._BEING_READ]
+        assert [entry.found for entry in reports.list_entries()] == [report_library._BEING_READ]
     go_on.set()
-    monkeypatch.setattr(library, "_PATIENCE", 60)
-    assert isinstance(reports.list_entries()[0].found, library.Summary)
+    monkeypatch.setattr(report_library, "_PATIENCE", 60)
+    assert isinstance(reports.list_entries()[0].found, report_library.Summary)

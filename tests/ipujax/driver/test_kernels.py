@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.engine import compilation as engine_compilation
-from ipujax.engine.compilation import Compilation
+from ipujax.engine import task_compilation as engine_compilation
+from ipujax.engine.task_compilation import Compilation
 from tests.conftest import RunWithDevices
 from tests.numbers import same, use_ipus
 

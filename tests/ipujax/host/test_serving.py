@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.engine.loops import StreamedLoop
+from ipujax.engine.loop_steps import StreamedLoop
 from ipujax.errors import OutOfRangeError
 from ipujax.loops import repeat, while_loop
 from tests.ipujax.feeding import configure, infeed, outfeed

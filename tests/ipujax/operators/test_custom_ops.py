@@ -22,7 +22,7 @@ import pytest
 import ipujax as ipu
 from ipujax.custom_ops import cpu_user_operation, precompiled_user_op
 from ipujax.errors import CustomOpError, LoweringError
-from ipujax.operators.custom.run import call_through_host, run_on_host_cpu
+from ipujax.operators.custom.run_custom_op import call_through_host, run_on_host_cpu
 from lowering.ops import user_ops
 from tests.conftest import RunWithDevices
 from tests.harness import ROOT

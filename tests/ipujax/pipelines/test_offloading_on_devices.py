@@ -10,7 +10,7 @@ import optax
 import pytest
 
 import ipujax as ipu
-from ipujax.engine import storage
+from ipujax.engine import remote_storage
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from tests.numbers import use_ipus
 
@@ -26,7 +26,7 @@ def test_only_what_was_asked_for_leaves_jax_s_own_device(
         asked.append(ipu)
         return False
 
-    monkeypatch.setattr(storage, "_has_remote_memory", has_none)
+    monkeypatch.setattr(remote_storage, "_has_remote_memory", has_none)
     use_ipus(2)
 
     @ipu.compile(engine="replay")

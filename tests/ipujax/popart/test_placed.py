@@ -13,7 +13,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 from ipujax import popart
 from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.popart.placement import IPU, distribute_nodes
+from ipujax.popart.node_placement import IPU, distribute_nodes
 
 Mode = popart.VirtualGraphMode
 

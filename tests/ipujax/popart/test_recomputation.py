@@ -14,7 +14,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 from ipujax import popart
 from ipujax.doors.graphs import Node, Ref
 from ipujax.errors import PopARTError
-from ipujax.popart.recomputation import choose_recomputed_results
+from ipujax.popart.popart_recomputation import choose_recomputed_results
 
 Array = np.ndarray[Any, Any]
 Recompute = popart.RecomputeType

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from ipujax import poptorch  # noqa: E402
 from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
-from ipujax.poptorch.operators import OPERATORS  # noqa: E402
+from ipujax.poptorch.poptorch_operators import OPERATORS  # noqa: E402
 
 
 class Doubled(torch.nn.Module):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
 from ipujax.doors.graphs import Evaluation, Graph, Node, Ref  # noqa: E402
-from ipujax.poptorch.operators import OPERATORS, qualify_operator_name  # noqa: E402
+from ipujax.poptorch.poptorch_operators import OPERATORS, qualify_operator_name  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X, on_ipu  # noqa: E402
 
 

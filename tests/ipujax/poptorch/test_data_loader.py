@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from ipujax import poptorch
-from ipujax.poptorch.data.batches import combine_batches, rebatch
+from ipujax.poptorch.data.loader_batches import combine_batches, rebatch
 from ipujax.poptorch.enums import DataLoaderMode
 
 pytestmark = [

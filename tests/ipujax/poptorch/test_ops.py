@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import jax  # noqa: E402
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.poptorch.printing import Style  # noqa: E402
+from ipujax.poptorch.ipu_print import Style  # noqa: E402
 
 
 class Applied(torch.nn.Module):

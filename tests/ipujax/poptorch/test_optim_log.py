@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax.poptorch import optim  # noqa: E402
-from ipujax.poptorch.optim.log import OptimizerLog, describe_numbers  # noqa: E402
+from ipujax.poptorch.optim.optimizer_log import OptimizerLog, describe_numbers  # noqa: E402
 
 T = torch.optim
 

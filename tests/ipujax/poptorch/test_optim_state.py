@@ -17,7 +17,7 @@ from ipujax.errors import OptimizerStateError  # noqa: E402
 from ipujax.poptorch import optim  # noqa: E402
 from ipujax.poptorch.optim import rules  # noqa: E402
 from ipujax.poptorch.optim.link import OptimizerLink  # noqa: E402
-from ipujax.poptorch.optim.log import OptimizerLog  # noqa: E402
+from ipujax.poptorch.optim.optimizer_log import OptimizerLog  # noqa: E402
 from tests.ipujax.poptorch.stepping import (  # noqa: E402
     Both,
     both,

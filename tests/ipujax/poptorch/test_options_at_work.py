@@ -17,7 +17,7 @@ from ipujax import poptorch
 from ipujax.driver import executable_cache
 from ipujax.errors import FloatingPointError as IPUFloatingPointError
 from ipujax.poptorch.batch_split import BatchSplit
-from ipujax.poptorch.options.config import build_ipu_config, get_cache_folder
+from ipujax.poptorch.options.config_file import build_ipu_config, get_cache_folder
 
 
 class Divided(torch.nn.Module):

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
 from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
-from ipujax.poptorch.operators import OPERATORS  # noqa: E402
-from ipujax.poptorch.stages import StagedGraph, assign_stages  # noqa: E402
+from ipujax.poptorch.poptorch_operators import OPERATORS  # noqa: E402
+from ipujax.poptorch.poptorch_stages import StagedGraph, assign_stages  # noqa: E402
 
 Pipelined, Sharded, Stage = (
     poptorch.PipelinedExecution,

@@ -12,7 +12,7 @@ import pytest
 
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import cost_of_operation
-from lowering.machine.primitives.indexing import LookupWorker
+from lowering.machine.primitives.indexing_cost import LookupWorker
 from lowering.machine.target import IPU2, IPU21
 
 FULL = (1472, 384)

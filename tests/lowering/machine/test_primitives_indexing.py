@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.mapping import map_linearly
 from lowering.machine.primitives import cost_of_operation
-from lowering.machine.primitives.indexing import Lookup, LookupWorker, plan_lookup
+from lowering.machine.primitives.indexing_cost import Lookup, LookupWorker, plan_lookup
 from lowering.machine.target import IPU2
 
 INDEX = Shape((), "int32")

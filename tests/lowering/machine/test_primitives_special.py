@@ -10,7 +10,7 @@ from jax import lax
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import cost_of_operation
 from lowering.machine.primitives.complex_numbers import COMPLEX
-from lowering.machine.primitives.elementwise import cycles_per_element
+from lowering.machine.primitives.elementwise_cost import cycles_per_element
 from lowering.machine.primitives.rates import BINARY, UNARY
 from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, add_counts
 from lowering.machine.target import IPU2

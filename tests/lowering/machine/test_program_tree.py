@@ -15,7 +15,7 @@ from lowering import schedules
 from lowering.machine import TASK_PHASES, ProgramNode
 from lowering.machine.profile import Grid
 from lowering.ops import streams
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from lowering.schedules import Phase, simulate
 from tests.lowering.machine.samples import CHIP, TILES, A, M, kernel, modelled, pipeline, profile
 from tests.lowering.machine.test_kernels import FUNCTIONS

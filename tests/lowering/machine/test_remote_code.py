@@ -14,7 +14,7 @@ from lowering.machine.kernels.code import (
     EXCHANGED_BYTES_PER_CODE_BYTE,
 )
 from lowering.machine.profile import Profile
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import lowered
 
 TILES = 1472

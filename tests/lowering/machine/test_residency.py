@@ -14,7 +14,7 @@ from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
 from lowering.machine.programs.residency import bytes_stored_per_replica
 from lowering.ops import streams
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from lowering.pipelines import Recomputation
 from tests.lowering.machine.samples import (
     BYTES,

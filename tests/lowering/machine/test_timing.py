@@ -21,8 +21,8 @@ from lowering.machine import model, trace
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
-from lowering.ops import collectives, streams
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops import collective_primitives, streams
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.machine.samples import (
     BYTES,
@@ -598,8 +598,8 @@ def test_mappings_cover_every_value():
 
 def test_replicas_of_several_instances() -> None:
     x = jax.ShapeDtypeStruct((1 << 16,), jnp.float32)
-    one = lowered(collectives.cross_replica_sum, x, ipus=4)
-    two = lowered(collectives.cross_replica_sum, x, ipus=2, instances=2)
+    one = lowered(collective_primitives.cross_replica_sum, x, ipus=4)
+    two = lowered(collective_primitives.cross_replica_sum, x, ipus=2, instances=2)
     assert ir.to_text(two).startswith("program main: 4 replicas of 1 IPU in 2 instances\n")
     together, apart = model(one), model(two)
     assert (together.replication_factor, together.instances) == (4, 1)

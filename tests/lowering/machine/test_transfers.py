@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
-from lowering.machine.transfers import collectives
+from lowering.machine.transfers import collective_cost
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.machine.transfers.links import (
     INTER_IPU_CYCLES,
@@ -157,13 +157,21 @@ def test_host_and_streaming_memory() -> None:
 # For each collective its steps, and the share of the data that every IPU sends.
 COLLECTIVES: dict[str, tuple[Callable[..., int], Callable[[int], int], Callable[[int], float]]] = {
     "all_reduce": (
-        collectives.all_reduce_cycles,
+        collective_cost.all_reduce_cycles,
         lambda n: 2 * (n - 1),
         lambda n: 2 * (n - 1) / n,
     ),
-    "all_gather": (collectives.all_gather_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
-    "reduce_scatter": (collectives.reduce_scatter_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
-    "all_to_all": (collectives.all_to_all_cycles, lambda n: 1, lambda n: n // 2 * -(-n // 2) / n),
+    "all_gather": (collective_cost.all_gather_cycles, lambda n: n - 1, lambda n: (n - 1) / n),
+    "reduce_scatter": (
+        collective_cost.reduce_scatter_cycles,
+        lambda n: n - 1,
+        lambda n: (n - 1) / n,
+    ),
+    "all_to_all": (
+        collective_cost.all_to_all_cycles,
+        lambda n: 1,
+        lambda n: n // 2 * -(-n // 2) / n,
+    ),
 }
 
 
@@ -216,9 +224,9 @@ def test_where_the_ring_gets_faster(replicas: int, threshold: int) -> None:
     def share_at(count: float) -> float:
         """How much of some more data every IPU sends."""
         more = threshold // 50
-        before = collectives.all_gather_cycles(IPU1, count, replicas)
-        after = collectives.all_gather_cycles(IPU1, count + more, replicas)
-        return (after - before) * collectives.ring_bytes_per_cycle(IPU1, replicas, 1) / more
+        before = collective_cost.all_gather_cycles(IPU1, count, replicas)
+        after = collective_cost.all_gather_cycles(IPU1, count + more, replicas)
+        return (after - before) * collective_cost.ring_bytes_per_cycle(IPU1, replicas, 1) / more
 
     assert share_at(threshold / 2) == pytest.approx(1, abs=0.01)
     assert share_at(threshold * 0.9) == pytest.approx((replicas - 1) / replicas, abs=0.01)
@@ -234,15 +242,15 @@ def test_a_ring_of_all_reduces_by_hand() -> None:
     # Four replicas of two IPUs: 6 steps of 8 MB / 4 per IPU, of which each sends through half of
     # four links of 16 GB/s: 12 MB at 32 GB/s are 375 us.
     steps = 6 * (100 + 2 * math.ceil(15e-9 * 1.33e9 * 3 * 2) + 2_066)
-    assert collectives.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 498_750
+    assert collective_cost.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 498_750
 
 
 def test_an_all_reduce_of_two_instances_by_hand() -> None:
     # Two replicas of one IPU in each: 4 MB of 8 MB to and from the other one of the instance, then
     # 2 MB of the 4 MB to the other instance and 2 MB back, at half of 25 GB/s: 320 us.
-    inside = collectives.all_reduce_cycles(IPU2, 8e6, 2)
+    inside = collective_cost.all_reduce_cycles(IPU2, 8e6, 2)
     steps = 2 * (external_sync_cycles(IPU2, 4) + INTER_IPU_CYCLES)
-    cycles = collectives.all_reduce_cycles(IPU2, 8e6, 4, 1, 2)
+    cycles = collective_cost.all_reduce_cycles(IPU2, 8e6, 4, 1, 2)
     assert cycles == pytest.approx(inside + steps + 425_600, abs=1)
 
 
@@ -272,7 +280,7 @@ def test_rings_use_the_links_that_routes_take(replicas: int, ipus: int) -> None:
     for ring in rings:
         for a, b in zip(ring, [*ring[1:], ring[0]], strict=True):
             flows += [(a, b, 5e8), (b, a, 5e8)]
-    bandwidth = collectives.ring_bytes_per_cycle(IPU2, replicas, ipus)
+    bandwidth = collective_cost.ring_bytes_per_cycle(IPU2, replicas, ipus)
     assert busiest_link_cycles(IPU2, flows) == math.ceil(1e9 / bandwidth)
 
 
@@ -284,7 +292,7 @@ def test_all_to_all_uses_the_links_that_routes_take(replicas: int, ipus: int) ->
         for i in range(ipus)
     ]
     fixed = external_sync_cycles(IPU2, replicas * ipus) + INTER_IPU_CYCLES
-    assert collectives.all_to_all_cycles(IPU2, 1e9, replicas, ipus) - fixed == pytest.approx(
+    assert collective_cost.all_to_all_cycles(IPU2, 1e9, replicas, ipus) - fixed == pytest.approx(
         busiest_link_cycles(IPU2, flows), abs=1
     )
 
@@ -293,12 +301,12 @@ def test_all_to_all_uses_the_links_that_routes_take(replicas: int, ipus: int) ->
 @pytest.mark.parametrize(
     ("kind", "field", "summed", "rule"),
     [
-        ("all-reduce", "merged_bytes", jax.lax.psum, collectives.all_reduce_cycles),
+        ("all-reduce", "merged_bytes", jax.lax.psum, collective_cost.all_reduce_cycles),
         (
             "reduce-scatter",
             "merged_scatter_bytes",
             jax.lax.psum_scatter,
-            collectives.reduce_scatter_cycles,
+            collective_cost.reduce_scatter_cycles,
         ),
     ],
 )
@@ -323,8 +331,8 @@ def test_small_sums_go_as_one(
 
 
 def test_ways_around_a_ring_can_be_chosen() -> None:
-    def cycles(size: float, method: collectives.Method, replicas: int = 8) -> int:
-        return collectives.all_gather_cycles(IPU2, size, replicas, method=method)
+    def cycles(size: float, method: collective_cost.Method, replicas: int = 8) -> int:
+        return collective_cost.all_gather_cycles(IPU2, size, replicas, method=method)
 
     little, much = 1024.0, 1e8
     for size in (little, much):

@@ -11,7 +11,7 @@ from jax import lax
 from lowering.ground.errors import InternalError
 from lowering.jaxprs.jaxpr import trace_flat
 from lowering.jaxprs.workload import count_operations
-from lowering.ops.collectives import REPLICAS
+from lowering.ops.collective_primitives import REPLICAS
 from lowering.ops.exported import Exported, call_exported, exported_p
 
 AVAL = jax.typeof(jnp.zeros(3))

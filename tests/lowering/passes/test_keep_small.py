@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from lowering.ground.options import Options
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from lowering.passes.keep_small import keep_small
 from tests.lowering.samples import V, jaxpr_text, trace
 

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ops.storage import Storage, bring_from_storage, move_to_storage
+from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
 from lowering.passes.drop_dead import drop_dead
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.keep_stored import keep_stored

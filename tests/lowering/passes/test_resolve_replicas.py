@@ -8,18 +8,18 @@ from jax import lax
 
 from lowering.ground.errors import CollectiveError
 from lowering.jaxprs import jaxpr
-from lowering.ops import collectives
+from lowering.ops import collective_primitives
 from lowering.passes.resolve_replicas import resolve_replicas
 from tests.lowering.samples import V, jaxpr_text, trace
 
 
 def everything(x):
-    own = x + collectives.replication_index().astype(x.dtype)
+    own = x + collective_primitives.replication_index().astype(x.dtype)
     return (
-        collectives.cross_replica_sum(own),
-        collectives.cross_replica_sum(own, 2),
-        collectives.all_gather(own, 2),
-        collectives.replica_count(),
+        collective_primitives.cross_replica_sum(own),
+        collective_primitives.cross_replica_sum(own, 2),
+        collective_primitives.all_gather(own, 2),
+        collective_primitives.replica_count(),
     )
 
 
@@ -29,8 +29,10 @@ def test_four_replicas(golden):
 
 def test_one_replica_says_nothing(golden):
     def fn(x):
-        total = collectives.cross_replica_sum(x + collectives.replication_index())
-        return collectives.all_gather(total, 1) * collectives.replica_count()
+        total = collective_primitives.cross_replica_sum(
+            x + collective_primitives.replication_index()
+        )
+        return collective_primitives.all_gather(total, 1) * collective_primitives.replica_count()
 
     golden(jaxpr_text(resolve_replicas(trace(fn, V), 1)))
 
@@ -38,7 +40,7 @@ def test_one_replica_says_nothing(golden):
 def test_inside_of_calls_loops_and_branches(golden):
     @jax.jit
     def inner(x):
-        return lax.cond(x[0] > 0, lambda: collectives.cross_replica_sum(x), lambda: x)
+        return lax.cond(x[0] > 0, lambda: collective_primitives.cross_replica_sum(x), lambda: x)
 
     def fn(x):
         return lax.fori_loop(0, 2, lambda _, c: inner(c), x)
@@ -53,7 +55,7 @@ def test_numbers_on_four_replicas():
     def run(x):
         return jaxpr.run_equations(resolved.jaxpr, resolved.consts, [x])
 
-    mapped = jax.vmap(run, in_axes=None, axis_size=4, axis_name=collectives.REPLICAS)
+    mapped = jax.vmap(run, in_axes=None, axis_size=4, axis_name=collective_primitives.REPLICAS)
     total, pairs, gathered, count = mapped(x)
     own = np.stack([x + r for r in range(4)])
     halves = own.reshape(2, 2, 3)
@@ -69,7 +71,9 @@ def test_without_collectives_nothing_changes():
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-@pytest.mark.parametrize("operation", [collectives.cross_replica_sum, collectives.all_gather])
+@pytest.mark.parametrize(
+    "operation", [collective_primitives.cross_replica_sum, collective_primitives.all_gather]
+)
 @pytest.mark.fact("cross_replica.bad_group")
 def test_rejects_groups_that_do_not_divide_the_replicas(operation, replicas):
     closed = trace(lambda x: operation(x, 3), V)

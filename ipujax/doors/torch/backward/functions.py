@@ -11,7 +11,7 @@ from torch.autograd.function import FunctionCtx
 
 from ipujax.doors.torch.backward import markers
 from ipujax.doors.torch.backward.differentiable_values import is_inexact
-from ipujax.doors.torch.errors import first_line_of_function, untraceable_backward_error
+from ipujax.doors.torch.torch_errors import first_line_of_function, untraceable_backward_error
 from ipujax.ground import IPUError, PyTree
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.export import ExportedProgram
 
 from ipujax.doors.torch.backward import markers
-from ipujax.doors.torch.errors import is_user_code
+from ipujax.doors.torch.torch_errors import is_user_code
 from ipujax.ground import FrontendError, InternalError
 
 _FRAME = re.compile(r'File "(.+?)", line (\d+), in ')

@@ -16,10 +16,10 @@ from torch.nn.modules import module as module_code
 from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import CheckpointFunction
 
-from ipujax.doors.torch.backward import functions, hooks
+from ipujax.doors.torch.backward import functions, gradient_hooks
 from ipujax.doors.torch.backward.differentiable_values import BackwardUse as BackwardUse
 from ipujax.doors.torch.backward.differentiable_values import find_differentiable
-from ipujax.doors.torch.errors import is_user_code
+from ipujax.doors.torch.torch_errors import is_user_code
 from ipujax.ground import FrontendError, PyTree
 
 
@@ -62,7 +62,7 @@ def keep_backward(module: torch.nn.Module, use: BackwardUse) -> Generator[KeptBa
             _patch_attribute(stack, module_code, "BackwardHook", _make_module_hook)
             saved_hooks: object = torch.autograd.graph.saved_tensors_hooks
             _patch_attribute(stack, saved_hooks, "__enter__", _refuse_user_saved_hooks)
-            stack.enter_context(hooks.trace_parameter_hooks(module, kept_backward))
+            stack.enter_context(gradient_hooks.trace_parameter_hooks(module, kept_backward))
             stack.enter_context(_TraceTensorHooks(kept_backward))
         yield kept_backward
 
@@ -115,7 +115,7 @@ def _make_module_hook(module: Any, user_hooks: Any, user_pre_hooks: Any) -> Any:
     if kept_backward is None:
         return torch.utils.hooks.BackwardHook(module, user_hooks, user_pre_hooks)
     kept_backward.has_any = True
-    return hooks.ModuleHook(module, user_hooks, user_pre_hooks, kept_backward.use)
+    return gradient_hooks.ModuleHook(module, user_hooks, user_pre_hooks, kept_backward.use)
 
 
 _original_enter_saved_hooks: Any = torch.autograd.graph.saved_tensors_hooks.__enter__
@@ -178,8 +178,8 @@ class _TraceTensorHooks(TorchFunctionMode):
     ) -> object:
         if func is torch.Tensor.register_hook:
             self._kept.has_any = True
-            return hooks.trace_tensor_hook(*args, **(kwargs or {}))
+            return gradient_hooks.trace_tensor_hook(*args, **(kwargs or {}))
         if func is torch.Tensor.register_post_accumulate_grad_hook:
             self._kept.has_any = True
-            raise hooks.refuse_post_accumulate("a tensor", innermost_user_line())
+            raise gradient_hooks.refuse_post_accumulate("a tensor", innermost_user_line())
         return func(*args, **(kwargs or {}))

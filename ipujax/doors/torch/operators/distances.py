@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.doors.torch.operators.axes import axes_to_reduce
-from ipujax.doors.torch.operators.norms import vector_norm
 from ipujax.doors.torch.operators.table import operator
+from ipujax.doors.torch.operators.vector_norms import vector_norm
 
 
 @operator("aten.pairwise_distance.default")

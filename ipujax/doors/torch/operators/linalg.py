@@ -11,8 +11,8 @@ from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
-from ipujax.doors.torch.operators.norms import linalg_matrix_norm
 from ipujax.doors.torch.operators.table import operator
+from ipujax.doors.torch.operators.vector_norms import linalg_matrix_norm
 
 
 def _success_info(x: jax.Array) -> jax.Array:

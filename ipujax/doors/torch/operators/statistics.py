@@ -12,9 +12,9 @@ from jax import lax
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
-from ipujax.doors.torch.operators.norms import root_with_zero_slope
 from ipujax.doors.torch.operators.reductions import Dims
 from ipujax.doors.torch.operators.table import operator, promote_arguments
+from ipujax.doors.torch.operators.vector_norms import root_with_zero_slope
 
 
 def _variance_and_mean(
