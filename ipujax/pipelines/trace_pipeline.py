@@ -97,7 +97,7 @@ def _init_optimizer_state(model: Model, variables: optax.Params, arrays: Arrays)
 
 
 class _Update(NamedTuple):
-    """The traced weight update, and which of `_Run.new_values`' arguments it reads."""
+    """The traced weight update, and which of `_Run.compute_update`'s arguments it reads."""
 
     closed: jaxpr.ClosedJaxpr
     reads: list[int]

@@ -26,5 +26,4 @@ class convert_errors:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, IPUError) and not isinstance(error, PopTorchError):
-            message = getattr(error, "what", str(error))
-            raise PopTorchError(message, where=error.where, fix=error.fix) from error
+            raise PopTorchError(error.what, where=error.where, fix=error.fix) from error

@@ -236,7 +236,7 @@ class VirtualSystem:
         return self._seeds.get(logical.name, DeviceSeed(logical.ordinal))
 
     def take_next_seed(self, device: str) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-        """Returns the seed of the next run on a device, for `draws.first_key_of_run`."""
+        """Returns the seed of the next run on a device, for `first_key_of_run`."""
         with self._lock:
             seed = self.seed_of_device(device)
             self._seeds[device] = dataclasses.replace(seed, runs=seed.runs + 1)

@@ -132,7 +132,9 @@ def _operator_name(target: Any) -> str:
 def _functional_name(name: str) -> str:
     """Returns `aten.add.Tensor` for the in-place operator `aten.add_.Tensor`."""
     library, packet, overload = name.split(".")
-    return f"{library}.{packet.removesuffix('_')}.{overload}"
+    is_dunder = packet.endswith("__")  # such as `__iand__`, the `&=` of Python
+    packet = packet.replace("__i", "__", 1) if is_dunder else packet.removesuffix("_")
+    return f"{library}.{packet}.{overload}"
 
 
 def _module_path_of_node(node: torch.fx.Node) -> str:

@@ -27,7 +27,7 @@ MOST_BYTES = 2**28
 
 @contextlib.contextmanager
 def open_report_for_writing(path: str | Path) -> Generator[TextIO]:
-    """Opens a UTF-8 text file that appears when the block has ended; see `files.replacing`.
+    """Opens a UTF-8 text file that appears when the block has ended; see `files.replace_file`.
 
     Compressed without a date, so that equal reports are equal files.
 

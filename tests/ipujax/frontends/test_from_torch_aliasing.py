@@ -174,3 +174,14 @@ def test_only_programs_that_write_to_views_are_made_functional() -> None:
 def test_overloads_that_only_operators_in_place_have() -> None:
     functions = Functions(lambda x: x.clone().pow_(x), lambda x: (4 * x).floor_divide_(x + 1))
     same_as_torch(functions, torch.linspace(1, 2, 6))
+    same_as_torch(Functions(lambda x: x.clone().double().float_power_(x)), torch.linspace(1, 2, 6))
+
+
+def test_operators_of_python_in_place() -> None:
+    names = "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"
+
+    def apply(name: str, operand: Any) -> Any:
+        return lambda x, y: getattr(x.clone(), name)(y if operand is None else operand)
+
+    module = Functions(*(apply(name, operand) for name in names for operand in (None, 2)))
+    same_as_torch(module, torch.tensor([5, 6, 7]), torch.tensor([1, 2, 3]))

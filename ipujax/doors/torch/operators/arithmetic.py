@@ -75,9 +75,7 @@ def div(x: Operand, y: Operand, rounding_mode: str | None = None) -> jax.Array:
     return jnp.trunc(x / y)
 
 
-@operator(*_binary_overloads("pow"), takes_call=True)
-@operator("aten.float_power.Tensor_Tensor", "aten.float_power.Tensor_Scalar", takes_call=True)
-@operator("aten.float_power.Scalar", takes_call=True)
+@operator(*_binary_overloads("pow", "float_power"), takes_call=True)
 @promote_arguments
 def power(x: Operand, y: Operand) -> jax.Array:
     if isinstance(y, float) and y.is_integer() and abs(y) < _MAX_MULTIPLIED_POWER:
