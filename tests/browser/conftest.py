@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.browser.looking import Visit
 from tests.browser.samples import SAMPLES
 

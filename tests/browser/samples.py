@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import shown
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.browser.networks import resnet
 
 IPUS = 4

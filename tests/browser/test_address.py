@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_frame, render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, operations_table, selection, show, shown
 
 

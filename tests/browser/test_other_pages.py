@@ -10,8 +10,8 @@ from playwright.sync_api import Page
 
 import ipujax as ipu
 from ipujax.host_trace import HostSpan, HostTrace
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, pixels, show, views_of
 from tests.ipujax.reporting import configured, struct, training
 

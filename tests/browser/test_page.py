@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_frame, render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import (
     Visit,
     colours,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page
 
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.browser.looking import Visit, frames, operations_table, selection, show, shown
 
 

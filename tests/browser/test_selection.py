@@ -15,8 +15,8 @@ import pytest
 from playwright.sync_api import Page
 
 import ipujax as ipu
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_page
-from ipujax.report.report import Report
 from lowering import machine
 from tests.browser.looking import Visit, frames, operations_table, pixels, selection, show, shown
 from tests.ipujax.reporting import configured, struct

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Locator, Page
 
 import ipujax as ipu
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, operations_table, selection, show
 from tests.ipujax.reporting import configured, struct
 

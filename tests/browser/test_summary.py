@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator
 
-from ipujax.ground.words import format_percents
+from ipujax.ground import format_percents
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import Visit, frames, selection, show
 from tests.browser.samples import IPUS
 

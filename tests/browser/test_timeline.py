@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import FloatRect, Page
 
+from ipujax.report import Report
 from ipujax.report.presentation.html import render_html_page
-from ipujax.report.report import Report
 from tests.browser.looking import (
     Visit,
     frames,

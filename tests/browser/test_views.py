@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page
 
-from ipujax.ground.words import format_percent
-from ipujax.report.report import Report
+from ipujax.ground import format_percent
+from ipujax.report import Report
 from tests.browser.looking import Visit, operations_table, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]

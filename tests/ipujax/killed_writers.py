@@ -34,8 +34,8 @@ from ipujax.checkpoints import with_orbax
 from ipujax.driver import executable_cache
 from ipujax.driver.saved import container
 from ipujax.errors import CheckpointError
+from ipujax.report import Report
 from ipujax.report.auto_report import AutoReport, _write_report_files  # pyright: ignore[reportPrivateUsage]
-from ipujax.report.report import Report
 from ipujax.system import attachments
 from tests.ipujax.small_report import small_report
 

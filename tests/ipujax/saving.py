@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.driver.compile_stages import Executable
+from ipujax.driver import Executable
 from ipujax.driver.saved.read_executable import LoadedExecutable
 
 pytest.importorskip("flatbuffers", reason="the extra `export` is not installed")

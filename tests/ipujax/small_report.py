@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.report.report import Report
+from ipujax.report import Report
 from lowering import machine, trace
-from lowering.machine.program_tree import ProgramNode
+from lowering.machine import ProgramNode
 
 CHIP = dc.replace(machine.IPU2, name="tiny", tiles_per_ipu=2)
 LINE = "model.py:7"

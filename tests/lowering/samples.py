@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from lowering import Options, ir, lower, marks
-from lowering.ground.units import HOST
+from lowering.ground import HOST
 from lowering.jaxprs import avals, jaxpr
 from lowering.passes.place import PlacedBody
 

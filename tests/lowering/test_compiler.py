@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lowering.compiler
 from lowering import Options, ir, lower
 from lowering.compiler import count_ipus_and_replicas
-from lowering.ground.errors import InternalError, LoweringError, ShardError
+from lowering.ground import InternalError, LoweringError, ShardError
 from lowering.jaxprs import ClosedJaxpr
 from tests.lowering.samples import V, lowered, shard, text_of, trace
 

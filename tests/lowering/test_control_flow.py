@@ -8,8 +8,7 @@ import pytest
 from jax import lax
 
 from lowering.jaxprs import jaxpr
-from lowering.ops import streams
-from lowering.ops.control_flow_primitives import ControlFlow, is_control_flow
+from lowering.ops import ControlFlow, is_control_flow, streams
 from lowering.passes.thread_state import thread_state_through
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.pipelines.samples import dense, loop_of, micro_batch, pipelined, squares

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from lowering.ops.foreign_code import find_foreign_code
-from lowering.ops.user_ops import UserOp, user_callback_p, user_op_p
+from lowering.ops import UserOp, find_foreign_code, user_callback_p, user_op_p
 
 X = jnp.zeros(3)
 OP = UserOp("twice", "/lib/a.so:twice", "", (((3,), "float32"),), where="a.py:3")

@@ -10,7 +10,7 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import Options, dtype_name, ir, lower
-from lowering.jaxprs.float16_variant import replace_float32_by_float16
+from lowering.jaxprs import replace_float32_by_float16
 from tests.ipujax.reporting import configured, training
 
 X, W = np.ones((8, 4), np.float32), np.ones((4, 4), np.float32)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST
+from lowering.ground import HOST
 from tests.lowering.samples import N, V, lowered, shard
 
 

@@ -9,8 +9,8 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST
-from lowering.ir.process_parts import part_of_process
+from lowering.ground import HOST
+from lowering.ir import part_of_process
 from tests.lowering.samples import S, V, lowered, shard
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ipujax.ground.words import shorten_call_path
-from lowering.ground.source_lines import file_of_cell, is_installed, line_of_file, parse_source_line
+from ipujax.ground import shorten_call_path
+from lowering.ground import file_of_cell, is_installed, line_of_file, parse_source_line
 from tests.conftest import RunWithDevices
 
 NOTEBOOK = '''

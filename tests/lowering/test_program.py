@@ -8,8 +8,8 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST, IpuId, ValueId
-from lowering.ir.program_nodes import (
+from lowering.ground import HOST, IpuId, ValueId
+from lowering.ir import (
     bodies_of_node,
     places_of_reads,
     places_of_writes,

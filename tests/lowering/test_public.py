@@ -11,7 +11,7 @@ import pytest
 
 import ipujax as ipu
 import lowering
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM
 from tests.ipujax.small_report import small_report
 
 X = np.ones(3, np.float32)

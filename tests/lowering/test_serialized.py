@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ipujax.math_ops import serialized_matmul
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.jaxprs.jaxpr import user_line
+from lowering.jaxprs import function_of_jaxpr, user_line, walk_equations
 from lowering.passes.serialized import find_product_at_line, serialize_products
 from tests.lowering.samples import trace
 

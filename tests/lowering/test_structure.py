@@ -10,8 +10,7 @@ from jax import lax
 from jax.experimental.compute_on import compute_on
 from jax.experimental.xla_metadata import set_xla_metadata
 
-from lowering.jaxprs import jaxpr
-from lowering.jaxprs.structure import structure_key
+from lowering.jaxprs import jaxpr, structure_key
 from tests.lowering.samples import V, trace
 
 

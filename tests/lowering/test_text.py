@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST, IpuId
+from lowering.ground import HOST, IpuId
 from lowering.ir.program_text import ipu_text, kernel_text
 from lowering.ops import streams
 from tests.lowering.samples import N, Queue, V, kernels, lowered, outside, shard, trace

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from lowering import ir
-from lowering.ground.errors import InternalError
-from lowering.ground.units import HOST, IpuId, ValueId
+from lowering.ground import HOST, InternalError, IpuId, ValueId
 from lowering.jaxprs import ClosedJaxpr, JaxprVerifier, map_sub_jaxprs
 from tests.lowering.samples import trace
 

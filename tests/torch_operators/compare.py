@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ipujax.doors.torch.tensor_arrays import jax_dtype_of, to_jax
+from ipujax.doors.torch import jax_dtype_of, to_jax
 from ipujax.errors import FrontendError
 from ipujax.frontends import from_torch
 from tests.torch_operators.samples import Sample

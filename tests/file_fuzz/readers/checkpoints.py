@@ -16,8 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checkpoints import checkpoint_store, with_orbax
-from ipujax.checkpoints.position import Position
+from ipujax.checkpoints import Position, checkpoint_store, with_orbax
 from ipujax.errors import IPUError
 from tests.file_fuzz.changes import change_bytes, change_json, exchange
 from tests.file_fuzz.readers.reader import Files, Reader, read_files

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipujax.checkpoints import checkpoint_store
-from ipujax.checkpoints.position import Position, TrackedIterator, resume_iterator
+from ipujax.checkpoints import Position, TrackedIterator, checkpoint_store, resume_iterator
 from ipujax.errors import CheckpointError
 
 

@@ -16,7 +16,7 @@ from ipujax.errors import (
     MissingPathError,
     OutOfBoundsError,
 )
-from ipujax.ground.argument_checks import Checks
+from ipujax.ground import Checks
 
 check = Checks(ConfigTypeError, ConfigError)
 

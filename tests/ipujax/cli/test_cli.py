@@ -12,9 +12,8 @@ import pytest
 
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
-from ipujax.ground.text_tables import format_boxed_table
-from ipujax.system import attachments
-from ipujax.system.device_ids import DEVICES
+from ipujax.ground import format_boxed_table
+from ipujax.system import DEVICES, attachments
 from tests.harness import ROOT
 
 Output = pytest.CaptureFixture[str]

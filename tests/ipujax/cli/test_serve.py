@@ -23,7 +23,7 @@ import pytest
 
 from ipujax.cli import command as command
 from ipujax.cli.serving import Library, Server, report_library
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from ipujax.errors import DistributionError
-from ipujax.ground.process_instance import Instance, read_launched_instance
+from ipujax.ground import Instance
+from ipujax.ground.process_instance import read_launched_instance
 
 RUN = (sys.executable, "-m", "ipujax.distribution.launch")
 INDEX = "int(os.environ['POPDIST_INSTANCE_INDEX'])"

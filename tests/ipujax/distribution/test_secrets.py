@@ -17,8 +17,7 @@ from ipujax.distribution import exchange, messages
 from ipujax.distribution.error_data import NoDataError, decode_error, encode_error
 from ipujax.distribution.hosts import build_ssh_command, format_greeting
 from ipujax.errors import DistributionError, IPUError, OutOfRangeError
-from ipujax.ground.interrupts import Interrupts
-from ipujax.ground.process_instance import Instance
+from ipujax.ground import Instance, Interrupts
 
 RUN = (sys.executable, "-m", "ipujax.distribution.launch")
 SECRET = "hunter2 'quoted' $HOME\\n"

@@ -15,7 +15,7 @@ import ipujax as ipu
 from ipujax import pipelining_ops
 from lowering.fusion import merge_iterations
 from lowering.fusion.merge_iterations import MergedIterations, match_accumulation
-from lowering.jaxprs.jaxpr import trace_flat
+from lowering.jaxprs import trace_flat
 
 WEIGHTS = np.arange(9, dtype=np.float32).reshape(3, 3) / 9
 COUNT, UPDATES = 8, 2

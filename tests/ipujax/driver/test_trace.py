@@ -14,7 +14,7 @@ import ipujax as ipu
 from ipujax.errors import DeviceError, LeakedValueError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue
-from ipujax.system.config_enums import DeviceConnectionType
+from ipujax.utils import DeviceConnectionType
 
 SHAPE = jax.ShapeDtypeStruct((2, 3), np.float32)
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from ipujax.doors.torch.tensor_arrays import to_jax
+from ipujax.doors.torch import to_jax
 from ipujax.frontends import from_torch
 
 KEY = jax.random.key(5)

@@ -14,11 +14,14 @@ from ipujax.doors.graphs import Evaluation, substitute_refs
 
 torch: Any = pytest.importorskip("torch")
 
+from ipujax.doors.torch import (  # noqa: E402
+    collect_updated_variables,
+    compute_named_values,
+    to_jax,
+    trace_torch_module,
+)
 from ipujax.doors.torch.aliasing import mutates_views  # noqa: E402
-from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
 from ipujax.doors.torch.operators import ATEN  # noqa: E402
-from ipujax.doors.torch.tensor_arrays import to_jax  # noqa: E402
-from ipujax.doors.torch.torch_model import collect_updated_variables, compute_named_values  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, same_as_torch  # noqa: E402
 
 VIEWS: list[Callable[[Any], Any]] = [

@@ -14,7 +14,7 @@ from ipujax.frontends import from_torch
 
 torch: Any = pytest.importorskip("torch")
 
-from ipujax.doors.torch.tensor_arrays import jax_dtype_of, to_jax, to_torch  # noqa: E402
+from ipujax.doors.torch import jax_dtype_of, to_jax, to_torch  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, same_as_torch  # noqa: E402
 
 KEPT = (

@@ -14,7 +14,7 @@ nn = torch.nn
 F: Any = torch.nn.functional
 
 import ipujax as ipu  # noqa: E402
-from ipujax.doors.torch.tensor_arrays import to_jax  # noqa: E402
+from ipujax.doors.torch import to_jax  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
 from lowering import ir, rewrite_convolutions_as_products  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions, numbers, same_as_torch  # noqa: E402

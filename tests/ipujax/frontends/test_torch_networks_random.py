@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 F: Any = torch.nn.functional
 
-from ipujax.doors.torch.tensor_arrays import to_jax  # noqa: E402
+from ipujax.doors.torch import to_jax  # noqa: E402
 from ipujax.errors import FrontendError  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
 from tests.ipujax.frontends.beside_torch import Functions  # noqa: E402

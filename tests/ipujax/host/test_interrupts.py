@@ -12,7 +12,7 @@ from textwrap import dedent
 
 import pytest
 
-from ipujax.ground.interrupts import Interrupts
+from ipujax.ground import Interrupts
 from tests.harness import ROOT
 
 

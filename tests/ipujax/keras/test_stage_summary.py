@@ -13,10 +13,9 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError, PipelineTypeError
-from ipujax.keras import PipelineStage
+from ipujax.keras import PipelineStage, trace_in_stages
 from ipujax.keras.layer_stages import set_pipeline_stage_assignment
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
-from ipujax.keras.stage_tracing import trace_in_stages
 
 
 def lines_of(model: Any, line_length: int | None = 85) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax import schedules
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM
 from lowering.ground import svg
 from tests.ipujax.small_report import small_report
 from tests.numbers import use_ipus

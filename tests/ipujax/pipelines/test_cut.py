@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipujax.errors import PipelineError
-from ipujax.pipelines.pipeline_stages import StageOutput
-from ipujax.pipelines.split_function import split_into_stages
+from ipujax.pipelines import split_into_stages
+from ipujax.pipelining_ops import StageOutput
 from lowering import marks
 from tests.ipujax.feeding import configure
 from tests.ipujax.pipelining import close, f32, run_pipeline, sgd

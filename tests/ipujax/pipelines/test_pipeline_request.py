@@ -12,9 +12,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import ConfigError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.pipelines.override_schedule import schedule_override
-from ipujax.pipelines.request import PipelineRequest
-from ipujax.pipelines.trace_pipeline import run_pipeline
+from ipujax.pipelines import PipelineRequest, run_pipeline, schedule_override
 from ipujax.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.ipujax.feeding import configure, outfeed
 from tests.ipujax.pipelining import sgd

@@ -8,7 +8,7 @@ import pytest
 
 from ipujax import popart
 from ipujax.errors import PopARTTypeError
-from ipujax.popart.popart_checks import check
+from ipujax.popart import check
 
 ENUMS = [
     each

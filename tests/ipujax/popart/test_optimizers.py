@@ -14,6 +14,7 @@ pytest.importorskip("onnx", reason="the extra onnx is not installed")
 import jax.numpy as jnp
 
 from ipujax.errors import PopARTError
+from ipujax.popart import DataType
 from ipujax.popart.optimizers import (
     SGD,
     Adam,
@@ -26,7 +27,6 @@ from ipujax.popart.optimizers import (
     SGDAccumulatorAndMomentum,
     WeightDecayMode,
 )
-from ipujax.popart.tensor_info import DataType
 
 STEPS = 4
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 import torch
 
 from ipujax import poptorch
-from ipujax.poptorch.enums import DataLoaderMode
+from ipujax.poptorch import DataLoaderMode
 
 
 class Counted:

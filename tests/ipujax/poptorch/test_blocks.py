@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
+from ipujax.doors.torch import trace_torch_module  # noqa: E402
 from ipujax.frontends import from_torch  # noqa: E402
 from ipujax.poptorch.poptorch_operators import OPERATORS  # noqa: E402
 

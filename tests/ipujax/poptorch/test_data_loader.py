@@ -15,8 +15,8 @@ pytest.importorskip("torch")
 import torch
 
 from ipujax import poptorch
+from ipujax.poptorch import DataLoaderMode
 from ipujax.poptorch.data.loader_batches import combine_batches, rebatch
-from ipujax.poptorch.enums import DataLoaderMode
 
 pytestmark = [
     # Machines of few cores: the tests need two workers, and torch would rather have one.

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 import torch.nn.functional as F  # noqa: E402
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
+from ipujax.doors.torch import trace_torch_module  # noqa: E402
 from ipujax.poptorch.loss import find_loss  # noqa: E402
 from ipujax.poptorch.poptorch_operators import OPERATORS  # noqa: E402
 from tests.ipujax.poptorch.test_ops import Applied, X  # noqa: E402

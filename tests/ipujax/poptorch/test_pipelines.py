@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
-from ipujax.doors.torch.capture import trace_torch_module  # noqa: E402
+from ipujax.doors.torch import trace_torch_module  # noqa: E402
 from ipujax.poptorch.poptorch_operators import OPERATORS  # noqa: E402
 from ipujax.poptorch.poptorch_stages import StagedGraph, assign_stages  # noqa: E402
 

@@ -18,8 +18,7 @@ import ipujax as ipu
 from ipujax.cli.serving import Library
 from ipujax.errors import ConfigError, OutOfMemoryError
 from ipujax.ground import files
-from ipujax.report import auto_report
-from ipujax.report.report import Report
+from ipujax.report import Report, auto_report
 from tests.ipujax.reporting import configured
 
 f32 = np.float32

@@ -14,7 +14,7 @@ import pytest
 import ipujax as ipu
 from ipujax import schedules
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
-from ipujax.report.report import Report
+from ipujax.report import Report
 from lowering import machine, trace
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros

@@ -15,8 +15,8 @@ import optax
 import pytest
 
 import ipujax as ipu
-from ipujax.ground.words import shorten_call_path
-from ipujax.report.report import Report
+from ipujax.ground import shorten_call_path
+from ipujax.report import Report
 from tests.harness import Golden
 from tests.ipujax.feeding import infeed
 from tests.ipujax.reporting import configured, struct, training, zeros

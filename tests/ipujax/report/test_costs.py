@@ -15,11 +15,9 @@ import pytest
 
 import ipujax as ipu
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
-from ipujax.report.advice.findings import Cost
-from ipujax.report.advice.index import ProgramIndex
+from ipujax.report import Cost, ProgramIndex, Report
 from ipujax.report.advice.tally import tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
-from ipujax.report.report import Report
 from lowering import schedules, trace
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros

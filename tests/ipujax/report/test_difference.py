@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from ipujax.report.presentation.difference import describe_report_difference
+from ipujax.report import Report, describe_report_difference
 from ipujax.report.presentation.work import count_work_of_call
-from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct, training
 from tests.ipujax.small_report import small_report
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.report import Report
 from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.runs import decode_repeats
 from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
-from ipujax.report.report import Report
 from lowering import machine
 from lowering.machine.mapping import map_linearly
 from tests.ipujax.reporting import configured, struct, training

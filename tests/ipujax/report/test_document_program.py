@@ -14,8 +14,7 @@ from hypothesis import given
 from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.sections import OPERATIONS, PIPELINE, PROGRAM
 from ipujax.report.presentation.document.trace_nodes import STEPS
-from lowering import machine, schedules, trace
-from lowering.ground.errors import InternalError
+from lowering import InternalError, machine, schedules, trace
 from tests.lowering.machine import samples
 from tests.lowering.machine.test_residency import on, repeated
 from tests.lowering.machine.test_timing import MORE, looping

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
+from ipujax.report import Report
 from ipujax.report.excerpts import MOST_BYTES, MOST_LINES, Excerpt, collect_excerpts
-from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, struct
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, zeros
 

@@ -15,7 +15,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import OutOfMemoryError, TrainingError
-from ipujax.report.report import Report
+from ipujax.report import Report
 from ipujax.training import Training, TrainState
 from tests.ipujax.estimating import linear_estimator, of, regression
 from tests.ipujax.feeding import infeed

@@ -11,7 +11,7 @@ import optax
 import pytest
 
 import ipujax as ipu
-from ipujax.report.report import Report
+from ipujax.report import Report
 from tests.ipujax.reporting import configured, f32, struct, training
 
 SIZE = 30_000

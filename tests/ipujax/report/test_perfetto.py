@@ -22,10 +22,10 @@ import ipujax as ipu
 from ipujax.errors import ReportError
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.pipelining_ops import PipelineSchedule
+from ipujax.report import Report
 from ipujax.report.presentation import perfetto
 from ipujax.report.presentation.perfetto.event_text import PROGRAM
 from ipujax.report.presentation.perfetto.flows import find_micro_batch_arrows
-from ipujax.report.report import Report
 from lowering import trace
 from tests.ipujax.feeding import infeed
 from tests.ipujax.reporting import configured, struct, training, zeros

@@ -11,8 +11,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import FlagError
-from ipujax.system.flags import read_poplar_flags
-from ipujax.system.log import get_logger, get_plan_logger
+from ipujax.system import get_logger, get_plan_logger, read_poplar_flags
 from tests.ipujax.reporting import configured
 
 X = np.ones((64, 32), np.float32)

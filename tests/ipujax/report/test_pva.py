@@ -10,7 +10,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax import pva
-from ipujax.report.report import Report
+from ipujax.report import Report
 from ipujax.system.chips import IPU2
 from lowering.machine.kernels.code import BYTES_PER_VERTEX
 from tests.ipujax.reporting import configured, training

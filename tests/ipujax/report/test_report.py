@@ -20,9 +20,8 @@ import ipujax as ipu
 from ipujax.config import IPUConfig
 from ipujax.errors import ConfigError, IPUError, TargetError
 from ipujax.pipelining_ops import pipeline
-from ipujax.report.make import make_report
+from ipujax.report import Report, make_report
 from ipujax.report.presentation.document.runs import encode_runs
-from ipujax.report.report import Report
 from lowering import Options, lower
 from tests.ipujax.feeding import configure, incr, infeed, outfeed
 from tests.ipujax.pipelining import sgd

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import ipujax as ipu
 from ipujax.errors import IPUError, ReportError
 from ipujax.host_trace import HostSpan, HostTrace
+from ipujax.report import Report, load
 from ipujax.report.presentation.document import build_report_schema, shape
 from ipujax.report.presentation.document.runs import (
     decode_repeats,
@@ -25,7 +26,6 @@ from ipujax.report.presentation.document.runs import (
     encode_repeats,
     encode_runs,
 )
-from ipujax.report.report import Report, load
 from tests.ipujax.reporting import configured, f32, struct, training
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "report.schema.json"

@@ -12,8 +12,8 @@ import pytest
 import ipujax as ipu
 from ipujax import errors
 from ipujax.errors import ConfigError, IPUError, OutOfMemoryError
+from ipujax.report import Report
 from ipujax.report.advice.findings import Advice
-from ipujax.report.report import Report
 from tests.ipujax.reporting import configured, f32, struct, training
 
 WORDS = "Out of memory: Cannot fit all variable data onto one or more tiles"

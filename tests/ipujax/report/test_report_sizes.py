@@ -14,9 +14,9 @@ import pytest
 from ipujax.cli import command as command
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
+from ipujax.report import Report, load
 from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document.runs import decode_repeats, decode_runs
-from ipujax.report.report import Report, load
 from tests.ipujax.small_report import small_report
 
 MESSAGE = "holds more than 1,000,000 bytes, which no report has\n  fix:   give a file"

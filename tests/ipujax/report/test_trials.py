@@ -18,10 +18,10 @@ import pytest
 import ipujax as ipu
 from ipujax.math_ops import serialized_matmul
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, pipeline
+from ipujax.report import Report
 from ipujax.report.advice.change import Case, Change
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.trials import count_affordable_models, try_changes
-from ipujax.report.report import Report
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.reporting import configured, struct, training, zeros
 

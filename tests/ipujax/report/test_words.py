@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ipujax.ground.words import (
+from ipujax.ground import (
     count_with_noun,
     format_bytes,
     format_duration,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.driver.compile_stages import Executable
+from ipujax.driver import Executable
 from ipujax.errors import ConfigTypeError, ExecutableError, OutOfRangeError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
 from ipujax.ipu_outfeed_queue import IPUOutfeedQueue

@@ -49,7 +49,7 @@ def test_what_runs_nothing_says_how_to_use_it(package: str) -> None:
 def test_another_package_of_the_name_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx")
     from ipujax.errors import PopARTError
-    from ipujax.popart.install import install
+    from ipujax.popart import install
 
     monkeypatch.setitem(sys.modules, "popart", sys)
     with pytest.raises(PopARTError, match="popart is imported already"):

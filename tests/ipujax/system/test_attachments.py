@@ -15,13 +15,8 @@ from typing import Any
 import pytest
 
 from ipujax.cli import info, inventory, monitor
-from ipujax.system import attachments
-from ipujax.system.attachments import (
-    Attachment,
-    list_attached_processes,
-    publish_attachments,
-    withdraw_attachments,
-)
+from ipujax.system import attachments, list_attached_processes
+from ipujax.system.attachments import Attachment, publish_attachments, withdraw_attachments
 from tests.harness import ROOT
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="temporary folders are each user's own")

@@ -24,18 +24,16 @@ from ipujax.config import (
     reset_ipu_configuration,
 )
 from ipujax.errors import ConfigError, ConfigTypeError, NotConfiguredError, UnknownOptionError
-from ipujax.system.config_schema import (
+from ipujax.system import (
+    SYSTEM,
     ConfigNode,
     Option,
-    walk_options,
-)
-from ipujax.system.devices import SYSTEM
-from ipujax.system.flags import SyntheticDataCategory
-from ipujax.system.option_checks import (
     config_key,
     floating_point_was_assigned,
     resolve_floating_point_behaviour,
+    walk_options,
 )
+from ipujax.utils import SyntheticDataCategory
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 

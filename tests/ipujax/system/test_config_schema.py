@@ -10,14 +10,8 @@ import pytest
 from hypothesis import given
 
 from ipujax.errors import ConfigError
-from ipujax.system.config_schema import (
-    ConfigNode,
-    category,
-    copy_config,
-    is_instance,
-    option,
-    type_name,
-)
+from ipujax.system import ConfigNode, copy_config
+from ipujax.system.config_schema import category, is_instance, option, type_name
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 

@@ -12,7 +12,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.config import IPUConfig, configure_ipu_system
-from ipujax.system.devices import SYSTEM
+from ipujax.system import SYSTEM
 from ipujax.training import Training
 from tests.ipujax.feeding import configure, incr, infeed, outfeed
 from tests.ipujax.training.regression import loss_of, trained

@@ -19,8 +19,8 @@ import ipujax as ipu
 from ipujax.config import IPUConfig, SchedulingAlgorithm
 from ipujax.errors import ConfigError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipujax.system.config_schema import ConfigNode, Effect, walk_options
-from ipujax.system.option_checks import SystemOptions
+from ipujax.system import ConfigNode, SystemOptions, walk_options
+from ipujax.system.config_schema import Effect
 
 F32 = np.float32
 SQUARE = np.eye(256, dtype=F32)

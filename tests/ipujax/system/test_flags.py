@@ -11,9 +11,9 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import FlagError
-from ipujax.system import log
-from ipujax.system.flags import PoplarFlags, SyntheticDataCategory, flags_key, read_poplar_flags
-from ipujax.utils import running_on_ipu_model, use_synthetic_data_for
+from ipujax.system import flags_key, log, read_poplar_flags
+from ipujax.system.flags import PoplarFlags
+from ipujax.utils import SyntheticDataCategory, running_on_ipu_model, use_synthetic_data_for
 
 SetFlags = Callable[[str], None]
 

@@ -16,7 +16,7 @@ import pytest
 
 import ipujax
 from ipujax.errors import NotThereYetError
-from ipujax.ground.missing_names import NOT_YET
+from ipujax.ground import NOT_YET
 from tests.harness import ROOT
 
 DOCUMENTED = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8").partition("## Not there")

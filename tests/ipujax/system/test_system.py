@@ -14,9 +14,9 @@ from hypothesis import given
 
 from ipujax.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipujax.errors import ConnectionTypeError, DeviceError
-from ipujax.system import attachments
-from ipujax.system.device_ids import DEVICES, IPUS, shard_order
-from ipujax.system.devices import SYSTEM, DeviceSeed, is_ipu_device_name
+from ipujax.system import DEVICES, IPUS, SYSTEM, attachments, is_ipu_device_name
+from ipujax.system.device_ids import shard_order
+from ipujax.system.devices import DeviceSeed
 from tests.harness import ROOT
 
 COUNTS = st.integers(1, 16)

@@ -13,10 +13,9 @@ import pytest
 from ipujax import config, utils
 from ipujax.errors import DeviceError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEventType as Type
-from ipujax.ground import events
-from ipujax.ground.missing_names import MIGRATION
-from ipujax.system.config_schema import ConfigNode
-from ipujax.system.devices import SYSTEM, DeviceSeed
+from ipujax.ground import MIGRATION, events
+from ipujax.system import SYSTEM, ConfigNode
+from ipujax.system.devices import DeviceSeed
 
 
 @pytest.mark.fact("devices.num_ipus")

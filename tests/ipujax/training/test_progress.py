@@ -8,8 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from ipujax.training import Progress, Training
-from ipujax.training.progress import progress_bar
+from ipujax.training import Progress, Training, progress_bar
 from tests.ipujax.training.regression import batches, loss_of
 
 ZEROS = np.zeros(3, np.float32)

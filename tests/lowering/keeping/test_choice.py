@@ -10,14 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowering.jaxprs.avals import size_in_bytes
-from lowering.jaxprs.equations import unique_variables
-from lowering.keeping.choice import (
-    insert_recomputation_before_readers,
-    is_cheap,
-    select_equations_to_recompute,
-)
-from lowering.pipelines.backward_slices import variables_read_from_outside
+from lowering.jaxprs import size_in_bytes, unique_variables
+from lowering.keeping import insert_recomputation_before_readers, select_equations_to_recompute
+from lowering.keeping.choice import is_cheap
+from lowering.pipelines import variables_read_from_outside
 from tests.lowering.samples import V, trace
 
 

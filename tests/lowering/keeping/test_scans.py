@@ -11,10 +11,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.jaxprs.avals import size_in_bytes
-from lowering.jaxprs.equations import function_of_jaxpr
-from lowering.jaxprs.jaxpr import trace_flat
-from lowering.pipelines.differentiate import StageDerivative, differentiate_stage
+from lowering.jaxprs import function_of_jaxpr, size_in_bytes, trace_flat
+from lowering.pipelines import StageDerivative, differentiate_stage
 
 LAYERS, ROWS, WIDTH = 4, 16, 32
 HALF, SINGLE = jnp.float16, jnp.float32

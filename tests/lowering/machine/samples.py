@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering import Options, ir, lower, schedules
-from lowering.machine import IPU2, Liveness, ModelOptions, Profile, Steps, model
+from lowering.machine import IPU2, Liveness, ModelOptions, PlanOptions, Profile, Steps, model
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Listing
 from lowering.machine.kernels.kernel_cost import model_kernel
 from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.listing import PlanOptions, list_operations
+from lowering.machine.kernels.listing import list_operations
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.totals import KernelCost
 from lowering.machine.primitives import ELEMENTWISE, VIEWS

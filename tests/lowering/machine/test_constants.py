@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from lowering.machine import IPU2
 from lowering.machine.cost import Operation
 from lowering.machine.kernels.items import Item
 from lowering.machine.primitives import cost_of_operation, elementwise_chain_cost
-from lowering.machine.target import IPU2
 from tests.lowering.machine.samples import listed
 
 # 384 elements on each of an IPU2's tiles, 64 on each worker.

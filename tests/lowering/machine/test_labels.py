@@ -13,8 +13,7 @@ import pytest
 import ipujax as ipu
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.labels import label_of_move, label_operations
-from lowering.machine.primitives import ELEMENTWISE
-from lowering.machine.primitives.cost_rules import RULES
+from lowering.machine.primitives import ELEMENTWISE, RULES
 from tests.ipujax.reporting import configured, struct
 
 PRODUCTS = {"dot_general", "conv_general_dilated", "multi_conv"}

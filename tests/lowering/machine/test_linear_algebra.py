@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import pytest
 
 from lowering import machine
+from lowering.machine import IPU2
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.primitives import RULES, cost_of_operation
 from lowering.machine.primitives.composite import cost_of_chain, sum_costs
 from lowering.machine.primitives.eigen import count_jacobi_sweeps
-from lowering.machine.target import IPU2
 from tests.lowering.samples import lowered
 
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
+from lowering.jaxprs import constants_to_arguments, trace_flat
+from lowering.machine import PlanOptions
 from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe_shape
-from lowering.machine.kernels.listing import PlanOptions, list_operations, planner_marks_of
+from lowering.machine.kernels.listing import list_operations, planner_marks_of
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.uses import count_reads
 from lowering.machine.primitives import ELEMENTWISE, VIEWS

@@ -9,7 +9,7 @@ from lowering import ir
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.mapping import map_evenly, map_linearly
 from lowering.machine.programs.shared_layouts import SharedLayouts
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import N, V, lowered, shard
 
 HERE = TensorLayout(map_evenly(3, 4, 2, 16, layout="plan"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from lowering.machine import IPU1, IPU2, IPU21
 from lowering.machine.planner import Product, matmul_product, plan_product
-from lowering.machine.target import IPU1, IPU2, IPU21, Number
+from lowering.machine.target import Number
 
 # sparsity-benchmarks@bab5449f: analysis/Analysis.ipynb cell 7, dense curves of a Bow, digitised to
 # about 3 % (docs/hardware.md, Measured rows): TFLOP/s by columns of the activations, for

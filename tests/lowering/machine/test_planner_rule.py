@@ -10,15 +10,15 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from lowering.machine import IPU1, IPU2, IPU21
 from lowering.machine.cost import Operation, Shape, WantedLayout
 from lowering.machine.planner import (
+    Product,
     matmul_product,
     plan_product,
     product_cost,
     product_of_operation,
 )
-from lowering.machine.planner.product import Product
-from lowering.machine.target import IPU1, IPU2, IPU21
 
 
 def operations(function: Any, *args: Any) -> list[Operation]:

@@ -9,17 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.planner import amp_cycles
+from lowering.machine import IPU1, IPU2, IPU21, Target
+from lowering.machine.planner import Product, amp_cycles
 from lowering.machine.planner.cut import distinct_cuts
 from lowering.machine.planner.mac import dot_cycles, slic_cycles
-from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import (
     estimate_reductions,
     find_stage_factors,
     reduce_cycles,
 )
 from lowering.machine.planner.tiles import Cuts, Grains, find_largest_part
-from lowering.machine.target import IPU1, IPU2, IPU21, Target
 
 SLIC = Grains(in_channels=4, out_channels=4)
 PATCHES = Product(

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lowering.machine import IPU1, IPU2
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import (
     ELEMENTWISE,
@@ -14,7 +15,6 @@ from lowering.machine.primitives import (
     cost_of_operation,
     elementwise_chain_cost,
 )
-from lowering.machine.target import IPU1, IPU2
 
 ARRAY = Shape((1472, 384), "float32")
 SCALAR = Shape((), "float32")

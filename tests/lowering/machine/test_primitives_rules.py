@@ -15,11 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.jaxprs.avals import dtype_name, shape_of
-from lowering.jaxprs.jaxpr import JaxprEqn, sub_jaxprs
+from lowering.jaxprs import JaxprEqn, dtype_name, shape_of, sub_jaxprs
+from lowering.machine import IPU1, IPU2, IPU21, Target
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives import ELEMENTWISE, RULES, VIEWS, cost_of_operation
-from lowering.machine.target import IPU1, IPU2, IPU21, Target
 
 # All that jax 0.10.2 defines, but what calls foreign code.
 PRIMITIVES = """

@@ -12,10 +12,8 @@ import pytest
 from jax import lax
 
 from lowering import schedules
-from lowering.machine import TASK_PHASES, ProgramNode
-from lowering.machine.profile import Grid
-from lowering.ops import streams
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.machine import TASK_PHASES, Grid, ProgramNode
+from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
 from lowering.schedules import Phase, simulate
 from tests.lowering.machine.samples import CHIP, TILES, A, M, kernel, modelled, pipeline, profile
 from tests.lowering.machine.test_kernels import FUNCTIONS

@@ -6,15 +6,14 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lowering.machine import ModelOptions, model
+from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.kernels.code import (
     BYTES_PER_CALL,
     BYTES_PER_EXCHANGE,
     BYTES_PER_PHASE,
     EXCHANGED_BYTES_PER_CODE_BYTE,
 )
-from lowering.machine.profile import Profile
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import lowered
 
 TILES = 1472

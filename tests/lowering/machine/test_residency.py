@@ -9,12 +9,11 @@ import pytest
 from jax import lax
 
 from lowering import Options, ir, lower, schedules
-from lowering.jaxprs.jaxpr import trace_flat
+from lowering.jaxprs import trace_flat
 from lowering.machine import ModelOptions, model
 from lowering.machine.cost import Shape
 from lowering.machine.programs.residency import bytes_stored_per_replica
-from lowering.ops import streams
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
 from lowering.pipelines import Recomputation
 from tests.lowering.machine.samples import (
     BYTES,

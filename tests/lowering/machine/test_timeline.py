@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering import schedules
-from lowering.ground.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine import trace
 from lowering.machine.programs.pipeline_timeline import (
     Timeline,

@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering import ir, marks, schedules
-from lowering.jaxprs.jaxpr import constants_to_arguments, trace_flat
-from lowering.machine import model, trace
-from lowering.machine.kernels.listing import PlanOptions
+from lowering.jaxprs import constants_to_arguments, trace_flat
+from lowering.machine import PlanOptions, model, trace
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
-from lowering.ops import collective_primitives, streams
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.ops import (
+    Storage,
+    bring_from_storage,
+    collective_primitives,
+    move_to_storage,
+    streams,
+)
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.machine.samples import (
     BYTES,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.ground.errors import InternalError
+from lowering.ground import InternalError
 from lowering.machine import trace
 from lowering.machine.trace import KINDS, NONE, PHASES, Step, Steps, Trace, count_busy_cycles
 

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lowering.machine import IPU1, IPU2, IPU21, TARGETS, Target
 from lowering.machine.cost import Operation, Shape
-from lowering.machine.target import IPU1, IPU2, IPU21, TARGETS, Target
 from lowering.machine.transfers import collective_cost
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.machine.transfers.links import (

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering.ground.errors import CollectiveError
+from lowering.ground import CollectiveError
 from lowering.ops import collective_primitives
 
 X = np.arange(3, dtype=np.float32)

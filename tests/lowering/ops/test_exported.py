@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.ground.errors import InternalError
-from lowering.jaxprs.jaxpr import trace_flat
-from lowering.jaxprs.workload import count_operations
-from lowering.ops.collective_primitives import REPLICAS
-from lowering.ops.exported import Exported, call_exported, exported_p
+from lowering.ground import InternalError
+from lowering.jaxprs import count_operations, trace_flat
+from lowering.ops import REPLICAS, Exported, call_exported
+from lowering.ops.exported import exported_p
 
 AVAL = jax.typeof(jnp.zeros(3))
 

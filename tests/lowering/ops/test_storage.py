@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering import ir
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
+from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import V, lowered, shard, text_of
 
 REMOTE = Storage(remote=True)

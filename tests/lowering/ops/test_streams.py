@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.ground.errors import EnqueueError, LoweringError
+from lowering.ground import EnqueueError, LoweringError
 from lowering.ops import streams
 from tests.lowering.samples import jaxpr_text, trace
 

@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import ir
-from lowering.compiler import lower
-from lowering.ground.errors import LoweringError
-from lowering.ground.options import Options
-from lowering.ops.user_ops import UserOp, call_for_each_example, user_callback_p, user_op_p
+from lowering import ir, lower
+from lowering.ground import LoweringError, Options
+from lowering.ops import UserOp, call_for_each_example, user_callback_p, user_op_p
 
 OP = UserOp("twice", "target", "", (((3,), "float32"), ((), "int32")))
 SILENT = dc.replace(OP, results=())

@@ -8,11 +8,9 @@ import pytest
 from jax import lax
 
 from ipujax.scopes import frontend_attribute
-from lowering import ir, move_channels_last, rewrite_convolutions_as_products
-from lowering.compiler import lower
-from lowering.ground.options import Options
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.jaxprs.jaxpr import Var
+from lowering import ir, lower, move_channels_last, rewrite_convolutions_as_products
+from lowering.ground import Options
+from lowering.jaxprs import Var, function_of_jaxpr, walk_equations
 
 FIRST, LAST = ("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC")
 

@@ -10,7 +10,7 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import marks
-from lowering.passes.call_once import call_once
+from lowering.passes import call_once
 from tests.ipujax.feeding import configure
 from tests.lowering.samples import V, jaxpr_text, trace
 

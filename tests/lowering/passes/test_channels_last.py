@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import ir, move_channels_last
-from lowering.compiler import lower
-from lowering.ground.options import Options
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
+from lowering import ir, lower, move_channels_last
+from lowering.ground import Options
+from lowering.jaxprs import function_of_jaxpr, walk_equations
 
 IMAGES, FILTERS = (2, 8, 8, 4), (3, 3, 4, 6)
 

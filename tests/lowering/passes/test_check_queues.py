@@ -5,11 +5,10 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.ground.errors import EnqueueError
+from lowering.ground import EnqueueError
 from lowering.jaxprs import jaxpr
 from lowering.ops import streams
-from lowering.passes.check_queues import check_queues
-from lowering.passes.inline_calls import inline_calls
+from lowering.passes import check_queues, inline_calls
 from tests.lowering.samples import Queue, S, jaxpr_text, trace
 
 OUT, IN = Queue("out"), Queue("in")

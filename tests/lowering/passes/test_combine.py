@@ -11,11 +11,9 @@ import pytest
 from jax import lax
 
 from lowering import ir, machine, marks
-from lowering.ground.options import Options
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.passes.combine_lookups import combine_lookups
-from lowering.passes.combine_products import combine_products
-from lowering.passes.combine_updates import combine_updates
+from lowering.ground import Options
+from lowering.jaxprs import function_of_jaxpr, walk_equations
+from lowering.passes import combine_lookups, combine_products, combine_updates
 from tests.lowering.samples import jaxpr_text, kernels, lowered, trace
 
 RNG = np.random.default_rng(0)

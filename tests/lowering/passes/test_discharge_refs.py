@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.ground.errors import LoweringError
+from lowering.ground import LoweringError
 from lowering.jaxprs import jaxpr, refs
-from lowering.ops import streams
-from lowering.ops.tasks import TaskRole, TaskSpec, run_as_task
-from lowering.passes.discharge_refs import discharge_refs
+from lowering.ops import TaskRole, TaskSpec, run_as_task, streams
+from lowering.passes import discharge_refs
 from tests.lowering.samples import Queue, S, V, jaxpr_text, shard, trace
 
 

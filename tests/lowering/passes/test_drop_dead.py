@@ -8,7 +8,7 @@ from jax import lax
 from lowering import ir
 from lowering.jaxprs.jaxpr import run_equations
 from lowering.ops import streams
-from lowering.passes.drop_dead import drop_dead
+from lowering.passes import drop_dead
 from tests.lowering.samples import Queue, V, jaxpr_text, kernels, lowered, shard, trace
 
 

@@ -13,7 +13,7 @@ from jax.experimental import io_callback
 
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
-from lowering.passes.drop_idle_loops import drop_idle_loops
+from lowering.passes import drop_idle_loops
 from tests.lowering.samples import trace
 from tests.numbers import same
 

@@ -7,10 +7,8 @@ import jax.numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from lowering import Options
-from lowering.jaxprs import jaxpr
-from lowering.jaxprs.equations import evaluate_equations_with
-from lowering.jaxprs.rewrite import EquationFinder, rewrite_equations
-from lowering.passes.number_formats import number_formats
+from lowering.jaxprs import EquationFinder, evaluate_equations_with, jaxpr, rewrite_equations
+from lowering.passes import number_formats
 from tests.lowering.samples import V, trace
 
 

@@ -10,11 +10,11 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import ir, lower
-from lowering.ground.options import Options
+from lowering.ground import Options
 from lowering.jaxprs import jaxpr
-from lowering.ops.float16_rounding import POLES
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.insert_checks import _MOVES, _OVERFLOWING_POLES, insert_checks
+from lowering.ops import POLES
+from lowering.passes import inline_calls, insert_checks
+from lowering.passes.insert_checks import _MOVES, _OVERFLOWING_POLES
 from tests.lowering.samples import trace
 
 ALL = {"catch_invalid": True, "catch_division": True, "catch_overflow": True}

@@ -8,7 +8,7 @@ from jax import lax
 from lowering import marks
 from lowering.jaxprs import jaxpr
 from lowering.ops import streams
-from lowering.passes.inline_calls import inline_calls
+from lowering.passes import inline_calls
 from tests.lowering.samples import Queue, S, V, jaxpr_text, outside, shard, trace
 
 

@@ -9,10 +9,10 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import ir, lower, schedules
-from lowering.ground.options import Options
+from lowering.ground import Options
 from lowering.jaxprs import jaxpr
-from lowering.ops.tasks import is_task
-from lowering.passes.insert_checks import insert_checks
+from lowering.ops import is_task
+from lowering.passes import insert_checks
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.pipelines.samples import (
     dense,

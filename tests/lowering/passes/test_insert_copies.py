@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST
-from lowering.passes.insert_copies import insert_copies
+from lowering.ground import HOST
+from lowering.passes import insert_copies
 from tests.lowering.samples import V, X, lowered, shard, text_of
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import jax
 import pytest
 
-from lowering.ground.options import Options
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
-from lowering.passes.keep_small import keep_small
+from lowering.ground import Options
+from lowering.ops import Storage, bring_from_storage, move_to_storage
+from lowering.passes import keep_small
 from tests.lowering.samples import V, jaxpr_text, trace
 
 REMOTE = Storage(remote=True)

@@ -7,12 +7,8 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.keep_stored import keep_stored
-from lowering.passes.partition import partition
-from lowering.passes.place import place
+from lowering.ops import Storage, bring_from_storage, move_to_storage
+from lowering.passes import drop_dead, inline_calls, keep_stored, partition, place
 from tests.lowering.samples import V, W, trace
 
 REMOTE, HALF = Storage(remote=True), Storage(remote=True, sharded=True)

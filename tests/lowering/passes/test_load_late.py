@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering import ir
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.load_late import load_late
-from lowering.passes.partition import partition
-from lowering.passes.place import place
+from lowering.ops import Storage, bring_from_storage, move_to_storage
+from lowering.passes import drop_dead, inline_calls, load_late, partition, place
 from tests.lowering.samples import N, V, W, shard, trace
 
 REMOTE = Storage(remote=True)

@@ -9,7 +9,7 @@ from jax import lax
 from lowering import ir
 from lowering.jaxprs import jaxpr
 from lowering.ops import collective_primitives
-from lowering.passes.meet_at_collectives import meet_at_collectives
+from lowering.passes import meet_at_collectives
 from tests.lowering.samples import V, jaxpr_text, kernels, lowered
 
 REPLICAS = 4

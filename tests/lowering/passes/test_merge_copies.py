@@ -10,9 +10,9 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ground.units import HOST
-from lowering.ir.verify import verify
-from lowering.passes.merge_copies import merge_copies
+from lowering.ground import HOST
+from lowering.ir import verify
+from lowering.passes import merge_copies
 from tests.lowering.samples import V, lowered, outside, shard, text_of
 
 PAGE = jax.ShapeDtypeStruct((1024,), jnp.float32)

@@ -7,9 +7,9 @@ import pytest
 from jax import lax
 
 from lowering import marks
-from lowering.ground.options import Options
+from lowering.ground import Options
 from lowering.jaxprs import jaxpr
-from lowering.passes.number_formats import number_formats
+from lowering.passes import number_formats
 from tests.lowering.samples import trace
 
 LIMITS = Options(float16_limits=True)

@@ -8,8 +8,7 @@ import pytest
 from lowering import Options, ir, lower, schedules
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import TaskRole
-from lowering.pipelines.task_edits import tasks_of_stage
+from lowering.pipelines import TaskRole, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

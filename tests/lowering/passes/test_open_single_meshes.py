@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
-from lowering.passes.open_single_meshes import open_single_meshes
+from lowering.passes import open_single_meshes
 from tests.lowering.samples import trace
 from tests.numbers import same, use_ipus
 

@@ -6,12 +6,8 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ops import streams
-from lowering.ops.storage_primitives import Storage, bring_from_storage, move_to_storage
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.partition import partition
-from lowering.passes.place import place
+from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
+from lowering.passes import drop_dead, inline_calls, partition, place
 from tests.lowering.samples import N, Queue, S, V, W, X, kernels, outside, shard, trace
 
 

@@ -5,11 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.ground.errors import OutsideCompilationError
+from lowering.ground import OutsideCompilationError
 from lowering.ops import streams
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.inline_calls import inline_calls
-from lowering.passes.place import find_used_shards, place
+from lowering.passes import drop_dead, find_used_shards, inline_calls, place
 from tests.lowering.samples import (
     Queue,
     S,

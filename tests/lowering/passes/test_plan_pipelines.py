@@ -9,9 +9,9 @@ import pytest
 from lowering import Options, ir, lower, schedules
 from lowering.jaxprs import jaxpr
 from lowering.ops import collective_primitives
-from lowering.passes.plan_pipelines import is_pipeline, plan_pipelines
-from lowering.pipelines import Recomputation, TaskRole
-from lowering.pipelines.task_edits import tasks_of_stage
+from lowering.passes import plan_pipelines
+from lowering.passes.plan_pipelines import is_pipeline
+from lowering.pipelines import Recomputation, TaskRole, tasks_of_stage
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.pipelines.samples import (
     body_text,

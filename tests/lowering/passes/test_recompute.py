@@ -10,8 +10,7 @@ import pytest
 from lowering.jaxprs import jaxpr
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import Recomputation, TaskRole
-from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
+from lowering.pipelines import Recomputation, TaskRole, prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

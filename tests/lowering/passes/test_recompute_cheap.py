@@ -12,9 +12,8 @@ from jax import lax
 
 import ipujax as ipu
 from lowering import size_in_bytes
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.recompute_cheap import recompute_cheap
+from lowering.jaxprs import function_of_jaxpr, walk_equations
+from lowering.passes import drop_dead, recompute_cheap
 from tests.ipujax.reporting import configured, struct
 from tests.lowering.samples import jaxpr_text, trace
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from lowering import lower
-from lowering.ground.options import Options
+from lowering.ground import Options
 from lowering.jaxprs import jaxpr
 from lowering.ops import draws
-from lowering.passes.resolve_draws import resolve_draws
+from lowering.passes import resolve_draws
 from tests.lowering.samples import V, trace
 
 SEED = np.array([1, 2, 3, 1], np.uint32)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.ground.errors import CollectiveError
+from lowering.ground import CollectiveError
 from lowering.jaxprs import jaxpr
 from lowering.ops import norm_primitives
-from lowering.passes.resolve_norms import resolve_norms
+from lowering.passes import resolve_norms
 from tests.lowering.samples import V, jaxpr_text, trace
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.ground.errors import CollectiveError
+from lowering.ground import CollectiveError
 from lowering.jaxprs import jaxpr
 from lowering.ops import collective_primitives
-from lowering.passes.resolve_replicas import resolve_replicas
+from lowering.passes import resolve_replicas
 from tests.lowering.samples import V, jaxpr_text, trace
 
 

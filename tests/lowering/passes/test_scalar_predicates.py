@@ -6,7 +6,7 @@ import numpy as np
 from jax import lax
 
 from lowering.jaxprs import jaxpr
-from lowering.passes.scalar_predicates import scalar_predicates
+from lowering.passes import scalar_predicates
 from tests.lowering.samples import V, jaxpr_text, trace
 
 

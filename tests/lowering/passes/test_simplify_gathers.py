@@ -9,9 +9,8 @@ import pytest
 from jax import lax
 
 from lowering import ir, machine
-from lowering.jaxprs.equations import function_of_jaxpr, walk_equations
-from lowering.passes.drop_dead import drop_dead
-from lowering.passes.simplify_gathers import simplify_gathers
+from lowering.jaxprs import function_of_jaxpr, walk_equations
+from lowering.passes import drop_dead, simplify_gathers
 from tests.lowering.samples import jaxpr_text, lowered, trace
 
 TABLE = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering import Options, ir, lower, schedules
-from lowering.ground.units import ValueId
-from lowering.passes.size_fifos import size_fifos
+from lowering.ground import ValueId
+from lowering.passes import size_fifos
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, X, text_of
 

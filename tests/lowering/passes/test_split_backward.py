@@ -9,8 +9,7 @@ import pytest
 
 from lowering.jaxprs import jaxpr
 from lowering.passes.split_backward import split_backward
-from lowering.pipelines import TaskRole, TaskSpec, run_as_task
-from lowering.pipelines.task_edits import prune_tasks, tasks_of_stage
+from lowering.pipelines import TaskRole, TaskSpec, prune_tasks, run_as_task, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,

@@ -9,7 +9,7 @@ from jax import lax
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
 from lowering.ops import streams
-from lowering.passes.take_turns import take_turns
+from lowering.passes import take_turns
 from tests.ipujax.feeding import configure
 from tests.lowering.samples import Queue, V, jaxpr_text, trace
 from tests.sweep.tables.lax import EXAMPLES

@@ -12,10 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ipujax import normalization_ops
-from lowering.jaxprs import jaxpr
-from lowering.jaxprs.avals import size_of
-from lowering.pipelines import differentiate_stage, mark_recomputation_checkpoint
-from lowering.pipelines.backward_slices import has_action
+from lowering.jaxprs import jaxpr, size_of
+from lowering.pipelines import differentiate_stage, has_action, mark_recomputation_checkpoint
 
 W = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)), jnp.float32)
 B = jnp.asarray([0.3, -0.2, 0.5])

@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from lowering.jaxprs import jaxpr
-from lowering.pipelines import TaskRole, TaskSpec, run_as_task
-from lowering.pipelines.backward_slices import equations_reading
-from lowering.pipelines.task_edits import (
+from lowering.pipelines import (
+    TaskRole,
+    TaskSpec,
     call_without_tracing,
+    equations_reading,
     lift_constants_of_tasks,
     prune_tasks,
     replace_task_body,
+    run_as_task,
     stages_with_tasks,
     task_of_kind,
     tasks_of_stage,

@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.jaxprs import jaxpr
-from lowering.jaxprs.equations import jaxpr_of_equations, rename_atoms, unique_variables, values_of
-from lowering.pipelines.backward_slices import (
+from lowering.jaxprs import jaxpr, jaxpr_of_equations, rename_atoms, unique_variables, values_of
+from lowering.pipelines import (
     add_equations_with_actions,
     has_action,
     select_equations_for,

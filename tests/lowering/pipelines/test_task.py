@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.jaxprs import jaxpr
-from lowering.ops.tasks import is_task
+from lowering.ops import is_task
 from lowering.pipelines import TaskRole, TaskSpec, mark_recomputation_checkpoint, run_as_task
 from tests.lowering.pipelines.samples import dense, gated, micro_batch, run, squares, values_for
 
