@@ -1,6 +1,7 @@
 """Jaxprs: the one place that reads JAX's types, and tools to walk, build and rewrite equations."""
 
 from lowering.jaxprs import jaxpr as jaxpr
+from lowering.jaxprs import typed_jax as typed_jax
 from lowering.jaxprs.avals import Aval as Aval
 from lowering.jaxprs.avals import dtype_name as dtype_name
 from lowering.jaxprs.avals import has_sub_byte_elements as has_sub_byte_elements

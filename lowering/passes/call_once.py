@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
-from jax.custom_batching import sequential_vmap
+from jax import Array
 
 from lowering import marks
 from lowering.jaxprs import (
+    Aval,
     ClosedJaxpr,
     EquationFinder,
     EquationRewriter,
@@ -22,6 +21,7 @@ from lowering.jaxprs import (
     in_context_of,
     map_sub_jaxprs,
     name_stack,
+    typed_jax,
 )
 from lowering.ops import (
     REPLICAS,
@@ -101,16 +101,17 @@ class _Caller:
     def trace_guarded_equation(self, rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
         """Replaces an equation by its guarded form, as the first replica runs it."""
 
-        def run_guarded_equation(*operands: Any) -> Values:
-            is_reached = None if is_shared_callback(eqn) else jnp.bool_(True)
-            return self.evaluate_guarded_equation(eqn, operands, is_reached)
+        def run_guarded_equation(*operands: Array) -> Values:
+            if is_shared_callback(eqn):
+                return call_for_first_replica(eqn, operands, None)
+            return self.evaluate_guarded_equation(eqn, operands, jnp.bool_(True))
 
         with in_context_of(eqn):
             rewriter.replace_by_function(eqn, run_guarded_equation, self.axis)
 
     def evaluate_guarded_body(
-        self, closed: ClosedJaxpr, operands: Values, is_reached: Any
-    ) -> list[Any]:
+        self, closed: ClosedJaxpr, operands: Values, is_reached: Array
+    ) -> list[Array]:
         """Evaluates a body that a replica really runs if `is_reached`, a bool[], is true."""
 
         def evaluate_equation(eqn: JaxprEqn, inputs: Values) -> Values:
@@ -121,7 +122,7 @@ class _Caller:
 
         return evaluate_equations_with(closed, operands, evaluate_equation)
 
-    def evaluate_guarded_equation(self, eqn: JaxprEqn, inputs: Values, is_reached: Any) -> Values:
+    def evaluate_guarded_equation(self, eqn: JaxprEqn, inputs: Values, is_reached: Array) -> Values:
         """Evaluates a callback, or an equation with callbacks inside."""
         if is_shared_callback(eqn):
             return call_for_first_replica(eqn, inputs, is_reached)
@@ -135,14 +136,14 @@ class _Caller:
         return bind_equation(map_sub_jaxprs(eqn, self.guard_body), inputs)
 
     def evaluate_guarded_control_flow(
-        self, eqn: JaxprEqn, inputs: Values, is_reached: Any
+        self, eqn: JaxprEqn, inputs: Values, is_reached: Array
     ) -> Values:
         """Evaluates control flow; a condition runs at the end of an iteration, for the next."""
         flow = ControlFlow.view_of_equation(eqn)
         if flow.pipeline is not None:
             return bind_equation(map_sub_jaxprs(eqn, self.guard_body), inputs)
 
-        def evaluate_condition_for(variables: Values, is_reached: Any) -> Any:
+        def evaluate_condition_for(variables: Values, is_reached: Array) -> Array:
             return self.evaluate_guarded_body(
                 flow.bodies[0], [*inputs[flow.constants[0]], *variables], is_reached
             )[0]
@@ -168,18 +169,18 @@ class _Caller:
         return thread_state_through(eqn, inputs, start, run_body_if_reached, self.axis)[0]
 
 
-def _call_where_reached(is_reached: Any, eqn: JaxprEqn, inputs: Values) -> Values:
+def _call_where_reached(is_reached: Array, eqn: JaxprEqn, inputs: Values) -> Values:
     """Makes a call for each replica for which `is_reached` is true; others get zeros.
 
     Over a vmapped axis replicas take turns, so that each has a condition of its own.
     """
 
-    def call_if_reached(is_reached: Any, *operands: Any) -> list[Any]:
-        avals: list[Any] = [var.aval for var in eqn.outvars]
-        zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
-        return lax.cond(is_reached, lambda: bind_equation(eqn, operands), lambda: zeros)
+    def call_if_reached(is_reached: Array, *operands: Array) -> list[Array]:
+        avals: list[Aval] = [var.aval for var in eqn.outvars]
+        zeros = [typed_jax.zeros(aval.shape, aval.dtype) for aval in avals]
+        return typed_jax.cond(is_reached, lambda: bind_equation(eqn, operands), lambda: zeros)
 
-    return sequential_vmap(call_if_reached)(is_reached, *inputs)
+    return typed_jax.sequential_vmap(call_if_reached)(is_reached, *inputs)
 
 
 _PARTING = ("cond", "while")  # whose conditions may differ between replicas

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
+from jax import Array, lax
 
 from lowering import ir
 from lowering.jaxprs import (
@@ -16,8 +16,13 @@ from lowering.jaxprs import (
     JaxprEqn,
     function_of_jaxpr,
     rewrite_equations,
+    typed_jax,
 )
 from lowering.ops import REPLICAS, ControlFlow, axis_of_replicas
+
+Values = Sequence[Array]
+_LoopState = tuple[Array, Array, Values]
+"""Whether one's own condition holds, whether one of all replicas does, and the loop variables."""
 
 
 def meet_at_collectives(program: ir.Program) -> ir.Program:
@@ -50,42 +55,40 @@ def meet_at_collectives(program: ir.Program) -> ir.Program:
 
 
 def _is_collective(eqn: JaxprEqn) -> bool:
-    axes = eqn.params.get("axes", eqn.params.get("axis_name"))
-    over = axes if isinstance(axes, (tuple, list)) else (axes,)
-    return REPLICAS in over and eqn.primitive.name != "axis_index"
+    axes: Any = eqn.params.get("axes", eqn.params.get("axis_name"))
+    is_over_replicas = REPLICAS in axes if isinstance(axes, (tuple, list)) else axes == REPLICAS
+    return is_over_replicas and eqn.primitive.name != "axis_index"
 
 
-def _branch_function_for_all_replicas(flow: ControlFlow) -> Any:
+def _branch_function_for_all_replicas(flow: ControlFlow) -> Callable[..., Values]:
     branches = [function_of_jaxpr(body) for body in flow.bodies]
 
-    def one_way(chosen: Any, *operands: Any) -> Sequence[Any]:
-        return list(lax.switch(chosen, branches, *operands))
+    def one_way(chosen: Array, *operands: Array) -> Values:
+        return list(typed_jax.switch(chosen, branches, *operands))
 
-    def all_ways(chosen: Any, *operands: Any) -> Sequence[Any]:
+    def all_ways(chosen: Array, *operands: Array) -> Values:
         ways = zip(*(branch(*operands) for branch in branches), strict=True)
         return [lax.select_n(chosen, *results) for results in ways]
 
-    def run_switch_together(index: Any, *operands: Any) -> Sequence[Any]:
+    def run_switch_together(index: Array, *operands: Array) -> Values:
         chosen = lax.clamp(0, index.astype(jnp.int32), len(branches) - 1)
-        first, last = lax.pmax(jnp.stack([-chosen, chosen]), REPLICAS)
-        return lax.cond(-first == last, one_way, all_ways, chosen, *operands)
+        first, last = typed_jax.pmax(jnp.stack([-chosen, chosen]), REPLICAS)
+        return typed_jax.cond(-first == last, one_way, all_ways, chosen, *operands)
 
     return run_switch_together
 
 
-def _loop_function_for_all_replicas(flow: ControlFlow) -> Any:
+def _loop_function_for_all_replicas(flow: ControlFlow) -> Callable[..., Values]:
     holds, body = (function_of_jaxpr(closed) for closed in flow.bodies)
 
-    def run_loop_together(*operands: Any) -> Sequence[Any]:
+    def run_loop_together(*operands: Array) -> Values:
         of_condition, of_body = (operands[part] for part in flow.constants)
 
-        def add_conditions(carry: Sequence[Any]) -> tuple[Any, Any, Sequence[Any]]:
+        def add_conditions(carry: Values) -> _LoopState:
             (mine,) = holds(*of_condition, *carry)
-            return mine, lax.pmax(mine.astype(jnp.int32), REPLICAS) > 0, carry
+            return mine, typed_jax.pmax(mine.astype(jnp.int32), REPLICAS) > 0, carry
 
-        def run_iteration_if_mine(
-            state: tuple[Any, Any, Sequence[Any]],
-        ) -> tuple[Any, Any, Sequence[Any]]:
+        def run_iteration_if_mine(state: _LoopState) -> _LoopState:
             mine, _, old_carry = state
             new_carry = body(*of_body, *old_carry)
             return add_conditions(

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
-from jax.custom_batching import sequential_vmap
+from jax import Array, lax
 
 from lowering.jaxprs import (
     ClosedJaxpr,
@@ -15,10 +13,10 @@ from lowering.jaxprs import (
     EquationRewriter,
     JaxprEqn,
     Literal,
-    batching,
     bind_equation,
     call_body,
     rewrite_equations,
+    typed_jax,
 )
 
 
@@ -43,12 +41,14 @@ def _replace_by_sequential_vmap(rewriter: EquationRewriter, eqn: JaxprEqn) -> No
     if eqn.primitive is lax.clamp_p:
         rewriter.replace_by_function(eqn, _clamp)
     else:
-        rewriter.replace_by_function(
-            eqn, sequential_vmap(lambda *operands: bind_equation(eqn, operands))
-        )
+
+        def run_for_one_replica(*operands: Array) -> list[Array]:
+            return bind_equation(eqn, operands)
+
+        rewriter.replace_by_function(eqn, typed_jax.sequential_vmap(run_for_one_replica))
 
 
-def _clamp(low: Any, x: Any, high: Any) -> Any:
+def _clamp(low: Array, x: Array, high: Array) -> Array:
     low, high = (jnp.broadcast_to(bound, x.shape) for bound in (low, high))
     return lax.min(lax.max(x, low), high)
 
@@ -75,5 +75,5 @@ def _can_vectorize(eqn: JaxprEqn) -> bool:
         return not params["ordered"]
     if name in _IF_LITERAL:
         return all(isinstance(eqn.invars[i], Literal) for i in _IF_LITERAL[name](len(eqn.invars)))
-    has_rule = eqn.primitive in batching.fancy_primitive_batchers  # the table of all rules
+    has_rule = eqn.primitive in typed_jax.fancy_primitive_batchers  # the table of all rules
     return has_rule or eqn.primitive.call_primitive or call_body(eqn) is not None
