@@ -6,7 +6,6 @@ import contextlib
 import dataclasses as dc
 import os
 from collections.abc import Generator
-from typing import Any
 
 import jax
 
@@ -45,7 +44,7 @@ class Restored:
     """
 
     step: int
-    tree: Any
+    tree: PyTree
     position: Position | None
 
 
@@ -92,7 +91,7 @@ def save_checkpoint(
 
 
 def restore_checkpoint(
-    directory: files.StrPath, like: Any = None, step: int | None = None, *, partly: bool = False
+    directory: files.StrPath, like: PyTree = None, step: int | None = None, *, partly: bool = False
 ) -> Restored:
     """Reads a checkpoint.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses as dc
 import json
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +74,12 @@ def decode_contents(text: bytes) -> Contents:
 
 
 def _decode_leaf_description(
-    shape: Any, raw_shape: object, name: object, dtype: Any, raw_dtype: object, impl: Any
+    shape: object,
+    raw_shape: object,
+    name: object,
+    dtype: object,
+    raw_dtype: object,
+    impl: str | None,
 ) -> Leaf:
     """Builds a leaf that matches its array in the file.
 
@@ -113,7 +117,7 @@ def _require_json_text(value: object) -> str:
     return value
 
 
-def _require_json_shape(sizes: Any) -> tuple[int, ...]:
+def _require_json_shape(sizes: object) -> tuple[int, ...]:
     if not isinstance(sizes, list) or not all(type(n) is int and n >= 0 for n in sizes):  # pyright: ignore[reportUnknownVariableType]
         raise TypeError(f"{sizes!r:.100} is no shape")
     shape: tuple[int, ...] = tuple(sizes)  # pyright: ignore[reportUnknownArgumentType]

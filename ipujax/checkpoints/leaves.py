@@ -46,7 +46,7 @@ class Leaf:
         return dtype_and_shape_text(self.dtype, self.shape)
 
 
-def dtype_and_shape_text(dtype: Any, shape: tuple[int, ...]) -> str:
+def dtype_and_shape_text(dtype: object, shape: tuple[int, ...]) -> str:
     """Returns a dtype and a shape as a text such as `float32[2,3]`."""
     return f"{dtype}[{','.join(map(str, shape))}]"
 
@@ -58,7 +58,7 @@ def flatten_by_name(tree: PyTree) -> tuple[dict[str, PyTree], TreeStructure]:
       CheckpointError: two leaves of one name, as `{"a/b": x, "a": {"b": y}}` has.
     """
     paths_and_leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
-    leaves: dict[str, Any] = {}
+    leaves: dict[str, object] = {}
     for path, leaf in paths_and_leaves:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if name in leaves:

@@ -17,7 +17,7 @@ import dataclasses as dc
 import json
 import threading
 from collections.abc import Iterator
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import Json, PyTree
@@ -38,7 +38,7 @@ class Position:
     """
 
     taken: int
-    state: Any = None
+    state: object = None
     since: int = 0
 
     def to_json(self) -> dict[str, Json]:
@@ -65,7 +65,7 @@ class Position:
         return {"taken": self.taken, "state": state, "since": self.since}
 
     @staticmethod
-    def from_json(data: dict[str, Any]) -> Position:
+    def from_json(data: Json) -> Position:
         """Builds a position from the JSON values of `to_json`.
 
         Raises:
@@ -83,11 +83,11 @@ class Position:
 class _Stateful(Protocol):
     """An iterator that can return and restore its state."""
 
-    def get_state(self) -> Any: ...
-    def set_state(self, state: object, /) -> Any: ...
+    def get_state(self) -> object: ...
+    def set_state(self, state: object, /) -> object: ...
 
 
-class TrackedIterator(Iterator[Any]):
+class TrackedIterator(Iterator[PyTree]):
     """An iterator that remembers positions of its data set.
 
     One thread may read it while another thread calls `position_after`.

@@ -184,7 +184,7 @@ def _open_checkpointer(orbax: Any) -> Generator[Any]:
         log.removeFilter(_is_not_chatter)
 
 
-def _single_process_options(orbax: Any) -> Any:
+def _single_process_options(orbax: Any) -> object:
     """Returns options with which orbax waits for no other process."""
     process_index = jax.process_index()
     return orbax.options.MultiprocessingOptions(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ BATCH, STEPS, HIDDEN = 32, 1500, 128
 REPORT = Path("build", "demo", "report.html")
 
 
-def initial_parameters() -> dict[str, Any]:
+def initial_parameters() -> dict[str, jax.Array]:
     """Returns the parameters of two dense layers: the first for IPU 0, the second for IPU 1."""
     first, second = jax.random.split(jax.random.key(0))
     return {
@@ -35,7 +34,7 @@ def initial_parameters() -> dict[str, Any]:
     }
 
 
-def compute_logits(parameters: dict[str, Any], images: Any) -> Any:
+def compute_logits(parameters: dict[str, jax.Array], images: jax.Array) -> jax.Array:
     """Computes the classifier's logits; gradients run on the same IPUs."""
     with ipu.scopes.ipu_shard(0):
         flat = images.reshape(images.shape[0], -1)
@@ -44,14 +43,18 @@ def compute_logits(parameters: dict[str, Any], images: Any) -> Any:
         return hidden @ parameters["w1"] + parameters["b1"]
 
 
-def digits_loss(parameters: dict[str, Any], images: Any, labels: Any) -> Any:
+def digits_loss(
+    parameters: dict[str, jax.Array], images: jax.Array, labels: jax.Array
+) -> jax.Array:
     """Computes the mean cross-entropy of a batch."""
     logits = compute_logits(parameters, images)
     with ipu.scopes.ipu_shard(1):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
-def generate_batches(images: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
+def generate_batches(
+    images: np.ndarray, labels: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields shuffled batches without end."""
     rng = np.random.default_rng(0)
     while True:
@@ -73,7 +76,7 @@ def main() -> float:
     training = Training(digits_loss, optax.adam(1e-3), replica_reduction=alone, name="train")
 
     @ipu.compile
-    def predict_classes(parameters: Any, images: Any) -> Any:
+    def predict_classes(parameters: dict[str, jax.Array], images: jax.Array) -> jax.Array:
         return jnp.argmax(compute_logits(parameters, images), axis=1)
 
     print(f"{len(train_labels)} handwritten digits of 8 x 8 pixels, {STEPS} steps of {BATCH};")

@@ -18,7 +18,7 @@ _KINDS_OF_ARRAYS = ("Array", "ndarray", "Tensor")
 
 
 def describe_annotation_mismatch(
-    value: object, annotation: object, function: Callable[..., Any]
+    value: object, annotation: object, function: Callable[..., object]
 ) -> str | None:
     """Describes what a value must be by an annotation of a function; None if it fits."""
     expected = resolve_annotation(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
@@ -178,14 +178,16 @@ def _entries_fit(value: object, kind: type, entry_types: tuple[object, ...]) -> 
         and entry_types
         and entry_types[-1] is not Ellipsis
     ):
-        entries: tuple[Any, ...] = value
+        entries: tuple[object, ...] = value
         return len(entries) == len(entry_types) and all(map(value_fits, entries, entry_types))
     if not entry_types:
         return True
     if isinstance(value, (list, tuple)) and kind in _SERIES:
-        return all(value_fits(entry, entry_types[0]) for entry in typing.cast("list[Any]", value))
+        return all(
+            value_fits(entry, entry_types[0]) for entry in typing.cast("list[object]", value)
+        )
     if isinstance(value, dict) and len(entry_types) == 2:
-        pairs = typing.cast("dict[Any, Any]", value).items()
+        pairs = typing.cast("dict[object, object]", value).items()
         return all(
             value_fits(key, entry_types[0]) and value_fits(each, entry_types[1])
             for key, each in pairs

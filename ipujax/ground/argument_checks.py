@@ -127,7 +127,7 @@ class Checks:
             raise self.wrong_type_error(f"an iterable of {entry_kind}", value, argument)
         return value
 
-    def list_bounded(self, value: Iterable[Any], argument: str, most: int = 10_000) -> list[Any]:
+    def list_bounded(self, value: Iterable[object], argument: str, most: int = 10_000) -> list[Any]:
         """Returns the entries of an iterable, of which there may be at most `most`."""
         entries = list(itertools.islice(value, most + 1))
         if len(entries) > most:
@@ -186,7 +186,7 @@ def find_signature_mismatch(
     return None
 
 
-def _is_no_number(value: Any) -> bool:
+def _is_no_number(value: object) -> bool:
     is_member = isinstance(value, enum.Enum) and not isinstance(value, int)
     return is_member or isinstance(value, (bool, np.bool_))
 

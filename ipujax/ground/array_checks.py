@@ -55,7 +55,7 @@ class ArrayChecks(Checks):
             )
         self.require_array_leaves(args, argument)
 
-    def require_some_array(self, results: Any, argument: str) -> PyTree:
+    def require_some_array(self, results: object, argument: str) -> PyTree:
         """Returns the results of a user's function, which must hold at least one array."""
         if not jax.tree.leaves(results):
             raise self.value_error(
@@ -63,7 +63,7 @@ class ArrayChecks(Checks):
             )
         return results
 
-    def require_floats(self, x: Any, argument: str) -> jax.Array:
+    def require_floats(self, x: object, argument: str) -> jax.Array:
         """Returns an operand as an array, which must hold floats."""
         values = self.require_array(x, argument)
         if not jnp.issubdtype(values.dtype, jnp.floating):
@@ -118,6 +118,6 @@ check = ArrayChecks(ConfigTypeError, OperatorError)
 """The checks of operators."""
 
 
-def concrete_values(x: Any) -> np.ndarray | None:
+def concrete_values(x: object) -> np.ndarray | None:
     """Returns the values of an operand if they are known while tracing, else None."""
     return None if any(map(jaxpr.is_tracer, jax.tree.leaves(x))) else np.asarray(x)

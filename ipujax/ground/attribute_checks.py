@@ -58,7 +58,7 @@ def check_attributes(check: Checks) -> Callable[[type[Owner]], type[Owner]]:
             for name, annotation in _list_annotations(owner)
         }
 
-        def check_and_set(self: Any, name: str, value: object) -> None:
+        def check_and_set(self: object, name: str, value: object) -> None:
             if name in kinds:
                 value = check_attribute_value(value, kinds[name], f"{owner.__name__}.{name}", check)
             object.__setattr__(self, name, value)
@@ -69,11 +69,11 @@ def check_attributes(check: Checks) -> Callable[[type[Owner]], type[Owner]]:
     return add_attribute_checks
 
 
-def _is_no_number(value: Any) -> bool:
+def _is_no_number(value: object) -> bool:
     return isinstance(value, enum.Enum) or type(value).__name__ in ("bool", "bool_")
 
 
-def _list_annotations(owner: type) -> list[tuple[str, Any]]:
+def _list_annotations(owner: type) -> list[tuple[str, object]]:
     return [*inspect.get_annotations(owner).items()]
 
 

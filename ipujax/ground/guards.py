@@ -70,7 +70,7 @@ def guard(thing: Guarded, check: Checks) -> Guarded:
             if base.__module__.partition(".")[0] in _PACKAGES:
                 _guard_methods(base, check)
         return cast(Guarded, thing)
-    function = cast(Callable[..., Any], thing)
+    function = cast(Callable[..., object], thing)
     return cast(Guarded, _guard_function(function, function.__name__, check))
 
 
@@ -86,7 +86,7 @@ def _guard_methods(owner: type, check: Checks) -> None:
     setattr(owner, _IS_GUARDED, True)
 
 
-def _guard_member(member: object, name: str, check: Checks) -> Any:
+def _guard_member(member: object, name: str, check: Checks) -> object:
     if isinstance(member, types.FunctionType):
         return _guard_function(member, name, check)
     if isinstance(member, (staticmethod, classmethod)):
@@ -110,7 +110,7 @@ def _guard_function(function: Callable[..., Any], name: str, check: Checks) -> C
         return bounded
 
     @functools.wraps(function)
-    def call_with_checks(*args: object, **kwargs: object) -> Any:
+    def call_with_checks(*args: object, **kwargs: object) -> object:
         try:
             return function(*args, **kwargs)
         except IPUError:
@@ -197,7 +197,7 @@ def _package_folders(package: str) -> tuple[Path, ...]:
 
 
 def _wrong_argument_error(
-    function: Callable[..., Any],
+    function: Callable[..., object],
     name: str,
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
@@ -225,7 +225,7 @@ def _wrong_argument_error(
 
 
 def _call_failure_error(
-    function: Callable[..., Any], description: str, error: Exception, check: Checks
+    function: Callable[..., object], description: str, error: Exception, check: Checks
 ) -> IPUError:
     """Builds the error for arguments that match the annotations but made the function fail."""
     refuse = (

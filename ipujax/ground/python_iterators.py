@@ -38,7 +38,7 @@ class _HeldIterator:
     """An iterator, and the function that replaces it in what holds it."""
 
     iterator: Iterator[object]
-    put: Callable[[Any], None]
+    put: Callable[[object], None]
 
 
 class WatchedIterator:
@@ -82,7 +82,7 @@ class WatchedIterator:
 
 
 @contextlib.contextmanager
-def watch_iterators(function: Any, function_name: str) -> Generator[None]:
+def watch_iterators(function: object, function_name: str) -> Generator[None]:
     """Watches the iterators that a function can reach, as long as the block traces it.
 
     These are in its closure, its defaults, the globals that it names, and in the functions,
@@ -137,7 +137,7 @@ def _find_iterators(holder: object, depth: int, visited_ids: set[int]) -> Iterat
             yield from _find_iterators(value, depth - 1, visited_ids)
 
 
-_Slots = Iterable[tuple[Any, Callable[[Any], None]]]
+_Slots = Iterable[tuple[Any, Callable[[object], None]]]
 
 
 def _list_references(holder: object) -> _Slots:
@@ -147,7 +147,7 @@ def _list_references(holder: object) -> _Slots:
     if isinstance(holder, types.MethodType):
         return [(holder.__func__, _leave_unchanged), (holder.__self__, _leave_unchanged)]
     if isinstance(holder, functools.partial):
-        partial_function = cast(functools.partial[Any], holder)
+        partial_function = cast(functools.partial[object], holder)
         return [
             (referenced, _leave_unchanged)
             for referenced in (
@@ -157,7 +157,7 @@ def _list_references(holder: object) -> _Slots:
             )
         ]
     if isinstance(holder, (list, dict)):
-        items = cast(list[Any] | dict[Any, Any], holder)
+        items = cast(list[object] | dict[object, object], holder)
         if len(items) > _MOST_ITEMS:
             return ()
         pairs = list(items.items()) if isinstance(items, dict) else list(enumerate(items))
@@ -167,7 +167,7 @@ def _list_references(holder: object) -> _Slots:
     state = getattr(holder, "__dict__", None)
     if type(state) is not dict or type(holder).__module__.partition(".")[0] in _PASSED_OVER:
         return ()
-    members = cast(dict[str, Any], state)
+    members = cast(dict[str, object], state)
     slots = [(value, functools.partial(members.__setitem__, n)) for n, value in members.items()]
     called = vars(type(holder)).get("__call__")
     return [(called, _leave_unchanged), *slots] if isinstance(called, types.FunctionType) else slots

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax
+
+from ipujax.ground.value_types import TreeStructure
 
 
 class _Word(str):
@@ -17,7 +18,7 @@ class _Word(str):
         return str(self)
 
 
-def structure_text(structure: Any, leaves: Iterable[str] | None = None) -> str:
+def structure_text(structure: TreeStructure, leaves: Iterable[str] | None = None) -> str:
     """Returns a structure with a text for each leaf, or a star: `{'w': *, 'layers': [*, *]}`."""
     words = ["*"] * structure.num_leaves if leaves is None else leaves
     try:

@@ -90,7 +90,7 @@ def read_current_task() -> Task:
         tf_config.get("task", {}), dict, "`task`", "an object with `type` and `index`"
     )
     cluster = _parse_cluster(tf_config.get("cluster", {}))
-    addresses_and_folders: dict[str, Any] = {
+    addresses_and_folders: Json = {
         name: _check_json_type(tf_config[key], str, f"`{key}`", "a text")
         for name, key in (
             ("evaluation_master", "eval_session_master"),
@@ -154,7 +154,7 @@ def workers_of_cluster() -> tuple[list[str], int] | None:
     return [address for each in worker_types for address in cluster[each]], earlier_workers + index
 
 
-def _task_without_cluster(task: dict[str, object], addresses_and_folders: dict[str, Any]) -> Task:
+def _task_without_cluster(task: dict[str, object], addresses_and_folders: Json) -> Task:
     if task.get("type", _WORKER) != _WORKER:
         raise _tf_config_error(f"has no `cluster`, and so the task's type must be {_WORKER!r}")
     if _parse_task_index(task.get("index", 0)) != 0:
@@ -163,7 +163,7 @@ def _task_without_cluster(task: dict[str, object], addresses_and_folders: dict[s
 
 
 def _task_in_cluster(
-    cluster: Cluster, task: dict[str, object], addresses_and_folders: dict[str, Any]
+    cluster: Cluster, task: dict[str, object], addresses_and_folders: Json
 ) -> Task:
     chief = next((name for name in _CHIEFS if name in cluster), _CHIEFS[-1])
     if len(cluster.get(chief, ())) != 1:

@@ -33,7 +33,7 @@ def extend_saving() -> None:
             setattr(module, name, _write_atomically(getattr(module, name)))
 
 
-def is_remote(path: Any) -> bool:
+def is_remote(path: object) -> bool:
     """Returns whether Keras opens a path by other means than the file system."""
     file_utils = importlib.import_module("keras.src.utils.file_utils")
     return str(path).startswith("hf://") or bool(file_utils.is_remote_path(path))

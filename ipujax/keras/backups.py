@@ -49,8 +49,8 @@ def extend_backup_callback() -> None:
 
 
 def _replace_in_scope(
-    original: Callable[..., Any], replacement: Callable[..., Any]
-) -> Callable[..., Any]:
+    original: Callable[..., object], replacement: Callable[..., object]
+) -> Callable[..., object]:
     """Returns a method that calls a replacement in a strategy's scope, for local folders."""
 
     @functools.wraps(original)
@@ -62,7 +62,9 @@ def _replace_in_scope(
     return call_by_scope_and_folder
 
 
-def _restore_at_train_begin(original: Callable[..., Any], callback: Any, logs: Any = None) -> None:
+def _restore_at_train_begin(
+    original: Callable[..., object], callback: Any, logs: object = None
+) -> None:
     """Restores a backup by Keras, which tries the previous one if the newest is unreadable."""
     try:
         original(callback, logs)

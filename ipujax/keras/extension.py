@@ -81,18 +81,20 @@ def extend_keras() -> None:
 
 
 def _replace_in_strategy_scope(
-    original: Callable[..., Any], replacement: Callable[..., Any]
-) -> Callable[..., Any]:
+    original: Callable[..., object], replacement: Callable[..., object]
+) -> Callable[..., object]:
     """Returns a method that calls a replacement in the scope of a strategy."""
 
     @functools.wraps(original)
-    def call_by_scope(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_by_scope(self: object, *args: object, **kwargs: object) -> object:
         return (original if current_strategy() is None else replacement)(self, *args, **kwargs)
 
     return call_by_scope
 
 
-def _make_function(model: Any, kind: str, original: Callable[..., Any], force: bool = False) -> Any:
+def _make_function(
+    model: object, kind: str, original: Callable[..., object], force: bool = False
+) -> object:
     """Returns the model's train, test or predict function, making it if there is none."""
     strategy, name = current_strategy(), f"{kind}_function"
     function = getattr(model, name)
@@ -125,5 +127,5 @@ def _count_batches(adapter: Any) -> tuple[int | None, int | None]:
     return adapter.num_batches, incomplete
 
 
-def _keep_variables(*_: Any, **__: Any) -> None:
+def _keep_variables(*_: object, **__: object) -> None:
     """Keeps the model's variables, so that an error in the middle of an epoch loses none."""

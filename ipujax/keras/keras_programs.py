@@ -315,7 +315,7 @@ class SharedUpdateProgram(KerasProgram):
         return loop_state.variables, non_trainable, loop_state.optimizer_state, metrics
 
 
-def _find_keras_step(mode: ProgramMode) -> Callable[[State, Any], tuple[Tree, State]]:
+def _find_keras_step(mode: ProgramMode) -> Callable[[State, object], tuple[Tree, State]]:
     """Returns Keras's own step: a function from state and batch to outputs and new state."""
     model = mode.model
     if mode.kind == "train":

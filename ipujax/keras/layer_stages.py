@@ -120,14 +120,14 @@ def get_pipeline_stage_assignment(model: Any) -> list[Any]:
     ]
 
 
-def _build_assignment(model: Any, stages: Stages) -> list[Any]:
+def _build_assignment(model: object, stages: Stages) -> list[object]:
     build_entry = _build_sequential_entry if is_sequential(model) else _build_functional_entry
     return [
         build_entry(call, entry) for call, entry in zip(calls_of_model(model), stages, strict=True)
     ]
 
 
-def _build_sequential_entry(call: ModelCall, entry: Entry) -> Any:
+def _build_sequential_entry(call: ModelCall, entry: Entry) -> object:
     if not isinstance(entry, tuple):
         return entry
     return (
@@ -135,7 +135,7 @@ def _build_sequential_entry(call: ModelCall, entry: Entry) -> Any:
     )
 
 
-def _build_functional_entry(call: ModelCall, entry: Entry) -> Any:
+def _build_functional_entry(call: ModelCall, entry: Entry) -> object:
     if isinstance(entry, int) and is_graph(call.layer):
         entry = fill_with_stage(call.layer, entry)
     if not isinstance(entry, tuple):
@@ -170,7 +170,7 @@ def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[An
     assign_stages(model, stages)
 
 
-def reset_pipeline_stage_assignment(model: Any) -> None:
+def reset_pipeline_stage_assignment(model: object) -> None:
     """Removes the stages that were set, so that those of `PipelineStage` scopes apply again.
 
     For a subclassed model, the stages of its last trace are forgotten.
@@ -201,13 +201,13 @@ def _parse_assignment(model: Any, assignment: Any) -> Stages:
     return tuple(parse_entry(call, entry) for call, entry in zip(calls, entries, strict=True))
 
 
-def _parse_stage(call: ModelCall, stage: Any) -> int | None:
+def _parse_stage(call: ModelCall, stage: object) -> int | None:
     if stage is None:
         return None
     return check.require_integer(stage, f"the pipeline stage of {call.call_description}", 0)
 
 
-def _parse_sequential_entry(call: ModelCall, entry: Any) -> Entry:
+def _parse_sequential_entry(call: ModelCall, entry: object) -> Entry:
     if is_graph(call.layer) and isinstance(entry, list):
         return _parse_assignment(call.layer, entry)
     return _parse_stage(call, entry)

@@ -91,12 +91,12 @@ class PipeliningOptions:
     arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
 
 
-def pipelining_options(model: Any) -> PipeliningOptions:
+def pipelining_options(model: object) -> PipeliningOptions:
     """Returns the options that `set_pipelining_options` has set."""
     return vars(model).get(_PIPELINING) or PipeliningOptions()
 
 
-def gradient_accumulation_options(model: Any) -> GradientAccumulationOptions:
+def gradient_accumulation_options(model: object) -> GradientAccumulationOptions:
     """Returns the options that `set_gradient_accumulation_options` has set."""
     return vars(model).get(_ACCUMULATION) or GradientAccumulationOptions()
 
@@ -126,10 +126,10 @@ def check_training_options(model: Any, *, is_pipelined: bool) -> None:
 
 
 def set_gradient_accumulation_options(
-    model: Any,
+    model: object,
     gradient_accumulation_steps_per_replica: int | None = None,
-    gradient_accumulation_reduction_method: Any = "mean",
-    **gradient_accumulation_optimizer_kwargs: Any,
+    gradient_accumulation_reduction_method: object = "mean",
+    **gradient_accumulation_optimizer_kwargs: object,
 ) -> None:
     """Has a model that is no pipeline update its weights once in several batches.
 
@@ -168,12 +168,12 @@ def set_gradient_accumulation_options(
 
 
 def set_pipelining_options(
-    model: Any,
+    model: object,
     gradient_accumulation_steps_per_replica: int | None = None,
     device_mapping: list[int] | None = None,
     accumulate_outfeed: bool | None = None,
-    gradient_accumulation_reduction_method: Any = "mean",
-    **pipelining_kwargs: Any,
+    gradient_accumulation_reduction_method: object = "mean",
+    **pipelining_kwargs: object,
 ) -> None:
     """Sets how a model runs once it is pipelined; without stages no option acts.
 
@@ -216,12 +216,12 @@ def set_pipelining_options(
     discard_functions(model)
 
 
-def _check_accumulation_steps(steps: Any) -> int | None:
+def _check_accumulation_steps(steps: object) -> int | None:
     name = "gradient_accumulation_steps_per_replica"
     return None if steps is None else check.require_integer(steps, name, 1)
 
 
-def _check_stage_mapping(mapping: Any) -> tuple[int, ...] | None:
+def _check_stage_mapping(mapping: object) -> tuple[int, ...] | None:
     if mapping is None:
         return None
     entries = check.require_sequence(mapping, "device_mapping", "integers")
@@ -230,7 +230,7 @@ def _check_stage_mapping(mapping: Any) -> tuple[int, ...] | None:
     )
 
 
-def _check_optimizer_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_optimizer_arguments(arguments: Mapping[str, object]) -> Mapping[str, object]:
     """Refuses arguments that a gradient accumulation optimizer lacks, or that Keras sets."""
     optimizer_class = GradientAccumulationOptimizerV2
     replacements = {**_RENAMED, "num_mini_batches": _RENAMED["gradient_accumulation_count"]}

@@ -116,7 +116,7 @@ def _default_stage(call: ModelCall, by_node: bool) -> Entry:
     return stages_of_model(call.layer) if stage is None and is_graph(call.layer) else stage
 
 
-def needs_trace_for_stages(model: Any, stages: Stages | None = None) -> bool:
+def needs_trace_for_stages(model: object, stages: Stages | None = None) -> bool:
     """Returns whether only a trace shows all stages: a model is, or calls, a subclassed one."""
     if not is_graph(model):
         return isinstance(model, model_classes()[0])
@@ -128,7 +128,7 @@ def needs_trace_for_stages(model: Any, stages: Stages | None = None) -> bool:
     )
 
 
-def assign_stages(model: Any, stages: Stages | None) -> None:
+def assign_stages(model: object, stages: Stages | None) -> None:
     """Assigns stages to a model; None removes them."""
     layers = tuple(call.layer for call in calls_of_model(model))
     assignment = None if stages is None else _StageAssignment(stages, layers)
@@ -141,7 +141,7 @@ def discard_functions(model: Any) -> None:
     model.train_function = model.test_function = model.predict_function = None
 
 
-def fill_with_stage(model: Any, stage: int) -> Stages:
+def fill_with_stage(model: object, stage: int) -> Stages:
     """Returns the stages of a Sequential or functional model that is in one stage."""
     layers = [call.layer for call in calls_of_model(model)]
     return tuple(fill_with_stage(layer, stage) if is_graph(layer) else stage for layer in layers)
@@ -182,7 +182,7 @@ def make_unassigned_error(model: Any, call_name: str) -> IPUError:
     )
 
 
-def check_stage_assignment(model: Any, stages: Stages) -> None:
+def check_stage_assignment(model: object, stages: Stages) -> None:
     """Refuses stages in which a Sequential or functional model cannot run.
 
     Raises:
@@ -197,7 +197,7 @@ def check_stage_assignment(model: Any, stages: Stages) -> None:
     _find_output_stages(model, stages, [0] * (1 if graph is None else len(graph.inputs)))
 
 
-def _check_all_assigned(model: Any, stages: Stages) -> None:
+def _check_all_assigned(model: object, stages: Stages) -> None:
     for call, entry in zip(calls_of_model(model), stages, strict=True):
         if isinstance(entry, tuple):
             _check_all_assigned(call.layer, entry)
@@ -206,7 +206,7 @@ def _check_all_assigned(model: Any, stages: Stages) -> None:
             raise make_unassigned_error(model, call.call_description)
 
 
-def _find_output_stages(model: Any, stages: Stages, input_stages: Sequence[int]) -> list[int]:
+def _find_output_stages(model: object, stages: Stages, input_stages: Sequence[int]) -> list[int]:
     """Returns the stages that compute a model's outputs, from those of its inputs."""
     graph = functional_graph_of(model)
     if graph is None:

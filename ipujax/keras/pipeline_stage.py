@@ -85,7 +85,7 @@ class PipelineStage:
         self._entered.close()
 
 
-def stage_of_layer_or_node(layer_or_node: Any) -> int | None:
+def stage_of_layer_or_node(layer_or_node: object) -> int | None:
     """Returns the stage in which a layer was built, or a node of a graph was made."""
     return vars(layer_or_node).get(_STAGE)
 
@@ -138,9 +138,9 @@ def _extend_layers_once() -> None:
     functional_module.clone_graph_nodes = _wrap_graph_cloning(functional_module.clone_graph_nodes)
 
 
-def _wrap_layer_new(original: Callable[..., Any], model: type) -> Callable[..., Any]:
+def _wrap_layer_new(original: Callable[..., object], model: type) -> Callable[..., object]:
     @functools.wraps(original)
-    def create_layer(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def create_layer(cls: type, *args: object, **kwargs: object) -> object:
         layer = original(cls, *args, **kwargs)
         # A model that is built in a scope keeps no stage: the layers inside it do.
         if _current.scope and not issubclass(cls, model):
@@ -150,9 +150,9 @@ def _wrap_layer_new(original: Callable[..., Any], model: type) -> Callable[..., 
     return create_layer
 
 
-def _wrap_layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_layer_call(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call_in_own_stage(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_in_own_stage(self: object, *args: object, **kwargs: object) -> object:
         stage = stage_of_layer_or_node(self)
         if stage is None or _current.stage is not None:
             return original(self, *args, **kwargs)
@@ -164,7 +164,7 @@ def _wrap_layer_call(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _wrap_node_init(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
-    def init_node_in_stage(self: Any, *args: Any, **kwargs: Any) -> None:
+    def init_node_in_stage(self: object, *args: object, **kwargs: object) -> None:
         if _current.stage is not None:
             object.__setattr__(self, _STAGE, _current.stage)
         original(self, *args, **kwargs)
@@ -172,11 +172,11 @@ def _wrap_node_init(original: Callable[..., None]) -> Callable[..., None]:
     return init_node_in_stage
 
 
-def _wrap_graph_cloning(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_graph_cloning(original: Callable[..., object]) -> Callable[..., object]:
     """Wraps Keras's copying of a graph's nodes so that copies keep the stages."""
 
     @functools.wraps(original)
-    def clone_with_stages(inputs: PyTree, outputs: PyTree) -> Any:
+    def clone_with_stages(inputs: PyTree, outputs: PyTree) -> object:
         functional_module = importlib.import_module("keras.src.models.functional")
         nodes = functional_module.find_nodes_by_inputs_and_outputs(inputs, outputs)
         next_copy_index = {node.operation: len(node.operation._inbound_nodes) for node in nodes}

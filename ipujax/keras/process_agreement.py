@@ -7,7 +7,6 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Generator
-from typing import Any
 
 import jax
 
@@ -68,9 +67,9 @@ def extend_file_callbacks() -> None:
             setattr(callback_class, method, _run_on_chief_only(getattr(callback_class, method)))
 
 
-def _run_on_chief_only(original: Callable[..., Any]) -> Callable[..., Any]:
+def _run_on_chief_only(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
-    def call_on_chief(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_on_chief(self: object, *args: object, **kwargs: object) -> object:
         process = get_joined_instance()
         if current_strategy() is None:
             return original(self, *args, **kwargs)
@@ -83,7 +82,7 @@ def _run_on_chief_only(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def name_unwritable_file(callback: Any) -> Generator[None]:
+def name_unwritable_file(callback: object) -> Generator[None]:
     """Has an `OSError` name the callback that could not write, its path and the remedy.
 
     Raises:

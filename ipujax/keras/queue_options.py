@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from ipujax.ground import Keywords
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.keras.keras_checks import check
 from ipujax.keras.model_stages import discard_functions
@@ -63,8 +64,8 @@ def set_outfeed_queue_options(model: Any, **kwargs: Any) -> None:
 
 
 def _check_queue_arguments(
-    arguments: Mapping[str, Any], queue: type[Any], method: str, further_parameters: tuple[str, ...]
-) -> dict[str, Any]:
+    arguments: Mapping[str, object], queue: type, method: str, further_parameters: tuple[str, ...]
+) -> Keywords:
     """Refuses arguments that a queue does not have, or that Keras gives it.
 
     Returns:

@@ -52,7 +52,7 @@ def _wrap_get_config(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_config
 
 
-def _wrap_from_config(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_from_config(original: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(original)
     def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
         layers = list(config.get("layers", ()))  # Keras empties the configuration as it goes
@@ -86,7 +86,7 @@ def _assign_saved_stages(model: Any, layers: Iterable[dict[str, Any]]) -> None:
     )
 
 
-def _index_calls_by_layer(model: Any) -> dict[str, list[int]]:
+def _index_calls_by_layer(model: object) -> dict[str, list[int]]:
     """Returns the indices of each layer's calls among a model's stages, the first call first.
 
     A file keeps the order of a layer's calls, and not their numbers.

@@ -47,7 +47,7 @@ def print_pipeline_stage_assignment_summary(
         (print_fn or print)(line)
 
 
-def _iterate_rows(model: Any, stages: Stages, indent: str) -> Iterator[_Row]:
+def _iterate_rows(model: object, stages: Stages, indent: str) -> Iterator[_Row]:
     for call, entry in zip(calls_of_model(model), stages, strict=True):
         is_nested = isinstance(entry, tuple)
         if call.node is None:
@@ -60,7 +60,7 @@ def _iterate_rows(model: Any, stages: Stages, indent: str) -> Iterator[_Row]:
             yield from _iterate_rows(call.layer, entry, f"   {indent or '└ '}")
 
 
-def _build_rows_of_trace(model: Any) -> list[_Row]:
+def _build_rows_of_trace(model: object) -> list[_Row]:
     return [
         (
             _describe_layer_call(assignment.layer, assignment.node_index),
@@ -75,7 +75,7 @@ def _describe_layer_call(layer: Any, node_index: int, indent: str = "") -> str:
     return f"{indent}{layer.name} ({type(layer).__name__}) ({node_index})"
 
 
-def _format_output_shape(layer: Any) -> str:
+def _format_output_shape(layer: object) -> str:
     """Returns the shape that Keras's summary shows of a layer that is in no graph."""
     markup = importlib.import_module("keras.src.utils.summary_utils").format_layer_shape(layer)
     return importlib.import_module("rich.text").Text.from_markup(markup).plain

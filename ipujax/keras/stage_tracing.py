@@ -86,7 +86,7 @@ _current = _Current()
 
 
 @contextlib.contextmanager
-def trace_in_stages(model: Any) -> Generator[StageTrace]:
+def trace_in_stages(model: object) -> Generator[StageTrace]:
     """Traces a model in the block with each call of a layer in its pipeline stage.
 
     Each call of a layer is traced in the mark of its stage: that of the model's assignment, or of
@@ -122,17 +122,17 @@ def trace_in_stages(model: Any) -> Generator[StageTrace]:
         object.__setattr__(model, _TRACED, tuple(calls))
 
 
-def find_traced_calls(model: Any) -> tuple[LayerCall, ...] | None:
+def find_traced_calls(model: object) -> tuple[LayerCall, ...] | None:
     """Returns the layer calls of a subclassed model's last trace; None if it was not traced."""
     return vars(model).get(_TRACED)
 
 
-def forget_trace(model: Any) -> None:
+def forget_trace(model: object) -> None:
     """Forgets the stages that a subclassed model's last trace gave."""
     object.__setattr__(model, _TRACED, None)
 
 
-def has_pipeline_stages(model: Any) -> bool:
+def has_pipeline_stages(model: object) -> bool:
     """Returns whether a model has stages; a subclassed model shows them in its first trace."""
     if is_graph(model):
         return any(stage is not None for stage in iterate_stage_numbers(stages_of_model(model)))
@@ -163,11 +163,11 @@ def _extend_layer_calls_once() -> None:
     graph_class._run_through_graph = _run_graph_in_stages(graph_class._run_through_graph)
 
 
-def _track_layer_calls(original: Callable[..., Any]) -> Callable[..., Any]:
+def _track_layer_calls(original: Callable[..., object]) -> Callable[..., object]:
     """Wraps a layer's `__call__` to update the position of the trace."""
 
     @functools.wraps(original)
-    def call_at_position(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_at_position(self: object, *args: object, **kwargs: object) -> object:
         position = _current.position
         if position is None:
             return original(self, *args, **kwargs)
@@ -177,7 +177,7 @@ def _track_layer_calls(original: Callable[..., Any]) -> Callable[..., Any]:
     return call_at_position
 
 
-def _enter_layer(layer: Any, position: _TracePosition) -> _TracePosition:
+def _enter_layer(layer: object, position: _TracePosition) -> _TracePosition:
     """Records the call of a layer; returns the position of the trace inside it."""
     is_model = isinstance(layer, model_classes()[0])
     _check_graph(position)
@@ -205,12 +205,12 @@ def _check_graph(position: _TracePosition) -> None:
         )
 
 
-def _run_graph_in_stages(original: Callable[..., Any]) -> Callable[..., Any]:
+def _run_graph_in_stages(original: Callable[..., object]) -> Callable[..., object]:
     """Wraps a graph's run to make its calls in the stages at the trace's position."""
 
     @functools.wraps(original)
     def run_graph(
-        self: Any,
+        self: object,
         inputs: PyTree,
         operation_fn: Callable[[Any], Callable[..., Any]] = lambda operation: operation,
         call_fn: Any = None,
@@ -224,7 +224,7 @@ def _run_graph_in_stages(original: Callable[..., Any]) -> Callable[..., Any]:
         # Keras passes the operation, and not its node: the calls come in the same order.
         remaining_calls = iter(zip(calls_of_model(position.model), position.stages, strict=True))
 
-        def wrap_operation(operation: Any) -> Callable[..., Any]:
+        def wrap_operation(operation: Any) -> Callable[..., object]:
             entry = next(entry for call, entry in remaining_calls if call.layer is operation)
             return _wrap_call_in_stage(entry, operation, operation_fn(operation), position)
 
@@ -234,13 +234,13 @@ def _run_graph_in_stages(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wrap_call_in_stage(
-    entry: Entry, layer: Any, call: Callable[..., Any], position: _TracePosition
-) -> Callable[..., Any]:
+    entry: Entry, layer: object, call: Callable[..., object], position: _TracePosition
+) -> Callable[..., object]:
     """Returns a call that runs in its stage, or in the stages of a nested model."""
     if entry is None:
         return call
 
-    def call_in_entry_stage(*args: Any, **kwargs: Any) -> Any:
+    def call_in_entry_stage(*args: object, **kwargs: object) -> object:
         with (
             run_in_stage(entry)
             if isinstance(entry, int)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -92,7 +90,7 @@ def all_to_all(
         return jnp.moveaxis(received, 0, concat).reshape(shape)
 
 
-def _check_dimension(array: jax.Array, value: Any, name: str) -> int:
+def _check_dimension(array: jax.Array, value: object, name: str) -> int:
     dimension = check.require_integer(value, f"the {name} of all_to_all")
     if not 0 <= dimension < array.ndim:
         raise check.value_error(

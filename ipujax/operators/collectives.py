@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +34,7 @@ def require_collective_numbers(x: ArrayLike | None, function: str) -> jax.Array:
     return values
 
 
-def divide_total(total: jax.Array, count: Any) -> jax.Array:
+def divide_total(total: jax.Array, count: int | jax.Array) -> jax.Array:
     """Returns `total / count` in the dtype of `total`; integers are rounded towards zero."""
     return jax.lax.div(total, jnp.asarray(count, total.dtype))
 

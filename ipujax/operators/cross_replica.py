@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
@@ -77,7 +75,7 @@ def cross_replica_mean(
 
 
 @check.guard
-def assume_equal_across_replicas(tensors: Any, inplace: bool = False) -> PyTree:
+def assume_equal_across_replicas(tensors: object, inplace: bool = False) -> PyTree:
     """Passes on values that the program promises to be equal on all replicas.
 
     The original refuses to compile a conditional around a collective unless its predicate was

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -49,7 +48,7 @@ def codelet_expression_op(vertex_expression: Callable[..., PyTree], *args: PyTre
 def cpu_user_operation(
     inputs: Sequence[PyTree],
     library_path: str | Path,
-    outs: Mapping[str, Any] | None = None,
+    outs: Mapping[str, object] | None = None,
     name: str = "UserOp",
     op_name: str = "Callback",
     separate_gradients: bool = False,
@@ -99,7 +98,7 @@ def precompiled_user_op(
     inputs: Sequence[PyTree],
     library_path: str | Path,
     gp_path: str | Path = "",
-    outs: Mapping[str, Any] | None = None,
+    outs: Mapping[str, object] | None = None,
     name: str = "UserOp",
     op_name: str = "Build",
     separate_gradients: bool = False,
@@ -142,7 +141,7 @@ def precompiled_user_op(
     return custom_op_calls.call_user_function(function, arrays, on_host=False)
 
 
-def _check_codelet(gp_path: Any, name: str) -> None:
+def _check_codelet(gp_path: str | Path, name: str) -> None:
     check.require_instance(gp_path, (str, Path), f"`{name}`: gp_path", "a path")
     if gp_path == "":
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,7 +18,7 @@ def call_on_host(array: jax.Array, function: Callable[[np.ndarray], None]) -> No
       function: the function; an error that it raises becomes a `CallbackError` of the program.
     """
 
-    def call_with_numpy(value: Any, number: Any) -> None:
+    def call_with_numpy(value: object, number: object) -> None:
         del number
         function(np.asarray(value))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +73,7 @@ def embedding_lookup(
         return looked_up_rows.reshape(*np.shape(ids), *table.shape[1:])
 
 
-def _check_serialization_factor(factor: Any, rows: int) -> int:
+def _check_serialization_factor(factor: object, rows: int) -> int:
     argument = "the serialization_factor of embedding_lookup"
     parts = check.require_integer(factor, argument, 1)
     if rows % parts:
@@ -121,7 +121,7 @@ def _clamp_indices(indices: ArrayLike, argument: str, rows: int | None) -> jax.A
       OperatorError: they are no integers, or outside.
     """
     values = concrete_values(indices)
-    numbers: Any = jnp.asarray(indices) if values is None else values
+    numbers = jnp.asarray(indices) if values is None else values
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
         raise check.value_error(f"{argument} are {numbers.dtype}", "give integers, int32 say")
     if rows is not None and values is not None:
@@ -257,7 +257,7 @@ class HostEmbedding:
         self.table.warn_if_idle()
 
     def lookup(
-        self, indices: ArrayLike, clip_indices: bool = True, *, handle: Any = None
+        self, indices: ArrayLike, clip_indices: bool = True, *, handle: object = None
     ) -> jax.Array:
         """Looks up the rows at indices from compiled code.
 
@@ -306,7 +306,7 @@ def create_host_embedding(
     dtype: DTypeLike,
     partition_strategy: str = "TOKEN",
     optimizer_spec: HostEmbeddingOptimizerSpec | None = None,
-    initializer: Any = None,
+    initializer: object = None,
 ) -> HostEmbedding:
     """Makes a host embedding, and the table for it (seed 001, 18.14.12).
 
@@ -349,7 +349,7 @@ def _check_table_dtype(dtype: DTypeLike, name: str) -> np.dtype[np.generic]:
     return parsed_dtype
 
 
-def _check_embedding_tensor(tensor: Any, name: str) -> np.ndarray:
+def _check_embedding_tensor(tensor: object, name: str) -> np.ndarray:
     argument = f"the embedding_tensor of host embedding `{name}`"
     values = concrete_values(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
     if values is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,7 +19,7 @@ def normalise_image(
     image: ArrayLike,
     channel_offsets: ArrayLike,
     channel_scales: ArrayLike,
-    scale: Any = 1,
+    scale: object = 1,
     name: str | None = None,
 ) -> jax.Array:
     """Normalises images and gives them a fourth channel, of zeros (seed 001, 18.14.3).

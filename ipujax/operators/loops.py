@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +29,7 @@ _check = ArrayChecks(LoopTypeError, LoopTypeError)
 @_check.guard
 @api_boundary
 def repeat(
-    n: Any,
+    n: object,
     body: Callable[..., PyTree],
     inputs: PyTree = None,
     infeed_queue: IPUInfeedQueue | None = None,
@@ -76,7 +75,7 @@ def while_loop(
     body: Callable[..., PyTree],
     inputs: PyTree = None,
     infeed_queue: IPUInfeedQueue | None = None,
-    maximum_iterations: Any = None,
+    maximum_iterations: object = None,
     use_while_v1: bool = True,
 ) -> PyTree:
     """Runs `body` as long as `condition` holds.
@@ -197,7 +196,7 @@ class _Loop:
         return variables[0] if len(variables) == 1 else variables
 
 
-def _plain_repeat(loop: _Loop, count: Any) -> Sequence[PyTree]:
+def _plain_repeat(loop: _Loop, count: object) -> Sequence[PyTree]:
     """Runs a loop without queues as one of JAX's own loops."""
 
     def run_body(carried: Sequence[PyTree]) -> list[PyTree]:
@@ -216,7 +215,7 @@ def _without_weak_type(leaf: PyTree) -> PyTree:
     return lax.convert_element_type(array, array.dtype) if weak else array
 
 
-def _check_trip_count(n: Any) -> PyTree:
+def _check_trip_count(n: PyTree) -> PyTree:
     """Returns a trip count: a Python int if it is known, else an int32 scalar."""
     if jaxpr.is_tracer(n):
         if n.shape == () and jnp.issubdtype(n.dtype, jnp.integer):

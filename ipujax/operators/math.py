@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from ipujax.ground import check
+from ipujax.ground import PyTree, check
 
 # Which dimension each name splits, and where it is in a, in b and in the product (counted from
 # the end). The names are the original's (fact math.dims_meaning).
@@ -86,7 +84,7 @@ def _multiply_in_parts(a: jax.Array, b: jax.Array, factor: int, dimension: str) 
     parts_a = None if of_a is None else _split_axis(a, of_a, factor)
     parts_b = None if of_b is None else _split_axis(b, of_b, factor)
 
-    def multiply_part(total: Any, parts: tuple[Any, Any]) -> tuple[Any, Any]:
+    def multiply_part(total: PyTree, parts: tuple[PyTree, PyTree]) -> tuple[PyTree, PyTree]:
         part_a, part_b = parts
         product = jnp.matmul(a if part_a is None else part_a, b if part_b is None else part_b)
         return (total, product) if total is None else (total + product, None)

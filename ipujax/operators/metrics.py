@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ class Metric:
     """
 
     totals: PyTree
-    result: Callable[[Any], Any] = dc.field(metadata={"static": True})
+    result: Callable[[PyTree], PyTree] = dc.field(metadata={"static": True})
 
     def __post_init__(self) -> None:
         check.require_function(self.result, "the result of a Metric")
@@ -381,7 +380,7 @@ def _to_float32(x: ArrayLike, argument: str) -> jax.Array:
     return values.astype(jnp.float32)
 
 
-def _refuse_collections(function: str, *collections: Any) -> None:
+def _refuse_collections(function: str, *collections: object) -> None:
     names = ("metrics_collections", "updates_collections")
     for name, value in zip(names, collections, strict=True):
         if value is not None:

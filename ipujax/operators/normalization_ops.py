@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +21,16 @@ def group_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-06,
-    param_initializers: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
+    param_initializers: object = None,
+    reuse: object = None,
+    variables_collections: object = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
     strided_channel_grouping: bool = True,
     *,
-    gamma: Any = None,
-    beta: Any = None,
+    gamma: object = None,
+    beta: object = None,
 ) -> jax.Array:
     """Normalises each example over groups of channels (seed 001, 18.14.8).
 
@@ -86,15 +85,15 @@ def layer_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-06,
-    param_initializers: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
+    param_initializers: object = None,
+    reuse: object = None,
+    variables_collections: object = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
     *,
-    gamma: Any = None,
-    beta: Any = None,
+    gamma: object = None,
+    beta: object = None,
 ) -> jax.Array:
     """Normalises each example over all its axes: `group_norm` with one group.
 
@@ -115,15 +114,15 @@ def instance_norm(
     center: bool = True,
     scale: bool = True,
     epsilon: float = 1e-06,
-    param_initializers: Any = None,
-    reuse: Any = None,
-    variables_collections: Any = None,
+    param_initializers: object = None,
+    reuse: object = None,
+    variables_collections: object = None,
     training: bool = True,
     trainable: bool = True,
     scope: str | None = None,
     *,
-    gamma: Any = None,
-    beta: Any = None,
+    gamma: object = None,
+    beta: object = None,
 ) -> jax.Array:
     """Normalises each channel of each example: `group_norm` with as many groups as channels.
 
@@ -141,10 +140,10 @@ def instance_norm(
 def batch_norm(
     inputs: PyTree,
     *,
-    gamma: Any,
-    beta: Any,
-    mean: Any = None,
-    variance: Any = None,
+    gamma: object,
+    beta: object,
+    mean: object = None,
+    variance: object = None,
     training: bool = True,
     epsilon: float = 1e-3,
     channels_axis: int = -1,
@@ -231,7 +230,7 @@ class _Call:
     """The checked arguments that all normalisation functions share."""
 
     def __init__(
-        self, function: str, inputs: PyTree, channels_axis: Any, epsilon: Any, scope: Any
+        self, function: str, inputs: PyTree, channels_axis: object, epsilon: object, scope: object
     ) -> None:
         self.function = function
         self.inputs = check.require_floats(inputs, f"the inputs of {function}")
@@ -267,7 +266,7 @@ class _Call:
         return array.reshape(-1, *behind).astype(self.wide.dtype)
 
     def check_parameters(
-        self, gamma: Any, beta: Any, center: bool, scale: bool, trainable: bool
+        self, gamma: object, beta: object, center: bool, scale: bool, trainable: bool
     ) -> tuple[jax.Array | None, ...]:
         """Returns scale and offset in shapes that fit the inputs; None where there is none."""
         fixed = not check.require_flag(trainable, f"the trainable of {self.function}")
@@ -289,7 +288,7 @@ class _Call:
         return tuple(pair)
 
     def compute_moments(
-        self, axes: tuple[int, ...], reduce_groups: Callable[[Any], Any]
+        self, axes: tuple[int, ...], reduce_groups: Callable[[jax.Array], jax.Array]
     ) -> tuple[jax.Array, jax.Array]:
         """Computes mean and variance per channel over `axes`, then reduces them over groups."""
         mean = reduce_groups(jnp.mean(self.wide, axes, keepdims=True))
@@ -316,7 +315,7 @@ class _Call:
         return outputs.astype(self.inputs.dtype)
 
 
-def _check_epsilon(value: Any, function: str) -> float:
+def _check_epsilon(value: object, function: str) -> float:
     argument = f"the epsilon of {function}"
     epsilon = check.require_number(value, argument, "give a Python float, as in epsilon=1e-3")
     if not 0 <= epsilon < math.inf:

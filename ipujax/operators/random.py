@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +70,7 @@ def dropout(
 # Its derivative has the lines of what is jitted, which has that of the call; checkpoints have none.
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
 def _apply_dropout(
-    x: jax.Array, words: jax.Array, rate: float, shape: tuple[int, ...], algorithm: Any
+    x: jax.Array, words: jax.Array, rate: float, shape: tuple[int, ...], algorithm: object
 ) -> jax.Array:
     @jax.checkpoint
     def apply_mask(x: jax.Array, words: jax.Array) -> jax.Array:
@@ -89,7 +89,9 @@ def _keep_mask(key: jax.Array, rate: float, shape: tuple[int, ...]) -> jax.Array
     return jax.random.bits(key, shape, jnp.uint32) >= np.uint32(limit)
 
 
-def _check_noise_shape(given_shape: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _check_noise_shape(
+    given_shape: Iterable[SupportsIndex | None] | None, shape: tuple[int, ...]
+) -> tuple[int, ...]:
     if given_shape is None:
         return shape
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`
 
 
 def draw_key(
-    seed: ArrayLike | None, key: ArrayLike | None, operator: str, like: Any = None
+    seed: ArrayLike | None, key: ArrayLike | None, operator: str, like: jax.Array | None = None
 ) -> jax.Array:
     """Returns the JAX key that a random operator draws from.
 
@@ -78,7 +77,7 @@ def _key_from_seed(seed: ArrayLike | None, operator: str) -> jax.Array:
 def _seed_integers(seed: ArrayLike | None, operator: str, traced: bool) -> PyTree:
     """Returns a seed as an array of integers, as a NumPy one if its values are known."""
     try:
-        numbers: Any = jnp.asarray(seed) if traced else np.asarray(seed)
+        numbers = jnp.asarray(seed) if traced else np.asarray(seed)
     except (TypeError, ValueError, OverflowError):  # a key, or a ragged list
         raise check.type_error(f"the seed of {operator} is {seed!r}", _SEEDS) from None
     if numbers.dtype == np.object_ and isinstance(seed, int):
@@ -90,12 +89,12 @@ def _seed_integers(seed: ArrayLike | None, operator: str, traced: bool) -> PyTre
     return numbers
 
 
-def _lower_word(number: Any) -> PyTree:
+def _lower_word(number: PyTree) -> PyTree:
     """Returns the lower 32 bits of an integer."""
     return number.astype(jnp.uint32) if jaxpr.is_tracer(number) else np.uint32(int(number) & _WORD)
 
 
-def _check_key(key: Any, operator: str) -> jax.Array:
+def _check_key(key: PyTree, operator: str) -> jax.Array:
     if getattr(key, "dtype", None) == np.uint32:
         with contextlib.suppress(TypeError, ValueError):  # no words of a key of JAX's default
             key = jax.random.wrap_key_data(key)

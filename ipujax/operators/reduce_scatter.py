@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,13 +19,15 @@ from lowering import ops
 
 # How this replica's part of the result comes from the group's sum (the two functions: of each
 # replica's array before, of the sum after), ...
-_BY_SUM: dict[str, tuple[Callable[[Any], Any], Callable[[Any, int], Any]]] = {
+_BY_SUM: dict[
+    str, tuple[Callable[[jax.Array], jax.Array], Callable[[jax.Array, int], jax.Array]]
+] = {
     "COLLECTIVE_OP_ADD": (lambda x: x, lambda total, size: total),
     "COLLECTIVE_OP_SQUARE_ADD": (lambda x: x * x, lambda total, size: total),
     "COLLECTIVE_OP_MEAN": (lambda x: x, divide_total),
 }
 # ... or from that part of every replica's array, `[size, part]`, and this replica's index.
-_BY_EXCHANGE: dict[str, Callable[[Any, Any], Any]] = {
+_BY_EXCHANGE: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
     "COLLECTIVE_OP_MUL": lambda rows, place: jnp.prod(rows, axis=0, dtype=rows.dtype),
     "COLLECTIVE_OP_MIN": lambda rows, place: jnp.min(rows, axis=0),
     "COLLECTIVE_OP_MAX": lambda rows, place: jnp.max(rows, axis=0),

@@ -6,7 +6,6 @@ The groups are a NumPy array of the replicas' numbers, [groups, replicas of a gr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from ipujax.operators.all_to_all import all_gather
 from ipujax.operators.replication import replication_index
 
 Array = jax.Array
-Groups = np.ndarray[Any, Any]
+Groups = np.ndarray
 
 # By the number of a `popart.CollectiveOperator`: a function of the values of a group,
 # [replicas, ...], and a replica's index in it.

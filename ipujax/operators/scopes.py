@@ -6,7 +6,6 @@ import contextlib
 import numbers
 import threading
 from collections.abc import Generator
-from typing import Any
 
 import jax
 from jax.typing import DTypeLike
@@ -190,7 +189,7 @@ def attribute_scope_name(name: str, value: str) -> str:
     return marks.write_mark(marks.ATTRIBUTE, name, value)
 
 
-def _attribute_scope(name: str, value: str) -> contextlib.AbstractContextManager[Any]:
+def _attribute_scope(name: str, value: str) -> contextlib.AbstractContextManager[object]:
     return jax.named_scope(attribute_scope_name(name, value))
 
 

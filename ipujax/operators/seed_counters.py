@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +19,8 @@ _FAR_APART = (0, 1 << 20)
 
 
 def offset_seed_counters(
-    step: Callable[..., tuple[Arrays, Any]], seeds: Sequence[int], replicas: int
-) -> Callable[..., tuple[Arrays, Any]]:
+    step: Callable[..., tuple[Arrays, PyTree]], seeds: Sequence[int], replicas: int
+) -> Callable[..., tuple[Arrays, PyTree]]:
     """Returns a step whose replicas draw the numbers that one replica would draw in turn.
 
     A seed generator counts its draws. Replica r of R begins behind the draws of the r replicas
@@ -33,7 +32,7 @@ def offset_seed_counters(
       replicas: the number of replicas.
     """
 
-    def step_with_offset_seeds(untrained: Arrays, *arguments: Any) -> tuple[Arrays, Any]:
+    def step_with_offset_seeds(untrained: Arrays, *arguments: object) -> tuple[Arrays, PyTree]:
         leaves, structure = jax.tree.flatten((untrained, arguments))
         results: list[PyTree] = []
 

@@ -21,7 +21,7 @@ _SHARD_NAMES = (marks.SHARD, "_XlaSharding")
 
 
 @_check.guard
-def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
+def dependencies(roots: object, *, jaxpr: object = None) -> list[_jaxpr.JaxprEqn]:
     """Finds all that some equations depend on.
 
     Args:
@@ -40,7 +40,7 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
     """
     if isinstance(roots, (_jaxpr.ClosedJaxpr, _jaxpr.Jaxpr)):
         root_jaxpr = _require_jaxpr(roots)
-        chosen: list[Any] = [a for a in root_jaxpr.outvars if not isinstance(a, _jaxpr.Literal)]
+        chosen: list[object] = [a for a in root_jaxpr.outvars if not isinstance(a, _jaxpr.Literal)]
     else:
         if jaxpr is None:
             raise ConfigTypeError(
@@ -55,7 +55,7 @@ def dependencies(roots: Any, *, jaxpr: Any = None) -> list[_jaxpr.JaxprEqn]:
 
 
 @_check.guard
-def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: Any = None) -> int | None:
+def get_shard_from_colocation(op: _jaxpr.JaxprEqn, *, jaxpr: object = None) -> int | None:
     """Finds the shard of the equation that another one belongs to.
 
     A backward equation made under a shard carries that in its own name stack. If there is no such
@@ -103,7 +103,7 @@ def has_attr(o: _jaxpr.JaxprEqn, attr_name: str) -> bool:
 
 
 @_check.guard
-def propagate_sharding(g: Any) -> Any:
+def propagate_sharding(g: object) -> Any:
     """Moves the shards of marked equations on to those that belong to them.
 
     An unmarked backward equation gets the shard of its forward twin; failing that, as all other
@@ -134,11 +134,11 @@ def propagate_sharding(g: Any) -> Any:
     return marked_jaxpr
 
 
-def _check_equation(op: Any) -> _jaxpr.JaxprEqn:
+def _check_equation(op: object) -> _jaxpr.JaxprEqn:
     return _check.require_instance(op, _jaxpr.JaxprEqn, "op", "an equation of a jaxpr")
 
 
-def _require_jaxpr(jaxpr: Any) -> _jaxpr.Jaxpr:
+def _require_jaxpr(jaxpr: object) -> _jaxpr.Jaxpr:
     if isinstance(jaxpr, _jaxpr.ClosedJaxpr):
         return jaxpr.jaxpr
     if isinstance(jaxpr, _jaxpr.Jaxpr):
@@ -146,7 +146,7 @@ def _require_jaxpr(jaxpr: Any) -> _jaxpr.Jaxpr:
     raise _check.wrong_type_error("a jaxpr, as jax.make_jaxpr(fn)(*args) gives", jaxpr, "jaxpr")
 
 
-def _find_equation_indices(root: Any, jaxpr: _jaxpr.Jaxpr) -> list[int]:
+def _find_equation_indices(root: object, jaxpr: _jaxpr.Jaxpr) -> list[int]:
     """Returns the equation that a root is or comes from; none for an argument or a constant."""
     if isinstance(root, _jaxpr.Var):
         makes = producer_of_each_variable(jaxpr)

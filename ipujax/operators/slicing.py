@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,12 @@ from ipujax.ground import PyTree, check, concrete_values
 
 @check.guard
 def sequence_slice(
-    dst: Any, src: Any, num_elems: Any, src_offsets: Any, dst_offsets: Any, zero_unused: bool
+    dst: object,
+    src: object,
+    num_elems: object,
+    src_offsets: object,
+    dst_offsets: object,
+    zero_unused: bool,
 ) -> jax.Array:
     """Copies slices of rows from one array into another (seed 001, 18.14.16).
 
@@ -47,7 +51,7 @@ def sequence_slice(
 
 @check.guard
 def sequence_slice_unpack(
-    src: Any, num_elems: Any, src_offsets: Any, total_elements: int
+    src: PyTree, num_elems: object, src_offsets: object, total_elements: int
 ) -> jax.Array:
     """Puts slices of rows one after the other (seed 001, 18.14.16).
 
@@ -85,7 +89,7 @@ def sequence_slice_unpack(
 
 @check.guard
 def sequence_slice_pack(
-    dst: Any, src: Any, num_elems: Any, dst_offsets: Any, zero_unused: bool
+    dst: object, src: object, num_elems: object, dst_offsets: object, zero_unused: bool
 ) -> jax.Array:
     """Copies slices of rows that come one after the other (seed 001, 18.14.16).
 
@@ -102,11 +106,11 @@ class _Slices:
     """Counts and offsets of slices, as long as one another: NumPy arrays while known."""
 
     function: str
-    num_elems: Any
-    src_offsets: Any
-    dst_offsets: Any
+    num_elems: jax.Array | np.ndarray
+    src_offsets: jax.Array | np.ndarray
+    dst_offsets: jax.Array | np.ndarray
 
-    def check_slices_inside(self, offsets: Any, rows: int, name: str) -> None:
+    def check_slices_inside(self, offsets: object, rows: int, name: str) -> None:
         """Raises an error for slices outside an array of `rows` rows, if they are known."""
         starts, counts = concrete_values(offsets), concrete_values(self.num_elems)
         for bad in () if starts is None else starts[(starts < 0) | (starts > rows)]:
@@ -130,7 +134,7 @@ class _Slices:
         )
 
 
-def _check_slices(function: str, **arguments: Any) -> _Slices:
+def _check_slices(function: str, **arguments: object) -> _Slices:
     """Checks the slices of a call; offsets that are not given follow one another."""
     numbers = {
         name: _check_slice_numbers(f"the {name} of {function}", x) for name, x in arguments.items()
@@ -166,7 +170,7 @@ def _check_row_array(x: ArrayLike, name: str, slices: _Slices) -> jax.Array:
     return rows
 
 
-def _check_and_copy(dst: Any, src: Any, slices: _Slices, zero_unused: Any) -> jax.Array:
+def _check_and_copy(dst: PyTree, src: PyTree, slices: _Slices, zero_unused: object) -> jax.Array:
     target, source = _check_row_array(dst, "dst", slices), _check_row_array(src, "src", slices)
     if target.shape[1:] != source.shape[1:] or target.dtype != source.dtype:
         raise check.value_error(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,7 +104,7 @@ def _count_values(values: jax.Array, levels: jax.Array) -> jax.Array:
 
 
 def _check_histogram_operands(
-    inputs: PyTree, levels: ArrayLike, absolute: Any, function: str
+    inputs: PyTree, levels: ArrayLike, absolute: object, function: str
 ) -> tuple[jax.Array, jax.Array]:
     values, argument = (
         _require_vector(inputs, f"the inputs of {function}"),

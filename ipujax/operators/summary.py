@@ -76,10 +76,10 @@ def ipu_compile_summary(
 @check.guard
 def tensor_summary(
     name: str,
-    tensor: Any,
+    tensor: object,
     summary_description: str | None = None,
-    collections: Any = None,
-    summary_metadata: Any = None,
+    collections: object = None,
+    summary_metadata: object = None,
     family: str | None = None,
     display_name: str | None = None,
 ) -> bytes:
@@ -131,7 +131,7 @@ def tensor_summary(
 # --- protocol buffers (tensorflow/core/framework: summary, tensor, tensor_shape) ------------------
 
 
-def _encode_tensor(values: np.ndarray[Any, Any]) -> bytes:
+def _encode_tensor(values: np.ndarray) -> bytes:
     number = _TYPES.get(values.dtype.name)
     if number is None:
         raise check.value_error(
@@ -148,15 +148,16 @@ def _encode_tensor(values: np.ndarray[Any, Any]) -> bytes:
     )
 
 
-def _serialize_metadata(message: Any) -> bytes:
+def _serialize_metadata(message: object) -> bytes:
     if message is None or isinstance(message, bytes):
         return message or b""
-    if not hasattr(message, "SerializeToString"):
+    serialize = getattr(message, "SerializeToString", None)
+    if serialize is None:
         raise check.type_error(
             f"the summary_metadata of tensor_summary is a {type(message).__name__}",
             "give a SummaryMetadata message, or its bytes",
         )
-    return message.SerializeToString()
+    return serialize()
 
 
 def _encode_field(number: int, content: bytes, *, always: bool = False) -> bytes:
@@ -178,7 +179,7 @@ def _encode_varint(value: int) -> Iterator[int]:
     yield value
 
 
-def _refuse_collections(function: str, collections: Any) -> None:
+def _refuse_collections(function: str, collections: object) -> None:
     if collections is not None:
         raise check.type_error(
             f"{function} was given collections, but there are none", "leave them out"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
 
 from ipujax.doors.keras import keras_backend
 from ipujax.driver import CompiledFunction, compile
@@ -69,7 +68,7 @@ class IPUStrategy:
         self,
         fn: Callable[..., PyTree],
         args: Sequence[PyTree] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, object] | None = None,
     ) -> PyTree:
         """Compiles a function for the device, once, and runs it.
 

@@ -7,7 +7,7 @@ import dataclasses as dc
 import enum
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +29,7 @@ from ipujax.optimizers import worker_summation as summation
 from ipujax.strategies.ipu_strategy import IPUStrategy
 from ipujax.system import IPUConfig
 
-Tree = Any
+Tree = PyTree
 check = ArrayChecks(DistributionTypeError, DistributionError)
 
 
@@ -82,11 +82,11 @@ class DealtDataset:
       workers: the number of workers.
     """
 
-    dataset: Any
+    dataset: object
     worker: int
     workers: int
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Tree]:
         elements = iterate_dataset(self.dataset)
         while (
             len(round_of_elements := list(itertools.islice(elements, self.workers))) == self.workers
@@ -123,7 +123,7 @@ class WorkerStrategy:
         return Extended(worker_index())
 
     @contextlib.contextmanager
-    def scope(self) -> Generator[Any]:
+    def scope(self) -> Generator[Self]:
         """Opens the scope in which all workers together train Keras models and pipelines.
 
         A pipeline that is traced here takes the chief's variables, and adds up the gradients of
@@ -137,7 +137,7 @@ class WorkerStrategy:
         self,
         fn: Callable[..., PyTree],
         args: Sequence[PyTree] = (),
-        kwargs: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, object] | None = None,
     ) -> PyTree:
         """Runs a function in the scope, compiled for the device (once, unless it is already).
 
@@ -191,7 +191,7 @@ class WorkerStrategy:
         )
         return jax.tree.map(jnp.asarray, reduce_on_host(value))
 
-    def experimental_distribute_dataset(self, dataset: Any) -> DealtDataset:
+    def experimental_distribute_dataset(self, dataset: object) -> DealtDataset:
         """Returns this worker's elements of a data set that all workers have: every n-th one.
 
         Args:
@@ -213,11 +213,11 @@ class WorkerStrategy:
         )
         return config
 
-    def update_config_proto(self, config_proto: Any) -> Any:
+    def update_config_proto(self, config_proto: object) -> Any:
         """Returns a session's configuration unchanged, as JAX has no sessions."""
         return config_proto
 
-    def _parse_reduce_op(self, op: Any) -> ReduceOp:
+    def _parse_reduce_op(self, op: object) -> ReduceOp:
         if isinstance(op, ReduceOp):
             return op
         name = op.upper() if isinstance(op, str) else op

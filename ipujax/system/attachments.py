@@ -23,9 +23,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
-from ipujax.ground import ForeignFolderError, OwnFolder, UnfitFileError, open_own_folder
+from ipujax.ground import ForeignFolderError, Json, OwnFolder, UnfitFileError, open_own_folder
 
 # Not through `ipujax.log`, so that the command line tools start without its imports.
 _logger = logging.getLogger("ipujax")
@@ -163,7 +162,7 @@ def _read_live_process(folder: OwnFolder, name: str) -> AttachedProcess | None:
     return None
 
 
-def _parse_process_record(record: dict[str, Any]) -> AttachedProcess:
+def _parse_process_record(record: Json) -> AttachedProcess:
     """Parses the record of a process.
 
     Raises:

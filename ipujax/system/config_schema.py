@@ -74,7 +74,7 @@ class AttributeMetadata:
     effect: Effect | None
     deprecated_msg: str | None
     _hint: Any = dataclasses.field(repr=False)
-    _default: Any = dataclasses.field(repr=False)
+    _default: object = dataclasses.field(repr=False)
 
     @property
     def type(self) -> str | None:
@@ -131,7 +131,7 @@ class Member:
     check: Callable[[Any], object] | None = None
     settings: tuple[str, ...] = ()
     convert: Callable[[Any], object] | None = None
-    trial: Any = None
+    trial: object = None
     name: str = ""
     hint: Any = None
 
@@ -154,7 +154,7 @@ class Option(Member):
         node._values[self.name] = value
         node._assigned.add(self.name)
 
-    def check_value(self, metadata: AttributeMetadata, value: Any) -> None:
+    def check_value(self, metadata: AttributeMetadata, value: object) -> None:
         """Raises for a value that the option cannot have."""
         metadata.check_type(value)
         self._check_limits(metadata.name, value)
@@ -192,7 +192,7 @@ def option(
     check: Callable[[Any], object] | None = None,
     settings: tuple[str, ...] = (),
     convert: Callable[[Any], object] | None = None,
-    trial: Any = None,
+    trial: object = None,
 ) -> Any:
     """Declares an option; its type is the annotation beside it.
 

@@ -13,7 +13,7 @@ import functools
 import os
 import re
 import shlex
-from typing import Any
+from collections.abc import Callable
 
 from absl import flags as absl_flags
 
@@ -155,7 +155,7 @@ def read_poplar_flags() -> PoplarFlags:
     return _parse_flags(os.environ.get(VARIABLE, ""))
 
 
-def flags_key() -> tuple[Any, ...]:
+def flags_key() -> tuple[object, ...]:
     """Returns the flags that are part of an executable's key (fact `devices.flags_hash`)."""
     flags = read_poplar_flags()
     return tuple(getattr(flags, name) for name in _IN_KEY)
@@ -226,7 +226,7 @@ def _define_flags() -> absl_flags.FlagValues:
 
 
 _DEFAULTS = dataclasses.asdict(PoplarFlags())
-_DEFINE: dict[type, Any] = {
+_DEFINE: dict[type, Callable[..., object]] = {
     bool: absl_flags.DEFINE_boolean,
     int: absl_flags.DEFINE_integer,
     str: absl_flags.DEFINE_string,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, cast
+from typing import cast
 
 from ipujax.ground import ConfigError
 from ipujax.system.config_enums import DeviceConnectionType
@@ -26,7 +26,7 @@ def resolve_floating_point_behaviour(config: SystemOptions) -> tuple[bool, bool,
     return behaviour.inv, behaviour.div0, behaviour.oflo, behaviour.esr, behaviour.nanoo
 
 
-def config_key(config: SystemOptions) -> tuple[Any, ...]:
+def config_key(config: SystemOptions) -> tuple[object, ...]:
     """Returns a hashable key, equal for configurations under which programs do the same."""
     options = [
         (name, _make_hashable(value))
@@ -36,12 +36,12 @@ def config_key(config: SystemOptions) -> tuple[Any, ...]:
     return (*options, ("floating point assigned", floating_point_was_assigned(config)))
 
 
-def _make_hashable(value: Any) -> Any:
+def _make_hashable(value: object) -> object:
     if isinstance(value, dict):
-        items = cast(dict[Any, Any], value).items()
+        items = cast(dict[object, object], value).items()
         return tuple(sorted((repr(key), repr(_make_hashable(item))) for key, item in items))
     if isinstance(value, (list, tuple)):
-        return tuple(_make_hashable(item) for item in cast(list[Any], value))
+        return tuple(_make_hashable(item) for item in cast(list[object], value))
     return value.name if isinstance(value, enum.Enum) else value
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ipujax.ground import ConfigError
 from ipujax.system import log
@@ -37,9 +37,11 @@ _RINGS = (
     "meet_in_middle_ring",
 )
 _DTYPES = ("half", "float", "float16", "float32")
+_Options: TypeAlias = Mapping[Any, object]
+"""Options as a user gave them: names and values of any types."""
 
 
-def check_planner_options(options: Mapping[Any, Any], source: str) -> dict[str, str]:
+def check_planner_options(options: _Options, source: str) -> dict[str, str]:
     """Checks the options of a planner, and returns them as text.
 
     Args:
@@ -91,7 +93,7 @@ class EngineOptions:
         """The names of all options that are set, in order."""
         return list({**self.program, **self.environment})
 
-    def get_option(self, name: str, default: Any = None) -> Any:
+    def get_option(self, name: str, default: object = None) -> Any:
         """Returns an option's value, if it is set."""
         return self.environment.get(name, self.program.get(name, default))
 
@@ -113,7 +115,7 @@ class EngineOptions:
         return value == "true"
 
 
-def read_engine_options(program: Mapping[Any, Any]) -> EngineOptions:
+def read_engine_options(program: _Options) -> EngineOptions:
     """Returns the engine's options, given a configuration's `compilation_poplar_options`.
 
     The environment is read on every call, and parsed when it has changed.
@@ -126,12 +128,12 @@ def read_engine_options(program: Mapping[Any, Any]) -> EngineOptions:
     )
 
 
-def _stringify_option_names(options: Mapping[Any, Any]) -> dict[str, Any]:
+def _stringify_option_names(options: _Options) -> dict[str, object]:
     return {str(name): value for name, value in options.items()}
 
 
 @functools.lru_cache(maxsize=8)
-def _parse_engine_options(text: str) -> Mapping[str, Any]:
+def _parse_engine_options(text: str) -> Mapping[str, object]:
     if not text.strip():
         return {}
     example = 'write it like \'{"autoReport.all": "true"}\''
@@ -159,7 +161,7 @@ def allows_out_of_memory(options: EngineOptions) -> bool:
     return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
 
 
-def check_compilation_options(options: Mapping[Any, Any]) -> None:
+def check_compilation_options(options: _Options) -> None:
     """Checks the options of a configuration, whatever the environment says.
 
     Raises:
@@ -172,22 +174,22 @@ def check_compilation_options(options: Mapping[Any, Any]) -> None:
             engine_options.is_true(name, default=False)
 
 
-def check_matmul_options(options: Mapping[Any, Any]) -> None:
+def check_matmul_options(options: _Options) -> None:
     """Checks `matmuls.poplar_options`, as `check_planner_options` does."""
     check_planner_options(options, "matmuls.poplar_options")
 
 
-def check_convolution_options(options: Mapping[Any, Any]) -> None:
+def check_convolution_options(options: _Options) -> None:
     """Checks `convolutions.poplar_options`, as `check_planner_options` does."""
     check_planner_options(options, "convolutions.poplar_options")
 
 
-def log_pooling_options(options: Mapping[Any, Any]) -> None:
+def log_pooling_options(options: _Options) -> None:
     """Logs that options of pooling change nothing."""
     _log_options_without_effect(map(str, options), (), names.POOLING, "pooling.poplar_options")
 
 
-def check_ring_method(options: Mapping[Any, Any]) -> str:
+def check_ring_method(options: _Options) -> str:
     """Returns the method of collectives on rings; logs other options of the library.
 
     Raises:

@@ -7,7 +7,7 @@ import dataclasses as dc
 import functools
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -309,7 +309,7 @@ class _ResultReader:
             self._reader.start()
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         if self._reader is not None:
             self._reader.join()

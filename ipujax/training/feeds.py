@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
 
@@ -20,7 +20,7 @@ from ipujax.host import (
 )
 from ipujax.system import SYSTEM
 
-Data: TypeAlias = Iterable[Any] | Callable[[], Iterable[Any]]
+Data: TypeAlias = Iterable[PyTree] | Callable[[], Iterable[PyTree]]
 """A data set as an infeed takes it: an iterable, or a function that returns one."""
 
 
@@ -42,7 +42,11 @@ class Feed:
     """
 
     def __init__(
-        self, iterator: Iterator[Any], elements: Iterator[Any], ordinal: int, depth: int | None
+        self,
+        iterator: Iterator[PyTree],
+        elements: Iterator[PyTree],
+        ordinal: int,
+        depth: int | None,
     ):
         self.iterator, self._elements = iterator, elements
         self.queue = IPUInfeedQueue(
@@ -51,7 +55,7 @@ class Feed:
         self._rewind = self.queue.initializer
         self.programs: dict[Hashable, CompiledLoop] = {}
 
-    def switch_data_set(self, iterator: Iterator[Any], elements: Iterator[Any]) -> None:
+    def switch_data_set(self, iterator: Iterator[PyTree], elements: Iterator[PyTree]) -> None:
         """Switches the infeed to another data set."""
         self.iterator, self._elements = iterator, elements
         self._rewind()

@@ -146,10 +146,10 @@ class Inference(DeviceLoop):
         )
 
 
-def sum_in_64_bits(array: Any, axes: tuple[int, ...]) -> np.ndarray:
+def sum_in_64_bits(array: object, axes: tuple[int, ...]) -> np.ndarray:
     """Returns the sum of an array over some axes, of floats in 64 bits."""
     values = np.asarray(array)
-    sum_dtype: Any = None
+    sum_dtype: object = None
     if jnp.issubdtype(values.dtype, jnp.inexact):
         sum_dtype = np.complex128 if np.iscomplexobj(values) else np.float64
     return np.sum(values, axis=axes, dtype=sum_dtype)

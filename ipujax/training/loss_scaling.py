@@ -14,13 +14,16 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from ipujax.ground import Checks, PyTree
+
+Value = TypeVar("Value")
 
 FACTOR = "lossScaleUpdateFactor"
 """The name of the factor. As pipeline stages can share no variable, each stage has its own."""
@@ -67,7 +70,7 @@ def factor_name(stage: int) -> str:
     return f"{FACTOR}___{stage}"
 
 
-def factors_in(named: Mapping[str, Any]) -> dict[str, Any]:
+def factors_in(named: Mapping[str, Value]) -> dict[str, Value]:
     """Returns the values that belong to factors, from a mapping by name."""
     return {name: value for name, value in named.items() if name.startswith(f"{FACTOR}___")}
 
@@ -97,7 +100,9 @@ class Factors:
             return variables[self.factor_names[0]]
         return None if stage is None else variables[factor_name(stage)]
 
-    def scale_of_loss(self, scale: Any, variables: Mapping[str, jax.Array]) -> jax.Array:
+    def scale_of_loss(
+        self, scale: float | jax.Array, variables: Mapping[str, jax.Array]
+    ) -> jax.Array:
         """Returns the number by which the loss, in the last stage, is multiplied.
 
         Args:
@@ -113,7 +118,7 @@ class Factors:
         return count_gradient(loss, variables[self.factor_names[-1]], self.settings)
 
 
-def _without_factors(named: Mapping[str, Any]) -> dict[str, Any]:
+def _without_factors(named: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in named.items() if name not in factors_in(named)}
 
 
@@ -131,7 +136,7 @@ def wrap_with_loss_scaling(
     """
 
     def init_with_scale(params: PyTree) -> PyTree:
-        optimizer_state: Any = optimizer.init(_without_factors(params))
+        optimizer_state: PyTree = optimizer.init(_without_factors(params))
         return {**optimizer_state, "scale": Scale.initial_scale()}
 
     def update_with_scale(
@@ -165,7 +170,7 @@ class Scale(NamedTuple):
     updates: jax.Array
 
     @classmethod
-    def initial_scale(cls, factor: Any = 1.0) -> Scale:
+    def initial_scale(cls, factor: ArrayLike = 1.0) -> Scale:
         """Returns the state before the first weight update."""
         return cls(jnp.asarray(factor, jnp.float32).reshape(()), jnp.int32(0))
 

@@ -16,6 +16,7 @@ from ipujax.driver import compile as ipu_compile
 from ipujax.ground import (
     PipelineError,
     PipelineTypeError,
+    PyTree,
     api_boundary,
     find_signature_mismatch,
 )
@@ -66,7 +67,7 @@ def check_pipeline(
     engine: str = "replay",
     rtol: float = 1e-4,
     atol: float = 1e-6,
-    **arguments: Any,
+    **arguments: object,
 ) -> PipelineCheck:
     """Checks that a pipeline computes what the unpipelined step does; not for compiled code.
 
@@ -140,7 +141,7 @@ def check_pipeline(
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
-def _check_tolerance(value: Any, name: str) -> None:
+def _check_tolerance(value: object, name: str) -> None:
     """Raises an error for a tolerance that every difference, or none, would pass."""
     if not 0 <= check.require_number(value, name, "give a number") < math.inf:
         raise PipelineError(
@@ -150,7 +151,9 @@ def _check_tolerance(value: Any, name: str) -> None:
 
 
 def _build_request(
-    stages: Sequence[StageFunction | Sequence[StageFunction]], count: int | None, **arguments: Any
+    stages: Sequence[StageFunction | Sequence[StageFunction]],
+    count: int | None,
+    **arguments: Any,
 ) -> PipelineRequest:
     """Builds the request that `pipeline` would make of its arguments."""
     arguments |= {"computational_stages": stages, "gradient_accumulation_count": count}
@@ -237,7 +240,7 @@ class _Recorder(IpuOptimizer):
         return updates, (wide, jax.tree.map(cross_replica_sum, wide), wrapped_state)
 
 
-def _to_64_bits(gradient: jax.Array) -> np.ndarray[Any, Any]:
+def _to_64_bits(gradient: jax.Array) -> np.ndarray:
     """Returns a gradient on the host as a 64-bit array."""
     array = np.asarray(gradient)
     return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
@@ -315,7 +318,7 @@ class _PipelineCase:
             accumulate_outfeed=False,
         )
 
-        def trace_pipeline(*arguments: Any) -> tuple[Pytree, ...]:
+        def trace_pipeline(*arguments: PyTree) -> tuple[Pytree, ...]:
             return run_pipeline(request, *arguments)
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
@@ -333,7 +336,7 @@ class _PipelineCase:
         outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[several:]), outputs)
         if not training:
             return _PipelineResults(outputs, replicas, untrained=(*results, None)[0]), elements
-        padded: Any = (*results, None)  # for a pipeline without untrained state
+        padded: PyTree = (*results, None)  # for a pipeline without untrained state
         variables, (gradients, summed, state), untrained = padded[:3]
         got = _PipelineResults(outputs, replicas, variables, state, gradients, summed, untrained)
         return got, elements

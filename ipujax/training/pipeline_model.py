@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ipujax.ground import PyTree
+from ipujax.ground import Keywords, PyTree
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.pipelines import (
     Arguments,
@@ -43,7 +43,7 @@ class Pipeline:
     """
 
     stages: Sequence[PyTree] | Callable[..., PyTree]
-    options: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = dc.field(default_factory=Keywords)
     count: int | None = None
     policy: Callable[..., bool] | None = None
 
@@ -81,7 +81,7 @@ class Pipeline:
         inputs: Sequence[Tree],
         variables: Tree,
         optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
-        **options: Any,
+        **options: object,
     ) -> Tree:
         """Runs executions of the pipeline, of some micro-batches each; returns its results."""
         element, keyword_element = queues[0].arguments()
@@ -109,7 +109,7 @@ class Pipeline:
           args: the arguments of the first stage: inputs, then the element.
           keyword_element: the element, if it is a dict.
         """
-        options: dict[str, Any] = {"gradient_accumulation_count": 1, **self.options}
+        options: Keywords = {"gradient_accumulation_count": 1, **self.options}
         stages = self.stages_for(variables, state, args, keyword_element)
         stage_arguments = Arguments(args, keyword_element)
         for stage_number, stage_parts in enumerate(

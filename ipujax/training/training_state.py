@@ -49,7 +49,7 @@ class StepOutput(NamedTuple):
     loss: jax.Array | None = None
     send: Tree = None
     state: Tree = None
-    optimizer: Any = None
+    optimizer: Tree = None
 
 
 def to_strong_arrays(tree: Tree) -> Tree:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -137,7 +137,7 @@ class Unpipelined:
             )
             return Step(loss, outputs, {}, new_untrained)
 
-        def reference_loss(trained: dict[str, jax.Array]) -> tuple[ArrayLike, Any]:
+        def reference_loss(trained: dict[str, jax.Array]) -> tuple[ArrayLike, object]:
             all_leaves = list(leaves)
             for name, leaf in trained.items():
                 all_leaves[self.trained_leaf_numbers[name]] = leaf

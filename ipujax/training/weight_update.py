@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from ipujax.ground import PyTree
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
@@ -46,7 +47,7 @@ class ReplicaReduction(enum.Enum):
     SUM = 2
 
 
-def wrap_with_replica_reduction(optimizer: Any, reduction: ReplicaReduction) -> Any:
+def wrap_with_replica_reduction(optimizer: object, reduction: ReplicaReduction) -> Any:
     """Returns the optimizer, with gradients reduced over the replicas in front of it."""
     if reduction is ReplicaReduction.NONE:
         return optimizer
@@ -100,7 +101,7 @@ class WeightUpdate:
     replica_reduction: ReplicaReduction
     count: int
     reduction: Reduction
-    dtype: Callable[[jax.Array], Any]
+    dtype: Callable[[jax.Array], DTypeLike]
     queues: tuple[IPUInfeedQueue, IPUOutfeedQueue]
 
     def repeat_updates(self, steps: int, carry: LoopCarry, inputs: Sequence[Tree]) -> LoopCarry:
@@ -130,7 +131,7 @@ class WeightUpdate:
 
     def compute_micro_batch_gradients(
         self, carry: LoopCarry, element: Sequence[Tree], by_name: dict[str, Tree]
-    ) -> tuple[Any, Tree, Tree]:
+    ) -> tuple[PyTree, Tree, Tree]:
         """Returns optimizer, gradients and new state of one micro-batch; sends its result.
 
         Args:
@@ -146,9 +147,9 @@ class WeightUpdate:
             )
             return self._send_result_and_map_gradients(self.optimizer, gradients, variables, output)
         model = self.model
-        optimizers: list[Any] = []  # no arrays, which differentiation could hand on
+        optimizers: list[object] = []  # no arrays, which differentiation could hand on
 
-        def compute_loss_and_output(variables: Tree) -> tuple[Any, StepOutput]:
+        def compute_loss_and_output(variables: Tree) -> tuple[PyTree, StepOutput]:
             output = model(variables, *state_argument, *element, **by_name)
             output = output if isinstance(output, StepOutput) else StepOutput(output)
             optimizers.append(self.optimizer if output.optimizer is None else output.optimizer)
@@ -161,7 +162,7 @@ class WeightUpdate:
 
     def _send_result_and_map_gradients(
         self, optimizer: Any, gradients: Tree, variables: Tree, output: StepOutput
-    ) -> tuple[Any, Tree, Tree]:
+    ) -> tuple[PyTree, Tree, Tree]:
         self.queues[1].enqueue(output.loss if output.send is None else output.send)
         optimizer = wrap_with_replica_reduction(optimizer, self.replica_reduction)
         gradients = without_untrained(gradients, variables)

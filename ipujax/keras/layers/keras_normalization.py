@@ -88,7 +88,7 @@ class _ChannelNormalization(_Normalization):
             channels_axis, f"the channels_axis of {self.name}"
         )
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: object) -> None:
         """Makes `gamma` and `beta`, `[channels]` each."""
         channels = _check_extents(self.name, input_shape, [self.channels_axis])
         self._make_parameters(channels[0])
@@ -251,7 +251,7 @@ class LayerNormalization(_Normalization):
             check.require_integer(entry, argument_name) for entry in (axis if several else [axis])
         ]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: object) -> None:
         """Makes `gamma` and `beta`."""
         self._make_parameters(math.prod(_check_extents(self.name, input_shape, self.axis)))
 

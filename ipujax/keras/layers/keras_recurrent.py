@@ -125,17 +125,17 @@ class Recurrent(Layer):
     def _biases_shape(self) -> tuple[int, ...]:
         return (self._gates * self.units,)
 
-    def _make_biases(self) -> Any:
+    def _make_biases(self) -> object:
         return self._make_weight("biases", self._biases_shape, self.bias_initializer)
 
-    def _make_weight(self, name: str, shape: tuple[int, ...], initialize: Any) -> Any:
+    def _make_weight(self, name: str, shape: tuple[int, ...], initialize: Any) -> object:
         def initialize_in_float32(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
             # Orthogonal matrices cannot be made in float16.
             return convert_variable(initialize(shape, dtype="float32"), dtype)
 
         return self.add_weight(shape, initializer=initialize_in_float32, name=name)
 
-    def _make_state_variables(self, batch: int | None) -> list[Any]:
+    def _make_state_variables(self, batch: int | None) -> list[object]:
         if not self.stateful:
             return []
         if batch is None:
@@ -208,7 +208,7 @@ class Recurrent(Layer):
         biases = jnp.moveaxis(biases.reshape(*self._biases_shape[:-1], self._gates, -1), -2, 0)
         return {"kernel": jnp.concatenate(kernels), "biases": biases}
 
-    def _convert_initial_state(self, initial_state: PyTree) -> list[Any]:
+    def _convert_initial_state(self, initial_state: PyTree) -> list[object]:
         """Returns an array for each of the initial states, or None for zeros."""
         if initial_state is None and not self.stateful:
             return [None] * len(self._state_names)
@@ -223,11 +223,11 @@ class Recurrent(Layer):
             for state in states
         ]
 
-    def _split_state(self, state: PyTree) -> Sequence[Any]:
+    def _split_state(self, state: PyTree) -> Sequence[object]:
         return state if isinstance(state, list | tuple) else [state]
 
     def _run_operator(
-        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[object]
     ) -> tuple[jax.Array, list[jax.Array]]:
         """Runs the operator; returns all outputs, and the last states, an output first."""
         raise NotImplementedError
@@ -255,7 +255,7 @@ class Recurrent(Layer):
         )
 
 
-def _activation_name(activation: Any) -> Any:
+def _activation_name(activation: object) -> object:
     """Returns the name of an activation, which may be Keras's own function."""
     if activation is None:
         return "linear"

@@ -118,11 +118,11 @@ class PopnnLSTM(Recurrent):
             partials_dtype=partials_dtype, seed=seed, time_major=time_major,
         )  # fmt: skip
 
-    def _make_biases(self) -> Any:
+    def _make_biases(self) -> object:
         if not self.unit_forget_bias:
             return super()._make_biases()
 
-        def initialize_biases(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
+        def initialize_biases(shape: tuple[int, ...], dtype: object = None) -> jax.Array:
             biases_without_forget = convert_variable(
                 self.bias_initializer((3 * self.units,), dtype=dtype), dtype
             )
@@ -134,13 +134,13 @@ class PopnnLSTM(Recurrent):
 
         return self._make_weight("biases", self._biases_shape, initialize_biases)
 
-    def _split_state(self, state: PyTree) -> Sequence[Any]:
+    def _split_state(self, state: PyTree) -> Sequence[object]:
         if isinstance(state, recurrent_layers.LSTMStateTuple):
             return [state.h, state.c]
         return super()._split_state(state)
 
     def _run_operator(
-        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
+        self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[object]
     ) -> tuple[jax.Array, list[jax.Array]]:
         h, c = initial_states
         outputs, last = self._operator()(parameters, inputs, recurrent_layers.LSTMStateTuple(c, h))

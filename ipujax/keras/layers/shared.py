@@ -20,7 +20,7 @@ serializable = keras.saving.register_keras_serializable(package="ipujax")
 class Layer(keras.layers.Layer):
     """The base of the layers, whose output shapes and errors are known when a model is built."""
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_output_spec(self, *args: object, **kwargs: object) -> Any:
         """Returns the shapes and dtypes of the results, by tracing the call."""
         # Keras would use `compute_output_shape`, and not find the inputs that `call` refuses.
         try:
@@ -29,17 +29,17 @@ class Layer(keras.layers.Layer):
             # Keras wraps an error in one that blames the author of the layer.
             raise error.__context__ or error from None
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: object) -> Any:
         """Returns the shape of the results: by default that of the inputs."""
         return input_shape
 
 
-def convert_variable(variable: PyTree, dtype: Any) -> jax.Array:
+def convert_variable(variable: PyTree, dtype: object) -> jax.Array:
     """Converts a variable, or a value, to an array of a dtype."""
     return keras.ops.convert_to_tensor(variable, dtype=dtype)
 
 
-def resolve_initializer(requested: Any, default: str, seed: int | None = None) -> Any:
+def resolve_initializer(requested: object, default: str, seed: int | None = None) -> Any:
     """Returns Keras's initializer for a name or an object, or the default for None.
 
     Args:
@@ -54,7 +54,7 @@ def resolve_initializer(requested: Any, default: str, seed: int | None = None) -
     return type(resolved).from_config(config | {"seed": seed}) if "seed" in config else resolved
 
 
-def make_seed_generator(seed: Any, seed_name: str) -> Any:
+def make_seed_generator(seed: object, seed_name: str) -> Any:
     """Returns a generator of seeds, a part of the layer's state; equal seeds start equally.
 
     Args:
@@ -76,13 +76,13 @@ def make_seed_generator(seed: Any, seed_name: str) -> Any:
     return keras.random.SeedGenerator(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
 
 
-def to_config_value(seed: Any) -> Any:
+def to_config_value(seed: object) -> Any:
     """Returns integers, or None, in a form that a configuration can hold."""
     return seed if seed is None or isinstance(seed, int) else np.asarray(seed).tolist()
 
 
 def refuse_unsupported(
-    layer: str, arguments: Mapping[str, Any], defaults: Mapping[str, Any], instead: str
+    layer: str, arguments: Mapping[str, object], defaults: Mapping[str, object], instead: str
 ) -> None:
     """Refuses arguments that the original accepted for Keras's sake, and did not support.
 
@@ -104,7 +104,7 @@ def refuse_unsupported(
             )
 
 
-def refuse_mask(layer: str, mask: Any, instead: str) -> None:
+def refuse_mask(layer: str, mask: object, instead: str) -> None:
     """Refuses a mask on the inputs, given or put there by an earlier layer.
 
     Raises:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses as dc
 import operator
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex
 
 import jax
 import numpy as np
@@ -51,18 +51,18 @@ class Function:
 class Gradients(NamedTuple):
     """The unchecked gradient arguments of a call, named as in `cpu_user_operation`."""
 
-    separate_gradients: Any
-    inputs_with_gradients: Any
-    gradient_attributes: Any
+    separate_gradients: object
+    inputs_with_gradients: Iterable[SupportsIndex] | None
+    gradient_attributes: object
 
 
 def check_call(
     inputs: PyTree,
-    library_path: Any,
-    outs: Any,
-    name: Any,
-    op_name: Any,
-    attributes: Any,
+    library_path: object,
+    outs: Mapping[str, Any] | None,
+    name: str,
+    op_name: str,
+    attributes: object,
     gradients: Gradients,
 ) -> tuple[Function, list[jax.Array]]:
     """Checks a call; returns the function and its inputs as arrays.
@@ -94,7 +94,7 @@ def check_call(
     return function, arrays
 
 
-def _check_outs(outs: Any, name: str) -> tuple[Result, ...]:
+def _check_outs(outs: Mapping[str, Any] | None, name: str) -> tuple[Result, ...]:
     if outs is None:
         return ()
     keys = ("output_types", "output_shapes")
@@ -120,7 +120,7 @@ def _check_outs(outs: Any, name: str) -> tuple[Result, ...]:
     )
 
 
-def _check_output_shape(shape: Any, name: str) -> tuple[int, ...]:
+def _check_output_shape(shape: Iterable[SupportsIndex], name: str) -> tuple[int, ...]:
     try:
         extents = tuple(operator.index(extent) for extent in shape)
     except TypeError:
@@ -142,7 +142,9 @@ def _check_output_dtype(dtype: DTypeLike, name: str) -> str:
     return parsed_dtype.name
 
 
-def _check_gradient_inputs(indices: Any, count: int, name: str) -> tuple[int, ...]:
+def _check_gradient_inputs(
+    indices: Iterable[SupportsIndex] | None, count: int, name: str
+) -> tuple[int, ...]:
     if indices is None:
         return tuple(range(count))
     try:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +54,7 @@ def _bind_function(
     return primitive.bind(*operands, op=op)
 
 
-def _add_gradient(function: Function, on_host: bool) -> Any:
+def _add_gradient(function: Function, on_host: bool) -> Callable[..., tuple[jax.Array, ...]]:
     bound = functools.partial(_bind_function, function, on_host=on_host)
 
     @jax.custom_vjp
@@ -66,7 +65,7 @@ def _add_gradient(function: Function, on_host: bool) -> Any:
         outputs = call_forward(*inputs)
         return outputs, (inputs, outputs)
 
-    def call_gradient(saved: PyTree, cotangents: Sequence[PyTree]) -> tuple[Any, ...]:
+    def call_gradient(saved: PyTree, cotangents: Sequence[PyTree]) -> tuple[PyTree, ...]:
         inputs, outputs = saved
         pairs = zip(cotangents, outputs, strict=True)
         operands = [*(_cotangent_or_zeros(*pair) for pair in pairs), *outputs, *inputs]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +66,7 @@ def trace_elementwise(
 
 
 def apply_elementwise(
-    closed: jaxpr.ClosedJaxpr, function: Any, arrays: Sequence[jax.Array]
+    closed: jaxpr.ClosedJaxpr, function: object, arrays: Sequence[jax.Array]
 ) -> jax.Array:
     """Applies a traced function of elements to arrays that broadcast; it has no gradient."""
     count = len(closed.consts)
@@ -81,7 +80,7 @@ def apply_elementwise(
 
     @jax.custom_jvp
     def apply_to_all(*operands: jax.Array) -> jax.Array:
-        def apply_to_elements(*elements: Any) -> PyTree:
+        def apply_to_elements(*elements: object) -> PyTree:
             return jaxpr.run_equations(closed.jaxpr, operands[:count], elements)[0]
 
         return jnp.vectorize(apply_to_elements)(*operands[count:])
@@ -135,5 +134,5 @@ def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
     return eqn.primitive.name in _ALLOWED and is_scalar
 
 
-def _expression_name(function: Any) -> str:
+def _expression_name(function: object) -> str:
     return f"`{getattr(function, '__name__', 'the expression')}`"

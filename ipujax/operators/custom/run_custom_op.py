@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +21,7 @@ def _call_on_cpu(*operands: PyTree, op: ops.UserOp) -> Sequence[PyTree]:
     results = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in op.results]
     function = jax.ffi.ffi_call(op.target, results, has_side_effect=not results)
 
-    def call_ffi(*example: Any) -> Sequence[PyTree]:
+    def call_ffi(*example: object) -> Sequence[PyTree]:
         return function(*example, attributes=op.attributes)
 
     return ops.call_for_each_example(call_ffi, operands, op)
@@ -50,7 +49,7 @@ def _jit_for_op(function: Callable[..., PyTree], op: ops.UserOp) -> Callable[...
     return jax.jit(functools.partial(function, op=op))
 
 
-def _define_rules(primitive: Any) -> None:
+def _define_rules(primitive: jaxpr.Primitive) -> None:
     def run_now(*operands: PyTree, op: ops.UserOp) -> PyTree:
         try:
             return jax.block_until_ready(_jit_for_op(primitive.bind, op)(*operands))

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import jax
 
@@ -110,7 +109,7 @@ def _probe_function(path: str, symbol: str, identity: Identity) -> tuple[bool, i
     return library_probe.LOADED in probe_output, ran.returncode
 
 
-def resolve_library_path(library_path: Any, call_line: str) -> str:
+def resolve_library_path(library_path: object, call_line: str) -> str:
     """Returns the full path of a library that exists.
 
     Raises:
@@ -160,7 +159,7 @@ def _load_library(path: str, identity: Identity, call_line: str) -> ctypes.CDLL:
     return library
 
 
-def _find_symbol(library: ctypes.CDLL, path: str, symbol: str, call_line: str) -> Any:
+def _find_symbol(library: ctypes.CDLL, path: str, symbol: str, call_line: str) -> object:
     try:
         return library[symbol]
     except AttributeError as wrong:
@@ -172,7 +171,7 @@ def _find_symbol(library: ctypes.CDLL, path: str, symbol: str, call_line: str) -
         ) from wrong
 
 
-def _register_target(name: str, function: Any, path: str, symbol: str, call_line: str) -> None:
+def _register_target(name: str, function: object, path: str, symbol: str, call_line: str) -> None:
     try:
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform="cpu")
     except jax.errors.JaxRuntimeError as wrong:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from ipujax.ground import check
 
@@ -74,7 +73,7 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
         return self._factor
 
 
-def _check_learning_rate(value: Any) -> float:
+def _check_learning_rate(value: object) -> float:
     argument = "the learning_rate of a host embedding"
     rate = check.require_number(value, argument, "give a number; schedules are not supported")
     if not math.isfinite(rate):

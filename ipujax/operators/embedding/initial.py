@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import jax
 import numpy as np
@@ -16,7 +16,7 @@ from ipujax.ground import PyTree, check
 _BLOCK = 1 << 20
 
 
-def initialize_table(table: np.ndarray, initializer: Any, name: str) -> None:
+def initialize_table(table: np.ndarray, initializer: object, name: str) -> None:
     """Fills a table with its initial values, in place.
 
     Args:
@@ -36,12 +36,12 @@ def initialize_table(table: np.ndarray, initializer: Any, name: str) -> None:
     table[...] = values
 
 
-def _call_initializer(table: np.ndarray, initializer: Any, name: str) -> PyTree:
+def _call_initializer(table: np.ndarray, initializer: object, name: str) -> PyTree:
     if callable(initializer):
         key = (jax.random.key(zlib.crc32(name.encode())),) if _takes_key(initializer) else ()
         return initializer(*key, table.shape, table.dtype)
     if isinstance(initializer, (int, float, np.ndarray, np.generic, jax.Array)):
-        return cast(Any, initializer)
+        return cast(PyTree, initializer)
     raise check.type_error(
         f"the initializer of host embedding `{name}` is {initializer!r}",
         "give a function of JAX's form, (key, shape, dtype), or (shape, dtype), or an array",

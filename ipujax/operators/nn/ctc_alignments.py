@@ -15,7 +15,7 @@ grow, however long the sequence is.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ def _likelihood_with_gradient(log_probs: jax.Array, problem: Problem, blank: int
     return _loss_from_ends(_final_log_probs(final, problem))
 
 
-def _forward_rule(log_probs: jax.Array, problem: Problem, blank: int) -> tuple[jax.Array, Any]:
+def _forward_rule(log_probs: jax.Array, problem: Problem, blank: int) -> tuple[jax.Array, PyTree]:
     final, history = _run_forward(log_probs, problem, blank, keep=True)
     ends = _final_log_probs(final, problem)
     # The empty array tells the backward pass how many classes there are.
@@ -80,7 +80,7 @@ def _forward_rule(log_probs: jax.Array, problem: Problem, blank: int) -> tuple[j
     )
 
 
-def _backward_rule(blank: int, residuals: PyTree, cotangent: jax.Array) -> tuple[Any, ...]:
+def _backward_rule(blank: int, residuals: PyTree, cotangent: jax.Array) -> tuple[PyTree, ...]:
     history, ends, problem, of_classes = residuals
     possible = log_add(*ends) > IMPOSSIBLE
     weight = jnp.where(possible, -cotangent, 0.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -26,7 +24,7 @@ def check_time_major(data: PyTree, argument: str) -> jax.Array:
     return values
 
 
-def check_blank_index(index: Any, classes: int, operator: str) -> int:
+def check_blank_index(index: object, classes: int, operator: str) -> int:
     """Returns the class of blanks, counted from 0; a negative index counts from the end."""
     blank_index = check.require_integer(index, f"blank_index of {operator}")
     if not -classes <= blank_index < classes:
@@ -38,7 +36,7 @@ def check_blank_index(index: Any, classes: int, operator: str) -> int:
 
 
 def check_lengths(
-    given_lengths: Any, shape: tuple[int, ...], longest: int, argument: str
+    given_lengths: object, shape: tuple[int, ...], longest: int, argument: str
 ) -> jax.Array:
     """Returns lengths `[batch]` int32 of data `[time, batch, classes]` or of its labels.
 

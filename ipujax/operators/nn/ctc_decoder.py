@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike, DTypeLike
@@ -103,9 +101,9 @@ def _decode_log_probs(
     operator: str,
     log_probs: jax.Array,
     lengths: ArrayLike,
-    width: Any,
-    paths: Any,
-    blank: Any,
+    width: object,
+    paths: object,
+    blank: object,
     dtype: DTypeLike,
 ) -> Decoded:
     time, _, classes = log_probs.shape

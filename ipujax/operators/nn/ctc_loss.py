@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -139,8 +139,8 @@ def _compute_losses(
     labels: ArrayLike,
     log_probs: jax.Array,
     label_length: ArrayLike,
-    steps: Any,
-    blank: Any,
+    steps: object,
+    blank: object,
 ) -> jax.Array:
     """Computes the losses in float32; NaN where labels or lengths make no sense."""
     time, batch, classes = log_probs.shape
@@ -204,7 +204,7 @@ def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[ja
 _with_logits_gradient.defvjp(_save_log_probs, _through_log_softmax)
 
 
-def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> Any:
+def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> np.dtype:
     if requested_dtype is None:
         return data.dtype
     argument, fix = f"out_dtype of {function}", "give jnp.float16 or jnp.float32"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 
-from ipujax.ground import IPUError, PyTree, check
+from ipujax.ground import IPUError, Keywords, PyTree, check
 from ipujax.system import suggest_closest_name
 from lowering import jaxpr, marks
 
@@ -18,7 +17,7 @@ _PLAN_TYPES = ("parallel", "serial")
 
 @check.guard
 def multi_conv(
-    func: Callable[..., PyTree] | None = None, options: dict[str, Any] | None = None
+    func: Callable[..., PyTree] | None = None, options: Keywords | None = None
 ) -> Callable[..., PyTree]:
     """Declares that the convolutions of a function may run in parallel; also a decorator.
 
@@ -87,7 +86,7 @@ def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -
     """
     convolution_results = {var for var, does in zip(body.invars, follows, strict=True) if does}
 
-    def comes_after(atom: Any) -> bool:
+    def comes_after(atom: object) -> bool:
         return not isinstance(atom, jaxpr.Literal) and atom in convolution_results
 
     for eqn in body.eqns:
@@ -120,10 +119,10 @@ def _dependent_convolution_error(eqn: jaxpr.JaxprEqn, label: str) -> IPUError:
     )
 
 
-def _check_multi_conv_options(options: Any) -> dict[str, str]:
+def _check_multi_conv_options(options: Keywords | None) -> dict[str, str]:
     expected = 'a dict, such as {"perConvReservedTiles": "50"},'
     check.require_instance(options, dict, "`options` of multi_conv", expected, optional=True)
-    texts: dict[Any, Any] = options or {}
+    texts = options or {}
     for name, value in texts.items():
         if name not in _VALUES:
             raise check.value_error(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +140,7 @@ class _Layer(NamedTuple):
 
 
 def _check_layer(
-    operator: str, weights: ArrayLike, biases: ArrayLike, inputs: PyTree, num_classes: Any
+    operator: str, weights: ArrayLike, biases: ArrayLike, inputs: PyTree, num_classes: object
 ) -> _Layer:
     classes = check.require_integer(num_classes, f"num_classes of {operator}", 1)
     parts = list(weights) if isinstance(weights, (list, tuple)) else [weights]
@@ -168,7 +168,7 @@ def _require_floats_of_shape(x: ArrayLike, dims: tuple[int | str, ...], argument
 
 
 def _check_true_classes(
-    labels: ArrayLike, num_true: Any, layer: _Layer, operator: str
+    labels: ArrayLike, num_true: object, layer: _Layer, operator: str
 ) -> jax.Array:
     count = check.require_integer(num_true, f"num_true of {operator}", 1)
     true = check.require_integers(labels, (layer.batch, count), f"the labels of {operator}")
@@ -179,7 +179,7 @@ def _check_true_classes(
 def _check_or_draw_sample(
     operator: str,
     true: jax.Array,
-    num_sampled: Any,
+    num_sampled: object,
     classes: int,
     values: PyTree,
     seed: ArrayLike | None,
@@ -209,7 +209,7 @@ def _check_or_draw_sample(
     return sampled, lax.stop_gradient(of_true), lax.stop_gradient(of_sampled)
 
 
-def _describe_sampled_values(value: Any) -> str:
+def _describe_sampled_values(value: object) -> str:
     kind = f"of type {type(value).__name__}"
     return f"{kind} and length {len(value)}" if isinstance(value, (list, tuple)) else kind
 

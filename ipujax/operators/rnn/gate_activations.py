@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from ipujax.ground import PyTree
 
 
 @dc.dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Gates:
     def _activations(self) -> list[Activation]:
         return [ACTIVATIONS[name] for name in self.names]
 
-    def _stretch_of_units(self, x: jax.Array) -> Any:
+    def _stretch_of_units(self, x: jax.Array) -> PyTree:
         """Returns the stretch of every unit as a constant; None where separate gates are faster."""
         stretches = [gate.stretch for gate in self._activations if gate.stretch is not None]
         if len(stretches) < len(self.names) or len(set(stretches)) == 1:

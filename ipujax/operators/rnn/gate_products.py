@@ -5,8 +5,6 @@ Tangents that are known to be zero cost nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -50,7 +48,7 @@ def multiply_tangent(x: PyTree, weights: PyTree) -> PyTree:
     return zeros[0] if zeros else multiply_all_steps(x, weights)
 
 
-def sum_broadcast(shape: tuple[int, ...], dtype: DTypeLike, *terms: Any) -> jax.Array:
+def sum_broadcast(shape: tuple[int, ...], dtype: DTypeLike, *terms: PyTree) -> jax.Array:
     """Sums terms that are broadcast to a shape."""
     nonzero_terms = [term for term in terms if not isinstance(term, SymbolicZero)]
     return sum(nonzero_terms, jnp.zeros(shape, dtype))
@@ -60,5 +58,5 @@ def instantiate_tangent(x: PyTree) -> PyTree:
     """Returns a tangent as an array."""
     if not isinstance(x, SymbolicZero):
         return x
-    aval: Any = x.aval
+    aval: PyTree = x.aval
     return jnp.zeros(aval.shape, aval.dtype)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +21,7 @@ def check_layer_dtype(dtype: DTypeLike, argument: str) -> np.dtype[np.generic]:
     return np.dtype(parsed_dtype.name)
 
 
-def check_activation(activation: Any, argument: str) -> str:
+def check_activation(activation: object, argument: str) -> str:
     """Returns the name of an activation; a function such as `jnp.tanh` stands for its name.
 
     Those of gates give values from 0 to 1, but for tanh.
@@ -83,7 +82,7 @@ def _without_gradient(error: Exception, results: PyTree) -> PyTree:
     return results
 
 
-def _keep_nothing(error: Exception, results: PyTree) -> tuple[Any, None]:
+def _keep_nothing(error: Exception, results: PyTree) -> tuple[object, None]:
     return results, None
 
 
