@@ -26,7 +26,7 @@ def resolve_floating_point_behaviour(config: SystemOptions) -> tuple[bool, bool,
     return behaviour.inv, behaviour.div0, behaviour.oflo, behaviour.esr, behaviour.nanoo
 
 
-def config_key(config: SystemOptions) -> tuple[object, ...]:
+def config_key(config: SystemOptions) -> tuple[tuple[str, object], ...]:
     """Returns a hashable key, equal for configurations under which programs do the same."""
     options = [
         (name, _make_hashable(value))
