@@ -1,4 +1,4 @@
-"""ipujax: the command that runs all others, `ipujax run`, `ipujax report` and so on."""
+"""The command `ipujax`, which runs the others: `ipujax run`, `ipujax report` and so on."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
 
 _COMMANDS = {
-    "run": "starts a program as several processes (ipurun)",
-    "report": "shows what the machine model says of a program",
-    "info": "lists the virtual devices, and tells about one of them (gc-info)",
-    "inventory": "tells all about each virtual device (gc-inventory)",
-    "monitor": "shows the virtual IPUs and who is attached to them (gc-monitor)",
+    "run": "start a program in several processes (also ipurun)",
+    "report": "show the modelled cycles and memory of a program",
+    "info": "list the virtual devices, or show one of them (also gc-info)",
+    "inventory": "show the details of every virtual device (also gc-inventory)",
+    "monitor": "show the virtual IPUs and who uses them (also gc-monitor)",
 }
+_MODULES = {"run": "run_command", "report": "report_command"}
 _EXAMPLES = (
-    ("run --num-instances 2 python train.py", "two processes"),
-    ("report report.json", "a page of text"),
-    ("report report.json --html report.html", "a page for a browser"),
-    ("report --diff a.json b.json", "what a change did"),
-    ("report --serve reports/", "a directory, in a browser"),
-    ("monitor", "who uses which IPUs"),
+    ("run --num-instances 2 python train.py", "start two processes"),
+    ("report report.json", "print a report as text"),
+    ("report report.json --html report.html", "write it as a page for a browser"),
+    ("report --diff a.json b.json", "compare two reports"),
+    ("report --serve reports/", "show a folder in a browser"),
+    ("monitor", "list the processes that use IPUs"),
 )
 
 
@@ -37,7 +38,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax") -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    module = importlib.import_module(f"ipujax.cli.{arguments.command}")
+    name = _MODULES.get(arguments.command, arguments.command)
+    module = importlib.import_module(f"ipujax.cli.{name}")
     run_command: Callable[..., int] = module.main
     return run_command(arguments.arguments, prog=f"{prog} {arguments.command}")
 
@@ -47,7 +49,7 @@ def _build_command_parser(prog: str) -> argparse.ArgumentParser:
     command_list = "\n".join(style.align_two_columns(list(_COMMANDS.items())))
     parser.usage = f"{prog} [-h] [--version] COMMAND ..."
     parser.description = (
-        f"{parser.description}\n\ncommands (`ipujax COMMAND --help` says more):\n{command_list}"
+        f"{parser.description}\n\ncommands (for details: `ipujax COMMAND --help`):\n{command_list}"
     )
     parser.add_argument(
         "command", choices=_COMMANDS, nargs="?", metavar="COMMAND", help=argparse.SUPPRESS

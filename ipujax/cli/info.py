@@ -17,9 +17,9 @@ from ipujax.system import (
 )
 
 _EXAMPLES = (
-    ("-l", "all devices"),
-    ("-d 0 -i", "all about device 0"),
-    ("-d 24 --ipu-count", "one answer"),
+    ("-l", "list all devices"),
+    ("-d 0 -i", "show all attributes of device 0"),
+    ("-d 24 --ipu-count", "print one number"),
 )
 _ANSWERS: Mapping[str, Callable[[ListedDevice], str | int]] = {
     "ipu_arch": lambda _: MACHINE.version,
@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
         return 0
     device_id: int | None = arguments.device_id
     if device_id is None:
-        parser.error(f"say which device with -d ID; `{prog} -l` lists them")
+        parser.error(f"choose which device with -d ID; `{prog} -l` lists them")
     if not 0 <= device_id < len(DEVICES):
         parser.error(
             f"there is no device with id {device_id}; ids go from 0 to "
@@ -71,12 +71,16 @@ def _build_info_parser(prog: str) -> argparse.ArgumentParser:
     parser = style.build_parser(prog, "Shows the devices of the virtual machine.", _EXAMPLES)
     add_argument = parser.add_argument
     add_argument("-l", "--list-devices", action="store_true", help="list all devices")
-    add_argument("-d", "--device-id", type=int, metavar="ID", help="the device to tell about")
+    add_argument("-d", "--device-id", type=int, metavar="ID", help="the device to show")
     # Two switches in the original, whose -I shows more; a virtual device has no more to show.
-    add_argument("-i", "-I", "--device-info", action="store_true", help="tell all about the device")
-    add_argument("--ipu-arch", action="store_true", help="tell the architecture of its IPUs")
-    add_argument("--tile-clock-speed", action="store_true", help="tell the clock of its tiles")
-    add_argument("--ipu-count", action="store_true", help="tell how many IPUs it has")
+    add_argument(
+        "-i", "-I", "--device-info", action="store_true", help="show all attributes of the device"
+    )
+    add_argument("--ipu-arch", action="store_true", help="print the architecture of its IPUs")
+    add_argument(
+        "--tile-clock-speed", action="store_true", help="print the clock speed of its tiles"
+    )
+    add_argument("--ipu-count", action="store_true", help="print the number of its IPUs")
     add_argument("--json", action="store_true", help="print JSON instead of text")
     return parser
 

@@ -17,7 +17,7 @@ _SENSORS = (
     "numa node",
 )
 
-_EXAMPLES = (("", "all devices"), ("--json", "the same for other programs"))
+_EXAMPLES = (("", "print text"), ("--json", "print JSON, for other programs"))
 
 
 def list_device_attributes(
@@ -63,7 +63,7 @@ def tile_clock_speed() -> str:
 def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     """Prints the inventory; returns the exit code."""
     parser = style.build_parser(
-        prog, "Tells all about each device of the virtual machine.", _EXAMPLES
+        prog, "Shows all attributes of each device of the virtual machine.", _EXAMPLES
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
     arguments = parser.parse_args(argv)

@@ -15,14 +15,14 @@ from ipujax.system import DEVICES, IPUS, MACHINE, AttachedProcess, list_attached
 _NONE = "N/A"  # shown where a virtual IPU has no sensor
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")
 _PROCESSES = ("PID", "Command", "Time", "User", "ID", "Clock", "Temp", "Temp", "Power")
-_EXAMPLES = (("", "two tables"), ("--json", "the same for other programs"))
+_EXAMPLES = (("", "print two tables"), ("--json", "print JSON, for other programs"))
 _PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
 
 
 @handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     """Prints the tables of IPUs and of processes; returns the exit code."""
-    description = "Shows the virtual IPUs and the processes of this user that are attached."
+    description = "Shows the virtual IPUs, and which processes of this user use them."
     parser = style.build_parser(prog, description, _EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     arguments = parser.parse_args(argv)

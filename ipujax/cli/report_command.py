@@ -25,14 +25,14 @@ PORT = 8474
 """The default port to serve reports at."""
 
 _EXAMPLES = (
-    ("report.json", "a page of text"),
-    ("report.json --open", "a page, in your browser"),
-    ("report.json --html report.html", "a page for a browser"),
-    ("report.json --perfetto steps.json", "for ui.perfetto.dev"),
-    ("report.json --label 'wider'", "what to call this run"),
-    ("--diff a.json b.json", "what a change did"),
-    ("--diff a.json b.json --html ab.html", "the two side by side"),
-    ("--serve reports/", "a directory, in a browser"),
+    ("report.json", "print it as text"),
+    ("report.json --open", "open it in a browser"),
+    ("report.json --html report.html", "write a page for a browser"),
+    ("report.json --perfetto steps.json", "write a trace for Perfetto"),
+    ("report.json --label 'wider'", "name this run"),
+    ("--diff a.json b.json", "compare two reports"),
+    ("--diff a.json b.json --html ab.html", "both on one page"),
+    ("--serve reports/", "show a folder in a browser"),
 )
 _LAST_PORT = 2**16 - 1
 _GOES_WITH = {
@@ -67,28 +67,32 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax report") -> int:
 
 
 def _build_report_parser(prog: str) -> argparse.ArgumentParser:
-    description = "Shows what the machine model says of a program."
+    description = "Shows the modelled cycles and memory of a program."
     parser = style.build_parser(prog, description, _EXAMPLES)
     add_argument = parser.add_argument
-    add_argument("file", nargs="?", metavar="FILE", help="file of report.to_json(path); - is stdin")
-    add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare two reports")
+    add_argument(
+        "file", nargs="?", metavar="FILE", help="a file written by report.to_json(path); - is stdin"
+    )
+    add_argument("--diff", nargs=2, metavar=("A", "B"), help="compare the reports in two files")
     add_argument(
         "--serve",
         nargs="*",
         type=Path,
         metavar="PATH",
-        help="serve reports, and those in directories, to a browser on this machine",
+        help="serve report files, or folders of them, to a browser on this machine",
     )
-    add_argument("--open", action="store_true", help="show the page in a browser")
-    add_argument("--html", metavar="OUT", help="write a page for a browser; - is stdout")
+    add_argument("--open", action="store_true", help="open the report in a browser")
+    add_argument(
+        "--html", metavar="OUT", help="write the report as a page for a browser; - is stdout"
+    )
     add_argument(
         "--perfetto", metavar="OUT", help="write a trace of each IPU's steps, for ui.perfetto.dev"
     )
-    add_argument("--json", action="store_true", help="print the report's document")
+    add_argument("--json", action="store_true", help="print the report as JSON")
+    add_argument("--label", metavar="TEXT", help="store a name of this run in FILE; '' removes it")
     add_argument(
-        "--label", metavar="TEXT", help="write a label of this run into FILE; '' removes it"
+        "--port", type=int, help=f"the port of --serve; 0 picks a free one (default: {PORT})"
     )
-    add_argument("--port", type=int, help=f"where to serve; 0 takes any free one (default: {PORT})")
     return parser
 
 

@@ -26,8 +26,8 @@ from ipujax.ground import terminal_style as style
 _LOOPBACK = "127.0.0.1"
 _FLAGS = "TF_POPLAR_FLAGS"
 _EXAMPLES = (
-    ("--num-instances 2 --num-replicas 4 python train.py", "two processes of two replicas"),
-    ("-H host1,host2 --num-replicas 8 python train.py", "two machines, by ssh"),
+    ("--num-instances 2 --num-replicas 4 python train.py", "two processes, two replicas each"),
+    ("-H host1,host2 --num-replicas 8 python train.py", "two machines, over ssh"),
 )
 
 
@@ -73,35 +73,40 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
 
 
 def _build_launch_parser(prog: str) -> argparse.ArgumentParser:
-    parser = style.build_parser(prog, "Runs a program as several processes (PopRun).", _EXAMPLES)
+    parser = style.build_parser(
+        prog, "Starts a program in several processes, as PopRun does.", _EXAMPLES
+    )
     add_argument = parser.add_argument
     add_argument(
         "--num-instances",
         type=_parse_positive_int,
         metavar="N",
-        help="processes (default: one a host)",
+        help="number of processes (default: one per host)",
     )
     add_argument(
         "--num-replicas",
         type=_parse_positive_int,
         metavar="N",
-        help="in all (default: one a process)",
+        help="number of replicas in all processes (default: one per process)",
     )
     add_argument(
         "--ipus-per-replica",
         type=_parse_positive_int,
         metavar="N",
-        help="virtual IPUs of one replica",
+        help="number of virtual IPUs in each replica",
     )
     add_argument(
-        "--spread", choices=SPREADS, default="replicas", help="divide replicas or their IPUs"
+        "--spread",
+        choices=SPREADS,
+        default="replicas",
+        help="divide the replicas among the processes, or the IPUs of each replica",
     )
     add_argument(
         *("-H", "--host"),
         type=_parse_host_names,
         default=[],
         metavar="HOST,...",
-        help="machines, by ssh, with equally many processes each",
+        help="machines to start processes on, over ssh; each gets equally many",
     )
     add_argument(
         "-x",
@@ -113,26 +118,37 @@ def _build_launch_parser(prog: str) -> argparse.ArgumentParser:
     )
     add_argument("--executable-cache-path", metavar="DIR", help="cache compiled programs in DIR")
     add_argument(
-        "--only-output-from-instance", type=int, metavar="N", help="show the output of one only"
+        "--only-output-from-instance",
+        type=int,
+        metavar="N",
+        help="print the output of process N only",
     )
-    add_argument("--tag-output", action="store_true", help="begin each line with its process")
-    add_argument("--print-topology", action="store_true", help="show the replicas of each process")
-    add_argument("-v", "--verbose", action="store_true", help="show the commands")
-    add_argument("program", metavar="PROGRAM", help="program to run")
+    add_argument(
+        "--tag-output",
+        action="store_true",
+        help="begin each line of output with the number of its process",
+    )
+    add_argument(
+        "--print-topology", action="store_true", help="print which process runs which replicas"
+    )
+    add_argument(
+        "-v", "--verbose", action="store_true", help="print the commands that start the processes"
+    )
+    add_argument("program", metavar="PROGRAM", help="the program to run")
     add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     return parser
 
 
 def _parse_positive_int(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
     return int(text)
 
 
 def _parse_host_names(text: str) -> list[str]:
     names = text.split(",")
     if not all(names) or any(name.startswith("-") for name in names):
-        raise argparse.ArgumentTypeError(f"{text!r} are no names of machines")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of host names")
     return names
 
 

@@ -159,9 +159,9 @@ def test_a_program_that_is_not_there() -> None:
     ("options", "message"),
     [
         (["--num-instances", "2", "--num-replicas", "3"], "3 replicas cannot be dealt to 2"),
-        (["--num-instances", "0"], "'0' is no number from 1 up"),
+        (["--num-instances", "0"], "'0' is not an integer of at least 1"),
         (["--only-output-from-instance", "2"], "there is no instance 2: they are 0 to 0"),
-        (["-H", "one,,two"], "'one,,two' are no names of machines"),
+        (["-H", "one,,two"], "'one,,two' is not a list of host names"),
         (["-x", "NOT_SET_HERE"], "'NOT_SET_HERE' is not set here"),
     ],
 )
