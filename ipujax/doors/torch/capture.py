@@ -155,16 +155,14 @@ def _decompose_unknown_operators(
     """
     is_functional = not mutates_views(program.graph_module)
     graph = convert_exported_program(program)
-    while True:
-        missing = operators.missing(graph).keys()
-        decompositions = _find_decompositions(missing)
-        if is_functional and not decompositions:
-            return program, graph
+    while (missing := operators.missing(graph).keys()) or not is_functional:
         with silence_export_warnings():
-            program = program.run_decompositions(decompositions)
+            # Operators that return views of their operands are decomposed without being asked for.
+            program = program.run_decompositions(_find_decompositions(missing))
         is_functional, graph = True, convert_exported_program(program)
         if operators.missing(graph).keys() == missing:
-            return program, graph
+            break
+    return program, graph
 
 
 def _find_decompositions(names: Iterable[str]) -> dict[Any, Any]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -101,31 +99,6 @@ def nll_forward(
     losses, weights = _losses_of_targets(logs, target, weight, ignore_index)
     total = jnp.zeros(()) if reduction not in (MEAN, SUM) else jnp.sum(weights)
     return _reduce_weighted_losses(losses, weights, reduction), total
-
-
-@operator("aten.multi_margin_loss.default")
-def multi_margin(
-    x: Array,
-    target: Array,
-    p: Operand = 1,
-    margin: Any = 1,
-    weight: Optional = None,
-    reduction: int = MEAN,
-) -> Array:
-    x = jnp.atleast_1d(x)
-    target = target.reshape(*x.shape[:-1], 1)
-    losses = clamp_at_zero(margin - jnp.take_along_axis(x, target, -1) + x) ** p
-    if weight is not None:
-        losses = losses * weight[target]
-    is_other = jnp.arange(x.shape[-1]) != target
-    return reduce_losses_by_code(
-        jnp.sum(jnp.where(is_other, losses, 0), -1) / x.shape[-1], reduction
-    )
-
-
-@operator("aten.multilabel_margin_loss.default")
-def multilabel_margin(x: Array, target: Array, reduction: int = MEAN) -> Array:
-    return multilabel_margin_forward(x, target, reduction)[0]
 
 
 @operator("aten.multilabel_margin_loss_forward.default")

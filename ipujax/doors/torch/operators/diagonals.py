@@ -14,11 +14,6 @@ def diagonal(x: jax.Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> j
     return jnp.diagonal(x, offset, axis1, axis2)
 
 
-@operator("aten.diagflat.default")
-def diagflat(x: jax.Array, offset: int = 0) -> jax.Array:
-    return jnp.diagflat(x, offset)
-
-
 @operator("aten.diag_embed.default")
 def diag_embed(x: jax.Array, offset: int = 0, axis1: int = -2, axis2: int = -1) -> jax.Array:
     size = x.shape[-1] + abs(offset)

@@ -31,12 +31,6 @@ def digamma(x: jax.Array) -> jax.Array:
     return polygamma(0, x)
 
 
-@operator("aten.mvlgamma.default", "aten.special_multigammaln.default", takes_call=True)
-@promote_arguments
-def mvlgamma(x: jax.Array, p: int) -> jax.Array:
-    return special.multigammaln(x, p)
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def polygamma(n: int, x: jax.Array) -> jax.Array:
     """Computes the derivative of order `n` of digamma.

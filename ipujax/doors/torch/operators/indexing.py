@@ -54,24 +54,6 @@ def index(x: jax.Array, indices: Sequence[jax.Array | None]) -> jax.Array:
     return x[tuple(slice(None) if axis_index is None else axis_index for axis_index in indices)]
 
 
-@operator("aten._unsafe_masked_index.default")
-def masked_index(
-    x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], fill: ArrayLike
-) -> jax.Array:
-    return jnp.where(mask, index(x, clip_indices_to_shape(x, indices)), jnp.asarray(fill, x.dtype))
-
-
-def clip_indices_to_shape(
-    x: jax.Array, indices: Sequence[jax.Array | None]
-) -> list[jax.Array | None]:
-    """Clips indices into the array, since a mask may exclude those outside."""
-    sizes = zip(indices, x.shape, strict=False)
-    return [
-        None if axis_index is None else jnp.clip(axis_index, 0, size - 1)
-        for axis_index, size in sizes
-    ]
-
-
 @operator("aten.index_select.default")
 def index_select(x: jax.Array, axis: int, indices: jax.Array) -> jax.Array:
     return jnp.take(x, indices, axis) if x.ndim else x

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -24,22 +24,8 @@ def stack(call: Call, tensors: Sequence[jax.Array], axis: int = 0) -> jax.Array:
     return jnp.stack(_cast_to_result_dtype(call, tensors), axis)
 
 
-def _register_joining(name: str, function: Callable[..., jax.Array]) -> None:
-    @operator(f"aten.{name}.default", takes_call=True)
-    def join(call: Call, tensors: Sequence[jax.Array]) -> jax.Array:
-        return function(_cast_to_result_dtype(call, tensors))
-
-
 def _cast_to_result_dtype(call: Call, tensors: Sequence[jax.Array]) -> list[jax.Array]:
     return [x.astype(call.aval.dtype) for x in tensors]
-
-
-for _name, _function in {
-    "hstack": jnp.hstack, "vstack": jnp.vstack, "row_stack": jnp.vstack, "dstack": jnp.dstack,
-    "column_stack": jnp.column_stack,
-    "block_diag": lambda tensors: jax.scipy.linalg.block_diag(*tensors),
-}.items():  # fmt: skip
-    _register_joining(_name, _function)
 
 
 _SPLITS = (
@@ -60,41 +46,6 @@ def split(call: Call, x: jax.Array, sizes_or_sections: Operand, axis: int = 0) -
     ]
 
 
-@operator("aten.hsplit.int", "aten.vsplit.int", "aten.dsplit.int", takes_call=True)
-def split_by_operator_name(call: Call, x: jax.Array, sections: int) -> list[jax.Array]:
-    return split(call, x, sections, _axis_of_split_name(call, x))
-
-
-@operator("aten.hsplit.array", "aten.vsplit.array", "aten.dsplit.array", takes_call=True)
-def split_at_by_operator_name(call: Call, x: jax.Array, indices: Sequence[int]) -> list[jax.Array]:
-    return split_at(x, indices, _axis_of_split_name(call, x))
-
-
-def _axis_of_split_name(call: Call, x: jax.Array) -> int:
-    if "vsplit" in call.node.operator:
-        return 0
-    return 2 if "dsplit" in call.node.operator else min(x.ndim - 1, 1)
-
-
-@operator("aten.tensor_split.indices")
-def split_at(x: jax.Array, indices: Sequence[int], axis: int = 0) -> list[jax.Array]:
-    full_slices = (slice(None),) * (axis % x.ndim)
-    bounds = itertools.pairwise((0, *indices, None))
-    return [x[(*full_slices, slice(start, end))] for start, end in bounds]
-
-
 @operator("aten.unbind.int", "aten.unbind_copy.int")
 def unbind(x: jax.Array, axis: int = 0) -> list[jax.Array]:
     return [jax.lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])]
-
-
-@operator("aten.meshgrid.default", "aten.meshgrid.indexing")
-def meshgrid(tensors: Sequence[jax.Array], *, indexing: str = "ij") -> list[jax.Array]:
-    return jnp.meshgrid(*[x.reshape(-1) for x in tensors], indexing=indexing)
-
-
-@operator("aten.cartesian_prod.default")
-def cartesian_prod(tensors: Sequence[jax.Array]) -> jax.Array:
-    if len(tensors) == 1:
-        return tensors[0]
-    return jnp.stack([grid.reshape(-1) for grid in meshgrid(tensors)], -1)

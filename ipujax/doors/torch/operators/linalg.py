@@ -7,12 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import ArrayLike
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.models import check
 from ipujax.doors.torch.operators.table import operator
-from ipujax.doors.torch.operators.vector_norms import linalg_matrix_norm
 
 
 def _success_info(x: jax.Array) -> jax.Array:
@@ -98,11 +96,6 @@ def solve(a: jax.Array, b: jax.Array, left: bool = True) -> jax.Array:
     return _transpose_matrices(jnp.linalg.solve(_transpose_matrices(a), _transpose_matrices(b)))
 
 
-@operator("aten.linalg_solve_ex.default")
-def solve_ex(a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False) -> Operand:
-    return solve(a, b, left), _success_info(a)
-
-
 @operator("aten._linalg_solve_ex.default")
 def solve_with_factors(
     a: jax.Array, b: jax.Array, left: bool = True, check_errors: bool = False
@@ -116,11 +109,6 @@ def qr(a: jax.Array, mode: str = "reduced") -> tuple[jax.Array, jax.Array]:
         return jnp.zeros(0, a.dtype), jnp.linalg.qr(a, mode="r")
     q, r = jnp.linalg.qr(a, mode=mode)
     return q, r
-
-
-@operator("aten.qr.default")
-def qr_some(a: jax.Array, some: bool = True) -> tuple[jax.Array, jax.Array]:
-    return qr(a, "reduced" if some else "complete")
 
 
 @operator("aten.linalg_householder_product.default", "aten.orgqr.default")
@@ -163,16 +151,6 @@ def svd_some(
     return empty, svdvals(a), empty
 
 
-@operator("aten.svd.default")
-def svd_deprecated(a: jax.Array, some: bool = True, compute_uv: bool = True) -> Operand:
-    if compute_uv:
-        u, s, vh = jnp.linalg.svd(a, not some)
-        return u, s, _adjoint(vh)
-    m, n = a.shape[-2:]
-    u, v = (jnp.zeros((*a.shape[:-2], size, size), a.dtype) for size in (m, n))
-    return u, svdvals(a), v
-
-
 @operator("aten.linalg_svdvals.default")
 def svdvals(a: jax.Array, driver: str | None = None) -> jax.Array:
     return jnp.linalg.svd(a, compute_uv=False)
@@ -194,11 +172,6 @@ def eigh_some(a: jax.Array, uplo: str = "L", compute_v: bool = True) -> Operand:
     return values, vectors if compute_v else jnp.zeros(0, a.dtype)
 
 
-@operator("aten.linalg_eigvalsh.default")
-def eigvalsh(a: jax.Array, uplo: str = "L") -> jax.Array:
-    return eigh(a, uplo)[0]
-
-
 @operator("aten.linalg_eig.default")
 def eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     if a.size == 0:
@@ -207,11 +180,6 @@ def eig(a: jax.Array) -> tuple[jax.Array, jax.Array]:
     # PyTorch scales eigenvectors as JAX does, and refuses losses that depend on their phases.
     values, vectors = lax.linalg.eig(a, compute_left_eigenvectors=False, enable_eigvec_derivs=True)
     return values, vectors
-
-
-@operator("aten.linalg_eigvals.default")
-def eigvals(a: jax.Array) -> jax.Array:
-    return eig(a)[0]
 
 
 @operator("aten.linalg_det.default", "aten.det.default")
@@ -224,20 +192,9 @@ def det_with_factors(a: jax.Array) -> Operand:
     return (det(a), *lu_factor(a))
 
 
-@operator("aten.linalg_slogdet.default", "aten.slogdet.default")
-def slogdet(a: jax.Array) -> Operand:
-    return tuple(jnp.linalg.slogdet(a))
-
-
 @operator("aten._linalg_slogdet.default")
 def slogdet_with_factors(a: jax.Array) -> Operand:
     return (*jnp.linalg.slogdet(a), *lu_factor(a))
-
-
-@operator("aten.logdet.default")
-def logdet(a: jax.Array) -> jax.Array:
-    sign, log = jnp.linalg.slogdet(a)
-    return log + lax.log(sign)
 
 
 @operator("aten.linalg_lu_factor.default")
@@ -319,11 +276,6 @@ def pinv(
     return inverse - inverse @ change @ inverse + outside
 
 
-@operator("aten.linalg_pinv.default", "aten.linalg_pinv.rcond_tensor", "aten.pinverse.default")
-def pinv_of_rcond(a: jax.Array, rcond: Operand = 1e-15, hermitian: bool = False) -> jax.Array:
-    return pinv(a, 0.0, rcond, hermitian)
-
-
 def _relative_singular_limit(a: jax.Array, atol: Any, rtol: Any, largest: jax.Array) -> jax.Array:
     """Returns the limit that used singular values exceed, relative to the largest."""
     if rtol is None:
@@ -333,21 +285,6 @@ def _relative_singular_limit(a: jax.Array, atol: Any, rtol: Any, largest: jax.Ar
     return jnp.maximum(rtol, atol / jnp.where(largest == 0, 1, largest))
 
 
-@operator("aten.linalg_matrix_rank.atol_rtol_tensor", "aten.linalg_matrix_rank.atol_rtol_float")
-def matrix_rank(
-    a: jax.Array, atol: Operand = None, rtol: Operand = None, hermitian: bool = False
-) -> jax.Array:
-    values = lax.abs(eigvalsh(a)) if hermitian else svdvals(a)
-    largest = jnp.max(values, -1, initial=0.0)
-    limit = _relative_singular_limit(a, atol, rtol, largest) * largest
-    return jnp.sum(values > limit[..., None], -1)
-
-
-@operator("aten.linalg_matrix_rank.default", "aten.linalg_matrix_rank.tol_tensor")
-def matrix_rank_of_tol(a: jax.Array, tol: Operand, hermitian: bool = False) -> jax.Array:
-    return matrix_rank(a, tol, 0.0, hermitian)
-
-
 @operator("aten.linalg_matrix_exp.default", "aten.matrix_exp.default")
 def matrix_exp(a: jax.Array) -> jax.Array:
     if a.shape[-1] == 0:
@@ -355,27 +292,6 @@ def matrix_exp(a: jax.Array) -> jax.Array:
     return jax.scipy.linalg.expm(a)
 
 
-@operator("aten.linalg_cond.default", "aten.linalg_cond.p_str")
-def cond(a: jax.Array, p: ArrayLike | None = None) -> jax.Array:
-    if p is None or (not isinstance(p, str) and abs(p) == 2):
-        values = svdvals(a)
-        return values[..., -1] / values[..., 0] if p == -2 else values[..., 0] / values[..., -1]
-    return linalg_matrix_norm(a, p) * linalg_matrix_norm(jnp.linalg.inv(a), p)
-
-
 @operator("aten.linalg_tensorinv.default")
 def tensorinv(a: jax.Array, ind: int = 2) -> jax.Array:
     return jnp.linalg.tensorinv(a, ind)
-
-
-@operator("aten.linalg_tensorsolve.default")
-def tensorsolve(a: jax.Array, b: jax.Array, dims: Any = None) -> jax.Array:
-    if dims is not None:
-        a = jnp.moveaxis(a, dims, range(-len(dims), 0))
-    shape = a.shape[b.ndim :]
-    return jnp.linalg.solve(a.reshape(b.size, -1), b.reshape(-1)).reshape(shape)
-
-
-@operator("aten.linalg_diagonal.default")
-def diagonal(a: jax.Array, offset: int = 0, dim1: int = -2, dim2: int = -1) -> jax.Array:
-    return jnp.diagonal(a, offset, dim1, dim2)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from ipujax.doors.torch.operators.distances import pairwise_distance
 from ipujax.doors.torch.operators.table import operator
 from ipujax.doors.torch.operators.unary import absolute
 
@@ -97,55 +95,3 @@ def kl_div(x: Array, target: Array, reduction: int = MEAN, log_target: bool = Fa
     if log_target:
         return reduce_losses_by_code(jnp.exp(target) * (target - x), reduction)
     return reduce_losses_by_code(jax.scipy.special.xlogy(target, target) - target * x, reduction)
-
-
-@operator("aten.poisson_nll_loss.default")
-def poisson_nll(
-    x: Array, target: Array, log_input: bool, full: bool, eps: float, reduction: int
-) -> Array:
-    losses = jnp.exp(x) - target * x if log_input else x - target * jnp.log(x + eps)
-    if full:
-        large = jnp.where(target > 1, target, 1)
-        stirling = large * jnp.log(large) - large + 0.5 * jnp.log(2 * math.pi * large)
-        losses = losses + jnp.where(target > 1, stirling, 0)
-    return reduce_losses_by_code(losses, reduction)
-
-
-@operator("aten.hinge_embedding_loss.default")
-def hinge_embedding(x: Array, target: Array, margin: float = 1.0, reduction: int = MEAN) -> Array:
-    dissimilar_losses = jnp.where(target != 1, clamp_at_zero(margin - x), 0)
-    return reduce_losses_by_code(dissimilar_losses + jnp.where(target != -1, x, 0), reduction)
-
-
-@operator("aten.cosine_embedding_loss.default")
-def cosine_embedding(
-    x: Array, y: Array, target: Array, margin: float = 0.0, reduction: int = MEAN
-) -> Array:
-    eps = 1e-12
-    squares = (jnp.sum(x * x, -1) + eps) * (jnp.sum(y * y, -1) + eps)
-    cosine = jnp.sum(x * y, -1) / jnp.sqrt(squares)
-    unlike = jnp.where(target == -1, clamp_at_zero(cosine - margin), 0)
-    return reduce_losses_by_code(jnp.where(target == 1, 1 - cosine, 0) + unlike, reduction)
-
-
-@operator("aten.triplet_margin_loss.default")
-def triplet_margin(
-    anchor: Array,
-    positive: Array,
-    negative: Array,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: bool = False,
-    reduction: int = MEAN,
-) -> Array:
-    near = pairwise_distance(anchor, positive, p, eps)
-    far = pairwise_distance(anchor, negative, p, eps)
-    if swap:
-        far = jnp.minimum(far, pairwise_distance(positive, negative, p, eps))
-    return reduce_losses_by_code(clamp_at_zero(margin + near - far), reduction)
-
-
-@operator("aten.soft_margin_loss.default")
-def soft_margin(x: Array, target: Array, reduction: int = MEAN) -> Array:
-    return reduce_losses_by_code(jnp.log1p(jnp.exp(-target * x)), reduction)

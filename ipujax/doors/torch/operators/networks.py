@@ -34,20 +34,3 @@ def pixel_shuffle(x: jax.Array, factor: int) -> jax.Array:
     count = x.ndim
     x = x.transpose(*range(count - 4), count - 2, count - 4, count - 1, count - 3)
     return x.reshape(*leading_shape, channels // factor**2, height * factor, width * factor)
-
-
-@operator("aten.pixel_unshuffle.default")
-def pixel_unshuffle(x: jax.Array, factor: int) -> jax.Array:
-    *leading_shape, channels, height, width = x.shape
-    x = x.reshape(*leading_shape, channels, height // factor, factor, width // factor, factor)
-    count = x.ndim
-    x = x.transpose(*range(count - 4), count - 3, count - 1, count - 4, count - 2)
-    return x.reshape(*leading_shape, channels * factor**2, height // factor, width // factor)
-
-
-@operator("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
-def channel_shuffle(x: jax.Array, groups: int) -> jax.Array:
-    batch, channels, *image_shape = x.shape
-    return (
-        x.reshape(batch, groups, channels // groups, *image_shape).swapaxes(1, 2).reshape(x.shape)
-    )

@@ -174,19 +174,11 @@ def native_layer_norm(
 def rms_norm(
     x: Array, shape: Sequence[int], weight: Optional = None, eps: float | None = None
 ) -> Array:
-    return fused_rms_norm(x, shape, weight, eps)[0]
-
-
-@operator("aten._fused_rms_norm.default")
-def fused_rms_norm(
-    x: Array, shape: Sequence[int], weight: Optional, eps: float | None
-) -> tuple[Array, Array]:
     eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
     wide = widen_for_statistics(x)
     square = jnp.mean(jnp.square(wide), range(x.ndim - len(shape), x.ndim), keepdims=True)
-    factor = jax.lax.rsqrt(square + eps)
-    result = wide * factor
-    return (result if weight is None else result * weight), factor
+    result = wide * jax.lax.rsqrt(square + eps)
+    return result if weight is None else result * weight
 
 
 @operator("aten.group_norm.default")

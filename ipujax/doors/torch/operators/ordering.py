@@ -48,11 +48,6 @@ def argsort_stable(
     return sort(x, dim, descending)[1]
 
 
-@operator("aten.msort.default")
-def msort(x: jax.Array) -> jax.Array:
-    return sort(x, 0)[0]
-
-
 @operator("aten.topk.default")
 def topk(x: jax.Array, k: int, axis: int = -1, largest: bool = True, in_order: bool = True) -> Pair:
     if not x.ndim:

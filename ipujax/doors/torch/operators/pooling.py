@@ -93,22 +93,6 @@ def max_pool_backward(
     return sums.at[target_index].add(cotangents.reshape(flat_shape)).reshape(x.shape)
 
 
-def _register_max_unpools(count: int) -> None:
-    """Registers the max unpool over `count` dimensions."""
-
-    @operator(f"aten.max_unpool{count}d.default")
-    def max_unpool(x: jax.Array, indices: jax.Array, output_size: Ints, *_: Ints) -> jax.Array:
-        leading_shape = x.shape[:-count]
-        flat_images = x.reshape(math.prod(leading_shape), -1)
-        rows = jnp.arange(len(flat_images))[:, None]
-        target = jnp.zeros((len(flat_images), math.prod(output_size)), x.dtype)
-        target = target.at[rows, indices.reshape(flat_images.shape)]
-        # The last of several values at one element stays; PyTorch's derivative covers all of them.
-        sums = target.add(flat_images)
-        last = target.set(jax.lax.stop_gradient(flat_images))
-        return (last + (sums - jax.lax.stop_gradient(sums))).reshape(*leading_shape, *output_size)
-
-
 def _register_fractional_max_pools(count: int) -> None:
     """Registers the fractional max pool over `count` dimensions."""
 
@@ -203,5 +187,4 @@ for _count in (1, 2, 3):
     _register_max_pools(_count)
     _register_average_pools(_count)
 for _count in (2, 3):
-    _register_max_unpools(_count)
     _register_fractional_max_pools(_count)

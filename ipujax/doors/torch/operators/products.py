@@ -18,31 +18,9 @@ def matmul(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.matmul(x, y)
 
 
-@operator("aten.inner.default")
-def inner(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.inner(x, y)
-
-
 @operator("aten.vdot.default")
 def vdot(x: jax.Array, y: jax.Array) -> jax.Array:
     return jnp.vdot(x, y)
-
-
-@operator("aten.outer.default", "aten.ger.default", takes_call=True)
-@promote_arguments
-def outer(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.outer(x, y)
-
-
-@operator("aten.linalg_vecdot.default", takes_call=True)
-@promote_arguments
-def vecdot(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
-    return jnp.sum(jnp.conj(x) * y, dim)
-
-
-@operator("aten.chain_matmul.default", "aten.linalg_multi_dot.default")
-def multi_dot(arrays: Sequence[jax.Array]) -> jax.Array:
-    return jnp.linalg.multi_dot(arrays) if len(arrays) > 1 else arrays[0]
 
 
 @operator("aten.addmm.default", "aten.addmv.default", "aten.baddbmm.default", takes_call=True)
@@ -87,25 +65,6 @@ def einsum(equation: str, arrays: Sequence[jax.Array], path: Operand = None) -> 
     return jnp.einsum(equation, *arrays)
 
 
-@operator("aten.tensordot.default")
-def tensordot(
-    x: jax.Array, y: jax.Array, dims_self: Sequence[int], dims_other: Sequence[int]
-) -> jax.Array:
-    for i, j in zip(dims_self, dims_other, strict=True):
-        # A dimension of size one broadcasts.
-        if x.shape[i] == 1:
-            y = jnp.sum(y, j, keepdims=True)
-        elif y.shape[j] == 1:
-            x = jnp.sum(x, i, keepdims=True)
-    return jnp.tensordot(x, y, (tuple(dims_self), tuple(dims_other)))
-
-
-@operator("aten.kron.default", takes_call=True)
-@promote_arguments
-def kron(x: jax.Array, y: jax.Array) -> jax.Array:
-    return jnp.kron(x.astype(jnp.int8), y) if x.dtype == jnp.bool_ else jnp.kron(x, y)
-
-
 @operator("aten.linalg_cross.default", takes_call=True)
 @promote_arguments
 def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
@@ -115,19 +74,3 @@ def linalg_cross(x: jax.Array, y: jax.Array, dim: int = -1) -> jax.Array:
 @operator("aten.linalg_matrix_power.default", "aten.matrix_power.default")
 def matrix_power(x: jax.Array, n: int) -> jax.Array:
     return jnp.linalg.matrix_power(x, n)
-
-
-@operator("aten.linalg_vander.default", takes_call=True)
-@promote_arguments
-def linalg_vander(x: jax.Array, N: int | None = None) -> jax.Array:
-    x = jnp.atleast_1d(x)
-    count = x.shape[-1] if N is None else N
-    powers = [jnp.ones_like(x)]
-    for _ in range(count - 1):
-        powers.append(powers[-1] * x)
-    return jnp.stack(powers[:count], -1)
-
-
-@operator("aten.vander.default")
-def vander(x: jax.Array, N: int | None = None, increasing: bool = False) -> jax.Array:
-    return jnp.vander(x, N, increasing)

@@ -38,22 +38,6 @@ def mean(x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: Any = Non
     return jnp.mean(x, axes_to_reduce(x, dim), keepdims=keepdim)
 
 
-@operator("aten.nansum.default", takes_call=True)
-@promote_arguments
-def nansum(
-    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
-) -> jax.Array:
-    return jnp.nansum(x, axes_to_reduce(x, dim), keepdims=keepdim)
-
-
-@operator("aten.nanmean.default", takes_call=True)
-@promote_arguments
-def nanmean(
-    x: jax.Array, dim: Dims = None, keepdim: bool = False, dtype: DTypeLike | None = None
-) -> jax.Array:
-    return jnp.nanmean(x, axes_to_reduce(x, dim), keepdims=keepdim)
-
-
 @operator("aten.logsumexp.default", "aten.special_logsumexp.default", takes_call=True)
 @promote_arguments
 def logsumexp(x: jax.Array, dim: Dims, keepdim: bool = False) -> jax.Array:
@@ -68,11 +52,6 @@ def any_(x: jax.Array, dim: Dims = None, keepdim: bool = False) -> jax.Array:
 @operator("aten.all.default", "aten.all.dim", "aten.all.dims")
 def all_(x: jax.Array, dim: Dims = None, keepdim: bool = False) -> jax.Array:
     return jnp.all(x, axes_to_reduce(x, dim), keepdims=keepdim)
-
-
-@operator("aten.count_nonzero.default", "aten.count_nonzero.dim_IntList")
-def count_nonzero(x: jax.Array, dim: Dims = None) -> jax.Array:
-    return jnp.count_nonzero(x, axes_to_reduce(x, dim))
 
 
 @operator("aten.amax.default", "aten.max.default")

@@ -13,7 +13,6 @@ from jax.typing import ArrayLike, DTypeLike
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.indexing import (
     at_least_vector,
-    clip_indices_to_shape,
     element_index_along,
     index_at_one_axis,
     rank_in_mask,
@@ -103,15 +102,6 @@ def _set_masked(x: jax.Array, mask: jax.Array, values: jax.Array, accumulate: bo
         values = values[0]
     wide_mask = mask.reshape(*mask.shape, *[1] * len(row_shape))
     return jnp.where(wide_mask, jnp.add(x, values) if accumulate else values, x)
-
-
-@operator("aten._unsafe_masked_index_put_accumulate.default")
-def masked_index_put(
-    x: jax.Array, mask: jax.Array, indices: Sequence[jax.Array | None], values: jax.Array
-) -> jax.Array:
-    return index_put(
-        x, clip_indices_to_shape(x, indices), jnp.where(mask, values, 0), accumulate=True
-    )
 
 
 @operator("aten.scatter.value")

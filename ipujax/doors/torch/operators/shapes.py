@@ -42,17 +42,6 @@ def broadcast_to_traced_shape(call: Call, x: jax.Array, *_: object, **__: object
     return jnp.broadcast_to(x, call.aval.shape)
 
 
-@operator(
-    "aten.atleast_1d.Sequence",
-    "aten.atleast_2d.Sequence",
-    "aten.atleast_3d.Sequence",
-    takes_call=True,
-)
-def reshape_all(call: Call, tensors: Sequence[jax.Array]) -> list[jax.Array]:
-    avals = call.node.avals[0]
-    return [x.reshape(aval.shape) for x, aval in zip(tensors, avals, strict=True)]
-
-
 @operator("aten.permute.default", "aten.permute_copy.default")
 def permute(x: jax.Array, axes: Sequence[int]) -> jax.Array:
     return x.transpose([axis % x.ndim for axis in axes])
@@ -92,20 +81,6 @@ def repeat_each(
     x: jax.Array, repeats: int, axis: int | None = None, *, output_size: int | None = None
 ) -> jax.Array:
     return jnp.repeat(x, repeats, axis)
-
-
-@operator("aten.repeat_interleave.self_Tensor", takes_call=True)
-def repeat_each_by(
-    call: Call,
-    x: jax.Array,
-    repeats: jax.Array,
-    axis: int | None = None,
-    *,
-    output_size: int | None = None,
-) -> jax.Array:
-    """Repeats elements by computed counts, whose sum is known from the trace."""
-    total = call.aval.shape[axis or 0]
-    return jnp.repeat(x, repeats, axis, total_repeat_length=total)
 
 
 @operator("aten.repeat_interleave.Tensor", takes_call=True)

@@ -13,7 +13,7 @@ from jax import lax
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
 from ipujax.doors.torch.operators.reductions import Dims
-from ipujax.doors.torch.operators.table import operator, promote_arguments
+from ipujax.doors.torch.operators.table import operator
 from ipujax.doors.torch.operators.vector_norms import root_with_zero_slope
 
 
@@ -137,31 +137,6 @@ def mode(x: jax.Array, dim: int = -1, keepdim: bool = False) -> tuple[jax.Array,
         return jnp.moveaxis(last, -1, axis)
 
     return select_along_axis(x, dim, keepdim, find_mode_index)
-
-
-@operator("aten.quantile.default", "aten.quantile.scalar", takes_call=True)
-@promote_arguments
-def quantile(x: jax.Array, q: Operand, *args: Operand, **kwargs: Any) -> jax.Array:
-    return _quantile_along(jnp.quantile, x, q, *args, **kwargs)
-
-
-@operator("aten.nanquantile.default", "aten.nanquantile.scalar", takes_call=True)
-@promote_arguments
-def nanquantile(x: jax.Array, q: Operand, *args: Operand, **kwargs: Any) -> jax.Array:
-    return _quantile_along(jnp.nanquantile, x, q, *args, **kwargs)
-
-
-def _quantile_along(
-    function: Callable[..., Operand],
-    x: jax.Array,
-    q: Operand,
-    dim: int | None = None,
-    keepdim: bool = False,
-    interpolation: str = "linear",
-) -> jax.Array:
-    axis = dim if x.ndim else None
-    keepdims = keepdim and x.ndim > 0
-    return function(x, jnp.asarray(q), axis, method=interpolation, keepdims=keepdims)
 
 
 @operator("aten.histc.default")

@@ -127,21 +127,6 @@ def angle(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x < 0, jnp.pi, 0.0))
 
 
-@operator("aten.nan_to_num.default")
-def nan_to_num(
-    x: jax.Array, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> jax.Array:
-    return jnp.nan_to_num(x, nan=0.0 if nan is None else nan, posinf=posinf, neginf=neginf)
-
-
-@operator("aten.logit.default", "aten.special_logit.default", takes_call=True)
-@promote_arguments
-def logit(x: jax.Array, eps: float | None = None) -> jax.Array:
-    if eps is not None:
-        x = jnp.where(x < eps, eps, jnp.where(x > 1 - eps, 1 - eps, x))
-    return lax.log(x / (1 - x))
-
-
 @operator("aten.special_entr.default", takes_call=True)
 @promote_arguments
 def entropy(x: jax.Array) -> jax.Array:

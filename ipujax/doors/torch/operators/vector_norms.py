@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce
 from ipujax.doors.torch.operators.reductions import Dims
 from ipujax.doors.torch.operators.table import operator
@@ -79,61 +77,14 @@ def cdist(x: jax.Array, y: jax.Array, p: float = 2, compute_mode: int | None = N
     return vector_norm(differences, p, (differences.ndim - 1,), False)
 
 
+@operator("aten.pdist.default", "aten._pdist_forward.default")
+def pdist(x: jax.Array, p: float = 2.0) -> jax.Array:
+    rows, columns = np.triu_indices(x.shape[0], 1)
+    return vector_norm(x[rows] - x[columns], p, (-1,), False)
+
+
 @operator("aten.renorm.default")
 def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
     axes = tuple(axis for axis in range(x.ndim) if axis != dim % x.ndim)
     size = vector_norm(x, p, axes, True)
     return x * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), 1)
-
-
-@operator("aten.linalg_norm.default", "aten.linalg_norm.ord_str")
-def linalg_norm(
-    x: jax.Array,
-    ord: Operand = None,
-    dim: Dims = None,
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-) -> jax.Array:
-    axes = axes_to_reduce(x, dim)
-    if ord is None or ((len(axes) == 1 or x.ndim == 0) and not isinstance(ord, str)):
-        return linalg_vector_norm(x, 2 if ord is None else ord, dim, keepdim, dtype)
-    return linalg_matrix_norm(x, ord, axes, keepdim, dtype)
-
-
-@operator("aten.linalg_matrix_norm.default", "aten.linalg_matrix_norm.str_ord")
-def linalg_matrix_norm(
-    x: jax.Array,
-    ord: Any = "fro",
-    dim: Any = (-2, -1),
-    keepdim: bool = False,
-    dtype: DTypeLike | None = None,
-) -> jax.Array:
-    x = x if dtype is None else x.astype(dtype)
-    row, column = (d % x.ndim for d in dim)
-    if ord == "fro":
-        return vector_norm(x, 2, (row, column), keepdim)
-    if ord == "nuc" or abs(ord) == 2:
-        values = jnp.linalg.svd(jnp.moveaxis(x, (row, column), (-2, -1)), compute_uv=False)
-        result = _norm_of_singular_values(values, ord)
-        return jnp.expand_dims(result, sorted((row, column))) if keepdim else result
-    summed_axis, reduced_axis = (row, column) if abs(ord) == 1 else (column, row)
-    sums = jnp.sum(absolute(x), summed_axis, keepdims=True)
-    result = (jnp.max if ord > 0 else jnp.min)(sums, reduced_axis, keepdims=True)
-    return result if keepdim else result.squeeze((row, column))
-
-
-def _norm_of_singular_values(values: jax.Array, ord: Any) -> jax.Array:
-    """Returns a matrix norm computed from singular values."""
-    if ord == "nuc":
-        return values.sum(-1)
-    return values.max(-1) if ord > 0 else values.min(-1)
-
-
-@operator("aten.nuclear_norm.dim")
-def nuclear_norm_along(x: jax.Array, dim: Sequence[int], keepdim: bool = False) -> jax.Array:
-    return linalg_matrix_norm(x, "nuc", dim, keepdim)
-
-
-@operator("aten.nuclear_norm.default")
-def nuclear_norm(x: jax.Array, keepdim: bool = False) -> jax.Array:
-    return nuclear_norm_along(x, (-2, -1), keepdim)
