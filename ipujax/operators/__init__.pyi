@@ -32,6 +32,7 @@ from .embedding.embedding_optimizers import (
     HostEmbeddingSGDGAOptimizerSpec as HostEmbeddingSGDGAOptimizerSpec,
 )
 from .host_calls import call_on_host as call_on_host
+from .loops import without_weak_type as without_weak_type
 from .metrics import Metric as Metric
 from .nn.activations import gelu as gelu
 from .nn.activations import hard_sigmoid as hard_sigmoid

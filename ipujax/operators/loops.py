@@ -141,7 +141,7 @@ class _Loop:
         self.variables = as_list(inputs)
         _check.require_array_leaves(self.variables, f"the loop variables of {name}")
         leaves, self.structure = jax.tree.flatten(tuple(self.variables))
-        self.initial = [_without_weak_type(leaf) for leaf in leaves]
+        self.initial = [without_weak_type(leaf) for leaf in leaves]
         self.avals = [jax.typeof(leaf) for leaf in self.initial]
         element = infeed_queue.arguments() if infeed_queue else ([], {})
         _check_arity("the loop body", body, self.variables, element)
@@ -208,8 +208,8 @@ def _plain_repeat(loop: _Loop, count: object) -> Sequence[PyTree]:
     return lax.fori_loop(0, count, lambda _, c: run_body(c), loop.initial)
 
 
-def _without_weak_type(leaf: PyTree) -> PyTree:
-    """Returns an array without a weak type, which the body's dtype would replace."""
+def without_weak_type(leaf: PyTree) -> PyTree:
+    """Returns a leaf as an array without a weak type, so that promotion keeps its dtype."""
     array = jnp.asarray(leaf)
     weak = jax.typeof(array).weak_type
     return lax.convert_element_type(array, array.dtype) if weak else array

@@ -14,7 +14,6 @@ from .pipeline_stages import call_stage as call_stage
 from .pipeline_state import StageOutput as StageOutput
 from .pipeline_state import find_changed_leaves as find_changed_leaves
 from .pipeline_state import replace_leaves as replace_leaves
-from .pipeline_state import without_weak_type as without_weak_type
 from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
 from .request import AskedSchedule as AskedSchedule

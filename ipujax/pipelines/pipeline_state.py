@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.ground import PipelineError, structure_text
+from ipujax.operators import without_weak_type
 from ipujax.pipelines.single_argument_checks import check
 
 
@@ -79,9 +80,3 @@ def replace_leaves(state: Any, changed: dict[int, Any]) -> Any:
     return structure.unflatten(
         [changed.get(leaf_number, leaf) for leaf_number, leaf in enumerate(leaves)]
     )
-
-
-def without_weak_type(leaf: Any) -> jax.Array:
-    """Returns a leaf as an array without a weak type, so that promotion keeps its dtype."""
-    array = jnp.asarray(leaf)
-    return lax.convert_element_type(array, array.dtype)

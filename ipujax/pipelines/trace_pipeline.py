@@ -13,11 +13,11 @@ import optax
 
 from ipujax.ground import IPUError, OptimizerError, PipelineError, structure_text
 from ipujax.host import trace_frames
+from ipujax.operators import without_weak_type
 from ipujax.optimizers import broadcast_from_chief, check_leaves, init_optimizer_state
 from ipujax.pipelines.micro_batch import MicroBatch
 from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.pipeline_stages import Pytree, Value
-from ipujax.pipelines.pipeline_state import without_weak_type
 from ipujax.pipelines.request import PipelineRequest
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.traced_stages import Arrays, Model, apply_update, trace_model

@@ -21,7 +21,7 @@ from ipujax.ground import (
     find_signature_mismatch,
 )
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
-from ipujax.operators import cross_replica_sum
+from ipujax.operators import cross_replica_sum, without_weak_type
 from ipujax.optimizers import IpuOptimizer, apply_gradients, is_trained
 from ipujax.pipelines import (
     Arguments,
@@ -32,7 +32,6 @@ from ipujax.pipelines import (
     StageFunction,
     check,
     run_pipeline,
-    without_weak_type,
 )
 from ipujax.training.pipeline_differences import (
     Difference,

@@ -6,9 +6,8 @@ import dataclasses as dc
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.numpy as jnp
-from jax import lax
 
+from ipujax.operators import without_weak_type
 from ipujax.training.training_checks import check
 
 Tree: TypeAlias = Any
@@ -54,11 +53,4 @@ class StepOutput(NamedTuple):
 
 def to_strong_arrays(tree: Tree) -> Tree:
     """Returns a tree of arrays without weak types, which Python numbers have."""
-
-    def to_strong_array(leaf: Tree) -> jax.Array:
-        if isinstance(leaf, jax.Array) and not getattr(leaf, "weak_type", False):  # not for keys
-            return leaf
-        array = jnp.asarray(leaf)
-        return lax.convert_element_type(array, array.dtype)
-
-    return jax.tree.map(to_strong_array, tree)
+    return jax.tree.map(without_weak_type, tree)

@@ -59,6 +59,23 @@ def settings_of(eqn: JaxprEqn) -> Hashable:
     return eqn.primitive, parameters_key(eqn), eqn.ctx, mark.attributes, mark.backward
 
 
+def take_index_list(eqn: JaxprEqn, window_dimensions: str) -> JaxprEqn:
+    """Returns a gather or scatter as one whose indices are a list, [count, coordinates].
+
+    Args:
+      eqn: the equation.
+      window_dimensions: the dimension numbers that say where the rows' dimensions are.
+    """
+    numbers = eqn.params["dimension_numbers"]
+    window = tuple(range(1, 1 + len(getattr(numbers, window_dimensions))))
+    changes = {
+        "dimension_numbers": numbers._replace(**{window_dimensions: window}),
+        "indices_are_sorted": False,
+        "unique_indices": False,
+    }
+    return eqn.replace(params={**eqn.params, **changes})
+
+
 def rewrite_bodies_in_kernels(
     program: ir.Program, finder: EquationFinder, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
 ) -> ir.Program:

@@ -14,6 +14,7 @@ from lowering.passes.combine import (
     SharedProperties,
     combine_equations_in_kernels,
     settings_of,
+    take_index_list,
 )
 
 
@@ -31,15 +32,6 @@ def combine_lookups(program: ir.Program) -> ir.Program:
     )
 
 
-def _lookup_of_index_list(eqn: JaxprEqn) -> JaxprEqn:
-    """Returns a lookup as one of a list of indices, [count, coordinates]."""
-    numbers: lax.GatherDimensionNumbers = eqn.params["dimension_numbers"]
-    window = tuple(range(1, 1 + len(numbers.offset_dims)))
-    listed = numbers._replace(offset_dims=window)
-    params = {**eqn.params, "dimension_numbers": listed}
-    return eqn.replace(params={**params, "indices_are_sorted": False, "unique_indices": False})
-
-
 def _match_lookup(eqn: JaxprEqn) -> list[SharedProperties]:
     if eqn.primitive is not lax.gather_p:
         return []
@@ -55,14 +47,14 @@ def _match_lookup(eqn: JaxprEqn) -> list[SharedProperties]:
     other_properties = (
         extents[-1],
         dtype_name(indices.aval),
-        settings_of(_lookup_of_index_list(eqn)),
+        settings_of(take_index_list(eqn, "offset_dims")),
     )
     return [SharedProperties(table, 0, other_properties)]
 
 
 def _build_combined_lookup(common: SharedProperties, eqn: JaxprEqn) -> Callable[..., Sequence[Any]]:
     del common  # the equation has all its information
-    params = _lookup_of_index_list(eqn).params
+    params = take_index_list(eqn, "offset_dims").params
 
     def look_up_all_indices(table: Any, *indices: Any) -> Sequence[Any]:
         lists = [index.reshape(-1, index.shape[-1]) for index in indices]

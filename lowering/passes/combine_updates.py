@@ -23,7 +23,7 @@ from lowering.jaxprs import (
     fills_with_zeros,
     shape_of,
 )
-from lowering.passes.combine import rewrite_bodies_in_kernels, settings_of
+from lowering.passes.combine import rewrite_bodies_in_kernels, settings_of, take_index_list
 
 _SUMS = ("add", "add_any")
 
@@ -49,15 +49,6 @@ def _is_update(eqn: JaxprEqn) -> bool:
     numbers: lax.ScatterDimensionNumbers = eqn.params["dimension_numbers"]
     window = tuple(numbers.update_window_dims)
     return not numbers.operand_batching_dims and window == tuple(range(batch, rank))
-
-
-def _update_of_row_list(eqn: JaxprEqn) -> JaxprEqn:
-    """Returns an update as one of a list of rows, [count, *row]."""
-    numbers: lax.ScatterDimensionNumbers = eqn.params["dimension_numbers"]
-    window = tuple(range(1, 1 + len(numbers.update_window_dims)))
-    listed = numbers._replace(update_window_dims=window)
-    params = {**eqn.params, "dimension_numbers": listed}
-    return eqn.replace(params={**params, "indices_are_sorted": False, "unique_indices": False})
 
 
 def _combine_updates_in(closed: ClosedJaxpr) -> ClosedJaxpr | None:
@@ -123,7 +114,7 @@ class _ReducedSum:
 
 def _update_all_rows(eqn: JaxprEqn, zeros: Any, indices: Sequence[Any], rows: Sequence[Any]) -> Any:
     """Updates a table once with all rows."""
-    params = _update_of_row_list(eqn).params
+    params = take_index_list(eqn, "update_window_dims").params
     window = len(params["dimension_numbers"].update_window_dims)
     index_lists = [index.reshape(-1, index.shape[-1]) for index in indices]
     row_lists = [row.reshape(-1, *row.shape[row.ndim - window :]) for row in rows]
@@ -195,4 +186,4 @@ def _key_of_update(eqn: JaxprEqn) -> Hashable:
     indices = eqn.invars[1].aval
     extents = shape_of(indices)[-1], shape_of(eqn.outvars[0].aval)
     dtypes = dtype_name(indices), dtype_name(eqn.outvars[0].aval)
-    return extents, dtypes, settings_of(_update_of_row_list(eqn))
+    return extents, dtypes, settings_of(take_index_list(eqn, "update_window_dims"))
