@@ -20,7 +20,7 @@ Operands = tuple[tuple[Any, ...], dict[str, Any]]
 _MIXED = (torch.float16, torch.float32)
 
 
-def _iterate_product_functions() -> Iterator[Callable[..., Any]]:
+def _iterate_product_functions() -> Iterator[Callable[..., object]]:
     yield from (F.linear, F.bilinear)
     for name in ("conv1d", "conv2d", "conv3d"):
         yield getattr(F, name)

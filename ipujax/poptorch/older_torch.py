@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch.utils.data import Sampler
 
 
@@ -17,5 +15,5 @@ def accept_older_calls() -> None:
         Sampler.__init__ = _init_sampler  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _init_sampler(self: Sampler[Any], data_source: object = None) -> None:
+def _init_sampler(self: Sampler[object], data_source: object = None) -> None:
     del self, data_source

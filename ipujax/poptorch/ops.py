@@ -50,7 +50,7 @@ def _run_nop(x: jax.Array) -> jax.Array:
 
 
 @check.guard
-def recomputationCheckpoint(*tensors: Any) -> PyTree:
+def recomputationCheckpoint(*tensors: object) -> PyTree:
     """Keeps values that recomputation in a pipeline would otherwise compute again.
 
     Args:

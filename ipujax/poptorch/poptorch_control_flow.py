@@ -118,7 +118,7 @@ def _check_tensor_list(inputs: object, message_start: str) -> None:
             )
 
 
-def _list_tensors(outputs: Any, function_name: str) -> Tensors:
+def _list_tensors(outputs: object, function_name: str) -> Tensors:
     tensors = [outputs] if isinstance(outputs, torch.Tensor) else outputs
     if not isinstance(tensors, list | tuple) or not all(
         isinstance(tensor, torch.Tensor) for tensor in tensors
@@ -232,7 +232,7 @@ def _close_body(body: _Body, end: Node, outer_body: _Body) -> None:
 
 
 def _find_outer_names(
-    nodes: Sequence[Node], outputs: tuple[Any, ...], inputs: Sequence[str]
+    nodes: Sequence[Node], outputs: tuple[object, ...], inputs: Sequence[str]
 ) -> list[str]:
     """Returns the names that a body reads but does not compute."""
     known_names, outer_names = set(inputs), dict[str, None]()
@@ -291,7 +291,7 @@ def run_cond(
 ) -> Sequence[jax.Array]:
     """Runs one of two bodies."""
 
-    def make_body_function(body: str) -> Callable[..., Any]:
+    def make_body_function(body: str) -> Callable[..., object]:
         return lambda *args: tuple(call.graphs[body](*args, key=call.inner_key))
 
     return jax.lax.cond(

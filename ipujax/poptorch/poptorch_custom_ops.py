@@ -187,7 +187,7 @@ _OPERATORS: dict[str, Callable[..., Array]] = {
 }
 
 
-def _check_custom_op_attribute(key: object, value: Any) -> None:
+def _check_custom_op_attribute(key: object, value: object) -> None:
     if not isinstance(key, str):
         raise check.value_error("All attribute keys must be strings.")
     if not isinstance(value, float | int | str | list | tuple):

@@ -116,7 +116,7 @@ def _run_on_host(
     call = _calls[number]  # as long as the program may run, it is there
     forms = [aval_of_tensor(form) for form in _empty_results(inputs, number, sizes, ranks, dtypes)]
 
-    def call_with_arrays(*arrays: Any) -> list[np.ndarray]:
+    def call_with_arrays(*arrays: object) -> list[np.ndarray]:
         # JAX must not be called back from here.
         outputs = call.call_function([torch.from_numpy(np.array(array)) for array in arrays])
         return [x.numpy().astype(form.dtype) for x, form in zip(outputs, forms, strict=True)]

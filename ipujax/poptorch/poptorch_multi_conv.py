@@ -95,7 +95,7 @@ class MultiConv:
             trace.mark(**{MARK: None})
 
 
-def _check_value_or_list(value: object, kind: type, description: str) -> list[Any] | None:
+def _check_value_or_list(value: object, kind: type, description: str) -> list[object] | None:
     if value is None:
         return None
     values = list(value) if isinstance(value, list | tuple) else [value]

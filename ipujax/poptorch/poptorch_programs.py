@@ -119,12 +119,12 @@ class LoopProgram(Program):
         """The executable of the last compilation; None before."""
         return self._loop.executable
 
-    def compile_for_inputs(self, tensors: Sequence[Any], keys: np.ndarray) -> Executable:
+    def compile_for_inputs(self, tensors: Sequence[object], keys: np.ndarray) -> Executable:
         """Compiles the device loop for inputs of these shapes."""
         elements = self._shares.iterate_elements(tensors, keys)
         return self._loop.compile(self.state, elements, self._iterations_per_call)
 
-    def run_micro_batches(self, tensors: Sequence[Any], keys: np.ndarray) -> list[np.ndarray]:
+    def run_micro_batches(self, tensors: Sequence[object], keys: np.ndarray) -> list[np.ndarray]:
         """Runs the device loop, and returns the results of each micro-batch."""
         elements = self._shares.iterate_elements(tensors, keys)
         advance = self._loop.run_single_loop(self.state, elements, self._iterations_per_call)

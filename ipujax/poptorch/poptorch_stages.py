@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
 
@@ -119,7 +118,7 @@ def assign_stages(
 def _place_nodes(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:
     """Returns the placement of nodes, by `id`; empty if there are no blocks."""
     placer = strategy.create_placer()
-    block_placements: dict[Any, Place] = {}
+    block_placements: dict[object, Place] = {}
     placements: dict[int, Place] = {}
     for node in graph.nodes:
         block = node.marks.get(BLOCK)

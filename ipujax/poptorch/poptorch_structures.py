@@ -76,9 +76,9 @@ def find_unsupported_values(value: object, path: str = "") -> Iterator[tuple[str
     if _find_parser(value) is not None or isinstance(value, _LEAVES):
         return
     if isinstance(value, dict):
-        entries: Iterable[tuple[Any, Any]] = cast(dict[Any, Any], value).items()
+        entries: Iterable[tuple[Any, Any]] = cast(dict[object, object], value).items()
     elif isinstance(value, (list, tuple)):
-        entries = enumerate(cast(Iterable[Any], value))
+        entries = enumerate(cast(Iterable[object], value))
     else:
         yield path, value
         return
@@ -92,19 +92,19 @@ _LEAVES = (
 )  # fmt: skip
 
 
-def rebuild_structure(structure: object, tensors: Iterable[Any]) -> PyTree:
+def rebuild_structure(structure: object, tensors: Iterable[object]) -> PyTree:
     """Returns a copy of a structure with other values in place of its tensors."""
     return _rebuild_from_iterator(structure, iter(tensors))
 
 
-def _rebuild_from_iterator(structure: object, tensors: Iterator[Any]) -> PyTree:
+def _rebuild_from_iterator(structure: object, tensors: Iterator[object]) -> PyTree:
     parser = _find_parser(structure)
     if parser is not None:
         return parser.reconstruct(structure, tensors)
     if isinstance(structure, torch.Tensor):
         return next(tensors)
     if isinstance(structure, dict):
-        entries = cast(dict[Any, Any], structure).items()
+        entries = cast(dict[object, object], structure).items()
         return type(structure)(
             {key: _rebuild_from_iterator(entry, tensors) for key, entry in entries}
         )

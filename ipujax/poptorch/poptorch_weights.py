@@ -55,7 +55,7 @@ class _WatchedTensor:
             "split the parameter over IPUs: give each part to a Block of its own",
         )
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> Any:
         # Files and copies hold plain tensors, so that they can be read without us.
         return _copy_as_plain_tensor(self).__reduce_ex__(protocol)
 
@@ -116,7 +116,7 @@ def _make_trained_class(
         if (owner := get_destroy()) is not None:
             owner()
 
-    def reduce_to_user_class(self: Any, protocol: Any) -> Any:
+    def reduce_to_user_class(self: Any, protocol: Any) -> object:
         # Copies, and objects read from files, are of the user's own class. With later protocols,
         # `pickle` requires the object's class.
         constructor, (_, *args), *remaining_state = super(kind, self).__reduce_ex__(

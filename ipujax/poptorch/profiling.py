@@ -40,9 +40,11 @@ class Channel:
             setattr(obj, method, self._wrap_in_tracepoint(getattr(obj, method), method))
         return obj
 
-    def _wrap_in_tracepoint(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def _wrap_in_tracepoint(
+        self, function: Callable[..., object], name: str
+    ) -> Callable[..., object]:
         @functools.wraps(function)
-        def call_in_tracepoint(*args: object, **kwargs: object) -> Any:
+        def call_in_tracepoint(*args: object, **kwargs: object) -> object:
             with self.tracepoint(name):
                 return function(*args, **kwargs)
 

@@ -126,7 +126,7 @@ def trace_module(
     )
 
 
-def _check_output_types(outputs: Any, module: torch.nn.Module, forward: object) -> None:
+def _check_output_types(outputs: object, module: torch.nn.Module, forward: object) -> None:
     """Checks that outputs are tensors and constants, which each call can return anew."""
     for path, value in find_unsupported_values(outputs):
         name, kind = type(module).__name__, type(value).__name__

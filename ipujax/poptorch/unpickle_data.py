@@ -81,7 +81,7 @@ def read_torch_file_data(path: str | os.PathLike[str]) -> Any:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
-def iterate_weights(module: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def iterate_weights(module: object, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yields the names and values of weights and buffers of a module that was read."""
     state = getattr(module, "state", None)
     if not isinstance(module, Inert) or not isinstance(state, dict):

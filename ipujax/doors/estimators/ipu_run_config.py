@@ -294,7 +294,7 @@ class RunConfig:
             )
 
 
-def _value_or_default(default: object, value: object) -> Any:
+def _value_or_default(default: object, value: object) -> object:
     return default if value is None else value
 
 

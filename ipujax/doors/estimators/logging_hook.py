@@ -114,7 +114,7 @@ class IPULoggingTensorHook(SessionRunHook):
         self._outfeed: IPUOutfeedQueue | None = None
         self._runs = 0
 
-    def log(self, tensors: Any) -> None:
+    def log(self, tensors: object) -> None:
         """Sends arrays to be logged; is called once in a trace.
 
         Args:

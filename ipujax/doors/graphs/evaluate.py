@@ -101,7 +101,7 @@ class Evaluation:
         )
 
 
-def substitute_refs(tree: PyTree, value_of_name: Mapping[str, Any]) -> Operand:
+def substitute_refs(tree: PyTree, value_of_name: Mapping[str, object]) -> Operand:
     """Returns a structure with each `Ref` replaced by the value of its name."""
     if isinstance(tree, Ref):
         return value_of_name[tree.name]

@@ -87,7 +87,7 @@ class Forward(abc.ABC):
         """Returns gradients of the variables, and what `__call__` gives with the sent gradients."""
         del optimizer_state
 
-        def compute_loss(variables: Named, added: Named) -> tuple[Any, StepOutput]:
+        def compute_loss(variables: Named, added: Named) -> tuple[PyTree, StepOutput]:
             output = self._compute_output(variables, state, added, *element)
             return output.loss, output
 

@@ -64,7 +64,7 @@ class CountedOperators(Operators):
         self._table, self._counts = table, counts
         self._factor_of, self._settings = factor_of, settings
 
-    def apply(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Operand:
+    def apply(self, call: Call, args: Sequence[object], kwargs: Mapping[str, object]) -> Operand:
         """Has the table apply an operator to operands whose counted gradients are marked."""
         node = call.node
         factor = self._factor_of(node)

@@ -122,7 +122,7 @@ def _derive_seed_states(seeds: list[str], key: Any) -> Variables:
 
 
 @contextlib.contextmanager
-def _enter_trace_contexts(model: Any) -> Generator[None]:
+def _enter_trace_contexts(model: object) -> Generator[None]:
     with contextlib.ExitStack() as stack:
         for context in _trace_contexts:
             stack.enter_context(context(model))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -46,7 +45,7 @@ def fold_constants(
       avals: shapes and dtypes of the inputs whose values are known only at run time.
       constants: the values of the remaining inputs.
     """
-    value_of_name: dict[str, Any] = {}
+    value_of_name: dict[str, object] = {}
 
     def trace_graph(values: Mapping[str, object]) -> None:
         value_of_name.update(evaluation(graph, {**values, **constants}, jax.random.key(0)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ipujax.doors.models import Model, check
 from ipujax.ground import MissingExtraError, api_boundary
@@ -14,7 +13,7 @@ from ipujax.ground import MissingExtraError, api_boundary
 @check.guard
 @api_boundary
 def from_onnx(
-    model: Any,
+    model: object,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, object] | None = None,
 ) -> Model:

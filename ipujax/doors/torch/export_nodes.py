@@ -15,7 +15,7 @@ from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.doors.torch.schema import is_higher_order, writes_in_place
 from ipujax.doors.torch.tensor_arrays import EXTREMES, aval_of_tensor, jax_dtype_of
 from ipujax.doors.torch.torch_errors import data_dependence_error, is_user_code
-from ipujax.ground import FrontendError
+from ipujax.ground import FrontendError, PyTree
 
 # Operators that write to arguments without a mark in their schemas: the positions of the arguments
 # that receive the second and later results.
@@ -93,7 +93,7 @@ def _refuse_non_contiguous(node: Any) -> None:
         )
 
 
-def _flat_outputs(outputs: Any) -> tuple[Any, ...]:
+def _flat_outputs(outputs: object) -> tuple[object, ...]:
     return tuple(outputs) if isinstance(outputs, list | tuple) else (outputs,)
 
 
@@ -150,7 +150,7 @@ def _user_line_of_node(node: Any) -> str | None:
     return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
 
 
-def _avals_of_result(value: object) -> Any:
+def _avals_of_result(value: object) -> PyTree:
     """Returns shapes and dtypes of a result; None for values that are no tensors."""
     if isinstance(value, torch.Tensor):
         return aval_of_tensor(value)

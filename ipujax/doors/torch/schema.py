@@ -30,7 +30,7 @@ def writes_arguments(target: object) -> bool:
     return is_operator(target) and target._schema.is_mutable
 
 
-def writes_in_place(target: Any) -> bool:
+def writes_in_place(target: object) -> bool:
     """Returns whether an operator works in place on its first argument."""
     if not is_operator(target) or not target._schema.is_mutable:
         return False

@@ -118,7 +118,7 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray | jax.Array:
     return tensor.numpy(force=True)
 
 
-def to_torch(array: Any) -> torch.Tensor:
+def to_torch(array: object) -> torch.Tensor:
     """Converts an array to a tensor that owns its memory."""
     copied = np.asarray(array).copy()
     if copied.dtype in _UNKNOWN_TO_NUMPY:

@@ -130,7 +130,7 @@ def assign_stages_to_nodes(graph: Graph) -> Callable[[Node], int | None]:
     return lambda node: numbers.get(_block_of_node(node))
 
 
-def _block_of_node(node: Node) -> Any:
+def _block_of_node(node: Node) -> object:
     """Returns the name of the block that contains a node, or None."""
     block = node.marks.get(BLOCK)
     return None if block is None else block[0]

@@ -26,7 +26,7 @@ class Trace:
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
 
-    def mark(self, **marks: Any) -> None:
+    def mark(self, **marks: object) -> None:
         """Adds marks (`Node.marks`) to all operators that follow."""
         # PyTorch offers only a context manager for this, which a block without an end cannot use.
         fx_traceback.current_meta["custom"] = {**self.marks, **marks}

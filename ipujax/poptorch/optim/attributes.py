@@ -69,7 +69,7 @@ class VariableAttributes:
             )
 
 
-def select_given(**arguments: Any) -> Keywords:
+def select_given(**arguments: object) -> Keywords:
     """Selects the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}
 

@@ -133,7 +133,7 @@ def _format_number_value(
     return f"{float(number):g}" + " (const)" * _is_constant_attribute(optimizer, name, value)
 
 
-def _is_constant_attribute(optimizer: torch.optim.Optimizer, name: str, value: Any) -> bool:
+def _is_constant_attribute(optimizer: torch.optim.Optimizer, name: str, value: object) -> bool:
     """Returns whether an attribute is marked as constant, or in torch's classes is a default."""
     if isinstance(optimizer, Optimizer):
         return optimizer.variable_attrs.isConstant(name)

@@ -38,7 +38,7 @@ def build_ipu_config(options: Options, name: str) -> IPUConfig:
     return config
 
 
-def _resolve_engine_options(options: dict[str, Any], name: str) -> dict[str, str]:
+def _resolve_engine_options(options: dict[str, object], name: str) -> dict[str, str]:
     engine = {option: str(value) for option, value in options.items()}
     if _DIRECTORY in engine:
         engine[_DIRECTORY] = str(Path(engine[_DIRECTORY]) / name)

@@ -64,7 +64,7 @@ def _split_dotted_name(node: ast.expr, text: str, source_line: str) -> list[str]
     raise _refuse_line(text, source_line)
 
 
-def _read_literal(node: ast.expr, text: str, source_line: str) -> Any:
+def _read_literal(node: ast.expr, text: str, source_line: str) -> object:
     """Reads a literal, or a member of one of PopTorch's enums, from a syntax node."""
     if isinstance(node, ast.Attribute):
         names = _split_dotted_name(node, text, source_line)

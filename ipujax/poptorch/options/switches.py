@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses as dc
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ipujax.poptorch.poptorch_checks import check
 from ipujax.poptorch.poptorch_log import logger
@@ -245,7 +244,7 @@ def log_options(values: Mapping[str, object]) -> None:
             logger.debug("poptorch.Options set %s to value %s", name, _format_option_value(value))
 
 
-def _sort_if_set(entries: Iterable[object]) -> list[Any]:
+def _sort_if_set(entries: Iterable[object]) -> list[object]:
     return sorted(entries, key=str) if isinstance(entries, set) else list(entries)
 
 

@@ -7,7 +7,6 @@ from those that other libraries draw from the same seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +54,7 @@ def random_uniform(
     return jax.random.uniform(_key_of_seed(call, seed), tuple(shape), jax_dtype, low, high)
 
 
-def _shape_and_type_of(x: Operand, dtype: int | None) -> dict[str, Any]:
+def _shape_and_type_of(x: Operand, dtype: int | None) -> dict[str, object]:
     """Returns the shape of an array, and its ONNX type unless another type is given."""
     return {"shape": np.shape(x), "dtype": dtype or helper.np_dtype_to_tensor_dtype(x.dtype)}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ class BackwardUse(enum.Enum):
     ALL = "parameters and inputs"
 
 
-def find_differentiable(values: Sequence[Any], use: BackwardUse) -> tuple[bool, ...]:
+def find_differentiable(values: Sequence[object], use: BackwardUse) -> tuple[bool, ...]:
     """Returns for each value whether it is a tensor that may have a gradient.
 
     Inputs of a model do not require gradients in the trace, and neither do values computed from

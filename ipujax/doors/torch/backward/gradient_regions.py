@@ -69,7 +69,7 @@ def fold_user_backward(graph: Graph) -> Graph:
     return dc.replace(graph, nodes=tuple(outermost.forward), graphs=outermost.graphs)
 
 
-def _number_of_region(region: _Region) -> Any:
+def _number_of_region(region: _Region) -> object:
     return None if region.begin is None else region.begin.args[-1]
 
 
@@ -141,9 +141,9 @@ def _detach_inputs(
     inputs: Sequence[Any],
     positions: Sequence[int],
     outer_names: Sequence[str],
-    number: Any,
+    number: object,
     leave: Node,
-) -> tuple[tuple[tuple[Any, ...], tuple[Any, ...]], list[Node]]:
+) -> tuple[tuple[tuple[object, ...], tuple[object, ...]], list[Node]]:
     """Returns the arguments, and the operators that detach those without gradients."""
     nodes: list[Node] = []
 
@@ -163,7 +163,7 @@ def _detach_inputs(
 
 
 def _names_from_outside(
-    nodes: Sequence[Node], outputs: Iterable[Any], inputs: Sequence[str]
+    nodes: Sequence[Node], outputs: Iterable[object], inputs: Sequence[str]
 ) -> list[str]:
     """Returns the names that a pass reads and does not compute."""
     known_names, outer_names = set(inputs), dict[str, None]()

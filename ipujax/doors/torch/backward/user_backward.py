@@ -82,7 +82,7 @@ def _patch_attribute(
         stack.callback(setattr, holder, name, original)
 
 
-def _apply_in_trace(cls: Any, *args: Any, **kwargs: Any) -> PyTree:
+def _apply_in_trace(cls: Any, *args: Any, **kwargs: object) -> PyTree:
     """Replaces `Function.apply` in a trace, which then has the user's backward pass."""
     kept_backward = _current.get()
     if kept_backward is None or not torch.is_grad_enabled():
@@ -103,7 +103,7 @@ def _is_defined_by_pytorch(cls: type) -> bool:
 
 
 def _run_checkpoint(
-    use: BackwardUse, function: Callable[..., Any], _: object, *args: Any
+    use: BackwardUse, function: Callable[..., object], _: object, *args: object
 ) -> PyTree:
     """Runs a checkpointed function, without gradients where no argument has any."""
     with torch.set_grad_enabled(use is BackwardUse.ALL or any(find_differentiable(args, use))):
@@ -134,7 +134,7 @@ def _refuse_eager_backward(*_: object, accumulate_grad: bool = False, **__: obje
     )
 
 
-def _refuse_user_saved_hooks(self: Any) -> Any:
+def _refuse_user_saved_hooks(self: Any) -> object:
     """Enters PyTorch's own saved-tensor hooks and refuses those of the user."""
     kept_backward = _current.get()
     code = getattr(self.pack_hook, "__code__", None)

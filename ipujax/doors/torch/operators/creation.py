@@ -39,7 +39,7 @@ def full(call: Call, size_or_like: Operand, value: ArrayLike, **_: object) -> ja
 
 
 @operator("aten.new_full.default", takes_call=True)
-def new_full(call: Call, like: jax.Array, size: Any, value: ArrayLike, **_: object) -> jax.Array:
+def new_full(call: Call, like: jax.Array, size: object, value: ArrayLike, **_: object) -> jax.Array:
     return full(call, size, value)
 
 

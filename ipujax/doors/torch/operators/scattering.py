@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +18,7 @@ from ipujax.doors.torch.operators.indexing import (
     slice_tensor,
 )
 from ipujax.doors.torch.operators.table import operator
+from ipujax.ground import PyTree
 
 
 def set_at(x: jax.Array, index: Operand, values: Operand) -> jax.Array:
@@ -225,7 +225,7 @@ def _scatter_mean(
     return total / count.astype(initial.dtype)
 
 
-def _scatter_product(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
+def _scatter_product(initial: jax.Array, index: PyTree, values: jax.Array, *_: object) -> jax.Array:
     """Multiplies elements; its derivative is the product of all others, where zeros are counted."""
     if initial.dtype == jnp.bool_:
         return initial.at[index].min(values)
@@ -248,7 +248,7 @@ def _scatter_product(initial: jax.Array, index: Any, values: jax.Array, *_: obje
 
 
 def _scatter_extremum(
-    initial: jax.Array, index: Any, values: jax.Array, greatest: bool
+    initial: jax.Array, index: PyTree, values: jax.Array, greatest: bool
 ) -> jax.Array:
     """Returns extrema, whose derivative is split equally among all equal elements."""
     fixed = jax.lax.stop_gradient
@@ -266,11 +266,11 @@ def _scatter_extremum(
     return best + jnp.where(jnp.isfinite(best), change / jnp.maximum(count, 1), 0)
 
 
-def _scatter_max(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
+def _scatter_max(initial: jax.Array, index: PyTree, values: jax.Array, *_: object) -> jax.Array:
     return _scatter_extremum(initial, index, values, greatest=True)
 
 
-def _scatter_min(initial: jax.Array, index: Any, values: jax.Array, *_: object) -> jax.Array:
+def _scatter_min(initial: jax.Array, index: PyTree, values: jax.Array, *_: object) -> jax.Array:
     return _scatter_extremum(initial, index, values, greatest=False)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -24,7 +23,7 @@ def promote_arguments(function: Callable[..., Operand]) -> Callable[..., Operand
     """
 
     @functools.wraps(function)
-    def call_promoted(call: Call, *args: Operand, **kwargs: Any) -> Operand:
+    def call_promoted(call: Call, *args: Operand, **kwargs: object) -> Operand:
         dtype = call.aval.dtype
 
         def cast(value: Operand) -> Operand:
