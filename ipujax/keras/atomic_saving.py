@@ -11,10 +11,13 @@ import importlib
 import inspect
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipujax.ground import files
 from ipujax.keras.strategy import current_strategy
+
+if TYPE_CHECKING:
+    import keras
 
 _WRITERS = {
     "keras.src.saving.saving_lib": ("save_model", "save_weights_only"),
@@ -39,11 +42,13 @@ def is_remote(path: object) -> bool:
     return str(path).startswith("hf://") or bool(file_utils.is_remote_path(path))
 
 
-def _write_atomically(original: Callable[..., Any]) -> Callable[..., Any]:
+def _write_atomically(original: Callable[..., object]) -> Callable[..., object]:
     signature = inspect.signature(original)
 
     @functools.wraps(original)
-    def save_atomically(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
+    def save_atomically(
+        model: keras.Model, filepath: Any, *args: object, **kwargs: object
+    ) -> object:
         arguments = signature.bind(model, filepath, *args, **kwargs).arguments
         if current_strategy() is None or not _is_one_file(arguments):
             return original(model, filepath, *args, **kwargs)

@@ -54,7 +54,7 @@ def _replace_in_scope(
     """Returns a method that calls a replacement in a strategy's scope, for local folders."""
 
     @functools.wraps(original)
-    def call_by_scope_and_folder(callback: Any, *args: Any, **kwargs: Any) -> Any:
+    def call_by_scope_and_folder(callback: Any, *args: object, **kwargs: object) -> object:
         if current_strategy() is None or is_remote(callback.backup_dir):
             return original(callback, *args, **kwargs)
         return replacement(original, callback, *args, **kwargs)
@@ -74,7 +74,9 @@ def _restore_at_train_begin(
         ) from error
 
 
-def _note_epoch(original: Callable[..., Any], callback: Any, epoch: int, logs: Any = None) -> None:
+def _note_epoch(
+    original: Callable[..., object], callback: Any, epoch: int, logs: object = None
+) -> None:
     """Notes the epoch, which Keras does not know before the first epoch ends."""
     original(callback, epoch, logs)
     callback._current_epoch = epoch
@@ -84,7 +86,7 @@ def _note_epoch(original: Callable[..., Any], callback: Any, epoch: int, logs: A
         variable.assign(value)
 
 
-def _remove_backup(original: Callable[..., Any], callback: Any, logs: Any = None) -> None:
+def _remove_backup(original: Callable[..., object], callback: Any, logs: object = None) -> None:
     """Removes the backup folder at once, so that no part of it can be taken for a backup."""
     if not callback.delete_checkpoint or not os.path.isdir(callback.backup_dir):
         return
@@ -94,7 +96,7 @@ def _remove_backup(original: Callable[..., Any], callback: Any, logs: Any = None
         original(callback, logs)
 
 
-def _save_backup(original: Callable[..., Any], callback: Any) -> None:
+def _save_backup(original: Callable[..., object], callback: Any) -> None:
     """Writes a backup of the model and of every process's position in the data."""
     del original
     is_epoch_over = callback.save_freq == "epoch"
@@ -156,12 +158,12 @@ def _add_training_state(path: str, all_positions: bytes, seeds: Any, metrics: An
                 values[str(number)] = _convert_to_hdf5_dtype(np.asarray(variable.value))
 
 
-def _convert_to_hdf5_dtype(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _convert_to_hdf5_dtype(array: np.ndarray) -> np.ndarray:
     """Returns an array in a dtype that HDF5 has, with the same numbers."""
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
-def _restore_backup(original: Callable[..., Any], callback: Any) -> None:
+def _restore_backup(original: Callable[..., object], callback: Any) -> None:
     """Restores the newest backup, if there is one."""
     model = callback.model
     train_function = model.train_function
@@ -182,7 +184,7 @@ def _restore_backup(original: Callable[..., Any], callback: Any) -> None:
     callback._last_batch_seen = max(position.batches - 1, 0)
 
 
-def _restore_variables(original: Callable[..., Any], callback: Any) -> bytes:
+def _restore_variables(original: Callable[..., object], callback: Any) -> bytes:
     """Restores a model's variables; returns the positions of all processes, one a line."""
     try:
         original(callback)

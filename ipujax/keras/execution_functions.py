@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -34,6 +34,9 @@ from ipujax.report import Report
 from ipujax.system import SYSTEM
 from ipujax.training import Tree
 
+if TYPE_CHECKING:
+    import keras
+
 # The modes by the names that users give, and the kinds by which Keras calls their functions.
 _KINDS = {"train": "train", "evaluate": "test", "predict": "predict"}
 _ORDER = itertools.count(1)
@@ -48,12 +51,12 @@ class ExecutionFunction:
       strategy: the strategy in whose scope the function runs.
     """
 
-    def __init__(self, model: Any, kind: str, strategy: Strategy):
+    def __init__(self, model: keras.Model, kind: str, strategy: Strategy):
         check_model(model)
         self._model, self._kind, self.strategy = model, kind, strategy
         self._generation = SYSTEM.generation
         self._program: KerasProgram | None = None
-        self._structure: Any = None
+        self._structure: PyTree = None
         self.epochs: Any = None  # a weak reference to the `EpochIterator` of the `fit` that runs
         self.made = 0  # the rank of the program among all that were made
 
@@ -128,7 +131,7 @@ class ExecutionFunction:
         """Returns the stages that `PipelineStage` scopes give while the model is traced."""
         model = self._model
 
-        def call_model(trained: PyTree, non_trainable: Any, batch: PyTree) -> Any:
+        def call_model(trained: PyTree, non_trainable: PyTree, batch: PyTree) -> PyTree:
             inputs = import_keras().utils.unpack_x_y_sample_weight(batch)[0]
             training_argument = (
                 {"training": self._kind == "train"} if model._call_has_training_arg else {}
@@ -149,7 +152,7 @@ class ExecutionFunction:
         return None if self._program is None else self._program.executable
 
 
-def report(model: Any, mode: str | None = None) -> Report:
+def report(model: keras.Model, mode: str | None = None) -> Report:
     """Returns the modelled cost of a model's program on its IPUs.
 
     Args:

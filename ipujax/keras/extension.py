@@ -11,7 +11,7 @@ import importlib
 import math
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipujax.doors.keras import import_keras
 from ipujax.keras import array_batches as arrays
@@ -31,6 +31,9 @@ from ipujax.keras.model_options import set_gradient_accumulation_options, set_pi
 from ipujax.keras.queue_options import set_infeed_queue_options, set_outfeed_queue_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
 from ipujax.keras.strategy import current_strategy
+
+if TYPE_CHECKING:
+    import keras
 
 METHODS = (
     set_gradient_accumulation_options,
@@ -93,7 +96,7 @@ def _replace_in_strategy_scope(
 
 
 def _make_function(
-    model: object, kind: str, original: Callable[..., object], force: bool = False
+    model: keras.Model, kind: str, original: Callable[..., object], force: bool = False
 ) -> object:
     """Returns the model's train, test or predict function, making it if there is none."""
     strategy, name = current_strategy(), f"{kind}_function"

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ipujax.ground import Checks, KerasError, KerasTypeError, count_with_noun
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.program_mode import ProgramMode
 from ipujax.system import SYSTEM
+
+if TYPE_CHECKING:
+    import keras
 
 check = Checks(KerasTypeError, KerasError)
 
@@ -84,7 +87,7 @@ def _describe_replicas(mode: ProgramMode) -> str:
     return f"{replicas} x {mode.accumulation} accumulated micro-batches = {mode.batches_per_step}"
 
 
-def check_ipus(model: Any, required_ipus: int, device: str) -> None:
+def check_ipus(model: keras.Model, required_ipus: int, device: str) -> None:
     """Refuses a pipeline over more IPUs than the device has.
 
     Raises:
@@ -100,7 +103,7 @@ def check_ipus(model: Any, required_ipus: int, device: str) -> None:
         )
 
 
-def check_step_not_overridden(model: Any, name: str) -> None:
+def check_step_not_overridden(model: keras.Model, name: str) -> None:
     """Refuses a model whose class overrides a step that a pipeline replaces.
 
     Raises:
@@ -115,7 +118,7 @@ def check_step_not_overridden(model: Any, name: str) -> None:
         )
 
 
-def check_model(model: Any) -> None:
+def check_model(model: keras.Model) -> None:
     """Refuses a model that runs eagerly or is distributed by Keras.
 
     Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import optax
@@ -12,6 +12,9 @@ import optax
 from ipujax.ground import PyTree
 from ipujax.keras.keras_checks import check
 from ipujax.training import Tree
+
+if TYPE_CHECKING:
+    import keras
 
 Arrays = list[jax.Array]
 
@@ -24,7 +27,7 @@ class SplitTrainStep:
         `self.optimizer.stateless_apply` once.
     """
 
-    def __init__(self, model: Any):
+    def __init__(self, model: keras.Model):
         self._model = model
 
     def compute_gradients_and_logs(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import abc
 import dataclasses as dc
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from ipujax.distribution import average_over_processes
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
-from ipujax.ground import PyTree
+from ipujax.ground import Keywords, PyTree
 from ipujax.host import IPUOutfeedMode
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.keras_checks import check_batch_count, check_execution_shares
@@ -188,7 +187,7 @@ class KerasProgram(abc.ABC):
         return results
 
     @property
-    def loop_options(self) -> dict[str, Any]:
+    def loop_options(self) -> Keywords:
         """The arguments that all device loops of the program take."""
         mode = self.mode
         keeps_all = mode.kind == "predict"
@@ -203,7 +202,7 @@ class KerasProgram(abc.ABC):
         }
 
     @property
-    def training_options(self) -> dict[str, Any]:
+    def training_options(self) -> Keywords:
         """The arguments that all device loops of training take."""
         mean, none = ReplicaReduction.MEAN, ReplicaReduction.NONE
         reduction = mean if self.mode.reduces else none
@@ -330,7 +329,7 @@ def _find_keras_step(mode: ProgramMode) -> Callable[[State, object], tuple[Tree,
     return run_predict_step
 
 
-def _concatenate_predictions(loop_outputs: tuple[Any, ...], leading_axes: int) -> np.ndarray:
+def _concatenate_predictions(loop_outputs: tuple[PyTree, ...], leading_axes: int) -> np.ndarray:
     """Concatenates the predictions of several device loops."""
     rows = [row for array in loop_outputs for row in array.reshape(-1, *array.shape[leading_axes:])]
     return rows[0] if len(rows) == 1 else np.concatenate(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipujax.keras import stage_config
 from ipujax.keras.model_stages import (
@@ -21,6 +21,9 @@ from ipujax.keras.model_stages import (
 from ipujax.keras.stage_tracing import find_traced_calls, forget_trace
 from ipujax.pipelines import check
 
+if TYPE_CHECKING:
+    import keras
+
 
 @check.guard
 class ModelLayerPipelineStageAssignment:
@@ -34,12 +37,12 @@ class ModelLayerPipelineStageAssignment:
 
     is_nested_model = False
 
-    def __init__(self, layer: Any, node_index: int, pipeline_stage: int | None = None):
+    def __init__(self, layer: keras.Layer, node_index: int, pipeline_stage: int | None = None):
         self.layer, self.node_index = layer, node_index
         self.pipeline_stage = pipeline_stage
 
     @property
-    def inbound_layers(self) -> list[Any]:
+    def inbound_layers(self) -> list[keras.Layer]:
         """The layers whose outputs this call takes; none for a subclassed model's."""
         return _find_inbound_layers(self.layer, self.node_index)
 
@@ -68,17 +71,19 @@ class FunctionalNestedModelPipelineStageAssignment:
 
     is_nested_model = True
 
-    def __init__(self, nested_model: Any, node_index: int, pipeline_stage_assignments: list[Any]):
+    def __init__(
+        self, nested_model: keras.Model, node_index: int, pipeline_stage_assignments: list[Any]
+    ):
         self.nested_model, self.node_index = nested_model, node_index
         self.pipeline_stage_assignments = pipeline_stage_assignments
 
     @property
-    def layer(self) -> Any:
+    def layer(self) -> keras.Model:
         """The model that is called."""
         return self.nested_model
 
     @property
-    def inbound_layers(self) -> list[Any]:
+    def inbound_layers(self) -> list[keras.Layer]:
         """The layers whose outputs this call takes."""
         return _find_inbound_layers(self.nested_model, self.node_index)
 
@@ -88,12 +93,12 @@ class FunctionalNestedModelPipelineStageAssignment:
         return f"{call_text} has the following pipeline stage assignments:{entry_lines}"
 
 
-def _find_inbound_layers(layer: Any, node_index: int) -> list[Any]:
+def _find_inbound_layers(layer: keras.Layer, node_index: int) -> list[keras.Layer]:
     nodes = layer._inbound_nodes[node_index : node_index + 1]
     return [parent.operation for node in nodes for parent in node.parent_nodes]
 
 
-def get_pipeline_stage_assignment(model: Any) -> list[Any]:
+def get_pipeline_stage_assignment(model: keras.Model) -> list[Any]:
     """Returns the pipeline stages of a model's layers in execution order, without its inputs.
 
     Returns:
@@ -120,7 +125,7 @@ def get_pipeline_stage_assignment(model: Any) -> list[Any]:
     ]
 
 
-def _build_assignment(model: object, stages: Stages) -> list[object]:
+def _build_assignment(model: keras.Model, stages: Stages) -> list[object]:
     build_entry = _build_sequential_entry if is_sequential(model) else _build_functional_entry
     return [
         build_entry(call, entry) for call, entry in zip(calls_of_model(model), stages, strict=True)
@@ -144,7 +149,7 @@ def _build_functional_entry(call: ModelCall, entry: Entry) -> object:
     return FunctionalNestedModelPipelineStageAssignment(call.layer, call.node_index, nested_entries)
 
 
-def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[Any]) -> None:
+def set_pipeline_stage_assignment(model: keras.Model, pipeline_stage_assignment: list[Any]) -> None:
     """Sets the pipeline stages of all layers of a Sequential or functional model.
 
     Args:
@@ -170,7 +175,7 @@ def set_pipeline_stage_assignment(model: Any, pipeline_stage_assignment: list[An
     assign_stages(model, stages)
 
 
-def reset_pipeline_stage_assignment(model: object) -> None:
+def reset_pipeline_stage_assignment(model: keras.Model) -> None:
     """Removes the stages that were set, so that those of `PipelineStage` scopes apply again.
 
     For a subclassed model, the stages of its last trace are forgotten.
@@ -181,7 +186,7 @@ def reset_pipeline_stage_assignment(model: object) -> None:
         forget_trace(model)
 
 
-def _parse_assignment(model: Any, assignment: Any) -> Stages:
+def _parse_assignment(model: keras.Model, assignment: Any) -> Stages:
     """Returns the stages of a model from a list that a user assigns."""
     if not isinstance(assignment, list):
         type_name = type(assignment).__name__
@@ -190,7 +195,7 @@ def _parse_assignment(model: Any, assignment: Any) -> Stages:
             f"{type_name}",
             "give what get_pipeline_stage_assignment() gives, with the stages filled in",
         )
-    calls, entries = calls_of_model(model), list[Any](assignment)
+    calls, entries = calls_of_model(model), list(assignment)
     if len(calls) != len(entries):
         raise check.value_error(
             f"the length of the provided pipeline_stage_assignment ({len(entries)}) does not match "

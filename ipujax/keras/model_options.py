@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses as dc
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import optax
 
-from ipujax.ground import OptimizerError
+from ipujax.ground import Keywords, OptimizerError
 from ipujax.keras.model_stages import discard_functions
 from ipujax.optimizers import (
     GradientAccumulationOptimizerV2,
@@ -21,6 +21,9 @@ from ipujax.optimizers import (
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.pipelines import PipelineRequest, check
 from ipujax.pipelines import pipelining as pipelining_ops
+
+if TYPE_CHECKING:
+    import keras
 
 _PIPELINING = "_ipu_pipelining_options"
 _ACCUMULATION = "_ipu_gradient_accumulation_options"
@@ -50,7 +53,7 @@ class GradientAccumulationOptions:
 
     gradient_accumulation_steps_per_replica: int = 1
     reduction_method: Reduction = Reduction.MEAN
-    arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    arguments: Mapping[str, Any] = dc.field(default_factory=Keywords)
 
     @property
     def storage(self) -> Storage:
@@ -88,20 +91,20 @@ class PipeliningOptions:
     device_mapping: tuple[int, ...] | None = None
     accumulate_outfeed: bool | None = None
     reduction_method: Reduction = Reduction.MEAN
-    arguments: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    arguments: Mapping[str, Any] = dc.field(default_factory=Keywords)
 
 
-def pipelining_options(model: object) -> PipeliningOptions:
+def pipelining_options(model: keras.Model) -> PipeliningOptions:
     """Returns the options that `set_pipelining_options` has set."""
     return vars(model).get(_PIPELINING) or PipeliningOptions()
 
 
-def gradient_accumulation_options(model: object) -> GradientAccumulationOptions:
+def gradient_accumulation_options(model: keras.Model) -> GradientAccumulationOptions:
     """Returns the options that `set_gradient_accumulation_options` has set."""
     return vars(model).get(_ACCUMULATION) or GradientAccumulationOptions()
 
 
-def check_training_options(model: Any, *, is_pipelined: bool) -> None:
+def check_training_options(model: keras.Model, *, is_pipelined: bool) -> None:
     """Refuses to train with options that would not act, or without one that is needed.
 
     Raises:
@@ -126,7 +129,7 @@ def check_training_options(model: Any, *, is_pipelined: bool) -> None:
 
 
 def set_gradient_accumulation_options(
-    model: object,
+    model: keras.Model,
     gradient_accumulation_steps_per_replica: int | None = None,
     gradient_accumulation_reduction_method: object = "mean",
     **gradient_accumulation_optimizer_kwargs: object,
@@ -168,7 +171,7 @@ def set_gradient_accumulation_options(
 
 
 def set_pipelining_options(
-    model: object,
+    model: keras.Model,
     gradient_accumulation_steps_per_replica: int | None = None,
     device_mapping: list[int] | None = None,
     accumulate_outfeed: bool | None = None,

@@ -11,11 +11,14 @@ import dataclasses as dc
 import functools
 import importlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard, Union
 
 from ipujax.ground import IPUError
 from ipujax.keras.pipeline_stage import stage_of_layer_or_node
 from ipujax.pipelines import check
+
+if TYPE_CHECKING:
+    import keras
 
 Entry: TypeAlias = Union[int, "Stages", None]
 Stages: TypeAlias = tuple[Entry, ...]
@@ -32,7 +35,7 @@ class ModelCall:
       node: the call in Keras's graph; None in a Sequential model that is not built yet.
     """
 
-    layer: Any
+    layer: keras.Layer
     node: Any = None
 
     @property
@@ -51,7 +54,7 @@ class _StageAssignment:
     """The stages of a model, and the layers that they were assigned to."""
 
     stages: Stages
-    layers: tuple[Any, ...]
+    layers: tuple[keras.Layer, ...]
 
 
 @functools.cache
@@ -61,20 +64,20 @@ def model_classes() -> tuple[Any, Any, Any]:
     return models.Model, models.Functional, models.Sequential
 
 
-def is_sequential(model: Any) -> bool:
+def is_sequential(model: keras.Layer) -> bool:
     """Returns whether a model is a Sequential one with Keras's own `call`."""
     sequential = model_classes()[2]
     return isinstance(model, sequential) and type(model).call is sequential.call
 
 
-def is_graph(model: Any) -> bool:
+def is_graph(model: keras.Layer) -> TypeGuard[keras.Model]:
     """Returns whether a model is Sequential or functional: its calls are known in advance."""
     functional = model_classes()[1]
     is_functional = isinstance(model, functional) and type(model).call is functional.call
     return is_functional or is_sequential(model)
 
 
-def functional_graph_of(model: Any) -> Any:
+def functional_graph_of(model: keras.Model) -> Any:
     """Returns the functional graph of a model; None while a Sequential one is not built."""
     return model._functional if is_sequential(model) else model
 
@@ -116,7 +119,7 @@ def _default_stage(call: ModelCall, by_node: bool) -> Entry:
     return stages_of_model(call.layer) if stage is None and is_graph(call.layer) else stage
 
 
-def needs_trace_for_stages(model: object, stages: Stages | None = None) -> bool:
+def needs_trace_for_stages(model: keras.Layer, stages: Stages | None = None) -> bool:
     """Returns whether only a trace shows all stages: a model is, or calls, a subclassed one."""
     if not is_graph(model):
         return isinstance(model, model_classes()[0])
@@ -128,7 +131,7 @@ def needs_trace_for_stages(model: object, stages: Stages | None = None) -> bool:
     )
 
 
-def assign_stages(model: object, stages: Stages | None) -> None:
+def assign_stages(model: keras.Model, stages: Stages | None) -> None:
     """Assigns stages to a model; None removes them."""
     layers = tuple(call.layer for call in calls_of_model(model))
     assignment = None if stages is None else _StageAssignment(stages, layers)
@@ -136,12 +139,12 @@ def assign_stages(model: object, stages: Stages | None) -> None:
     discard_functions(model)
 
 
-def discard_functions(model: Any) -> None:
+def discard_functions(model: keras.Model) -> None:
     """Discards a model's programs, as Keras's `compile` does."""
     model.train_function = model.test_function = model.predict_function = None
 
 
-def fill_with_stage(model: object, stage: int) -> Stages:
+def fill_with_stage(model: keras.Model, stage: int) -> Stages:
     """Returns the stages of a Sequential or functional model that is in one stage."""
     layers = [call.layer for call in calls_of_model(model)]
     return tuple(fill_with_stage(layer, stage) if is_graph(layer) else stage for layer in layers)
@@ -156,7 +159,7 @@ def iterate_stage_numbers(stages: Entry) -> Iterator[int | None]:
         yield from iterate_stage_numbers(entry)
 
 
-def check_stage_numbers(model: Any, used: Iterable[int]) -> None:
+def check_stage_numbers(model: keras.Model, used: Iterable[int]) -> None:
     """Refuses stages that are not numbered 0, 1, ... without a gap.
 
     Raises:
@@ -172,7 +175,7 @@ def check_stage_numbers(model: Any, used: Iterable[int]) -> None:
         )
 
 
-def make_unassigned_error(model: Any, call_name: str) -> IPUError:
+def make_unassigned_error(model: keras.Model, call_name: str) -> IPUError:
     """Returns the error for a call without a stage in a model where others have one."""
     return check.value_error(
         "all layers of a pipelined model must have an associated pipeline stage, but "
@@ -182,7 +185,7 @@ def make_unassigned_error(model: Any, call_name: str) -> IPUError:
     )
 
 
-def check_stage_assignment(model: object, stages: Stages) -> None:
+def check_stage_assignment(model: keras.Model, stages: Stages) -> None:
     """Refuses stages in which a Sequential or functional model cannot run.
 
     Raises:
@@ -197,7 +200,7 @@ def check_stage_assignment(model: object, stages: Stages) -> None:
     _find_output_stages(model, stages, [0] * (1 if graph is None else len(graph.inputs)))
 
 
-def _check_all_assigned(model: object, stages: Stages) -> None:
+def _check_all_assigned(model: keras.Model, stages: Stages) -> None:
     for call, entry in zip(calls_of_model(model), stages, strict=True):
         if isinstance(entry, tuple):
             _check_all_assigned(call.layer, entry)
@@ -206,7 +209,9 @@ def _check_all_assigned(model: object, stages: Stages) -> None:
             raise make_unassigned_error(model, call.call_description)
 
 
-def _find_output_stages(model: object, stages: Stages, input_stages: Sequence[int]) -> list[int]:
+def _find_output_stages(
+    model: keras.Model, stages: Stages, input_stages: Sequence[int]
+) -> list[int]:
     """Returns the stages that compute a model's outputs, from those of its inputs."""
     graph = functional_graph_of(model)
     if graph is None:

@@ -6,7 +6,7 @@ the stages that layers were assigned to, and it is cut at these marks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -26,6 +26,9 @@ from ipujax.pipelines import (
     schedules,
 )
 from ipujax.training import Inference, Pipeline, Training, TrainState, Tree
+
+if TYPE_CHECKING:
+    import keras
 
 NamedArrays = dict[str, jax.Array]
 
@@ -200,6 +203,6 @@ class PipelinedInference(KerasProgram):
         return results[0]
 
 
-def _has_loss_scaling(model: Any) -> bool:
+def _has_loss_scaling(model: keras.Model) -> bool:
     """Returns whether the optimizer scales the loss by a factor that changes between updates."""
     return isinstance(model.optimizer, import_keras().optimizers.LossScaleOptimizer)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from ipujax.doors.keras import name_variables
-from ipujax.ground import PyTree, count_replica_groups, current_instance
+from ipujax.ground import Keywords, PyTree, count_replica_groups, current_instance
 from ipujax.keras.untrained_variables import UntrainedVariables
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
+
+if TYPE_CHECKING:
+    import keras
 
 Arrays = list[jax.Array]
 State = tuple[Arrays, ...]
@@ -37,7 +40,7 @@ class ProgramMode:
       pipeline: arguments of `pipelining_ops.pipeline`.
     """
 
-    model: Any
+    model: keras.Model
     kind: str
     device: str
     replicas: int = 1
@@ -45,7 +48,7 @@ class ProgramMode:
     accumulation: int = 1
     reduction: Reduction = Reduction.MEAN
     stages: int | None = None
-    pipeline: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    pipeline: Mapping[str, Any] = dc.field(default_factory=Keywords)
     instances: int = 1
 
     @property

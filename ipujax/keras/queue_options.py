@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipujax.ground import Keywords
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.keras.keras_checks import check
 from ipujax.keras.model_stages import discard_functions
+
+if TYPE_CHECKING:
+    import keras
 
 _INFEED = "_ipu_infeed_queue_options"
 _OUTFEED = "_ipu_outfeed_queue_options"
@@ -17,12 +20,12 @@ _SET_BY_KERAS = ("dataset", "device_ordinal", "outfeed_mode")
 """Arguments of the queues that follow from the model, its data and its device."""
 
 
-def prefetch_depth(model: Any) -> int | None:
+def prefetch_depth(model: keras.Model) -> int | None:
     """Returns the prefetch depth that `set_infeed_queue_options` has set."""
     return vars(model).get(_INFEED, {}).get("prefetch_depth")
 
 
-def set_infeed_queue_options(model: Any, **kwargs: Any) -> None:
+def set_infeed_queue_options(model: keras.Model, **kwargs: Any) -> None:
     """Sets how a model's batches come to the device.
 
     Args:
@@ -41,7 +44,7 @@ def set_infeed_queue_options(model: Any, **kwargs: Any) -> None:
     discard_functions(model)
 
 
-def set_outfeed_queue_options(model: Any, **kwargs: Any) -> None:
+def set_outfeed_queue_options(model: keras.Model, **kwargs: Any) -> None:
     """Checks options of the outfeed queue, which programs of the original set.
 
     Args:

@@ -9,7 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-RandomState: TypeAlias = dict[str, Any]
+from ipujax.ground import Keywords
+
+RandomState: TypeAlias = Keywords
 """The states by the libraries' names; JSON can hold them, with lists instead of arrays."""
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ipujax.ground import Json
 from ipujax.keras.model_stages import (
     Entry,
     assign_stages,
@@ -20,6 +21,9 @@ from ipujax.keras.model_stages import (
     model_classes,
     stages_of_model,
 )
+
+if TYPE_CHECKING:
+    import keras
 
 _KEY = "ipu_pipeline_stages"
 
@@ -41,9 +45,9 @@ def _extend_model_configs_once() -> None:
         model_class.from_config = classmethod(_wrap_from_config(model_class.from_config.__func__))
 
 
-def _wrap_get_config(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_get_config(original: Callable[..., Json]) -> Callable[..., Json]:
     @functools.wraps(original)
-    def get_config(self: Any) -> Any:
+    def get_config(self: keras.Model) -> Json:
         config = original(self)
         if is_graph(self) and "layers" in config:
             _write_stages(self, config["layers"])
@@ -52,9 +56,11 @@ def _wrap_get_config(original: Callable[..., Any]) -> Callable[..., Any]:
     return get_config
 
 
-def _wrap_from_config(original: Callable[..., object]) -> Callable[..., object]:
+def _wrap_from_config(original: Callable[..., keras.Model]) -> Callable[..., keras.Model]:
     @functools.wraps(original)
-    def from_config(cls: Any, config: Any, custom_objects: Any = None) -> Any:
+    def from_config(
+        cls: type[keras.Model], config: Json, custom_objects: object = None
+    ) -> keras.Model:
         layers = list(config.get("layers", ()))  # Keras empties the configuration as it goes
         model = original(cls, config, custom_objects=custom_objects)
         if is_graph(model) and any(_KEY in layer for layer in layers):
@@ -64,7 +70,7 @@ def _wrap_from_config(original: Callable[..., object]) -> Callable[..., object]:
     return from_config
 
 
-def _write_stages(model: Any, layers: list[dict[str, Any]]) -> None:
+def _write_stages(model: keras.Model, layers: list[Json]) -> None:
     """Adds a model's stages, if it has any, to the configurations of its layers."""
     stages = stages_of_model(model)
     if all(stage is None for stage in iterate_stage_numbers(stages)):
@@ -75,7 +81,7 @@ def _write_stages(model: Any, layers: list[dict[str, Any]]) -> None:
             layer[_KEY] = [stages[call_index] for call_index in call_indices]
 
 
-def _assign_saved_stages(model: Any, layers: Iterable[dict[str, Any]]) -> None:
+def _assign_saved_stages(model: keras.Model, layers: Iterable[Json]) -> None:
     """Assigns the stages that the configurations of a model's layers hold."""
     by_layer, entries = _index_calls_by_layer(model), dict[int, Entry]()
     for layer in layers:
@@ -86,7 +92,7 @@ def _assign_saved_stages(model: Any, layers: Iterable[dict[str, Any]]) -> None:
     )
 
 
-def _index_calls_by_layer(model: object) -> dict[str, list[int]]:
+def _index_calls_by_layer(model: keras.Model) -> dict[str, list[int]]:
     """Returns the indices of each layer's calls among a model's stages, the first call first.
 
     A file keeps the order of a layer's calls, and not their numbers.
@@ -98,12 +104,12 @@ def _index_calls_by_layer(model: object) -> dict[str, list[int]]:
     return by_layer
 
 
-def _configured_layer_name(layer: dict[str, Any]) -> str:
+def _configured_layer_name(layer: Json) -> str:
     """Returns the name of a layer or operation from its configuration."""
     return layer.get("name") or layer["config"].get("name", "")
 
 
-def _parse_saved_entry(saved: Any) -> Entry:
+def _parse_saved_entry(saved: Json) -> Entry:
     return (
         tuple(_parse_saved_entry(nested_entry) for nested_entry in saved)
         if isinstance(saved, list)

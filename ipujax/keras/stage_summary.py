@@ -6,11 +6,14 @@ import importlib
 import io
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ipujax.keras.layer_stages import get_pipeline_stage_assignment
 from ipujax.keras.model_stages import Stages, calls_of_model, is_graph, stages_of_model
 from ipujax.pipelines import check
+
+if TYPE_CHECKING:
+    import keras
 
 _HEADER = ("Layer (type) (node index)", "Output Shape", "Pipeline Stage")
 _WIDTHS = (0.5, 0.3, 0.2)  # shares of the line
@@ -20,7 +23,9 @@ _Row = tuple[str, str, str]
 
 
 def print_pipeline_stage_assignment_summary(
-    model: Any, line_length: int | None = None, print_fn: Callable[[str], object] | None = print
+    model: keras.Model,
+    line_length: int | None = None,
+    print_fn: Callable[[str], object] | None = print,
 ) -> None:
     """Prints a table of the layers and their stages, like that of Keras's `summary`.
 
@@ -47,7 +52,7 @@ def print_pipeline_stage_assignment_summary(
         (print_fn or print)(line)
 
 
-def _iterate_rows(model: object, stages: Stages, indent: str) -> Iterator[_Row]:
+def _iterate_rows(model: keras.Model, stages: Stages, indent: str) -> Iterator[_Row]:
     for call, entry in zip(calls_of_model(model), stages, strict=True):
         is_nested = isinstance(entry, tuple)
         if call.node is None:
@@ -60,7 +65,7 @@ def _iterate_rows(model: object, stages: Stages, indent: str) -> Iterator[_Row]:
             yield from _iterate_rows(call.layer, entry, f"   {indent or '└ '}")
 
 
-def _build_rows_of_trace(model: object) -> list[_Row]:
+def _build_rows_of_trace(model: keras.Model) -> list[_Row]:
     return [
         (
             _describe_layer_call(assignment.layer, assignment.node_index),
@@ -71,11 +76,11 @@ def _build_rows_of_trace(model: object) -> list[_Row]:
     ]
 
 
-def _describe_layer_call(layer: Any, node_index: int, indent: str = "") -> str:
+def _describe_layer_call(layer: keras.Layer, node_index: int, indent: str = "") -> str:
     return f"{indent}{layer.name} ({type(layer).__name__}) ({node_index})"
 
 
-def _format_output_shape(layer: object) -> str:
+def _format_output_shape(layer: keras.Layer) -> str:
     """Returns the shape that Keras's summary shows of a layer that is in no graph."""
     markup = importlib.import_module("keras.src.utils.summary_utils").format_layer_shape(layer)
     return importlib.import_module("rich.text").Text.from_markup(markup).plain

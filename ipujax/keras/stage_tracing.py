@@ -8,7 +8,7 @@ import functools
 import importlib
 import threading
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ipujax.ground import PyTree
 from ipujax.keras import pipeline_stage
@@ -28,6 +28,9 @@ from ipujax.keras.model_stages import (
 from ipujax.keras.pipeline_stage import current_stage, run_in_stage, stage_of_layer_or_node
 from ipujax.pipelines import check
 
+if TYPE_CHECKING:
+    import keras
+
 _TRACED = "_ipu_traced_pipeline_stages"
 
 _lock = threading.Lock()
@@ -43,7 +46,7 @@ class LayerCall:
       stage: the pipeline stage of the call, None for none.
     """
 
-    layer: Any
+    layer: keras.Layer
     node_index: int
     stage: int | None
 
@@ -73,7 +76,7 @@ class _TracePosition:
     """
 
     calls: list[LayerCall]
-    model: Any = None
+    model: keras.Model | None = None
     stages: Stages = ()
     of_model: bool = True
 
@@ -86,7 +89,7 @@ _current = _Current()
 
 
 @contextlib.contextmanager
-def trace_in_stages(model: object) -> Generator[StageTrace]:
+def trace_in_stages(model: keras.Model) -> Generator[StageTrace]:
     """Traces a model in the block with each call of a layer in its pipeline stage.
 
     Each call of a layer is traced in the mark of its stage: that of the model's assignment, or of
@@ -122,17 +125,17 @@ def trace_in_stages(model: object) -> Generator[StageTrace]:
         object.__setattr__(model, _TRACED, tuple(calls))
 
 
-def find_traced_calls(model: object) -> tuple[LayerCall, ...] | None:
+def find_traced_calls(model: keras.Model) -> tuple[LayerCall, ...] | None:
     """Returns the layer calls of a subclassed model's last trace; None if it was not traced."""
     return vars(model).get(_TRACED)
 
 
-def forget_trace(model: object) -> None:
+def forget_trace(model: keras.Model) -> None:
     """Forgets the stages that a subclassed model's last trace gave."""
     object.__setattr__(model, _TRACED, None)
 
 
-def has_pipeline_stages(model: object) -> bool:
+def has_pipeline_stages(model: keras.Model) -> bool:
     """Returns whether a model has stages; a subclassed model shows them in its first trace."""
     if is_graph(model):
         return any(stage is not None for stage in iterate_stage_numbers(stages_of_model(model)))
@@ -167,7 +170,7 @@ def _track_layer_calls(original: Callable[..., object]) -> Callable[..., object]
     """Wraps a layer's `__call__` to update the position of the trace."""
 
     @functools.wraps(original)
-    def call_at_position(self: object, *args: object, **kwargs: object) -> object:
+    def call_at_position(self: keras.Layer, *args: object, **kwargs: object) -> object:
         position = _current.position
         if position is None:
             return original(self, *args, **kwargs)
@@ -177,7 +180,7 @@ def _track_layer_calls(original: Callable[..., object]) -> Callable[..., object]
     return call_at_position
 
 
-def _enter_layer(layer: object, position: _TracePosition) -> _TracePosition:
+def _enter_layer(layer: keras.Layer, position: _TracePosition) -> _TracePosition:
     """Records the call of a layer; returns the position of the trace inside it."""
     is_model = isinstance(layer, model_classes()[0])
     _check_graph(position)
@@ -234,7 +237,7 @@ def _run_graph_in_stages(original: Callable[..., object]) -> Callable[..., objec
 
 
 def _wrap_call_in_stage(
-    entry: Entry, layer: object, call: Callable[..., object], position: _TracePosition
+    entry: Entry, layer: keras.Layer, call: Callable[..., object], position: _TracePosition
 ) -> Callable[..., object]:
     """Returns a call that runs in its stage, or in the stages of a nested model."""
     if entry is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +45,9 @@ class UntrainedVariables:
             for old, new in zip(old_values, new_values, strict=True)
         ]
 
-    def offset_random_draws(self, step: Callable[..., tuple[Arrays, Tree]]) -> Callable[..., Any]:
+    def offset_random_draws(
+        self, step: Callable[..., tuple[Arrays, Tree]]
+    ) -> Callable[..., tuple[Arrays, Tree]]:
         """Returns a step whose replicas draw the numbers that one replica would draw in turn.
 
         Args:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from ipujax.ground import Json, PyTree, check
+from ipujax.ground import Json, Keywords, PyTree, check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -24,7 +24,7 @@ from ipujax.keras.layers.shared import (
 )
 from ipujax.operators import normalization_ops as normalization_ops
 
-_UNSUPPORTED: dict[str, Any] = dict.fromkeys(
+_UNSUPPORTED: Keywords = dict.fromkeys(
     ("beta_regularizer", "gamma_regularizer", "beta_constraint", "gamma_constraint")
 )
 
@@ -58,9 +58,9 @@ class _Normalization(Layer):
             of_beta = self.beta_initializer
             self.beta = self.add_weight((channels,), initializer=of_beta, name="beta")
 
-    def _operator_arguments(self) -> dict[str, Any]:
+    def _operator_arguments(self) -> Keywords:
         """Returns the arguments that all functions of `normalization_ops` take."""
-        arguments: dict[str, Any] = {"center": self.center, "scale": self.scale}
+        arguments: Keywords = {"center": self.center, "scale": self.scale}
         for name in ("gamma", "beta"):
             variable = getattr(self, name)
             arguments[name] = (

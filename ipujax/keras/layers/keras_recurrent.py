@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.ground import Json, PyTree, check
+from ipujax.ground import Json, Keywords, PyTree, check
 from ipujax.keras.layers.shared import (
     Layer,
     convert_variable,
@@ -27,7 +27,7 @@ from ipujax.keras.layers.shared import (
 from ipujax.operators import check_dropout_rate
 from ipujax.operators import random as rand_ops
 
-_UNSUPPORTED: dict[str, Any] = {
+_UNSUPPORTED: Keywords = {
     "kernel_regularizer": None,
     "recurrent_regularizer": None,
     "bias_regularizer": None,
@@ -129,7 +129,7 @@ class Recurrent(Layer):
         return self._make_weight("biases", self._biases_shape, self.bias_initializer)
 
     def _make_weight(self, name: str, shape: tuple[int, ...], initialize: Any) -> object:
-        def initialize_in_float32(shape: tuple[int, ...], dtype: Any = None) -> jax.Array:
+        def initialize_in_float32(shape: tuple[int, ...], dtype: object = None) -> jax.Array:
             # Orthogonal matrices cannot be made in float16.
             return convert_variable(initialize(shape, dtype="float32"), dtype)
 
