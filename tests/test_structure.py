@@ -21,6 +21,7 @@ ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "validation", "notebooks"
 
 MAX_MODULE_LINES = 480  # aim at 400
 MAX_FUNCTION_LINES = 67  # without the docstring; aim at 40
+MOST_IMPORTS_OF_INTERNALS = 0.1  # of the imports of ours in tests
 # Modules and objects whose writing leaves no half of a file.
 WHOLE_FILES = ("files", "_files", "folder", "archive")
 UNFINISHED = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
@@ -306,7 +307,7 @@ def test_every_folder_is_a_room_in_the_table() -> None:
 def names_used_elsewhere() -> frozenset[str]:
     """The dotted names that files mention of rooms other than their own, and their beginnings."""
     names: set[str] = set()
-    for file in [*stubs(), *python_files(*SOURCE_FOLDERS, "benchmarks", "validation")]:
+    for file in [*stubs(), *python_files(*SOURCE_FOLDERS, "tests", "benchmarks", "validation")]:
         own_room = room_of_file(file) if file.split("/")[0] in SOURCE_FOLDERS else ""
         for _, name in mentioned_names(file):
             if name.split(".")[0] in SOURCE_FOLDERS and room_of(name) != own_room:
@@ -344,6 +345,64 @@ def test_a_lazy_face_hides_no_module(room: str) -> None:
         modules = {path.stem for path in folder.iterdir()}
         names = names_in_face(room).items()
         assert not [name for name, source in names if source != room and name in modules]
+
+
+def is_package(module: str) -> bool:
+    return (ROOT / module.replace(".", "/") / "__init__.py").exists()
+
+
+def is_internal(wanted: Import) -> bool:
+    """Whether an import is of a name that neither a face nor a public module lists."""
+    folders = wanted.module.split(".")
+    if len(folders) > 1 and (ROOT / folders[0] / f"{folders[1]}.py").exists():
+        return folders[0] != "ipujax"
+    if not is_package(wanted.module):
+        return True
+    is_root = wanted.module == "ipujax" and (ROOT / "ipujax" / f"{wanted.name}.py").exists()
+    if not wanted.name or is_root or is_package(wanted.text):
+        return False
+    names = {*names_in_face(wanted.module), *names_in_all(wanted.module)}
+    return wanted.name not in names
+
+
+@functools.cache
+def names_in_all(package: str) -> frozenset[str]:
+    """The strings of the `__all__` that a package's `__init__` spells out."""
+    tree = parse(f"{package.replace('.', '/')}/__init__.py")
+    lists = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    texts = (node for names in lists for node in ast.walk(names) if isinstance(node, ast.Constant))
+    return frozenset(str(node.value) for node in texts)
+
+
+def test_tests_import_what_others_may_use() -> None:
+    """A test of an internal stops whoever changes it, though nothing that a user sees changes."""
+    imports = [(file, wanted) for file in python_files("tests") for wanted in imports_of_ours(file)]
+    internals = [
+        f"{file}:{wanted.line}: {wanted.text}" for file, wanted in imports if is_internal(wanted)
+    ]
+    share = len(internals) / len(imports)
+    assert share <= MOST_IMPORTS_OF_INTERNALS, "\n".join([f"{share:.1%} of imports:", *internals])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_one"),
+    [
+        (Import(1, "ipujax", "config"), False),
+        (Import(1, "ipujax.config", "IPUConfig"), False),
+        (Import(1, "ipujax.poptorch", "DataLoader"), False),
+        (Import(1, "ipujax.host", "Queue"), False),
+        (Import(1, "lowering.machine.kernels", "Item"), False),
+        (Import(1, "ipujax.host", "queues"), True),
+        (Import(1, "ipujax.host.queues", "Queue"), True),
+        (Import(1, "lowering.compiler", "lower"), True),
+    ],
+)
+def test_internals_are_found(wanted: Import, is_one: bool) -> None:
+    assert is_internal(wanted) == is_one
 
 
 def long_modules(file: str) -> Iterator[str]:

@@ -14,9 +14,12 @@ from .config_enums import SelectionOrder as SelectionOrder
 from .config_options import SystemOptions as SystemOptions
 from .config_schema import AttributeMetadata as AttributeMetadata
 from .config_schema import ConfigNode as ConfigNode
+from .config_schema import Effect as Effect
 from .config_schema import Option as Option
+from .config_schema import category as category
 from .config_schema import copy_config as copy_config
 from .config_schema import list_assigned_names as list_assigned_names
+from .config_schema import option as option
 from .config_schema import settings_of_reader as settings_of_reader
 from .config_schema import suggest_closest_name as suggest_closest_name
 from .config_schema import walk_options as walk_options

@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from lowering.machine import trace as trace
 from lowering.machine.breakdown import CAUSES as CAUSES
+from lowering.machine.cost import Cost as Cost
+from lowering.machine.cost import Operation as Operation
+from lowering.machine.cost import Phase as Phase
+from lowering.machine.cost import Shape as Shape
+from lowering.machine.cost import Vertices as Vertices
+from lowering.machine.cost import WantedLayout as WantedLayout
+from lowering.machine.labels import label_of_move as label_of_move
+from lowering.machine.labels import label_operations as label_operations
 from lowering.machine.liveness_report import Lifetime as Lifetime
 from lowering.machine.liveness_report import Liveness as Liveness
 from lowering.machine.liveness_report import OnTiles as OnTiles
 from lowering.machine.liveness_report import TileBytes as TileBytes
 from lowering.machine.mapping import TileMapping as TileMapping
+from lowering.machine.mapping import map_evenly as map_evenly
+from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise_cost import ELEMENTWISE as ELEMENTWISE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS

@@ -33,12 +33,14 @@ from lowering.passes.load_late import load_late as load_late
 from lowering.passes.meet_at_collectives import meet_at_collectives as meet_at_collectives
 from lowering.passes.merge_copies import merge_copies as merge_copies
 from lowering.passes.number_formats import number_formats as number_formats
+from lowering.passes.offload_activations import offload_activations as offload_activations
 from lowering.passes.open_single_meshes import open_single_meshes as open_single_meshes
 from lowering.passes.partition import partition as partition
 from lowering.passes.place import find_used_shards as find_used_shards
 from lowering.passes.place import line_of_shard as line_of_shard
 from lowering.passes.place import place as place
 from lowering.passes.plan_pipelines import plan_pipelines as plan_pipelines
+from lowering.passes.recompute import recompute as recompute
 from lowering.passes.recompute_cheap import recompute_cheap as recompute_cheap
 from lowering.passes.resolve_draws import resolve_draws as resolve_draws
 from lowering.passes.resolve_norms import resolve_norms as resolve_norms
@@ -46,4 +48,5 @@ from lowering.passes.resolve_replicas import resolve_replicas as resolve_replica
 from lowering.passes.scalar_predicates import scalar_predicates as scalar_predicates
 from lowering.passes.simplify_gathers import simplify_gathers as simplify_gathers
 from lowering.passes.size_fifos import size_fifos as size_fifos
+from lowering.passes.split_backward import split_backward as split_backward
 from lowering.passes.take_turns import take_turns as take_turns

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_frame, render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, operations_table, selection, show, shown
 
 
@@ -92,7 +92,7 @@ def test_two_reports_open_where_both_were(
 ) -> None:
     assert pages["small"]
     path = tmp_path / "both.html"
-    path.write_text(render_html_page([reports["small"].to_dict()] * 2), encoding="utf-8")
+    path.write_text(html.render_html_page([reports["small"].to_dict()] * 2), encoding="utf-8")
     number = reports["small"].operations[0].number
     tab = visit.open(path, at=f"#operations?operation={number}")
     assert tab.locator("[data-view=operations] .is-exact").count() == 2
@@ -103,7 +103,7 @@ def test_a_frame_without_an_address_selects_all_the_same(
 ) -> None:
     assert pages["small"]
     tab = visit.tab()
-    frame_of = render_html_frame([reports["small"].to_dict()])
+    frame_of = html.render_html_frame([reports["small"].to_dict()])
     tab.set_content(f"<!doctype html><body>{frame_of}</body>")
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=true]").wait_for()

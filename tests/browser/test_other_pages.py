@@ -11,7 +11,7 @@ from playwright.sync_api import Page
 import ipujax as ipu
 from ipujax.host_trace import HostSpan, HostTrace
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, pixels, show, views_of
 from tests.ipujax.reporting import configured, struct, training
 
@@ -39,7 +39,9 @@ def both() -> list[Report]:
 def compared(both: list[Report], visit: Visit, tmp_path: Path) -> Page:
     path = tmp_path / "both.html"
     documents = [report.to_dict() for report in both]
-    path.write_text(render_html_page(documents, ["before.json", "after.json"]), encoding="utf-8")
+    path.write_text(
+        html.render_html_page(documents, ["before.json", "after.json"]), encoding="utf-8"
+    )
     return visit.open(path)
 
 
@@ -98,7 +100,7 @@ def test_a_comparison_says_what_one_side_lacks(
         del operation["number"]  # as in reports of earlier versions
     path = tmp_path / "both.html"
     path.write_text(
-        render_html_page([both[0].to_dict(), plain], ["a.json", "b.json"]), encoding="utf-8"
+        html.render_html_page([both[0].to_dict(), plain], ["a.json", "b.json"]), encoding="utf-8"
     )
     tab = visit.open(path)
     notes = show(tab, "compare").locator("[data-notes] li").all_inner_texts()

@@ -16,7 +16,7 @@ from playwright.sync_api import Page
 
 import ipujax as ipu
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from lowering import machine
 from tests.browser.looking import Visit, frames, operations_table, pixels, selection, show, shown
 from tests.ipujax.reporting import configured, struct
@@ -120,7 +120,7 @@ def test_reports_without_numbers_go_by_names(
         del one["number"], one["scope"]
     for node in document["steps"]["nodes"]:
         node.pop("operation", None)
-    tab = visit.open(render_html_page([document]))
+    tab = visit.open(html.render_html_page([document]))
     operations_table(tab).locator("[data-row]").first.click()
     chosen = selection(tab)
     assert chosen["operation"] is None
@@ -140,7 +140,7 @@ def test_all_that_is_in_a_scope_is_selected(visit: Visit) -> None:
         return block(block(block(x, "one"), "one/inner"), "one1")
 
     report = ipu.compile(blocks).lower(struct(8, 8)).report()
-    tab = visit.open(render_html_page([report.to_dict()]))
+    tab = visit.open(html.render_html_page([report.to_dict()]))
     operations_table(tab)
     tab.evaluate("() => window.ipujax.store.select({scope: 'one'})")
     frames(tab)
@@ -175,7 +175,7 @@ def test_operations_of_two_reports_are_selected_together(visit: Visit) -> None:
         configured(1)
         documents.append(ipu.compile(steps(more)).lower(struct(8, 8)).report().to_dict())
     numbers = [one["number"] for document in documents for one in document["operations"]]
-    tab = visit.open(render_html_page(documents))
+    tab = visit.open(html.render_html_page(documents))
     operations_table(tab)
     product = tab.locator("[data-view=operations] tr", has_text="matmul")
     product.first.click()

@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page
 
 import ipujax as ipu
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, operations_table, selection, show
 from tests.ipujax.reporting import configured, struct
 
@@ -40,7 +40,7 @@ def report() -> Report:
 
 
 def opened(visit: Visit, document: dict[str, Any], **window: Any) -> tuple[Page, Locator]:
-    tab = visit.open(render_html_page([document]), **window)
+    tab = visit.open(html.render_html_page([document]), **window)
     return tab, show(tab, "source")
 
 

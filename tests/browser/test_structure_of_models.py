@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page
 
 import ipujax as ipu
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, selection, show
 from tests.ipujax.reporting import configured, struct
 
@@ -69,7 +69,7 @@ def by_call() -> Report:
 
 def opened(visit: Visit, report: Report, view: str, **window: Any) -> tuple[Page, Locator]:
     """The page at a view, all of whose tree is open."""
-    tab = visit.open(render_html_page([report.to_dict()]), height=2000, **window)
+    tab = visit.open(html.render_html_page([report.to_dict()]), height=2000, **window)
     root = show(tab, view)
     tree = root.get_by_role("treegrid")
     tree.press("Home")
@@ -197,7 +197,7 @@ def test_many_steps_of_one_kind_are_one_row(by_scope: Report, visit: Visit) -> N
     root["children"] = [*root["children"], *[len(nodes["kind"]) - 1] * 5]
     for key, column in nodes.items():
         column.append(root[key])
-    tab = visit.open(render_html_page([document]))
+    tab = visit.open(html.render_html_page([document]))
     view = show(tab, "program")
     view.get_by_role("treegrid").press("End")
     row = view.locator(".tree-row", has_text="remote store")
@@ -243,6 +243,6 @@ def test_reports_of_earlier_versions_are_shown_without_structure(
     for one in document["operations"]:
         for key in ("scope", "call_path", "direction", "number", "label"):
             del one[key]
-    tab = visit.open(render_html_page([document]))
+    tab = visit.open(html.render_html_page([document]))
     for view in ("program", "operations", "source"):
         assert show(tab, view).locator("[data-row]").count() > 1, view

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator
 
 from ipujax.ground import format_percents
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, selection, show
 from tests.browser.samples import IPUS
 
@@ -103,6 +103,6 @@ def test_reports_of_earlier_versions_open(
     for operation in document["operations"]:
         del operation["label"]
     path = tmp_path / "older.html"
-    path.write_text(render_html_page([document]), encoding="utf-8")
+    path.write_text(html.render_html_page([document]), encoding="utf-8")
     view = show(visit.open(path), "summary")
     assert "model the program again" in view.inner_text()

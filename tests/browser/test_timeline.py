@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import FloatRect, Page
 
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_page
+from ipujax.report.presentation import html
 from tests.browser.looking import (
     Visit,
     frames,
@@ -269,7 +269,7 @@ def test_reports_of_earlier_versions_have_lanes_without_parts(
     for node in document["steps"]["nodes"]:
         node.pop("operation", None)
     path = tmp_path / "earlier.html"
-    path.write_text(render_html_page([document]), encoding="utf-8")
+    path.write_text(html.render_html_page([document]), encoding="utf-8")
     tab = opened(visit, path)
     assert tab.get_by_role("button", name=re.compile("parts")).count() == 0
     x, y = canvas_box(tab)["x"] + 400, canvas_box(tab)["y"] + 20

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from lowering import Options, ir, lower, marks
 from lowering.ground import HOST
-from lowering.jaxprs import avals, jaxpr
+from lowering.jaxprs import dtype_name, jaxpr, shape_of
 from lowering.passes.place import PlacedBody
 
 X = jax.ShapeDtypeStruct((2, 3), jnp.float32)
@@ -100,4 +100,4 @@ def _line(eqn: Any) -> str:
 
 
 def _type(aval: Any) -> str:
-    return f"{avals.dtype_name(aval)}[{','.join(map(str, avals.shape_of(aval)))}]"
+    return f"{dtype_name(aval)}[{','.join(map(str, shape_of(aval)))}]"

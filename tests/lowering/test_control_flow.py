@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from lowering.jaxprs import jaxpr
-from lowering.ops import ControlFlow, is_control_flow, streams
+from lowering.ops import ControlFlow, is_control_flow, repeat_p, repeat_with_queues
 from lowering.passes.thread_state import thread_state_through
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.pipelines.samples import dense, loop_of, micro_batch, pipelined, squares
@@ -23,7 +23,7 @@ def scanned(w, x, xs):
 
 def repeated(w, x, n):
     body = trace(lambda w, x: [x * w], V, V)
-    return streams.repeat_with_queues(body, [w], [x], n, None)
+    return repeat_with_queues(body, [w], [x], n, None)
 
 
 def goes_on(w, x):
@@ -142,7 +142,7 @@ def test_tasks_of_a_pipeline_that_leave_the_state_alone_stay_as_they_were():
 
     numbers = []
     closed = trace(fn, *(atom.aval for atom in eqn.invars))
-    (loop,) = (e for e in closed.jaxpr.eqns if e.primitive is streams.repeat_p)
+    (loop,) = (e for e in closed.jaxpr.eqns if e.primitive is repeat_p)
     assert numbers == [0, 1, 1, 2]
     assert len(loop.outvars) == len(eqn.outvars) + 2
     threads = loop.params["body"].jaxpr.eqns

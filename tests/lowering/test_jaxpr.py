@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.jaxprs import avals, jaxpr, workload
-from lowering.ops import streams
+from lowering.jaxprs import count_operations, dtype_name, jaxpr, signature_of
+from lowering.ops import enqueue
 from tests.lowering.samples import Queue, S, V, W, shard, trace
 
 
@@ -92,12 +92,12 @@ def test_forward_and_backward_share_their_frames():
     ("dtype", "name"), [(jnp.float32, "float32"), (jnp.bool_, "bool"), (jnp.bfloat16, "bfloat16")]
 )
 def test_dtype_names(dtype, name):
-    assert avals.dtype_name(jaxpr.ShapedArray((), dtype)) == name
+    assert dtype_name(jaxpr.ShapedArray((), dtype)) == name
 
 
 def test_signatures_tell_shapes_and_dtypes_apart():
     types = [jax.typeof(jnp.ones((2, 3))), jax.typeof(jax.random.key(0))]
-    assert avals.signature_of(types) == (((2, 3), "float32"), ((), "key<fry>"))
+    assert signature_of(types) == (((2, 3), "float32"), ((), "key<fry>"))
 
 
 def test_hoisted_constants():
@@ -110,7 +110,7 @@ def test_hoisted_constants():
 
 def test_ordered_effects():
     def fn(x):
-        streams.enqueue(Queue("q"), [x], None)
+        enqueue(Queue("q"), [x], None)
         jax.debug.print("{}", x)
         jax.debug.print("{}", x, ordered=True)
         return x + 1
@@ -120,13 +120,13 @@ def test_ordered_effects():
 
 
 def test_operations_count_products_exactly():
-    counted = workload.count_operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
+    counted = count_operations(trace(lambda a, b: jnp.tanh(a @ b), W, W).jaxpr)
     assert counted == 2 * 27 + 9
 
     def looped(a):
         return lax.scan(lambda c, _: (c @ c, None), a, None, length=5)[0]
 
-    assert workload.count_operations(trace(looped, W).jaxpr) == 5 * 54
+    assert count_operations(trace(looped, W).jaxpr) == 5 * 54
 
 
 def test_scopes_can_be_added():

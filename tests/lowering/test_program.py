@@ -16,7 +16,7 @@ from lowering.ir import (
     rewrite_bodies,
     rewrite_nodes,
 )
-from lowering.ops import streams
+from lowering.ops import enqueue, repeat_with_queues
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))
@@ -108,11 +108,11 @@ def test_reads_of_branches_are_free_values_only():
 
 def test_streams_knows_what_the_host_must_drive():
     def body(c):
-        streams.enqueue(Queue("q"), [c], None)
+        enqueue(Queue("q"), [c], None)
         return [c + 1]
 
     def fn(x):
-        return streams.repeat_with_queues(trace(body, AVAL), [], [x], 2, None)
+        return repeat_with_queues(trace(body, AVAL), [], [x], 2, None)
 
     program = lowered(fn, V)
     assert ir.needs_host(only(program, ir.Repeat))

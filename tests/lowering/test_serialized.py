@@ -9,7 +9,7 @@ import pytest
 
 from ipujax.math_ops import serialized_matmul
 from lowering.jaxprs import function_of_jaxpr, user_line, walk_equations
-from lowering.passes.serialized import find_product_at_line, serialize_products
+from lowering.passes import serialized
 from tests.lowering.samples import trace
 
 DIMENSIONS = {"m": "a_columns", "k": "a_rows_b_columns", "n": "b_rows"}
@@ -46,7 +46,7 @@ def test_products_in_parts(letter, shape):
     a, b = (rng.normal(size=each).astype(np.float32) for each in (shape, (6, 8)))
     whole = trace(gradients(lambda x, y: x @ y), a, b)
     line = line_of_products(whole)
-    parts = serialize_products(whole, line, letter, 2)
+    parts = serialized.serialize_products(whole, line, letter, 2)
     wanted, found = function_of_jaxpr(whole)(a, b), function_of_jaxpr(parts)(a, b)
     for ours, theirs in zip(found, wanted, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
@@ -63,7 +63,7 @@ def test_what_is_said_of_a_line():
         return sum(one @ z for one in (x, y))
 
     closed = trace(two, jnp.ones((4, 6)), jnp.ones((10, 6))[:4], jnp.ones((6, 8)))
-    product = find_product_at_line(closed, line_of_products(closed))
+    product = serialized.find_product_at_line(closed, line_of_products(closed))
     assert product is not None
     assert product.shape == "float32[4,8]"
     assert product.largest == product.extents == {"m": 4, "k": 6, "n": 8}
@@ -74,7 +74,7 @@ def test_extents_divide_all_products_of_a_line():
         return [one @ z for one in (x, y)]
 
     closed = trace(two, jnp.ones((12, 6)), jnp.ones((8, 6)), jnp.ones((6, 8)))
-    product = find_product_at_line(closed, line_of_products(closed))
+    product = serialized.find_product_at_line(closed, line_of_products(closed))
     assert product is not None
     assert product.shape == "float32[12,8]"
     assert product.largest == {"m": 12, "k": 6, "n": 8}
@@ -85,5 +85,5 @@ def test_what_is_no_product_of_matrices_stays():
     closed = trace(
         lambda x, y: jnp.einsum("abc,dbc->ad", x, y), jnp.ones((2, 3, 4)), jnp.ones((2, 3, 4))
     )
-    assert find_product_at_line(closed, line_of_products(closed)) is None
-    assert find_product_at_line(closed, "elsewhere.py:1 (f)") is None
+    assert serialized.find_product_at_line(closed, line_of_products(closed)) is None
+    assert serialized.find_product_at_line(closed, "elsewhere.py:1 (f)") is None

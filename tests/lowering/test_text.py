@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering import ir
+from lowering import ir, ops
 from lowering.ground import HOST, IpuId
 from lowering.ir.program_text import ipu_text, kernel_text
-from lowering.ops import streams
 from tests.lowering.samples import N, Queue, V, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))
@@ -19,7 +18,7 @@ def everything(x, n):
     def body(c):
         with shard(1):
             c = c + 1
-        streams.enqueue(sink, [c], None, 2)
+        ops.enqueue(sink, [c], None, 2)
         return [c]
 
     def step(c):
@@ -32,8 +31,8 @@ def everything(x, n):
         with shard(0):
             return jnp.sin(a)
 
-    (y,) = streams.dequeue(source, [AVAL], 4)
-    (z,) = streams.repeat_with_queues(trace(body, AVAL), [], [x + y[0]], n, None)
+    (y,) = ops.dequeue(source, [AVAL], 4)
+    (z,) = ops.repeat_with_queues(trace(body, AVAL), [], [x + y[0]], n, None)
     with outside("save me"):
         z = jnp.log(z)
     i, z = lax.while_loop(lambda c: c[0] < n, step, (0, z))

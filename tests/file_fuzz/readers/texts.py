@@ -15,7 +15,7 @@ import ipujax as ipu
 from ipujax import schedules
 from ipujax.cli.serving import Library
 from ipujax.errors import IPUError
-from ipujax.report import report
+from ipujax.report import load
 from ipujax.report.presentation import html
 from ipujax.system import attachments
 from tests.file_fuzz.changes import change_bytes, change_json
@@ -46,7 +46,7 @@ def _change_report(files: Files, rng: random.Random) -> Files:
 
 def _read_report(folder: Path) -> str | None:
     entries = Library([folder]).list_entries()  # of a broken one it tells why
-    found = report.load(next(folder.iterdir()))
+    found = load(next(folder.iterdir()))
     str(found)
     html.render_html_page([found.to_dict()])
     return None if entries else "the library passes a file over that is surely a report"

@@ -13,7 +13,7 @@ import pytest
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
 from ipujax.ground import format_boxed_table
-from ipujax.system import DEVICES, attachments
+from ipujax.system import DEVICES, list_attached_processes
 from tests.harness import ROOT
 
 Output = pytest.CaptureFixture[str]
@@ -148,7 +148,7 @@ def test_monitor_sees_other_processes(tmp_path: pathlib.Path):
         assert other.stdout.readline() == "ready\n"
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("IPUJAX_RUNTIME_DIR", str(tmp_path))
-            assert [each.pid for each in attachments.list_attached_processes()] == [other.pid]
+            assert [each.pid for each in list_attached_processes()] == [other.pid]
         other.communicate("\n")
     assert list(tmp_path.iterdir()) == []  # it took its file away when it ended
 

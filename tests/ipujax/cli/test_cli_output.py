@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ipujax.cli import command as command
+from ipujax.cli import main
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 
@@ -66,7 +66,7 @@ def test_full_devices_are_an_error_in_a_line(
 @needs_full_device
 def test_full_devices_as_files(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option in ("--html", "--perfetto"):
-        assert command.main(["report", str(saved), option, str(FULL)]) == 1
+        assert main(["report", str(saved), option, str(FULL)]) == 1
         message = "ipujax report: error: /dev/full cannot be written: No space left on device\n"
         assert capsys.readouterr().err == message
     for write in (small_report().to_json, small_report().to_html, small_report().to_perfetto):
@@ -87,9 +87,9 @@ def test_only_regular_files_are_reports(
     hint = "  fix:   give a file that report.to_json(path) wrote; `ipujax report -` reads stdin\n"
     for path, what in ((pipe, "a pipe"), (Path("/dev/zero"), "a device")):
         for arguments in ([path], ["--diff", path, saved]):
-            assert command.main(["report", *map(str, arguments)]) == 1
+            assert main(["report", *map(str, arguments)]) == 1
             said = capsys.readouterr().err
             assert said == f"ipujax report: error: {path} is {what}, no regular file\n{hint}"
-        assert command.main(["report", "--serve", str(path)]) == 1
+        assert main(["report", "--serve", str(path)]) == 1
         said = capsys.readouterr().err
         assert said == f"ipujax report: error: {path}: neither a regular file nor a directory\n"

@@ -16,7 +16,7 @@ import pytest
 
 import ipujax
 from ipujax import report
-from ipujax.cli import command as command
+from ipujax.cli import main
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 
@@ -32,13 +32,13 @@ def saved(tmp_path: Path) -> Path:
 
 
 def run(*arguments: object, code: int = 0) -> None:
-    assert command.main([str(each) for each in arguments]) == code
+    assert main([str(each) for each in arguments]) == code
 
 
 def wrong(*arguments: object, output: Output) -> str:
     """What is said of wrong arguments."""
     with pytest.raises(SystemExit) as ended:
-        command.main([str(each) for each in arguments])
+        main([str(each) for each in arguments])
     assert ended.value.code == 2
     said = output.readouterr()
     assert not said.out
@@ -219,7 +219,7 @@ def test_the_commands(capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_help_fits_on_a_page(name: str, capsys: Output, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
-        command.main([*name.split(), "--help"])
+        main([*name.split(), "--help"])
     assert ended.value.code == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 40
@@ -238,7 +238,7 @@ def test_examples_of_help_are_right(
     for name in ("a.json", "b.json"):
         shutil.copy(saved, name)
     with pytest.raises(SystemExit):
-        command.main(["report", "--help"])
+        main(["report", "--help"])
     found = re.findall(r"^  ipujax (report .*?)  ", capsys.readouterr().out, re.MULTILINE)
     assert len(found) == 8
     for example in found:
@@ -254,7 +254,7 @@ def test_no_command_is_answered_with_help(capsys: Output):
 @pytest.mark.parametrize("arguments", [["--version"], ["report", "--version"]])
 def test_version(arguments: list[str], capsys: Output):
     with pytest.raises(SystemExit) as ended:
-        command.main(arguments)
+        main(arguments)
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"ipujax {ipujax.__version__}\n"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax.cli import command as command
+from ipujax.cli import main
 from ipujax.cli.serving import Library, Server, report_library
 from ipujax.report import Report
 from tests.harness import ROOT
@@ -349,11 +349,11 @@ def test_nothing_to_show(tmp_path: Path):
 
 
 def test_what_cannot_be_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    assert command.main(["report", "--serve", str(tmp_path / "none")]) == 1
+    assert main(["report", "--serve", str(tmp_path / "none")]) == 1
     assert "none: there is no such file or directory" in capsys.readouterr().err
     with served(tmp_path) as server:
         port = str(server.server_port)
-        assert command.main(["report", "--serve", str(tmp_path), "--port", port]) == 1
+        assert main(["report", "--serve", str(tmp_path), "--port", port]) == 1
         error = capsys.readouterr().err
         assert f"cannot serve at port {port}: Address already in use" in error
         assert "--port 0" in error

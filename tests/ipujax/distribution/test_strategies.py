@@ -12,14 +12,17 @@ import pytest
 import ipujax as ipu
 from ipujax import horovod as hvd
 from ipujax.errors import DistributionError, DistributionNotImplementedError, DistributionTypeError
-from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy
-from ipujax.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from ipujax.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy, ReduceOp
 from ipujax.optimizers import CrossReplicaOptimizer
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from tests.ipujax.distribution.processes import told_by
 
-STRATEGIES = (IPUMultiWorkerStrategy, IPUHorovodStrategy, IPUMultiReplicaStrategy)
+STRATEGIES = (
+    IPUMultiWorkerStrategy,
+    ipu_horovod_strategy.IPUHorovodStrategy,
+    ipu_multi_replica_strategy.IPUMultiReplicaStrategy,
+)
 MANY = [
     2,
     pytest.param(3, marks=pytest.mark.exhaustive),
@@ -155,7 +158,8 @@ def trained(strategy: Any, optimizer: Any, replicas: int) -> np.ndarray[Any, Any
 
 
 @pytest.mark.parametrize(
-    ("strategy", "expected"), [(IPUMultiWorkerStrategy, 28 / 2), (IPUMultiReplicaStrategy, 28)]
+    ("strategy", "expected"),
+    [(IPUMultiWorkerStrategy, 28 / 2), (ipu_multi_replica_strategy.IPUMultiReplicaStrategy, 28)],
 )
 def test_a_worker_with_replicas(strategy: Any, expected: float) -> None:
     averaging = CrossReplicaOptimizer(optax.sgd(1.0))
@@ -205,7 +209,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(DistributionTypeError, match="fn of experimental_run_v2"):
         strategy.experimental_run_v2(3)
     with pytest.raises(DistributionTypeError, match="variables_on_host"):
-        IPUHorovodStrategy(variables_on_host=1)
+        ipu_horovod_strategy.IPUHorovodStrategy(variables_on_host=1)
     with pytest.raises(DistributionTypeError, match="config of update_ipu_config"):
         strategy.update_ipu_config({})
     with pytest.raises(DistributionNotImplementedError, match="Adasum reduction is not impl"):

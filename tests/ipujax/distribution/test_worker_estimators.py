@@ -13,7 +13,7 @@ import pytest
 
 from ipujax.doors.estimators.workers import InputContext
 from ipujax.errors import EstimatorError
-from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy
+from ipujax.horovod import ipu_horovod_strategy
 from ipujax.ipu_pipeline_estimator import IPUPipelineEstimator, IPUPipelineEstimatorSpec
 from tests.ipujax.distribution.processes import PROGRAMS, told_by
 from tests.ipujax.estimating import config
@@ -79,7 +79,7 @@ def test_state_is_averaged_where_it_is_read(told: Any) -> None:
 
 
 def test_variables_of_pipelines_are_not_on_the_host() -> None:
-    strategy = IPUHorovodStrategy(variables_on_host=True)
+    strategy = ipu_horovod_strategy.IPUHorovodStrategy(variables_on_host=True)
     with pytest.raises(EstimatorError, match="variables_on_host, which pipelines do not support"):
         IPUPipelineEstimator(
             lambda mode: IPUPipelineEstimatorSpec(mode, [len, len], 1),

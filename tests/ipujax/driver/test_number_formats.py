@@ -18,7 +18,7 @@ from ipujax.errors import ScopeError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineStageOptions, pipeline
 from ipujax.scopes import outside_compilation_scope, partials_type, stochastic_rounding
 from ipujax.utils import reset_ipu_seed
-from lowering.ops import collective_primitives
+from lowering.ops import all_gather, cross_replica_sum
 from tests.ipujax.pipelining import run_pipeline
 
 HALF = jnp.float16
@@ -283,7 +283,7 @@ def test_gradients_are_rounded_too() -> None:
 
 def test_replicas_round_differently() -> None:
     use(4, esr=True)
-    rows = run(lambda x: collective_primitives.all_gather(cast(x), 4), TENTHS)
+    rows = run(lambda x: all_gather(cast(x), 4), TENTHS)
     assert len(np.unique(rows, axis=0)) == 4
 
 
@@ -327,7 +327,7 @@ def test_limits_in_pipelines(ipus: int) -> None:
 def test_sums_over_replicas_end_at_the_largest_number() -> None:
     use(4, inv=False)
     np.testing.assert_array_equal(
-        run(lambda x: collective_primitives.cross_replica_sum(x, 4), half(-20000)), half(-LARGEST)
+        run(lambda x: cross_replica_sum(x, 4), half(-20000)), half(-LARGEST)
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import PipelineError
 from ipujax.frontends import Part, from_keras
-from ipujax.keras.layer_stages import set_pipeline_stage_assignment
+from ipujax.keras import set_pipeline_stage_assignment
 from ipujax.training import Pipeline, StageOutput, StepOutput, Training
 from tests.ipujax.feeding import configure
 from tests.ipujax.pipelining import close, run_pipeline

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from ipujax.data.ops.dataset_ops import BufferDataset
+from ipujax.data.ops import dataset_ops
 
 
 @hypothesis.given(st.integers(0, 40), st.integers(1, 12))
 def test_a_multiple_of_the_buffer_size_is_there(length: int, size: int) -> None:
-    dataset = BufferDataset(range(length), size)
+    dataset = dataset_ops.BufferDataset(range(length), size)
     expected = list(range(length // size * size))
     assert list(dataset) == expected
     assert list(dataset) == expected  # a range can be read again
@@ -30,26 +30,26 @@ def test_callables_are_called_for_each_iteration() -> None:
         calls.append(1)
         yield from range(5)
 
-    dataset = BufferDataset(elements, 2)
+    dataset = dataset_ops.BufferDataset(elements, 2)
     assert calls == []
     assert list(dataset) == [0, 1, 2, 3] == list(dataset)
     assert len(calls) == 2
 
 
 def test_an_iterator_can_be_read_once() -> None:
-    dataset = BufferDataset(iter(range(4)), 2)
+    dataset = dataset_ops.BufferDataset(iter(range(4)), 2)
     assert list(dataset) == [0, 1, 2, 3]
     assert list(dataset) == []
 
 
 def test_endless_data_sets_are_read_buffer_by_buffer() -> None:
     source = itertools.count()
-    assert list(itertools.islice(BufferDataset(source, 3), 4)) == [0, 1, 2, 3]
+    assert list(itertools.islice(dataset_ops.BufferDataset(source, 3), 4)) == [0, 1, 2, 3]
     assert next(source) == 6
 
 
 def test_it_feeds_a_loop() -> None:
-    dataset = BufferDataset((np.float32(i) for i in range(7)), 3)
+    dataset = dataset_ops.BufferDataset((np.float32(i) for i in range(7)), 3)
     infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(dataset)
     run = ipu.compile(lambda total: ipu.loops.repeat(6, lambda total, x: total + x, total, infeed))
     assert run(np.float32(0)) == 15
@@ -69,4 +69,4 @@ def test_it_feeds_a_loop() -> None:
 )
 def test_arguments_are_checked(arguments: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
-        BufferDataset(*arguments)
+        dataset_ops.BufferDataset(*arguments)

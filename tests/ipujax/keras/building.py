@@ -9,8 +9,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from ipujax.keras import trace_in_stages
-from ipujax.keras.layer_stages import get_pipeline_stage_assignment
+from ipujax.keras import get_pipeline_stage_assignment, trace_in_stages
 from lowering import marks
 from lowering.jaxprs import jaxpr
 

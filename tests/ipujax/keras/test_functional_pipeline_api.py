@@ -13,9 +13,9 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError, PipelineTypeError
-from ipujax.keras import PipelineStage
-from ipujax.keras.layer_stages import (
+from ipujax.keras import (
     FunctionalLayerPipelineStageAssignment,
+    PipelineStage,
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,

@@ -13,14 +13,14 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError, ScopeError
-from ipujax.keras import PipelineStage
-from ipujax.keras.layer_stages import (
+from ipujax.keras import (
     ModelLayerPipelineStageAssignment,
+    PipelineStage,
     get_pipeline_stage_assignment,
+    has_pipeline_stages,
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
 )
-from ipujax.keras.stage_tracing import has_pipeline_stages
 from tests.ipujax.keras.building import matmul_stages, stages, traced
 
 

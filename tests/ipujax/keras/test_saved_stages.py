@@ -13,8 +13,12 @@ pytest.importorskip("keras")
 import keras
 from keras import layers
 
-from ipujax.keras import PipelineStage, stage_config
-from ipujax.keras.layer_stages import get_pipeline_stage_assignment, set_pipeline_stage_assignment
+from ipujax.keras import (
+    PipelineStage,
+    get_pipeline_stage_assignment,
+    set_pipeline_stage_assignment,
+    stage_config,
+)
 from tests.harness import run_python
 from tests.ipujax.keras.building import matmul_stages, stages, two_towers
 

@@ -14,11 +14,12 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError, PipelineTypeError
-from ipujax.keras import PipelineStage, trace_in_stages
-from ipujax.keras.layer_stages import (
+from ipujax.keras import (
+    PipelineStage,
     get_pipeline_stage_assignment,
     reset_pipeline_stage_assignment,
     set_pipeline_stage_assignment,
+    trace_in_stages,
 )
 from tests.ipujax.keras.building import matmul_stages
 

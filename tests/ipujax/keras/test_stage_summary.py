@@ -13,8 +13,7 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError, PipelineTypeError
-from ipujax.keras import PipelineStage, trace_in_stages
-from ipujax.keras.layer_stages import set_pipeline_stage_assignment
+from ipujax.keras import PipelineStage, set_pipeline_stage_assignment, trace_in_stages
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
 
 

@@ -15,9 +15,12 @@ import keras
 from keras import layers
 
 from ipujax.errors import PipelineError
-from ipujax.keras import PipelineStage, trace_in_stages
-from ipujax.keras.layer_stages import set_pipeline_stage_assignment
-from ipujax.keras.stage_tracing import has_pipeline_stages
+from ipujax.keras import (
+    PipelineStage,
+    has_pipeline_stages,
+    set_pipeline_stage_assignment,
+    trace_in_stages,
+)
 from lowering import marks
 from lowering.jaxprs import jaxpr
 from tests.ipujax.keras.building import matmul_stages

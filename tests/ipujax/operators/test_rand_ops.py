@@ -24,7 +24,7 @@ from ipujax.pipelining_ops import (
 )
 from ipujax.rand_ops import dropout
 from ipujax.utils import reset_ipu_seed
-from lowering.ops import collective_primitives
+from lowering.ops import all_gather
 
 X = jnp.ones((64, 64, 4))
 ROW = jnp.ones(256)
@@ -278,7 +278,7 @@ def test_every_draw_differs(engine: str) -> None:
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 def test_replicas_differ_unless_they_are_seeded_alike(engine: str) -> None:
     use(4)
-    run = ipu.compile(lambda x: collective_primitives.all_gather(dropout(x), 4), engine=engine)
+    run = ipu.compile(lambda x: all_gather(dropout(x), 4), engine=engine)
     reset_ipu_seed(1)
     assert all_differ(run(ROW))
     reset_ipu_seed(1, experimental_identical_replicas=True)

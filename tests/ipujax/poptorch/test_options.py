@@ -16,7 +16,7 @@ import torch
 from ipujax import poptorch
 from ipujax.errors import PopTorchFileError
 from ipujax.poptorch import options as options_module
-from ipujax.poptorch.poptorch_core import _validateOptions
+from ipujax.poptorch import poptorch_core
 
 
 def test_methods_give_the_options_back_and_values_are_attributes() -> None:
@@ -288,7 +288,7 @@ def test_switches_that_cannot_act_are_refused_when_used(
     options = poptorch.Options().outputMode(poptorch.OutputMode.All)
     options._Popart.set(name, value)
     with pytest.raises(poptorch.Error, match=message):
-        _validateOptions(options.toDict())
+        poptorch_core._validateOptions(options.toDict())
     with pytest.raises(poptorch.Error, match=message):
         options._freeze()
     options.randomSeed(1)  # they are not fixed
@@ -304,7 +304,7 @@ def test_switches_of_the_chip_are_taken(caplog: pytest.LogCaptureFixture) -> Non
     options.TensorLocations.numIOTiles(64)
     poptorch.setLogLevel("DEBUG")
     try:
-        _validateOptions(options.toDict())
+        poptorch_core._validateOptions(options.toDict())
     finally:
         poptorch.setLogLevel("WARN")
     assert "The PopART option dotChecks changes nothing" in caplog.text

@@ -16,7 +16,7 @@ from ipujax.report.presentation.document.forms import StringTable
 from ipujax.report.presentation.document.runs import decode_repeats
 from ipujax.report.presentation.document.sections import LIVENESS, MEMORY
 from lowering import machine
-from lowering.machine.mapping import map_linearly
+from lowering.machine import map_linearly
 from tests.ipujax.reporting import configured, struct, training
 from tests.ipujax.small_report import small_report
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ipujax.cli import command as command
+from ipujax.cli import main
 from ipujax.cli.serving import Library
 from ipujax.errors import ReportError
 from ipujax.report import Report, load
@@ -44,7 +44,7 @@ def test_packed_reports_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert isinstance(entry.found, str)
     assert MESSAGE in entry.found
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    assert command.main(["report", "-"]) == 1
+    assert main(["report", "-"]) == 1
 
 
 @pytest.mark.exhaustive

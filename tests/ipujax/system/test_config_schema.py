@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from ipujax.errors import ConfigError
-from ipujax.system import ConfigNode, copy_config
-from ipujax.system.config_schema import category, is_instance, option, type_name
+from ipujax.system import ConfigNode, category, copy_config, option
+from ipujax.system.config_schema import is_instance, type_name
 
 INTS = "typing.Union[int, typing.List[int], typing.Tuple[int, ...]]"
 

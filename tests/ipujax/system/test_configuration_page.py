@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ipujax.config import IPUConfig
-from ipujax.system.config_schema import Effect
+from ipujax.system import Effect
 from tests.harness import ROOT
 from tests.ipujax.system.test_effects import OPTIONS
 

@@ -19,8 +19,7 @@ import ipujax as ipu
 from ipujax.config import IPUConfig, SchedulingAlgorithm
 from ipujax.errors import ConfigError
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
-from ipujax.system import ConfigNode, SystemOptions, walk_options
-from ipujax.system.config_schema import Effect
+from ipujax.system import ConfigNode, Effect, SystemOptions, walk_options
 
 F32 = np.float32
 SQUARE = np.eye(256, dtype=F32)

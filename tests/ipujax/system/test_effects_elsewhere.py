@@ -18,8 +18,7 @@ from ipujax.errors import IPUError
 from ipujax.normalization_ops import batch_norm, group_norm
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from ipujax.replication_ops import replication_index
-from ipujax.system import SYSTEM
-from ipujax.system.config_schema import Effect
+from ipujax.system import SYSTEM, Effect
 from tests.ipujax.feeding import outfeed
 from tests.ipujax.system.test_effects import OPTIONS, assign
 

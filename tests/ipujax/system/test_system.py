@@ -14,7 +14,7 @@ from hypothesis import given
 
 from ipujax.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipujax.errors import ConnectionTypeError, DeviceError
-from ipujax.system import DEVICES, IPUS, SYSTEM, attachments, is_ipu_device_name
+from ipujax.system import DEVICES, IPUS, SYSTEM, is_ipu_device_name, list_attached_processes
 from ipujax.system.device_ids import shard_order
 from ipujax.system.devices import DeviceSeed
 from tests.harness import ROOT
@@ -263,12 +263,12 @@ def runtime(tmp_path: os.PathLike[str], monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_other_processes_see_what_is_attached(runtime: str):
     configure(4, 1)
-    (process,) = attachments.list_attached_processes()
+    (process,) = list_attached_processes()
     assert process.pid == os.getpid()
     assert [each.device_id for each in process.attachments] == [24, 0]
     assert process.attachments[0].ipus == (5, 7, 6, 4)
     SYSTEM.reset_system()
-    assert attachments.list_attached_processes() == []
+    assert list_attached_processes() == []
     assert os.listdir(runtime) == []
 
 
@@ -284,7 +284,7 @@ def test_what_dead_processes_left_is_removed(runtime: str):
             json.dump({**record, **change}, file)
     with open(f"{runtime}/3.json", "w") as file:
         file.write("{")  # not a record at all: left alone
-    assert [process.pid for process in attachments.list_attached_processes()] == [os.getpid()]
+    assert [process.pid for process in list_attached_processes()] == [os.getpid()]
     assert sorted(os.listdir(runtime)) == sorted(["3.json", os.path.basename(path)])
 
 
@@ -296,7 +296,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(
     configure(1)
     SYSTEM.reset_system()
     assert messages(caplog) == ["Device /device:IPU:0 attached to IPU: 0"]
-    assert attachments.list_attached_processes() == []
+    assert list_attached_processes() == []
 
 
 PROGRAM = """

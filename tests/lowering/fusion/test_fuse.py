@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import fuse, ir, is_one_kernel
+from lowering import fuse, ir, is_one_kernel, ops
 from lowering.fusion.emit import evaluate_steps
-from lowering.ops import streams
 from tests.lowering.samples import N, Queue, V, X, kernels, lowered, outside, shard, trace
 
 AVAL = jax.typeof(jnp.zeros(3, jnp.float32))
@@ -41,15 +40,15 @@ def test_a_loop_with_queues_is_left_with_one_kernel(golden):
     source, sink = Queue("in"), Queue("out")
 
     def body(c):
-        (x,) = streams.dequeue(source, [AVAL])
+        (x,) = ops.dequeue(source, [AVAL])
         with shard(0):
             h = c * x
-        streams.enqueue(sink, [h], None)
+        ops.enqueue(sink, [h], None)
         with shard(1):
             return [jnp.sin(h) + x]
 
     def fn(x):
-        (y,) = streams.repeat_with_queues(trace(body, AVAL), [], [x + 1], 5, None)
+        (y,) = ops.repeat_with_queues(trace(body, AVAL), [], [x + 1], 5, None)
         return y * 2
 
     golden(ir.to_text(fused(fn, V)))
@@ -112,6 +111,6 @@ def test_programs_without_kernels_are_one():
 
 
 def test_rejects_to_evaluate_what_needs_the_host():
-    program = lowered(lambda: streams.dequeue(Queue("q"), [AVAL]))
+    program = lowered(lambda: ops.dequeue(Queue("q"), [AVAL]))
     with pytest.raises(TypeError, match="StreamIn needs the host"):
         evaluate_steps(program.body, {})

@@ -12,19 +12,26 @@ import numpy as np
 
 from lowering import Options, ir, lower, schedules
 from lowering.machine import IPU2, Liveness, ModelOptions, PlanOptions, Profile, Steps, model
-from lowering.machine.kernels.alive import LivenessRecord, LiveTensor
-from lowering.machine.kernels.fusing import fuse_elementwise_chains
-from lowering.machine.kernels.items import Listing
-from lowering.machine.kernels.kernel_cost import model_kernel
-from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.listing import list_operations
-from lowering.machine.kernels.scheduling import schedule_items
-from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.kernels import (
+    KernelCost,
+    Listing,
+    LivenessRecord,
+    LiveTensor,
+    TensorLayout,
+    fuse_elementwise_chains,
+    list_operations,
+    model_kernel,
+    schedule_items,
+)
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
-from lowering.machine.programs.residency import Residency, find_residency
-from lowering.machine.programs.timing import ProgramTimer, time_program
-from lowering.machine.programs.updates import find_updates
-from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.programs import (
+    ProgramTimer,
+    Residency,
+    find_residency,
+    find_updates,
+    time_program,
+)
+from lowering.machine.transfers import Collectives
 from tests.lowering.pipelines.samples import dense, micro_batch, pipelined, squares
 from tests.lowering.samples import Queue, lowered, trace
 

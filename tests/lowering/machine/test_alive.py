@@ -9,10 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
-from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, account_memory
-from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.mapping import map_linearly
+from lowering.machine import map_linearly
+from lowering.machine.kernels import (
+    KernelMemory,
+    LivenessRecord,
+    LiveTensor,
+    MemoryEvent,
+    MemoryTracker,
+    TensorLayout,
+    account_memory,
+)
 
 TILES = 5
 

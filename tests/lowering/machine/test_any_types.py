@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering.machine.cost import Shape
+from lowering.machine import Shape
 from tests.lowering.machine.samples import check_liveness, kernel, modelled
 from tests.lowering.samples import lowered
 

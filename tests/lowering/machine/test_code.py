@@ -7,10 +7,8 @@ import dataclasses as dc
 import jax
 import jax.numpy as jnp
 
-from lowering.machine import CATEGORIES
-from lowering.machine.cost import Vertices
-from lowering.machine.kernels import code
-from lowering.machine.kernels.code import CodeUse, compute_code_bytes
+from lowering.machine import CATEGORIES, Vertices
+from lowering.machine.kernels import CodeUse, code, compute_code_bytes
 from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
 from tests.lowering.samples import lowered, shard
 

@@ -10,9 +10,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.machine import IPU2
-from lowering.machine.cost import Operation
-from lowering.machine.kernels.items import Item
+from lowering.machine import IPU2, Operation
+from lowering.machine.kernels import Item
 from lowering.machine.primitives import cost_of_operation, elementwise_chain_cost
 from tests.lowering.machine.samples import listed
 

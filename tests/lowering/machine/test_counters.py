@@ -10,7 +10,7 @@ from jax import lax
 
 from ipujax.optimizers import CrossReplicaGradientAccumulationOptimizerV2
 from lowering import Options, lower
-from lowering.machine.programs.loop_counters import find_counted_branches
+from lowering.machine.programs import find_counted_branches
 from tests.lowering.machine.samples import M, check_liveness, end, modelled, overlaps
 from tests.lowering.samples import N, lowered, shard, trace
 

@@ -12,8 +12,7 @@ import jax.scipy.special as jss
 import pytest
 from jax import lax
 
-from lowering.machine import IPU2
-from lowering.machine.cost import Operation, Shape
+from lowering.machine import IPU2, Operation, Shape
 from lowering.machine.primitives import RULES, cost_of_operation
 from tests.lowering.machine.samples import kernel
 from tests.lowering.machine.test_primitives_rules import PLANNED, PRIMITIVES

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.machine import PlanOptions
-from lowering.machine.kernels.fusing import fuse_elementwise_chains
-from lowering.machine.kernels.items import Item
-from lowering.machine.kernels.listing import list_operations
+from lowering.machine.kernels import Item, fuse_elementwise_chains, list_operations
 from lowering.machine.primitives import ELEMENTWISE
 from tests.lowering.machine.samples import alive, kernel
 

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.machine import Steps
-from lowering.machine.cost import Phase
-from lowering.machine.kernels.kernel_cost import cost_of_item
-from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.kernels.supersteps import Supersteps
-from lowering.machine.kernels.views import Walk
-from lowering.machine.mapping import map_linearly
+from lowering.machine import Phase, Steps, map_linearly
+from lowering.machine.kernels import Supersteps, TensorLayout, Walk, cost_of_item
 from tests.lowering.machine.samples import (
     BYTES,
     CHIP,

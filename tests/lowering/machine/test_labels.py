@@ -11,8 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
-from lowering.machine.cost import Operation, Shape
-from lowering.machine.labels import label_of_move, label_operations
+from lowering.machine import Operation, Shape, label_of_move, label_operations
 from lowering.machine.primitives import ELEMENTWISE, RULES
 from tests.ipujax.reporting import configured, struct
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from lowering.machine.cost import Operation, Shape, WantedLayout
-from lowering.machine.kernels.layouts import Layouts, TensorLayout
-from lowering.machine.kernels.views import Walk
-from lowering.machine.mapping import map_evenly, map_linearly
+from lowering.machine import Operation, Shape, WantedLayout, map_evenly, map_linearly
+from lowering.machine.kernels import Layouts, TensorLayout, Walk
 
 TILES = 16
 CUBE = Shape((2, 3, 4), "float32")

@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import pytest
 
 from lowering import machine
-from lowering.machine import IPU2
-from lowering.machine.cost import Cost, Operation, Phase, Shape
-from lowering.machine.primitives import RULES, cost_of_operation
-from lowering.machine.primitives.composite import cost_of_chain, sum_costs
-from lowering.machine.primitives.eigen import count_jacobi_sweeps
+from lowering.machine import IPU2, Cost, Operation, Phase, Shape
+from lowering.machine.primitives import (
+    RULES,
+    cost_of_chain,
+    cost_of_operation,
+    count_jacobi_sweeps,
+    sum_costs,
+)
 from tests.lowering.samples import lowered
 
 

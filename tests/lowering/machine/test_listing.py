@@ -11,15 +11,20 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering.jaxprs import constants_to_arguments, trace_flat
-from lowering.machine import PlanOptions
-from lowering.machine.cost import Operation, Shape
-from lowering.machine.kernels.fusing import fuse_elementwise_chains
-from lowering.machine.kernels.items import Choice, Item, Listing, Loop, describe_shape
-from lowering.machine.kernels.listing import list_operations, planner_marks_of
-from lowering.machine.kernels.scheduling import schedule_items
-from lowering.machine.kernels.uses import count_reads
+from lowering.machine import Operation, PlanOptions, Shape
+from lowering.machine.kernels import (
+    Item,
+    Listing,
+    Loop,
+    count_reads,
+    fuse_elementwise_chains,
+    list_operations,
+    schedule_items,
+)
+from lowering.machine.kernels.items import Choice, describe_shape
+from lowering.machine.kernels.listing import planner_marks_of
 from lowering.machine.primitives import ELEMENTWISE, VIEWS
-from lowering.ops import streams, user_ops
+from lowering.ops import repeat_with_queues, user_ops
 from tests.lowering.machine.samples import A, M, listed
 from tests.lowering.samples import N, V, X, trace
 
@@ -212,7 +217,7 @@ def test_loops_of_queues():
     body, _ = constants_to_arguments(trace_flat(lambda w, c: [c * w], [V, V]))
 
     def fn(w, c):
-        return streams.repeat_with_queues(body, [w], [c], 7, None)
+        return repeat_with_queues(body, [w], [c], 7, None)
 
     (loop,) = list_operations(trace_flat(fn, [V, V]), PlanOptions()).items
     assert isinstance(loop, Loop)

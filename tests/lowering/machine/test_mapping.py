@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine.mapping import map_evenly, map_linearly
+from lowering.machine import map_evenly, map_linearly
 
 elements_ = st.integers(0, 5_000) | st.integers(0, 50_000_000)
 element_bytes_ = st.sampled_from([1, 2, 4, 8])

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine import IPU2, ModelOptions, model
-from lowering.machine.transfers.exchanges import HostLink, merge_exchanges
-from lowering.machine.transfers.links import external_sync_cycles
-from lowering.ops import streams
+from lowering.machine.transfers import HostLink, external_sync_cycles, merge_exchanges
+from lowering.ops import dequeue, enqueue
 from tests.lowering.samples import Queue, lowered, outside, shard
 
 A = jax.ShapeDtypeStruct((256,), jnp.float32)  # 1 KiB
@@ -56,8 +55,8 @@ def test_copies_between_two_ipus(most, exchanges):
 def fed():
     queue, other = Queue("in"), Queue("out")
     aval = jax.typeof(jnp.zeros(A.shape, A.dtype))
-    x, y, z = streams.dequeue(queue, [aval] * 3)
-    streams.enqueue(other, [x * y, z], None)
+    x, y, z = dequeue(queue, [aval] * 3)
+    enqueue(other, [x * y, z], None)
     return x + z
 
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
-from lowering.machine.kernels.layouts import TensorLayout
-from lowering.machine.mapping import map_evenly, map_linearly
-from lowering.machine.programs.shared_layouts import SharedLayouts
+from lowering.machine import map_evenly, map_linearly
+from lowering.machine.kernels import TensorLayout
+from lowering.machine.programs import SharedLayouts
 from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import N, V, lowered, shard
 

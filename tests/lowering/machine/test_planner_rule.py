@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.machine import IPU1, IPU2, IPU21
-from lowering.machine.cost import Operation, Shape, WantedLayout
+from lowering.machine import IPU1, IPU2, IPU21, Operation, Shape, WantedLayout
 from lowering.machine.planner import (
     Product,
     matmul_product,

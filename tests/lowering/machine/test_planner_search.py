@@ -12,10 +12,15 @@ from hypothesis import strategies as st
 
 from lowering.ground import InternalError
 from lowering.machine import IPU1, IPU2, IPU21, Target
-from lowering.machine.planner import Plan, Product, matmul_product, plan_product
-from lowering.machine.planner.cut import find_cut_axes
+from lowering.machine.planner import (
+    Plan,
+    Product,
+    find_cut_axes,
+    find_largest_part,
+    matmul_product,
+    plan_product,
+)
 from lowering.machine.planner.estimate import TERMS
-from lowering.machine.planner.tiles import find_largest_part
 
 EXTENT = st.integers(1, 600)
 TYPES = st.sampled_from([("float16", "float16"), ("float16", "float32"), ("float32", "float32")])

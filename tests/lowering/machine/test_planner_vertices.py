@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lowering.machine import IPU1, IPU2, IPU21, Target
-from lowering.machine.planner import Product, amp_cycles
-from lowering.machine.planner.cut import distinct_cuts
-from lowering.machine.planner.mac import dot_cycles, slic_cycles
-from lowering.machine.planner.reduction import (
+from lowering.machine.planner import (
+    Cuts,
+    Grains,
+    Product,
+    amp_cycles,
+    distinct_cuts,
+    dot_cycles,
     estimate_reductions,
+    find_largest_part,
     find_stage_factors,
     reduce_cycles,
+    slic_cycles,
 )
-from lowering.machine.planner.tiles import Cuts, Grains, find_largest_part
 
 SLIC = Grains(in_channels=4, out_channels=4)
 PATCHES = Product(

@@ -10,10 +10,8 @@ from typing import Any
 
 import pytest
 
-from lowering.machine import IPU2, IPU21
-from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives import cost_of_operation
-from lowering.machine.primitives.indexing_cost import LookupWorker
+from lowering.machine import IPU2, IPU21, Cost, Operation, Shape
+from lowering.machine.primitives import LookupWorker, cost_of_operation
 
 FULL = (1472, 384)
 

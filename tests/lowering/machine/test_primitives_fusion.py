@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU1, IPU2
-from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine import IPU1, IPU2, Cost, Operation, Shape
 from lowering.machine.primitives import (
     ELEMENTWISE,
     MOST_FUSED,

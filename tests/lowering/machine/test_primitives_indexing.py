@@ -9,11 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU2
-from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.mapping import map_linearly
-from lowering.machine.primitives import cost_of_operation
-from lowering.machine.primitives.indexing_cost import Lookup, LookupWorker, plan_lookup
+from lowering.machine import IPU2, Cost, Operation, Shape, map_linearly
+from lowering.machine.primitives import Lookup, LookupWorker, cost_of_operation, plan_lookup
 
 INDEX = Shape((), "int32")
 SINGLE = LookupWorker(30, 19, 2, 2)

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from jax import lax
 
 from lowering.jaxprs import JaxprEqn, dtype_name, shape_of, sub_jaxprs
-from lowering.machine import IPU1, IPU2, IPU21, Target
-from lowering.machine.cost import Cost, Operation, Shape
+from lowering.machine import IPU1, IPU2, IPU21, Cost, Operation, Shape, Target
 from lowering.machine.primitives import ELEMENTWISE, RULES, VIEWS, cost_of_operation
 
 # All that jax 0.10.2 defines, but what calls foreign code.

@@ -7,13 +7,18 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering.machine import IPU2
-from lowering.machine.cost import Cost, Operation, Shape
-from lowering.machine.primitives import cost_of_operation
-from lowering.machine.primitives.complex_numbers import COMPLEX
-from lowering.machine.primitives.elementwise_cost import cycles_per_element
-from lowering.machine.primitives.rates import BINARY, UNARY
-from lowering.machine.primitives.special import COMPOSED, INTEGER, SPECIAL, add_counts
+from lowering.machine import IPU2, Cost, Operation, Shape
+from lowering.machine.primitives import (
+    BINARY,
+    COMPLEX,
+    COMPOSED,
+    INTEGER,
+    SPECIAL,
+    UNARY,
+    add_counts,
+    cost_of_operation,
+    cycles_per_element,
+)
 
 DIMS = (1472, 384)  # 384 elements on a tile, 64 on a worker
 

@@ -13,7 +13,7 @@ from jax import lax
 
 from lowering import schedules
 from lowering.machine import TASK_PHASES, Grid, ProgramNode
-from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
+from lowering.ops import Storage, bring_from_storage, dequeue, enqueue, move_to_storage
 from lowering.schedules import Phase, simulate
 from tests.lowering.machine.samples import CHIP, TILES, A, M, kernel, modelled, pipeline, profile
 from tests.lowering.machine.test_kernels import FUNCTIONS
@@ -63,8 +63,8 @@ def test_kernels(name):
 
 
 def streamed(x):
-    (y,) = streams.dequeue(Queue("in"), [jax.typeof(jnp.zeros(1024, jnp.float32))])
-    streams.enqueue(Queue("out"), [x * y], None)
+    (y,) = dequeue(Queue("in"), [jax.typeof(jnp.zeros(1024, jnp.float32))])
+    enqueue(Queue("out"), [x * y], None)
     return x * y
 
 

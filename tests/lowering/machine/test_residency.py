@@ -10,10 +10,9 @@ from jax import lax
 
 from lowering import Options, ir, lower, schedules
 from lowering.jaxprs import trace_flat
-from lowering.machine import ModelOptions, model
-from lowering.machine.cost import Shape
-from lowering.machine.programs.residency import bytes_stored_per_replica
-from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
+from lowering.machine import ModelOptions, Shape, model
+from lowering.machine.programs import bytes_stored_per_replica
+from lowering.ops import Storage, bring_from_storage, move_to_storage, repeat_with_queues
 from lowering.pipelines import Recomputation
 from tests.lowering.machine.samples import (
     BYTES,
@@ -348,7 +347,7 @@ def test_the_second_pipeline_takes_the_firsts_place():
             totals = flat[consts:]
             for i in range(count):
                 spec = spec_of(2, name=str(i))
-                totals = streams.repeat_with_queues(body, flat[:consts], totals, 8, None, spec)
+                totals = repeat_with_queues(body, flat[:consts], totals, 8, None, spec)
             return totals
 
         return lower(trace_flat(run, body.in_avals), Options(num_ipus=2))

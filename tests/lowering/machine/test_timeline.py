@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 from lowering import schedules
 from lowering.ground import InternalError
 from lowering.machine import trace
-from lowering.machine.programs.pipeline_timeline import (
-    Timeline,
-    compute_timeline,
-    find_tick_patterns,
-)
+from lowering.machine.programs import Timeline, compute_timeline, find_tick_patterns
 from lowering.machine.trace import PHASES, Steps
 from lowering.schedules import Phase, Schedule, Task, simulate
 

@@ -15,18 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax import lax
 
-from lowering import ir, marks, schedules
+from lowering import ir, marks, ops, schedules
 from lowering.jaxprs import constants_to_arguments, trace_flat
 from lowering.machine import PlanOptions, model, trace
 from lowering.machine.programs import timing
 from lowering.machine.trace import Group, Loop, Tasks
-from lowering.ops import (
-    Storage,
-    bring_from_storage,
-    collective_primitives,
-    move_to_storage,
-    streams,
-)
+from lowering.ops import Storage, bring_from_storage, cross_replica_sum, move_to_storage
 from lowering.pipelines import TaskRole, TaskSpec, run_as_task
 from tests.lowering.machine.samples import (
     BYTES,
@@ -131,9 +125,9 @@ def test_queues():
     queue, other = Queue("in"), Queue("out")
 
     def fn(x):
-        (y,) = streams.dequeue(queue, [jax.typeof(jnp.zeros(1024, jnp.float32))])
+        (y,) = ops.dequeue(queue, [jax.typeof(jnp.zeros(1024, jnp.float32))])
         z = x * y
-        streams.enqueue(other, [z, z], None)
+        ops.enqueue(other, [z, z], None)
         return z
 
     found = profile(fn, A)
@@ -304,11 +298,11 @@ def fed(operation, elements, trips=10):
     given = jax.ShapeDtypeStruct((elements,), jnp.float32)
 
     def body(total):
-        (x,) = streams.dequeue(queue, [jax.typeof(jnp.zeros(given.shape, given.dtype))])
+        (x,) = ops.dequeue(queue, [jax.typeof(jnp.zeros(given.shape, given.dtype))])
         return [operation(total) + x[:1024]]
 
     closed, _ = constants_to_arguments(trace_flat(body, [A]))
-    return lowered(lambda x: streams.repeat_with_queues(closed, [], [x], trips, None), A, ipus=1)
+    return lowered(lambda x: ops.repeat_with_queues(closed, [], [x], trips, None), A, ipus=1)
 
 
 @pytest.mark.parametrize("elements", [1024, 1 << 20])
@@ -602,8 +596,8 @@ def test_mappings_cover_every_value():
 
 def test_replicas_of_several_instances() -> None:
     x = jax.ShapeDtypeStruct((1 << 16,), jnp.float32)
-    one = lowered(collective_primitives.cross_replica_sum, x, ipus=4)
-    two = lowered(collective_primitives.cross_replica_sum, x, ipus=2, instances=2)
+    one = lowered(cross_replica_sum, x, ipus=4)
+    two = lowered(cross_replica_sum, x, ipus=2, instances=2)
     assert ir.to_text(two).startswith("program main: 4 replicas of 1 IPU in 2 instances\n")
     together, apart = model(one), model(two)
     assert (together.replication_factor, together.instances) == (4, 1)

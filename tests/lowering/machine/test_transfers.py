@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU1, IPU2, IPU21, TARGETS, Target
-from lowering.machine.cost import Operation, Shape
-from lowering.machine.transfers import collective_cost
-from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
-from lowering.machine.transfers.links import (
-    INTER_IPU_CYCLES,
+from lowering.machine import IPU1, IPU2, IPU21, TARGETS, Operation, Shape, Target
+from lowering.machine.transfers import (
+    Collectives,
     Hop,
+    Sum,
     busiest_link_cycles,
     bytes_by_hop,
+    bytes_of_replica_sums,
+    collective_cost,
     exchange_cycles,
     external_sync_cycles,
     find_route,
@@ -31,6 +31,7 @@ from lowering.machine.transfers.links import (
     link_bytes_per_cycle,
     remote_cycles,
 )
+from lowering.machine.transfers.links import INTER_IPU_CYCLES
 
 targets = st.sampled_from(list(TARGETS.values()))
 

@@ -8,7 +8,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.machine.programs.updates import find_loop_updates, find_updates
+from lowering.machine.programs import find_loop_updates, find_updates
 from tests.lowering.machine.samples import BYTES, A, homes, kernel, modelled
 from tests.lowering.samples import N, lowered, shard
 

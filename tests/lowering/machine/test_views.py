@@ -13,11 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowering.machine import Steps
-from lowering.machine.cost import Operation, Shape, WantedLayout
-from lowering.machine.kernels.layouts import Layouts, TensorLayout
-from lowering.machine.kernels.views import MOVES, View, apply_to_view, invert_view, operand_shown_by
-from lowering.machine.mapping import map_linearly
+from lowering.machine import Operation, Shape, Steps, WantedLayout, map_linearly
+from lowering.machine.kernels import (
+    Layouts,
+    TensorLayout,
+    View,
+    apply_to_view,
+    invert_view,
+    operand_shown_by,
+)
+from lowering.machine.kernels.views import MOVES
 from lowering.machine.primitives import VIEWS
 from tests.lowering.machine.samples import TILES, kernel, modelled
 from tests.lowering.samples import lowered

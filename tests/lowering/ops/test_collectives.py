@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from lowering import ops
 from lowering.ground import CollectiveError
-from lowering.ops import collective_primitives
 
 X = np.arange(3, dtype=np.float32)
 
@@ -17,13 +17,13 @@ X = np.arange(3, dtype=np.float32)
 def test_one_replica_is_alone(compiled):
     def fn(x):
         return (
-            collective_primitives.cross_replica_sum(x),
-            collective_primitives.cross_replica_sum(x, 1),
-            collective_primitives.all_gather(x, 1),
-            collective_primitives.all_to_all(x[None], 1),
-            collective_primitives.reduce_scatter(x[None], 1),
-            collective_primitives.replication_index(),
-            collective_primitives.replica_count(),
+            ops.cross_replica_sum(x),
+            ops.cross_replica_sum(x, 1),
+            ops.all_gather(x, 1),
+            ops.all_to_all(x[None], 1),
+            ops.reduce_scatter(x[None], 1),
+            ops.replication_index(),
+            ops.replica_count(),
         )
 
     total, own, gathered, exchanged, part, index, count = (jax.jit(fn) if compiled else fn)(X)
@@ -39,27 +39,21 @@ def test_one_replica_is_alone(compiled):
 def test_types_are_kept(dtype):
     x = jnp.ones(2, dtype)
     for value in (
-        collective_primitives.cross_replica_sum(x),
-        collective_primitives.all_gather(x, 1),
-        collective_primitives.all_to_all(x[None], 1),
-        collective_primitives.reduce_scatter(x[None], 1),
+        ops.cross_replica_sum(x),
+        ops.all_gather(x, 1),
+        ops.all_to_all(x[None], 1),
+        ops.reduce_scatter(x[None], 1),
     ):
         assert value.dtype == dtype
-    assert (
-        collective_primitives.replication_index().dtype
-        == collective_primitives.replica_count().dtype
-        == jnp.int32
-    )
+    assert ops.replication_index().dtype == ops.replica_count().dtype == jnp.int32
 
 
 @pytest.mark.exhaustive
 def test_derivatives():
     def fn(x):
-        exchanged = collective_primitives.all_to_all(0.5 * x[None], 1)
-        gathered = collective_primitives.all_gather(
-            0.5 * collective_primitives.reduce_scatter(x[None], 1), 1
-        )
-        return collective_primitives.cross_replica_sum(x * x).sum() + (gathered + exchanged).sum()
+        exchanged = ops.all_to_all(0.5 * x[None], 1)
+        gathered = ops.all_gather(0.5 * ops.reduce_scatter(x[None], 1), 1)
+        return ops.cross_replica_sum(x * x).sum() + (gathered + exchanged).sum()
 
     np.testing.assert_array_equal(jax.grad(fn)(X), 2 * X + 1)
     np.testing.assert_array_equal(jax.jit(jax.grad(fn))(X), 2 * X + 1)
@@ -69,22 +63,22 @@ def test_derivatives():
 
 def test_vmap():
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    np.testing.assert_array_equal(jax.vmap(collective_primitives.cross_replica_sum)(x), x)
-    gathered = jax.vmap(lambda row: collective_primitives.all_gather(row, 1), in_axes=1)(x)
+    np.testing.assert_array_equal(jax.vmap(ops.cross_replica_sum)(x), x)
+    gathered = jax.vmap(lambda row: ops.all_gather(row, 1), in_axes=1)(x)
     np.testing.assert_array_equal(gathered, x.T[:, None])
-    exchanged = jax.vmap(lambda row: collective_primitives.all_to_all(row[None], 1), in_axes=1)(x)
+    exchanged = jax.vmap(lambda row: ops.all_to_all(row[None], 1), in_axes=1)(x)
     np.testing.assert_array_equal(exchanged, x.T[:, None])
-    part = jax.vmap(lambda row: collective_primitives.reduce_scatter(row[None], 1), in_axes=1)(x)
+    part = jax.vmap(lambda row: ops.reduce_scatter(row[None], 1), in_axes=1)(x)
     np.testing.assert_array_equal(part, x.T)
 
 
 @pytest.mark.parametrize(
     "operation",
     [
-        collective_primitives.cross_replica_sum,
-        collective_primitives.reduce_scatter,
-        collective_primitives.all_gather,
-        collective_primitives.all_to_all,
+        ops.cross_replica_sum,
+        ops.reduce_scatter,
+        ops.all_gather,
+        ops.all_to_all,
     ],
 )
 @pytest.mark.parametrize("compiled", [False, True])

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
+from lowering import ops
 from lowering.ground import EnqueueError
 from lowering.jaxprs import jaxpr
-from lowering.ops import streams
 from lowering.passes import check_queues, inline_calls
 from tests.lowering.samples import Queue, S, jaxpr_text, trace
 
@@ -16,12 +16,12 @@ AVAL = jax.typeof(jnp.float32(0))
 
 
 def send(x, queue=OUT):
-    streams.enqueue(queue, [x], None)
+    ops.enqueue(queue, [x], None)
     return x
 
 
 def take():
-    return streams.dequeue(IN, [AVAL])[0]
+    return ops.dequeue(IN, [AVAL])[0]
 
 
 def checked(fn, *args):
@@ -60,7 +60,7 @@ def test_rejects_two_enqueues_in_branches():
 def test_rejects_one_in_a_loop_and_one_outside():
     def fn(x):
         body = jaxpr.trace_flat(lambda c: [send(c)], [AVAL])
-        return send(streams.repeat_with_queues(body, [], [x], 3, None)[0])
+        return send(ops.repeat_with_queues(body, [], [x], 3, None)[0])
 
     with pytest.raises(EnqueueError, match="twice"):
         checked(fn, S)

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from jax import lax
 
+from lowering import ops
 from lowering.ground import LoweringError
-from lowering.jaxprs import jaxpr, refs
-from lowering.ops import TaskRole, TaskSpec, run_as_task, streams
+from lowering.jaxprs import jaxpr, lift_closed_over_refs
+from lowering.ops import TaskRole, TaskSpec, run_as_task
 from lowering.passes import discharge_refs
 from tests.lowering.samples import Queue, S, V, jaxpr_text, shard, trace
 
 
 def discharged(fn, *args):
-    return discharge_refs(refs.lift_closed_over_refs(trace(fn, *args))[0])
+    return discharge_refs(lift_closed_over_refs(trace(fn, *args))[0])
 
 
 def test_marks_stay_on_reads_and_writes(golden):
@@ -35,7 +36,7 @@ def test_what_is_closed_over_comes_last(golden):
         ref[...] = x * other[...]
         return y + ref[0]
 
-    closed, held = refs.lift_closed_over_refs(trace(fn, V, S))
+    closed, held = lift_closed_over_refs(trace(fn, V, S))
     assert {id(r) for r in held} == {id(ref), id(other)}
     pure = discharge_refs(closed)
     assert not jaxpr.touches_refs(pure)
@@ -50,19 +51,19 @@ def test_a_repeat_carries_what_its_body_touches():
     def fn(x):
         ref, fixed = jax.new_ref(jnp.zeros(3)), jnp.arange(3.0)
         body = trace(lambda r, k, c: _step(r, k, c, queue), jax.typeof(ref), fixed, V)
-        (x,) = streams.repeat_with_queues(body, [ref, fixed], [x], 4, None)
+        (x,) = ops.repeat_with_queues(body, [ref, fixed], [x], 4, None)
         return x, ref[...]
 
     pure = discharged(fn, V)
-    (loop,) = (eqn for eqn in pure.jaxpr.eqns if eqn.primitive is streams.repeat_p)
+    (loop,) = (eqn for eqn in pure.jaxpr.eqns if eqn.primitive is ops.repeat_p)
     assert loop.params["num_consts"] == 1
     assert [aval.shape for aval in loop.params["body"].out_avals] == [(3,), (3,)]
-    assert streams.uses_streams(pure)
+    assert ops.uses_streams(pure)
 
 
 def _step(ref, fixed, carried, queue):
     ref[...] += fixed
-    streams.enqueue(queue, [ref[...]], None)
+    ops.enqueue(queue, [ref[...]], None)
     return [carried + ref[0]]
 
 
@@ -70,7 +71,7 @@ def test_a_repeat_whose_count_is_known_later():
     def fn(x, n):
         ref = jax.new_ref(jnp.zeros(3))
         body = trace(_adding, jax.typeof(ref), V)
-        (x,) = streams.repeat_with_queues(body, [ref], [x], n, None)
+        (x,) = ops.repeat_with_queues(body, [ref], [x], n, None)
         return x, ref[...]
 
     pure = discharged(fn, V, jax.ShapeDtypeStruct((), jnp.int32))
@@ -88,7 +89,7 @@ def _adding(ref, carried):
 def test_functions_without_refs_stay_as_they_are():
     closed = trace(jnp.sin, V)
     assert discharge_refs(closed) is closed
-    assert refs.lift_closed_over_refs(closed) == (closed, [])
+    assert lift_closed_over_refs(closed) == (closed, [])
 
 
 def test_a_stage_may_not_use_a_ref_from_outside():
@@ -136,7 +137,7 @@ def test_variables_of_a_while_loop_with_a_queue_stay_in_front():
 
         def step(carried):
             done, c = carried
-            (element,) = streams.dequeue(queue, [jax.typeof(x)], loop=structure)
+            (element,) = ops.dequeue(queue, [jax.typeof(x)], loop=structure)
             ref[...] += element
             return done + 1, c * 2
 

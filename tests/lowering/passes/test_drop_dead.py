@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from lowering import ir
-from lowering.jaxprs.jaxpr import run_equations
-from lowering.ops import streams
+from lowering import ir, ops
+from lowering.jaxprs import jaxpr
 from lowering.passes import drop_dead
 from tests.lowering.samples import Queue, V, jaxpr_text, kernels, lowered, shard, trace
 
@@ -15,7 +14,7 @@ from tests.lowering.samples import Queue, V, jaxpr_text, kernels, lowered, shard
 def test_unread_results_go(golden):
     def fn(x):
         jnp.cos(jnp.tan(x))
-        streams.enqueue(Queue("q"), [jnp.exp(x)], None)
+        ops.enqueue(Queue("q"), [jnp.exp(x)], None)
         jax.debug.print("{}", x * 2)
         return jnp.sin(x)
 
@@ -70,7 +69,7 @@ def repeated(x):
         jnp.tanh(carry * unread)
         return [dead_beside(carry)]
 
-    return streams.repeat_with_queues(trace(step, V, V), [unread], [x], 3, None)
+    return ops.repeat_with_queues(trace(step, V, V), [unread], [x], 3, None)
 
 
 def chosen(x):
@@ -106,7 +105,7 @@ def test_numbers_stay(fn, capfd):
     wanted = jax.jit(fn)(x)
     jax.effects_barrier()
     printed = capfd.readouterr().out
-    got = jax.jit(lambda x: run_equations(smaller.jaxpr, smaller.consts, [x]))(x)
+    got = jax.jit(lambda x: jaxpr.run_equations(smaller.jaxpr, smaller.consts, [x]))(x)
     jax.effects_barrier()
     assert capfd.readouterr().out == printed != ""
     for mine, theirs in zip(got, jax.tree.leaves(wanted), strict=True):
@@ -117,13 +116,13 @@ def test_loop_variables_that_an_error_tells_stay():
     queue = Queue("q")
 
     def step(x, unread):
-        (element,) = streams.dequeue(queue, [jax.typeof(x)])
+        (element,) = ops.dequeue(queue, [jax.typeof(x)])
         return [x + element, unread * 2]
 
     def fn(x):
-        return streams.repeat_with_queues(
-            trace(step, V, V), [], [x, x], 3, jax.tree.structure([0, 0])
-        )[0]
+        return ops.repeat_with_queues(trace(step, V, V), [], [x, x], 3, jax.tree.structure([0, 0]))[
+            0
+        ]
 
     (loop,) = drop_dead(trace(fn, V)).jaxpr.eqns
     assert len(loop.outvars) == 2
@@ -137,12 +136,12 @@ def test_results_and_constants_stay():
         return x + table, 3
 
     closed = drop_dead(trace(fn, V))
-    first, second = run_equations(closed.jaxpr, closed.consts, [jnp.ones(3)])
+    first, second = jaxpr.run_equations(closed.jaxpr, closed.consts, [jnp.ones(3)])
     assert (first.tolist(), int(second)) == ([1.0, 2.0, 3.0], 3)
 
 
 def test_parameters_that_are_named_tuples_stay():
     closed = trace(lambda x: x.at[jnp.array([0, 2])].add(x[0]), V)
     smaller = drop_dead(closed)
-    (got,) = run_equations(smaller.jaxpr, smaller.consts, [jnp.ones(3)])
+    (got,) = jaxpr.run_equations(smaller.jaxpr, smaller.consts, [jnp.ones(3)])
     assert got.tolist() == [2.0, 1.0, 2.0]

@@ -7,7 +7,7 @@ from jax import lax
 
 from lowering import marks
 from lowering.jaxprs import jaxpr
-from lowering.ops import streams
+from lowering.ops import enqueue
 from lowering.passes import inline_calls
 from tests.lowering.samples import Queue, S, V, jaxpr_text, outside, shard, trace
 
@@ -95,7 +95,7 @@ def test_host_operations_and_queues_open_calls_too():
 
     @jax.jit
     def sends(x):
-        streams.enqueue(queue, [x], None)
+        enqueue(queue, [x], None)
         with outside():
             return x + 1
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering import ir
+from lowering import ir, ops
 from lowering.jaxprs import jaxpr
-from lowering.ops import collective_primitives
 from lowering.passes import meet_at_collectives
 from tests.lowering.samples import V, jaxpr_text, kernels, lowered
 
@@ -21,8 +20,8 @@ def kernel_of(program: ir.Program) -> jaxpr.ClosedJaxpr:
 
 
 def deciding(x):
-    own = x + collective_primitives.replication_index().astype(x.dtype)
-    total = collective_primitives.cross_replica_sum
+    own = x + ops.replication_index().astype(x.dtype)
+    total = ops.cross_replica_sum
     return (
         lax.cond(own[0] > 2, lambda: total(own), lambda: own),
         lax.switch(own[0].astype(jnp.int32), [jnp.sin, total, lambda x: total(x, 2)], own),
@@ -32,7 +31,7 @@ def deciding(x):
 
 def test_a_condition_and_a_loop(golden):
     def fn(x):
-        total = collective_primitives.cross_replica_sum
+        total = ops.cross_replica_sum
         y = lax.cond(x[0] > 2, lambda: total(x), lambda: x)
         return lax.while_loop(lambda c: c[0] < 40, lambda c: c + total(x), y)
 
@@ -50,7 +49,7 @@ def test_numbers_stay():
         def one(x):
             return jaxpr.run_equations(closed.jaxpr, closed.consts, [x])
 
-        return jax.vmap(one, None, axis_size=REPLICAS, axis_name=collective_primitives.REPLICAS)(x)
+        return jax.vmap(one, None, axis_size=REPLICAS, axis_name=ops.REPLICAS)(x)
 
     for mine, theirs in zip(run(after), run(before), strict=True):
         np.testing.assert_array_equal(mine, theirs)
@@ -58,8 +57,8 @@ def test_numbers_stay():
 
 def test_what_says_nothing_under_conditions_stays():
     def fn(x):
-        y = lax.cond(x[0] > 2, jnp.sin, jnp.cos, x) + collective_primitives.replication_index()
-        return lax.fori_loop(0, 3, lambda _, c: collective_primitives.cross_replica_sum(c), y)
+        y = lax.cond(x[0] > 2, jnp.sin, jnp.cos, x) + ops.replication_index()
+        return lax.fori_loop(0, 3, lambda _, c: ops.cross_replica_sum(c), y)
 
     program = lowered(fn, V, ipus=REPLICAS)
     assert kernel_of(meet_at_collectives(program)) is kernel_of(program)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from lowering import Options, ir, lower, schedules
-from lowering.passes.offload_activations import offload_activations
-from lowering.passes.split_backward import split_backward
+from lowering.passes import offload_activations, split_backward
 from lowering.pipelines import TaskRole, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,

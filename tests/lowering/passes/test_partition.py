@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from lowering import ir
-from lowering.ops import Storage, bring_from_storage, move_to_storage, streams
+from lowering.ops import Storage, bring_from_storage, dequeue, enqueue, move_to_storage
 from lowering.passes import drop_dead, inline_calls, partition, place
 from tests.lowering.samples import N, Queue, S, V, W, X, kernels, outside, shard, trace
 
@@ -95,13 +95,13 @@ def test_queues_and_host_calls_are_steps(golden):
     queue, other = Queue("in"), Queue("out")
 
     def fn(x):
-        (y,) = streams.dequeue(queue, [jax.typeof(jnp.zeros(3, jnp.float32))])
+        (y,) = dequeue(queue, [jax.typeof(jnp.zeros(3, jnp.float32))])
         with shard(1):
             z = x * y
         with outside("save"):
             z = jnp.log(z)
         with shard(1):
-            streams.enqueue(other, [z, x], None)
+            enqueue(other, [z, x], None)
         return z
 
     golden(text(fn, V))

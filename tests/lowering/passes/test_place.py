@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 
 from lowering.ground import OutsideCompilationError
-from lowering.ops import streams
+from lowering.ops import enqueue, repeat_with_queues
 from lowering.passes import drop_dead, find_used_shards, inline_calls, place
 from tests.lowering.samples import (
     Queue,
@@ -180,11 +180,11 @@ def test_loops_with_queues_are_split(golden):
 
     def fn(x):
         def body(c):
-            streams.enqueue(queue, [c], None)
+            enqueue(queue, [c], None)
             return [c * 2]
 
         aval = jax.typeof(jnp.zeros(3, jnp.float32))
-        return streams.repeat_with_queues(trace(body, aval), [], [x], 3, None)
+        return repeat_with_queues(trace(body, aval), [], [x], 3, None)
 
     golden(placed_text(placed(fn, V)))
 

@@ -8,7 +8,7 @@ import pytest
 
 from lowering import Options, ir, lower, schedules
 from lowering.jaxprs import jaxpr
-from lowering.ops import collective_primitives
+from lowering.ops import cross_replica_sum
 from lowering.passes import plan_pipelines
 from lowering.passes.plan_pipelines import is_pipeline
 from lowering.pipelines import Recomputation, TaskRole, tasks_of_stage
@@ -96,7 +96,7 @@ def test_programs_without_pipelines_stay():
 
 def busy(w, x):
     """A stage with all that earlier passes rewrite."""
-    h = collective_primitives.cross_replica_sum(jnp.tanh(x @ w))
+    h = cross_replica_sum(jnp.tanh(x @ w))
     h = jax.vmap(lambda row: jax.lax.while_loop(lambda r: r.sum() > 1, lambda r: r / 2, row))(h)
     jax.debug.callback(lambda total: None, h.sum())
     return jax.lax.stop_gradient(h) + jax.jit(jnp.sin)(x @ w)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.jaxprs import jaxpr
-from lowering.passes.recompute import recompute
-from lowering.passes.split_backward import split_backward
+from lowering.passes import recompute, split_backward
 from lowering.pipelines import Recomputation, TaskRole, prune_tasks, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,

@@ -5,10 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lowering import lower
+from lowering import lower, ops
 from lowering.ground import Options
 from lowering.jaxprs import jaxpr
-from lowering.ops import draws
 from lowering.passes import resolve_draws
 from tests.lowering.samples import V, trace
 
@@ -29,30 +28,30 @@ def test_what_draws_nothing_is_unchanged():
 
 
 def test_a_program_has_the_seed_as_its_last_input():
-    program = lower(trace(lambda x: draws.draw_words(x), V), Options())
+    program = lower(trace(lambda x: ops.draw_words(x), V), Options())
     assert program.draws
     assert program.describe_aval(program.inputs[-1]) == "uint32[4]"
 
 
 def test_draws_are_numbered():
-    start = draws.first_key_of_run(SEED, 0)
-    first, second = drawn(lambda: (draws.draw_words(), draws.draw_words()))
-    np.testing.assert_array_equal(first, draws.derive_key(start, 1))
-    np.testing.assert_array_equal(second, draws.derive_key(start, 2))
+    start = ops.first_key_of_run(SEED, 0)
+    first, second = drawn(lambda: (ops.draw_words(), ops.draw_words()))
+    np.testing.assert_array_equal(first, ops.derive_key(start, 1))
+    np.testing.assert_array_equal(second, ops.derive_key(start, 2))
 
 
 @pytest.mark.parametrize("word", range(3))
 def test_each_word_of_the_seed_counts(word):
     other = SEED.copy()
     other[word] += 1
-    assert (drawn(draws.draw_words)[0] != drawn(draws.draw_words, seed=other)[0]).any()
+    assert (drawn(ops.draw_words)[0] != drawn(ops.draw_words, seed=other)[0]).any()
 
 
 def test_replicas_count_unless_the_seed_says_otherwise():
-    keys = [draws.first_key_of_run(SEED, replica) for replica in range(2)]
+    keys = [ops.first_key_of_run(SEED, replica) for replica in range(2)]
     assert (keys[0] != keys[1]).any()
     alike = np.array([1, 2, 3, 0], np.uint32)
-    keys = [draws.first_key_of_run(alike, replica) for replica in range(2)]
+    keys = [ops.first_key_of_run(alike, replica) for replica in range(2)]
     np.testing.assert_array_equal(*keys)
 
 
@@ -60,7 +59,7 @@ def test_iterations_count_and_a_reversed_loop_runs_backwards():
     def loop(reverse):
         def fn():
             return jax.lax.scan(
-                lambda c, _: (c, draws.draw_words()), None, None, length=3, reverse=reverse
+                lambda c, _: (c, ops.draw_words()), None, None, length=3, reverse=reverse
             )[1]
 
         return drawn(fn)[0]
@@ -71,7 +70,7 @@ def test_iterations_count_and_a_reversed_loop_runs_backwards():
 
 def test_calls_of_one_function_go_on_sharing_it():
     def noise(x):
-        return x + draws.draw_words(x)[0].astype(jnp.float32)
+        return x + ops.draw_words(x)[0].astype(jnp.float32)
 
     shared = jax.jit(noise)
     closed, _ = resolve_draws(trace(lambda x: (shared(x), shared(x)), V), 1)
@@ -82,11 +81,11 @@ def test_calls_of_one_function_go_on_sharing_it():
 
 def test_examples_of_vmaps_draw_for_themselves():
     x = np.ones((2, 3), np.float32)
-    words = drawn(lambda x: jax.vmap(jax.vmap(draws.draw_words))(x), x)[0]
+    words = drawn(lambda x: jax.vmap(jax.vmap(ops.draw_words))(x), x)[0]
     assert words.shape == (2, 3, 2)
     assert len(np.unique(words.reshape(6, 2), axis=0)) == 6
     (alike,) = drawn(
-        lambda x: jax.vmap(lambda _: draws.draw_words(), out_axes=None, axis_size=2)(x), x
+        lambda x: jax.vmap(lambda _: ops.draw_words(), out_axes=None, axis_size=2)(x), x
     )
     assert alike.shape == (2,)
 
@@ -99,7 +98,7 @@ def test_examples_have_the_numbers_of_their_keys(nested):
     numbers = jnp.arange(2)
 
     def own(words, number):
-        return draws.random_uint16(draws.wrap_words_as_key(draws.derive_key(words, number)), (5,))
+        return ops.random_uint16(ops.wrap_words_as_key(ops.derive_key(words, number)), (5,))
 
     function = jax.vmap(jax.vmap(own, (0, None)) if nested else own)
     args = (words if nested else words[:, 1], numbers)
@@ -116,7 +115,7 @@ def test_examples_have_the_numbers_of_their_keys(nested):
 @pytest.mark.parametrize("algorithm", ["threefry2x32", "rbg"])
 def test_halves_are_uniform(algorithm):
     key = jax.random.key(0, impl=algorithm)
-    assert draws.random_uint16(key, (3, 5)).shape == (3, 5)
-    halves = np.asarray(draws.random_uint16(key, (1 << 14,)))
+    assert ops.random_uint16(key, (3, 5)).shape == (3, 5)
+    halves = np.asarray(ops.random_uint16(key, (1 << 14,)))
     counts = np.bincount(halves >> 12, minlength=16)
     np.testing.assert_allclose(counts, 1024, atol=5 * 32)

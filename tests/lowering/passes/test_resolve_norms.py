@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 from jax import lax
 
+from lowering import ops
 from lowering.ground import CollectiveError
 from lowering.jaxprs import jaxpr
-from lowering.ops import norm_primitives
 from lowering.passes import resolve_norms
 from tests.lowering.samples import V, jaxpr_text, trace
 
 
 def moments(x):
-    mean = norm_primitives.norm_group_mean(jnp.mean(x, keepdims=True))
-    variance = norm_primitives.norm_group_mean(norm_primitives.update_mean_square(x, mean, (0,)))
-    return mean, variance, variance * norm_primitives.norm_correction(3)
+    mean = ops.norm_group_mean(jnp.mean(x, keepdims=True))
+    variance = ops.norm_group_mean(ops.update_mean_square(x, mean, (0,)))
+    return mean, variance, variance * ops.norm_correction(3)
 
 
 @pytest.mark.parametrize(("stable", "group"), [(False, 1), (True, 1), (True, 2)])
@@ -39,7 +39,7 @@ def test_inside_of_calls_and_loops():
     closed = trace(lambda x: lax.fori_loop(0, 2, lambda _, x: inner(x), x), V)
     found = jaxpr_text(resolve_norms(closed, stable=True, group=2, replicas=2))
     assert "ipu_cross_replica_sum" in found
-    assert not any(primitive.name in found for primitive in norm_primitives.NORM_PRIMITIVES)
+    assert not any(primitive.name in found for primitive in ops.NORM_PRIMITIVES)
 
 
 def test_nothing_to_do():
@@ -48,9 +48,7 @@ def test_nothing_to_do():
 
 
 def test_only_shared_statistics_need_groups_that_divide():
-    alone = trace(
-        lambda x: norm_primitives.update_mean_square(x, jnp.mean(x, keepdims=True), (0,)), V
-    )
+    alone = trace(lambda x: ops.update_mean_square(x, jnp.mean(x, keepdims=True), (0,)), V)
     resolve_norms(alone, stable=False, group=3, replicas=4)
     with pytest.raises(CollectiveError, match=r"group_size is 3.*number of replicas, 4") as info:
         resolve_norms(trace(moments, V), stable=False, group=3, replicas=4)

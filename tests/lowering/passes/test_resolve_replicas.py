@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from jax import lax
 
+from lowering import ops
 from lowering.ground import CollectiveError
 from lowering.jaxprs import jaxpr
-from lowering.ops import collective_primitives
 from lowering.passes import resolve_replicas
 from tests.lowering.samples import V, jaxpr_text, trace
 
 
 def everything(x):
-    own = x + collective_primitives.replication_index().astype(x.dtype)
+    own = x + ops.replication_index().astype(x.dtype)
     return (
-        collective_primitives.cross_replica_sum(own),
-        collective_primitives.cross_replica_sum(own, 2),
-        collective_primitives.all_gather(own, 2),
-        collective_primitives.replica_count(),
+        ops.cross_replica_sum(own),
+        ops.cross_replica_sum(own, 2),
+        ops.all_gather(own, 2),
+        ops.replica_count(),
     )
 
 
@@ -29,10 +29,8 @@ def test_four_replicas(golden):
 
 def test_one_replica_says_nothing(golden):
     def fn(x):
-        total = collective_primitives.cross_replica_sum(
-            x + collective_primitives.replication_index()
-        )
-        return collective_primitives.all_gather(total, 1) * collective_primitives.replica_count()
+        total = ops.cross_replica_sum(x + ops.replication_index())
+        return ops.all_gather(total, 1) * ops.replica_count()
 
     golden(jaxpr_text(resolve_replicas(trace(fn, V), 1)))
 
@@ -40,7 +38,7 @@ def test_one_replica_says_nothing(golden):
 def test_inside_of_calls_loops_and_branches(golden):
     @jax.jit
     def inner(x):
-        return lax.cond(x[0] > 0, lambda: collective_primitives.cross_replica_sum(x), lambda: x)
+        return lax.cond(x[0] > 0, lambda: ops.cross_replica_sum(x), lambda: x)
 
     def fn(x):
         return lax.fori_loop(0, 2, lambda _, c: inner(c), x)
@@ -55,7 +53,7 @@ def test_numbers_on_four_replicas():
     def run(x):
         return jaxpr.run_equations(resolved.jaxpr, resolved.consts, [x])
 
-    mapped = jax.vmap(run, in_axes=None, axis_size=4, axis_name=collective_primitives.REPLICAS)
+    mapped = jax.vmap(run, in_axes=None, axis_size=4, axis_name=ops.REPLICAS)
     total, pairs, gathered, count = mapped(x)
     own = np.stack([x + r for r in range(4)])
     halves = own.reshape(2, 2, 3)
@@ -71,9 +69,7 @@ def test_without_collectives_nothing_changes():
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 4])
-@pytest.mark.parametrize(
-    "operation", [collective_primitives.cross_replica_sum, collective_primitives.all_gather]
-)
+@pytest.mark.parametrize("operation", [ops.cross_replica_sum, ops.all_gather])
 @pytest.mark.fact("cross_replica.bad_group")
 def test_rejects_groups_that_do_not_divide_the_replicas(operation, replicas):
     closed = trace(lambda x: operation(x, 3), V)

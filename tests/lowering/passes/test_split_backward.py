@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lowering.jaxprs import jaxpr
-from lowering.passes.split_backward import split_backward
+from lowering.passes import split_backward
 from lowering.pipelines import TaskRole, TaskSpec, prune_tasks, run_as_task, tasks_of_stage
 from tests.lowering.pipelines.samples import (
     body_text,

@@ -8,7 +8,7 @@ from jax import lax
 
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
-from lowering.ops import streams
+from lowering.ops import enqueue
 from lowering.passes import take_turns
 from tests.ipujax.feeding import configure
 from tests.lowering.samples import Queue, V, jaxpr_text, trace
@@ -52,7 +52,7 @@ def test_one_replica_needs_no_turns():
         jnp.linalg.norm,
         jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum()),
         lambda x: lax.cond(x[0] > 0, jnp.sin, jnp.cos, x),
-        lambda x: streams.enqueue(Queue("q"), [x], None),
+        lambda x: enqueue(Queue("q"), [x], None),
         lambda x: jax.debug.print("{}", x),
         lambda x: jax.random.normal(jax.random.key(0), x.shape),
     ],

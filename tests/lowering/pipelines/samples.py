@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lowering import schedules
+from lowering import ops, schedules
 from lowering.jaxprs import jaxpr
-from lowering.ops import streams
 from lowering.pipelines import (
     PipelineSpec,
     Recomputation,
@@ -98,7 +97,7 @@ def _forward(halves: Any, i: int, weight: Any, given: Sequence[Any], queue: Queu
         taken: list[Any] = []
         if take:
             with shard(0):
-                taken = streams.dequeue(queue, [jaxpr.ShapedArray(X.shape, X.dtype)])
+                taken = ops.dequeue(queue, [jaxpr.ShapedArray(X.shape, X.dtype)])
         return [*taken, *jaxpr.run_equations(closed.jaxpr, closed.consts, [w, *xs, *taken])]
 
     results = run_as_task(function, [weight, *given], TaskSpec(kind=TaskRole.FORWARD, stage=i))
@@ -142,7 +141,7 @@ def pipelined(
     consts = len(body.in_avals) - len(body.out_avals)
 
     def program(*flat: Any) -> list[Any]:
-        return streams.repeat_with_queues(
+        return ops.repeat_with_queues(
             body, flat[:consts], flat[consts:], count, None, spec_of(stages, **more)
         )
 
@@ -151,7 +150,7 @@ def pipelined(
 
 def loop_of(closed: jaxpr.ClosedJaxpr) -> Any:
     """The only pipeline at the top level of a program."""
-    (eqn,) = (e for e in closed.jaxpr.eqns if e.primitive is streams.repeat_p)
+    (eqn,) = (e for e in closed.jaxpr.eqns if e.primitive is ops.repeat_p)
     return eqn
 
 

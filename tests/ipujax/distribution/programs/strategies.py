@@ -12,8 +12,7 @@ import optax
 
 import ipujax as ipu
 from ipujax import horovod as hvd
-from ipujax.horovod.ipu_horovod_strategy import IPUHorovodStrategy
-from ipujax.horovod.ipu_multi_replica_strategy import IPUMultiReplicaStrategy
+from ipujax.horovod import ipu_horovod_strategy, ipu_multi_replica_strategy
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy, ReduceOp
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 
@@ -74,7 +73,7 @@ def basics() -> None:
 
 
 def replicas() -> None:
-    strategy = IPUMultiReplicaStrategy()
+    strategy = ipu_multi_replica_strategy.IPUMultiReplicaStrategy()
     with strategy.scope():
         v = hvd.broadcast(np.float32(rank + 1), 0)
         tell("variable", v)
@@ -139,11 +138,22 @@ collectives()
 basics()
 replicas()
 trained_by_hand()
-strategy = IPUHorovodStrategy()
+strategy = ipu_horovod_strategy.IPUHorovodStrategy()
 configure(2)
 tell("pipeline", pipelined(strategy, 1.0))
 tell("pipeline of others", pipelined(strategy, 1.0 + rank))
 averaged = ipu.optimizers.CrossReplicaOptimizer(optax.sgd(0.5))
-tell("averaged", pipelined(IPUMultiReplicaStrategy("/device:IPU:0", False), 1.0, averaged))
-tell("local", pipelined(IPUMultiReplicaStrategy(add_ipu_cross_replica_reductions=False), 1.0))
+tell(
+    "averaged",
+    pipelined(
+        ipu_multi_replica_strategy.IPUMultiReplicaStrategy("/device:IPU:0", False), 1.0, averaged
+    ),
+)
+tell(
+    "local",
+    pipelined(
+        ipu_multi_replica_strategy.IPUMultiReplicaStrategy(add_ipu_cross_replica_reductions=False),
+        1.0,
+    ),
+)
 print(json.dumps(told), flush=True)
