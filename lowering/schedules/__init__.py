@@ -20,6 +20,7 @@ from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
+from lowering.schedules.schedule_registry import register_schedule as register_schedule
 from lowering.schedules.schedule_text import from_text as from_text
 from lowering.schedules.schedule_text import to_text as to_text
 from lowering.schedules.sequential import sequential as sequential

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from lowering.ground import import_modules_beside
 from lowering.schedules.schedule import Schedule
+from lowering.schedules.schedule_errors import ScheduleError
 
 Builder = TypeVar("Builder", bound=Callable[..., Schedule])
 
@@ -43,10 +44,20 @@ _SCHEDULES: dict[str, RegisteredSchedule] = {}
 def register_schedule(
     *, rank: int, argument: str = "", advice_rank: int | None = None
 ) -> Callable[[Builder], Builder]:
-    """Registers the decorated function as a schedule; see `RegisteredSchedule`."""
+    """Registers the decorated function as a schedule; see `RegisteredSchedule`.
+
+    Raises:
+      ScheduleError: another schedule has the name of the function.
+    """
 
     def register(build: Builder) -> Builder:
         name = build.__name__
+        if name in _SCHEDULES:
+            first = _SCHEDULES[name].build.__module__
+            raise ScheduleError(
+                f"two schedules are named `{name}`: of {first} and of {build.__module__}",
+                fix="rename one of the functions",
+            )
         _SCHEDULES[name] = RegisteredSchedule(
             name=name,
             build=build,

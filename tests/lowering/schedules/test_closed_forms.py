@@ -16,9 +16,6 @@ stages_ = st.integers(1, 9)
 counts = st.integers(1, 24)
 sets = st.integers(1, 4)
 
-IPU_SCHEDULES = ("grouped", "interleaved", "sequential")
-OTHERS = ("gpipe", "one_f_one_b", "interleaved_one_f_one_b", "zero_bubble")
-
 
 def sound(schedule: Schedule, *, tasks_at_once: int = 1) -> schedules.Simulation:
     """What is true of all: complete, in order, and simulated as the slow checker sees it."""
@@ -178,19 +175,6 @@ def test_the_backward_passes_of_a_tick_come_first(stages: int, repeats: int) -> 
         for tick in make(stages, 2 * stages * repeats).ticks:
             letters = [str(task.phase) for task in tick]
             assert letters == sorted(letters)
-
-
-@pytest.mark.parametrize("name", [*IPU_SCHEDULES, *OTHERS])
-def test_stages_on_several_ipus(name: str) -> None:
-    ipus = [(0, 1), 2, (3, 4, 5), 6]
-    schedule = getattr(schedules, name)(4, 8, ipus=ipus)
-    assert schedule.ipus == ((0, 1), (2,), (3, 4, 5), (6,))
-    sound(schedule, tasks_at_once=2 if name == "grouped" else 1)
-
-
-@pytest.mark.parametrize("name", [*IPU_SCHEDULES, *OTHERS])
-def test_small_grids(name: str, golden: Callable[..., None]) -> None:
-    golden(str(getattr(schedules, name)(4, 8)))
 
 
 def test_long_grids_are_left_out_in_the_middle(golden: Callable[..., None]) -> None:
