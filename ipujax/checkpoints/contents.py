@@ -67,7 +67,7 @@ def decode_contents(text: bytes) -> Contents:
         position = description["position"]
         leaves = tuple(_decode_leaf_description(**leaf) for leaf in description["leaves"])
         if len({leaf.name for leaf in leaves}) < len(leaves):
-            raise ValueError("two leaves have one name")
+            raise ValueError("two leaves have the same name")
         return Contents(leaves, None if position is None else Position.from_json(position))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ForeignError(f"is no checkpoint of ipujax ({error!r:.400})") from error

@@ -181,7 +181,7 @@ def _name_parts_of_class(class_: type) -> list[str]:
 
 
 def _find_imported_class(name: Sequence[str], base: type) -> Any:
-    """Finds an imported class by its module and the names in it; imports none of others.
+    """Finds a class by module and qualified name, among modules that are imported already.
 
     Raises:
       NoDataError: there is no such class, or it is not derived from `base`.

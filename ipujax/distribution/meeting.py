@@ -58,7 +58,7 @@ def _wait_for_all_processes() -> None:
 
 @contextlib.contextmanager
 def _silence_stdout() -> Generator[None]:
-    """Discards what gloo writes to standard output, which is the program's, within the block."""
+    """Discards what gloo writes to standard output, which is for the program, within the block."""
     try:
         stdout_copy = os.dup(1)
     except OSError:  # the program has closed it

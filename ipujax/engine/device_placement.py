@@ -125,7 +125,7 @@ class Placement:
     ) -> list[jax.sharding.Sharding] | None:
         """Returns the shardings of the results of a replicated function, for jit.
 
-        XLA says of arrays without elements that they are everywhere, and JAX believes it.
+        They are explicit since XLA reports every array without elements as replicated.
 
         Returns:
           None where JAX needs no shardings: where replicas share their devices.

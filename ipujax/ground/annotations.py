@@ -36,7 +36,7 @@ def iterate_arguments(
         if parameter.kind is parameter.VAR_POSITIONAL:
             yield from ((parameter, item) for item in value)
         elif parameter.kind is parameter.VAR_KEYWORD:
-            yield from ((parameter.replace(name=key), each) for key, each in value.items())
+            yield from ((parameter.replace(name=key), item) for key, item in value.items())
         else:
             yield parameter, value
 
@@ -81,7 +81,8 @@ def value_fits(value: object, annotation: object) -> bool:
         return any(value_fits(value, option) for option in typing.get_args(annotation))
     if origin is typing.Literal:
         return any(
-            value is each or _equals_with_type(value, each) for each in typing.get_args(annotation)
+            value is choice or _equals_with_type(value, choice)
+            for choice in typing.get_args(annotation)
         )
     if origin is typing.Annotated:
         return value_fits(value, typing.get_args(annotation)[0])
@@ -105,9 +106,9 @@ def describe_annotation(annotation: object) -> str:
         return "None"
     kind = annotation if origin is None else origin
     element_types = [
-        each
-        for each in typing.get_args(annotation)
-        if isinstance(each, type) and each is not object
+        choice
+        for choice in typing.get_args(annotation)
+        if isinstance(choice, type) and choice is not object
     ]
     if kind in _WORDS:
         plural = (
@@ -189,8 +190,8 @@ def _entries_fit(value: object, kind: type, entry_types: tuple[object, ...]) -> 
     if isinstance(value, dict) and len(entry_types) == 2:
         pairs = typing.cast("dict[object, object]", value).items()
         return all(
-            value_fits(key, entry_types[0]) and value_fits(each, entry_types[1])
-            for key, each in pairs
+            value_fits(key, entry_types[0]) and value_fits(entry, entry_types[1])
+            for key, entry in pairs
         )
     return True
 

@@ -163,7 +163,7 @@ def _list_references(holder: object) -> _Slots:
         pairs = list(items.items()) if isinstance(items, dict) else list(enumerate(items))
         return [(value, functools.partial(items.__setitem__, key)) for key, value in pairs]
     if isinstance(holder, (tuple, jax.Array, np.ndarray, types.ModuleType, type)):
-        return [(each, _leave_unchanged) for each in holder] if type(holder) is tuple else ()
+        return [(item, _leave_unchanged) for item in holder] if type(holder) is tuple else ()
     state = getattr(holder, "__dict__", None)
     if type(state) is not dict or type(holder).__module__.partition(".")[0] in _PASSED_OVER:
         return ()
@@ -245,11 +245,11 @@ def _holds_traced(value: object, depth: int) -> bool:
             )
         except TypeError:  # one that cannot be copied says nothing of what it holds
             return True
-        return any(_holds_traced(each, depth - 1) for each in values_inside)
+        return any(_holds_traced(value, depth - 1) for value in values_inside)
     leaves = jax.tree.leaves(value, is_leaf=_is_iterator)
     return any(
-        _holds_traced(each, depth - 1) if _is_iterator(each) else jaxpr.is_tracer(each)
-        for each in leaves
+        _holds_traced(value, depth - 1) if _is_iterator(value) else jaxpr.is_tracer(value)
+        for value in leaves
     )
 
 

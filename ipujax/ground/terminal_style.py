@@ -46,7 +46,7 @@ def build_parser(prog: str, description: str, examples: Examples) -> argparse.Ar
 def align_two_columns(entries: Examples) -> list[str]:
     """Returns the lines of a table of two columns."""
     width = max(len(first_cell) for first_cell, _ in entries)
-    return [f"  {left.ljust(width)}  {second_cell}" for left, second_cell in entries]
+    return [f"  {first_cell.ljust(width)}  {second_cell}" for first_cell, second_cell in entries]
 
 
 def format_title(command: str, text: str) -> str:

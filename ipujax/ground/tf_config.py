@@ -76,7 +76,7 @@ class Task:
             key=lambda task_type: (task_type != self.chief, task_type == _PS, task_type),
         )
         earlier_types = types[: types.index(self.type)] if self.cluster else []
-        return sum(len(self.cluster[each]) for each in earlier_types) + self.index
+        return sum(len(self.cluster[task_type]) for task_type in earlier_types) + self.index
 
 
 def read_current_task() -> Task:
@@ -151,7 +151,9 @@ def workers_of_cluster() -> tuple[list[str], int] | None:
     earlier_workers = sum(
         len(cluster[worker_type]) for worker_type in worker_types[: worker_types.index(kind)]
     )
-    return [address for each in worker_types for address in cluster[each]], earlier_workers + index
+    return [
+        address for task_type in worker_types for address in cluster[task_type]
+    ], earlier_workers + index
 
 
 def _task_without_cluster(task: dict[str, object], addresses_and_folders: Json) -> Task:

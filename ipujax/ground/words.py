@@ -68,7 +68,7 @@ def format_percents(parts: Sequence[float]) -> list[str]:
     indices_by_rounding = sorted(range(len(parts)), key=lambda i: tenths[i] - exact[i])
     for i in indices_by_rounding[: round(sum(exact)) - sum(tenths)]:
         tenths[i] += 1
-    return [f"{each / 10:.1f}%" for each in tenths]
+    return [f"{count / 10:.1f}%" for count in tenths]
 
 
 def _format_with_unit(value: float, units: Sequence[str]) -> str:

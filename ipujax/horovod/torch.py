@@ -163,7 +163,7 @@ def _broadcast_tensors(tensors: Sequence[torch.Tensor], root: int) -> list[torch
 
 
 def _call_with_64_bits(collective: Callable[[Any], object], arrays: Any) -> Any:
-    """Calls a collective without JAX's conversion of 64-bit numbers to 32 bits."""
+    """Calls a collective with JAX's 64-bit types enabled: no value is converted to 32 bits."""
     with jax.enable_x64(True):
         return collective(arrays)
 

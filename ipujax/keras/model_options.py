@@ -117,7 +117,7 @@ def check_training_options(model: keras.Model, *, is_pipelined: bool) -> None:
         raise check.value_error(
             f"set_gradient_accumulation_options was called for model {model.name!r}, which is "
             "pipelined",
-            "a pipeline has accumulation of its own: set_pipelining_options("
+            "set the accumulation of a pipeline by set_pipelining_options("
             "gradient_accumulation_steps_per_replica=...)",
         )
     if pipelining.gradient_accumulation_steps_per_replica is None:

@@ -30,7 +30,7 @@ class UntrainedVariables:
     def average_non_trainable(variables: Arrays) -> Arrays:
         """Averages non-trainable variables, such as moving statistics, over replicas.
 
-        A variable that is neither of float nor of complex has the first replica's value.
+        A variable of integers or booleans gets the first replica's value.
         """
         return [
             cross_replica_mean(variable) if _is_inexact(variable) else variable

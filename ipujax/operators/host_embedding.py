@@ -123,7 +123,9 @@ def _clamp_indices(indices: ArrayLike, argument: str, rows: int | None) -> jax.A
     values = concrete_values(indices)
     numbers = jnp.asarray(indices) if values is None else values
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
-        raise check.value_error(f"{argument} are {numbers.dtype}", "give integers, int32 say")
+        raise check.value_error(
+            f"{argument} have dtype {numbers.dtype}", "give integers, int32 say"
+        )
     if rows is not None and values is not None:
         outside = values[(values < 0) | (values >= rows)]
         if outside.size:

@@ -340,8 +340,8 @@ def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None
                 f"stage {number} (`{parts[0].name}`) is on IPU {', '.join(map(str, ipus))}, but "
                 f"uses `ipu_shard({shard})`",
                 where=jaxpr.user_line(eqn),
-                fix=f"leave the scope out, or give the stage {SPANS_ALL} in device_mapping, "
-                "which lets its own scopes say where",
+                fix=f"remove the scope, or give the stage {SPANS_ALL} in device_mapping, "
+                "where its scopes choose the IPUs",
             )
         for sub_jaxpr in jaxpr.sub_jaxprs(eqn):
             _check_shards(number, parts, sub_jaxpr)

@@ -282,9 +282,9 @@ def _check_changed(model: Model) -> None:
                 name, first_stage = changed_by[old_value]
                 raise PipelineError(
                     f"state {name} is changed by {_describe_stage(first_stage)} and by "
-                    f"{_describe_stage(stage)}: the first would have to wait for what the second "
-                    "makes of each micro-batch",
-                    fix="give each stage leaves of its own to change",
+                    f"{_describe_stage(stage)}: the first stage would have to wait for the "
+                    "values that the second computes in each micro-batch",
+                    fix="let each stage change other leaves of the state",
                 )
             changed_by[new_value] = model.untrained_state[old_value], stage
     for stage in model.stages:

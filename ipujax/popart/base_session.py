@@ -244,7 +244,7 @@ class Session(Reports, Weights):
             return
         if not is_training:
             raise check.value_error(
-                f"the anchor {name!r} is a gradient, and this session does not train",
+                f"the anchor {name!r} is a gradient, and an InferenceSession does not train",
                 "anchor it in a TrainingSession",
             )
         tensor_name = name.removeprefix(GRADIENT)
@@ -281,7 +281,7 @@ class Session(Reports, Weights):
         has_ipus = options.virtualGraphMode is not VirtualGraphMode.Off
         placement = read_placement(self._model.graph, has_ipus, options.enablePipelining)
         factor = self.accumulationFactor if options.enableGradientAccumulation else None
-        placement.check_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
+        placement.check_pipeline_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
         config = step_execution.build_session_config(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         configure_ipus_for_session(

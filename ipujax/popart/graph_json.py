@@ -55,8 +55,8 @@ def _add_inner_graphs(graphs: dict[str, list[NodeFields]], node: onnx.NodeProto)
         graphs[attribute.g.name] = [
             _describe_node_fields(inner_node, {}, {}) for inner_node in inner_nodes
         ]
-        for one in inner_nodes:
-            _add_inner_graphs(graphs, one)
+        for inner_node in inner_nodes:
+            _add_inner_graphs(graphs, inner_node)
 
 
 def _describe_node_fields(

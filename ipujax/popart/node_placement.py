@@ -31,7 +31,9 @@ class Placed(Placement):
         """As `Placement.place_of`."""
         return Place(node.marks.get(self.mark), node.marks.get(IPU))
 
-    def check_depth(self, accumulation: int | None, batches: int, is_training: bool) -> None:
+    def check_pipeline_depth(
+        self, accumulation: int | None, batches: int, is_training: bool
+    ) -> None:
         """Checks that there are enough micro-batches for all stages to run at once.
 
         Args:

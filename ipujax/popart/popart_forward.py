@@ -73,12 +73,12 @@ class Forward(graphs.Forward):
         if not self.recomputed:
             return None
         results = (name for node in self.graph.nodes for name in node.results)
-        kept = [name for name in results if name not in self.recomputed]
-        return jax.checkpoint_policies.save_only_these_names(*kept)
+        stored_names = [name for name in results if name not in self.recomputed]
+        return jax.checkpoint_policies.save_only_these_names(*stored_names)
 
     @property
     def anchors(self) -> tuple[str, ...]:
-        """The names of all that is sent, in this order."""
+        """The names of the tensors that are sent to the host, in the order of sending."""
         return (*self.sent, *(GRADIENT + name for name in self.gradients_of))
 
     def perturbations(self) -> Named:
@@ -92,13 +92,13 @@ class Forward(graphs.Forward):
         """As that of every `Forward`."""
         values = {**variables, **dict(zip(self.input_avals, inputs, strict=True))}
         values |= {GRADIENT + name: value for name, value in added.items()}
-        wanted = {name for name in (self.loss, *self.sent, *self.moved.values()) if name}
+        result_names = {name for name in (self.loss, *self.sent, *self.moved.values()) if name}
 
         def evaluate(values: Named) -> Named:
             operators = self.counted(ONNX, values)
             operators = NamingOperators(operators) if self.recomputed else operators
             named = Evaluation(operators, self.placement.scopes)(self.graph, values, key)
-            return {name: named[name] for name in wanted if name in named}
+            return {name: named[name] for name in result_names if name in named}
 
         if self.recomputed and not self.placement.is_pipelined:  # which does so for each stage
             evaluate = jax.checkpoint(evaluate, policy=self.policy)

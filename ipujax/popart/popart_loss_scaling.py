@@ -49,25 +49,29 @@ def count_gradients(
       PopARTError: (a `ValueError`) an option that cannot be, an optimizer whose loss scaling is
         constant, or a model whose gradients are not in float16.
     """
-    told = options.automaticLossScalingSettings
-    if not told.enabled:
+    scaling_options = options.automaticLossScalingSettings
+    if not scaling_options.enabled:
         return None
     _check_loss_scaling_session(options, optimizer)
     settings = LossScaling(
-        told.binEdgeLocation, told.thresholdUpperCountProportion, told.updatePeriod
+        scaling_options.binEdgeLocation,
+        scaling_options.thresholdUpperCountProportion,
+        scaling_options.updatePeriod,
     )
     settings.check_ranges(check)
     by_user = GradientTensorTrackingMethod.GradientsOfUserSpecifiedTensors
     method = check.require_instance(
-        told.gradientTensorTrackingMethod, GradientTensorTrackingMethod, "the tracking method"
+        scaling_options.gradientTensorTrackingMethod,
+        GradientTensorTrackingMethod,
+        "the tracking method",
     )
-    if (told.toTrackTensors is None) == (method is by_user):
+    if (scaling_options.toTrackTensors is None) == (method is by_user):
         raise check.value_error(
-            f"{_TRANSFORM} toTrackTensors is {told.toTrackTensors}, and the "
+            f"{_TRANSFORM} toTrackTensors is {scaling_options.toTrackTensors}, and the "
             f"gradientTensorTrackingMethod is {method.name}",
             f"set toTrackTensors and {by_user}, or neither",
         )
-    counts = functools.partial(_counts, method, frozenset(told.toTrackTensors or ()))
+    counts = functools.partial(_counts, method, frozenset(scaling_options.toTrackTensors or ()))
     nodes = model.graph.nodes
     if not any(_is_float16(model, n) and counts(node, n) for node in nodes for n in node.reads):
         raise check.value_error(

@@ -129,7 +129,7 @@ def _mark_overlap(tensors: _Structure, mode: OverlapMode, function_name: str) ->
         raise check.type_error(f"{function_name} got {tensors!r}, which has no tensors")
     if mode is OverlapMode.NoOverlap or not isRunningOnIpu():
         return rebuild_structure(tensors, leaves)
-    logger.warning("%s: OverlapMode.%s does not act", function_name, mode.name)
+    logger.warning("%s: OverlapMode.%s has no effect", function_name, mode.name)
     return rebuild_structure(tensors, [trace_operator(function_name, leaf) for leaf in leaves])
 
 

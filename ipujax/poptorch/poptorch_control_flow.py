@@ -208,7 +208,7 @@ def _close_body(body: _Body, end: Node, outer_body: _Body) -> None:
     """Adds a body that has ended as one operator to the body around it."""
     begin = body.begin
     if begin is None:
-        raise InternalError("a body ends that has not begun")
+        raise InternalError("the end of a loop body was recorded without its beginning")
     input_refs = tuple(begin.args[0])
     (token_name,) = begin.results
     input_names = tuple(f"{token_name}.{i}" for i in range(len(input_refs)))

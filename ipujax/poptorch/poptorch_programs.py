@@ -23,13 +23,13 @@ from ipujax.poptorch.optim.rules import Rule
 from ipujax.poptorch.output_reductions import Reductions
 from ipujax.poptorch.poptorch_checks import check
 from ipujax.poptorch.poptorch_forward import Forward
-from ipujax.poptorch.poptorch_stages import check_depth
+from ipujax.poptorch.poptorch_stages import check_pipeline_depth
 from ipujax.training import (
     DeviceLoop,
     Scale,
     StepOutput,
     TrainState,
-    factors_in,
+    select_loss_scale_factors,
     to_strong_arrays,
 )
 
@@ -97,7 +97,9 @@ class Program(abc.ABC):
     def optimizer_state(self, state: Any) -> None:
         variables = self.state.variables
         if "scale" in state:
-            variables = variables | dict.fromkeys(factors_in(variables), state["scale"].factor)
+            variables = variables | dict.fromkeys(
+                select_loss_scale_factors(variables), state["scale"].factor
+            )
         self.state = dc.replace(
             self.state,
             variables=to_strong_arrays(variables),
@@ -254,7 +256,7 @@ def build_training_program(
         )
 
     if is_pipelined:
-        check_depth(forward.placement, batch_split.accumulation)
+        check_pipeline_depth(forward.placement, batch_split.accumulation)
     loop = build_training(
         forward,
         rule.optimizer,

@@ -50,7 +50,7 @@ class StagedGraph(Placement):
         )
 
 
-def check_depth(placement: Placement, accumulation: int) -> None:
+def check_pipeline_depth(placement: Placement, accumulation: int) -> None:
     """Refuses a pipeline with fewer micro-batches in a weight update than passes.
 
     Raises:

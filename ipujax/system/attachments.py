@@ -196,7 +196,7 @@ def _check_printable_text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     if not value.isprintable():  # it will be printed on a terminal
-        raise ValueError(f"{value!r} has letters that cannot be shown")
+        raise ValueError(f"{value!r} has characters that cannot be printed")
     return value
 
 

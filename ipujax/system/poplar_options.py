@@ -150,7 +150,7 @@ def _parse_engine_options(text: str) -> Mapping[str, object]:
 
 
 def allows_out_of_memory(options: EngineOptions) -> bool:
-    """Returns whether programs that do not fit may run, as they do by default.
+    """Returns whether programs that exceed a tile's memory may run; by default they may.
 
     Raises:
       ConfigError: (a `ValueError`) neither "true" nor "false".

@@ -14,7 +14,7 @@ from .loss_scaling import Factors as Factors
 from .loss_scaling import LossScaling as LossScaling
 from .loss_scaling import Scale as Scale
 from .loss_scaling import count_gradient as count_gradient
-from .loss_scaling import factors_in as factors_in
+from .loss_scaling import select_loss_scale_factors as select_loss_scale_factors
 from .loss_scaling import wrap_with_loss_scaling as wrap_with_loss_scaling
 from .pipeline_check import check_pipeline as check_pipeline
 from .pipeline_differences import PipelineCheck as PipelineCheck

@@ -70,8 +70,8 @@ def factor_name(stage: int) -> str:
     return f"{FACTOR}___{stage}"
 
 
-def factors_in(named: Mapping[str, Value]) -> dict[str, Value]:
-    """Returns the values that belong to factors, from a mapping by name."""
+def select_loss_scale_factors(named: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns the loss scaling factors of a mapping of variables by name."""
     return {name: value for name, value in named.items() if name.startswith(f"{FACTOR}___")}
 
 
@@ -119,7 +119,9 @@ class Factors:
 
 
 def _without_factors(named: Mapping[str, Value]) -> dict[str, Value]:
-    return {name: value for name, value in named.items() if name not in factors_in(named)}
+    return {
+        name: value for name, value in named.items() if name not in select_loss_scale_factors(named)
+    }
 
 
 def wrap_with_loss_scaling(
@@ -127,7 +129,8 @@ def wrap_with_loss_scaling(
 ) -> optax.GradientTransformation:
     """Returns an optimizer for gradients of a loss that is multiplied by factors.
 
-    The factors are variables of `factors_in`; their gradients are balances of `count_gradient`.
+    The factors are variables of `select_loss_scale_factors`; their gradients are balances of
+    `count_gradient`.
 
     Args:
       optimizer: the optimizer of the other variables, which are a dict; its state is a dict too,
@@ -150,9 +153,13 @@ def wrap_with_loss_scaling(
         }
         result: PyTree = optimizer.update(gradients, optimizer_state, _without_factors(params))
         changes, new_state = result
-        balance = sum(value.astype("float32") for value in factors_in(updates).values())
+        balance = sum(
+            value.astype("float32") for value in select_loss_scale_factors(updates).values()
+        )
         new_scale = scale.next_scale(jnp.asarray(balance), settings)
-        factor_changes = {name: new_scale.factor - old for name, old in factors_in(params).items()}
+        factor_changes = {
+            name: new_scale.factor - old for name, old in select_loss_scale_factors(params).items()
+        }
         return {**changes, **factor_changes}, {**new_state, "scale": new_scale}
 
     return optax.GradientTransformation(init_with_scale, update_with_scale)

@@ -40,6 +40,6 @@ def is_installed(file: str) -> bool:
 
 
 def _cell_numbers() -> Mapping[str, int]:
-    """Returns the number of each notebook cell, by the file that IPython pretends it is."""
+    """Returns the number of each notebook cell, by the file name that IPython gives the cell."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(getattr(shell, "compile", None), "_filename_map", {})

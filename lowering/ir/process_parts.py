@@ -121,7 +121,7 @@ class _PartBuilder:
         return _ANYWHERE if ipu == HOST else self.processes[ipu]
 
     def keep_local_steps(self, body: ir.Sequence, results: Collection[Place] = ()) -> ir.Sequence:
-        """Returns the steps of a body in this process; results end with their IPUs."""
+        """Returns the steps of a body that this process runs."""
         steps = [step for node in body.steps for step in self.split_node(node)]
         for value_on_ipu in results:
             steps += self.send_missing_values([value_on_ipu], self.process_of(value_on_ipu[1]))

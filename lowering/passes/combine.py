@@ -79,7 +79,7 @@ def take_index_list(eqn: JaxprEqn, window_dimensions: str) -> JaxprEqn:
 def rewrite_bodies_in_kernels(
     program: ir.Program, finder: EquationFinder, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
 ) -> ir.Program:
-    """Returns the program with its kernels, and the bodies inside, changed where a finder finds."""
+    """Rewrites the equations that a finder selects, in all kernels and the bodies inside them."""
     body_rewriter = BodyRewriter(finder, change)
 
     def rewrite_kernel(node: ir.Node) -> ir.Node:

@@ -202,7 +202,7 @@ class _BranchBuilder:
         sequence = _Body(self.table, placed, self.stack, self.flow.eqn).build_body_sequence()
         return sequence, [self.table.value_of_atom(a) for a in placed.jaxpr.jaxpr.outvars]
 
-    def result_values(self) -> list[ValueId]:
+    def list_result_values(self) -> list[ValueId]:
         return list(self.table.bind_to_new_values(self.flow.eqn.outvars))
 
     def build_carries(self, *names: Sequence[ValueId]) -> tuple[ir.Carry, ...]:
@@ -227,7 +227,7 @@ def _build_repeat_or_pipeline(builder: _BranchBuilder) -> ir.Node:
     flow, operands = builder.flow, builder.operand_values()
     entering = builder.bind_body_arguments(0, operands[flow.constants[0]])
     sequence, leaving = builder.build_body(0)
-    results, count, params = builder.result_values(), flow.num_loop_variables, flow.eqn.params
+    results, count, params = builder.list_result_values(), flow.num_loop_variables, flow.eqn.params
     carry = builder.build_carries(operands[flow.carried], entering, leaving, results)
     if isinstance(flow.pipeline, PlannedPipeline):
         return ir.Pipeline(
@@ -273,7 +273,7 @@ def _build_while(builder: _BranchBuilder) -> ir.Node:
         predicate=predicate,
         body=sequence,
         carry=builder.build_carries(
-            operands[builder.flow.carried], entering, leaving, builder.result_values()
+            operands[builder.flow.carried], entering, leaving, builder.list_result_values()
         ),
         origin=builder.origin,
     )
@@ -289,7 +289,7 @@ def _build_switch(builder: _BranchBuilder) -> ir.Node:
     return ir.Switch(
         index=index,
         branches=tuple(branches),
-        writes=tuple(builder.result_values()),
+        writes=tuple(builder.list_result_values()),
         ipus=tuple(map(_ipu, builder.homes)),
         origin=builder.origin,
     )

@@ -25,7 +25,9 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
     stages, the stage comes first: `2F3`. If there is no room for all, the middle is left out.
     """
     if not hasattr(schedule, "ticks"):
-        raise ScheduleError(f"{show_value(schedule)} is no schedule to draw", fix="give a Schedule")
+        raise ScheduleError(
+            f"cannot draw {show_value(schedule)}: it is not a schedule", fix="give a Schedule"
+        )
     check_instance(first, int, "the first tick")
     if last is not None:
         check_instance(last, int, "the last tick")

@@ -165,7 +165,7 @@ class _TaskChecker:
     def skip_rounds_like(
         self, counts_before: Mapping[Kind, int] | None, run: Run, rounds: int
     ) -> bool:
-        """Runs more rounds at once, if the one since `counts_before` was like those to come."""
+        """Skips rounds that repeat the one since `counts_before`, by counting them all at once."""
         counts_now = self.done.counts_if_in_order()
         if counts_before is None or counts_now is None:
             return False

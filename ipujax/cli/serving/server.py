@@ -134,7 +134,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if path == "/compare":
             return _Answer(self._render_comparison(chosen_keys))
         if not path.startswith("/report/"):
-            raise _RequestError(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            raise _RequestError(HTTPStatus.NOT_FOUND, "no page has this address")
         key = path.removeprefix("/report/")
         if key.endswith(".json"):
             return _Answer(json.dumps(self._load_document(key.removesuffix(".json"))), kind=_JSON)

@@ -66,7 +66,9 @@ def jax_dtype_of(dtype: torch.dtype) -> Any:
       FrontendError: (a `ValueError`) JAX has no such dtype, for example of quantized numbers.
     """
     if dtype not in _DTYPES:
-        raise check.value_error(f"IPUs have no numbers of {dtype}", "convert them with Tensor.to")
+        raise check.value_error(
+            f"the dtype {dtype} is not supported on IPUs", "convert them with Tensor.to"
+        )
     return jnp.dtype(_DTYPES[dtype])
 
 

@@ -83,9 +83,9 @@ def decode_file(data: bytes, path: str) -> Content:
         raise ExecutableError(f"{path} {problem}", fix="give a file that `executable.save` wrote")
     if int(header[1]) != VERSION:
         raise ExecutableError(
-            f"{path} is a saved executable of version {int(header[1])}, and this is for version "
-            f"{VERSION}",
-            fix="save it again with this ipujax, or load it with the one that saved it",
+            f"{path} is a saved executable of version {int(header[1])}; this ipujax reads "
+            f"version {VERSION}",
+            fix="save it again with this ipujax, or load it with the ipujax that saved it",
         )
     body = memoryview(data)[header.end() :]
     if hashlib.sha256(body).hexdigest() != header[2].decode():

@@ -14,7 +14,7 @@ from ipujax.operators import random as rand_ops
 @check.guard
 @serializable
 class Dropout(Layer):
-    """Zeroes inputs at random in training, and scales the others so that sums are expected to stay.
+    """Sets inputs to zero at random in training, and scales the others to keep the expected sum.
 
     Seed 001, 18.13; on `rand_ops.dropout`.
 
@@ -28,7 +28,7 @@ class Dropout(Layer):
       **kwargs: arguments of `keras.layers.Layer`.
 
     Raises:
-      OperatorError: (a `ValueError`) a rate outside of [0, 1), or a seed that is none; when
+      OperatorError: (a `ValueError`) a rate outside of [0, 1), or a seed of another type; when
         called, a noise shape that does not fit the inputs.
       ConfigTypeError: (a `TypeError`) a rate that is no number.
     """

@@ -71,7 +71,7 @@ def adapt_multi_conv(request: Request) -> Request:
     for name, mark in _MARKS.items():
         attributes[mark] = attributes.pop(name)
     attributes[DITHERING] = [int(is_on) for is_on in attributes[DITHERING]]
-    inputs = [name for given in convolutions for name in (*given, "")[:3]]
+    inputs = [name for operands in convolutions for name in (*operands, "")[:3]]
     return dc.replace(
         request, inputs=inputs, outputs=count, attributes={**attributes, "numConvs": count}
     )

@@ -229,7 +229,7 @@ class Attributes(abc.ABC):
         self._write_attributes(nodeOutputName, {MEMORY: float(availableMemoryProportion)})
 
     def setEnableConvDithering(self, nodeOutputName: Names, enableConvDithering: int) -> None:
-        """Keeps whether a convolution's first tile is random; it changes nothing here.
+        """Stores whether a convolution starts on a random tile; the option has no effect here.
 
         Raises:
           PopARTError: (a `ValueError`) the node is no `Conv`, or the value neither 0 nor 1.

@@ -239,7 +239,8 @@ class Builder(Attributes, Tensors):
     def customOp(self, *args: object, **kwargs: object) -> str | list[str]:
         """Raises an error: custom operators of the original are compiled for an IPU."""
         raise check.value_error(
-            "customOp: there are no compiled operators", "use those of builder.aiOnnx"
+            "customOp: custom operators compiled for IPUs cannot run here",
+            "use the operators of builder.aiOnnx",
         )
 
     def saveInitializersExternally(self, ids: Iterable[str], filename: str) -> None:

@@ -318,34 +318,38 @@ class Optimizer(abc.ABC):
             gradients = settings.clip_gradients(gradients)
         changes: dict[str, Array] = {}
         for name, gradient in gradients.items():
-            before = {prefix: slots[key] for prefix in PREFIXES if (key := prefix + name) in slots}
-            change, after = self._step(Hyper(self, name, hyper), gradient, params[name], before)
+            old_slots = {
+                prefix: slots[key] for prefix in PREFIXES if (key := prefix + name) in slots
+            }
+            change, new_slots = self._step(
+                Hyper(self, name, hyper), gradient, params[name], old_slots
+            )
             changes[name] = jnp.asarray(change, params[name].dtype)
-            slots |= {prefix + name: value for prefix, value in after.items()}
+            slots |= {prefix + name: value for prefix, value in new_slots.items()}
         return changes, {"hyper": hyper, "slots": slots}
 
     def _step(
         self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots
     ) -> tuple[Array, Slots]:
-        """What is added to a weight, and its new slots."""
+        """Returns the change that is added to a weight, and the new slots of the weight."""
         plan, scale = self._plan(hyper), self._slot_scale(hyper)
         previous: object = slots.get(PREVIOUS_SCALING, scale)
-        before = {
+        old_slots = {
             slot.name: _scale_slot(slots[prefix].astype(jnp.float32), previous, -self._power(slot))
             for prefix, slot in plan.slots.items()
         }
-        change, after = update_variable(
-            self._formula, plan.switches, plan.numbers, gradient, weight, before
+        change, new_slots = update_variable(
+            self._formula, plan.switches, plan.numbers, gradient, weight, old_slots
         )
-        kept = {
-            prefix: _scale_slot(after[slot.name], scale, self._power(slot)).astype(
+        stored_slots = {
+            prefix: _scale_slot(new_slots[slot.name], scale, self._power(slot)).astype(
                 slots[prefix].dtype
             )
             for prefix, slot in plan.slots.items()
         }
         if PREVIOUS_SCALING in slots:
-            kept[PREVIOUS_SCALING] = jnp.asarray(scale, jnp.float32)
-        return change, kept
+            stored_slots[PREVIOUS_SCALING] = jnp.asarray(scale, jnp.float32)
+        return change, stored_slots
 
     def _power(self, slot: Slot) -> int:
         """The power of the slots' scale by which a slot is multiplied."""

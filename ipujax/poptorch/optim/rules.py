@@ -94,7 +94,7 @@ class Rule:
       fresh: the optimizer's settings, by group, as they were when the rule was made.
       hypers: what `read_hyperparameters` gave then.
       scaling: whether, and how, the loss is scaled automatically. There are then variables of
-        `factors_in`, whose gradients are the balances of `count_gradient`.
+        `select_loss_scale_factors`, whose gradients are the balances of `count_gradient`.
     """
 
     kind: str
@@ -238,7 +238,7 @@ class Rule:
             raise OptimizerStateError(
                 f"the optimizer's {slot.name} of {name!r} has shape {jnp.shape(value)}, but must "
                 f"have {shape}",
-                fix="load a state of an optimizer of the same module",
+                fix="load the state of an optimizer for a model with these parameter shapes",
             )
         return jnp.array(value, dtype)  # a copy: torch changes its tensors in place
 

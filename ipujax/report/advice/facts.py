@@ -59,7 +59,7 @@ class Facts:
 
     @property
     def exposed_io(self) -> int:
-        """The largest number of cycles in which I/O tiles work and other tiles wait for them.
+        """The cycles in which other tiles wait for the I/O tiles, on the IPU where these are most.
 
         Counts IPUs whose queues take longer than the rest of their work; 0 without overlap.
         """

@@ -64,7 +64,7 @@ class Total(NamedTuple):
 
     @property
     def largest_share(self) -> float:
-        """The share of the steps that take most in the total cycles."""
+        """The share of the most expensive steps in the total cycles."""
         return self.most / max(self.cycles, 1)
 
 

@@ -29,7 +29,7 @@ class Trial:
     profile: machine.Profile
 
     def costs_no_more_than(self, trial: Trial) -> bool:
-        """Returns whether this trial costs no precision or IPUs beyond what another costs."""
+        """Returns whether this trial needs no lower precision and no more IPUs than another."""
         late_ipus_of_rule = {
             change.rule: change.ipus or 0 for change in trial.changes if change.is_late
         }

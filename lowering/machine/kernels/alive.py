@@ -127,7 +127,7 @@ class MemoryTracker:
         return tensor
 
     def hand_over_memory(self, key: object, new_key: object, tensor: LiveTensor) -> None:
-        """Gives the memory of one tensor to another, if the first is alive.
+        """Reuses the memory of one live tensor for another.
 
         The memory of a variable stays a variable's, with its name unless the new tensor has a name
         of its own.

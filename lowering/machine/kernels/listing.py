@@ -322,7 +322,7 @@ def _look_up_number(number_of_var: dict[Any, int | None], atom: Atom) -> int | N
 
 
 def _is_plain(value: Any) -> bool:
-    """Returns whether a parameter can be part of a key: hashable, and no jaxpr."""
+    """Returns whether a parameter is hashable and not a jaxpr, so that it can be part of a key."""
     if is_jaxpr(value) or callable(value):
         return False
     try:

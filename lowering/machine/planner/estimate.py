@@ -71,8 +71,8 @@ def estimate_candidates(variant: Variant, vertex: Vertex, cuts: Cuts, target: Ta
     """Estimates the cost of every candidate.
 
     Args:
-      variant: the product in the shape that is cut.
-      vertex: the vertex that computes.
+      variant: the matrix product or convolution, in the shape that is divided among tiles.
+      vertex: the vertex type that computes a tile's part.
       cuts: the candidates.
       target: the chip.
     """

@@ -49,7 +49,7 @@ def _sgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]
 
 
 def _compute_sgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
-    """A step of the gradient, or of its velocity; a combined velocity has decayed already."""
+    """Computes SGD's change of a weight from the gradient, or from the velocity with momentum."""
     n, is_combined = parameter.numbers, "combined" in parameter.switches
     if "momentum" not in parameter.switches:
         return -n["lr"] * _dampen(parameter, parameter.penalized_gradient), {}

@@ -111,7 +111,7 @@ def _dtype_of_quantized(zero_point: Operand, output_dtype: int) -> np.dtype:
     if zero_point is not None and zero_point.dtype != dtype:
         raise check.value_error(
             f"output_dtype is {dtype}, and the zero point has {zero_point.dtype}",
-            "give one of them, or the same",
+            "give only one of the two, or make them equal",
         )
     return dtype
 

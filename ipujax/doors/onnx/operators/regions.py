@@ -181,7 +181,8 @@ def _max_of_points(
     """Returns the maximum of the points' weighted neighbours, as ONNX defines it."""
     if not sampling_ratio:
         raise check.value_error(
-            "the number of points of RoiAlign depends on the regions", "give it a sampling_ratio"
+            "RoiAlign without sampling_ratio takes a number of points that depends on the regions",
+            "set sampling_ratio, since compiled shapes must be static",
         )
     neighbours_and_weights: list[tuple[Array, Array]] = []
     for line in lines:

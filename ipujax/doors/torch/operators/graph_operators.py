@@ -15,7 +15,7 @@ from ipujax.doors.torch.tensor_arrays import to_jax
 
 @operator("assign")
 def assign_name(value: ArrayLike) -> Operand:
-    """Returns a value that gets another name."""
+    """Returns the value itself: the node only gives it another name."""
     return value
 
 

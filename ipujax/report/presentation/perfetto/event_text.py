@@ -33,7 +33,7 @@ def convert_all_to_microseconds(ticks: np.ndarray, hertz: float) -> list[float]:
 
 
 def begin_slice(process: int, thread: int, start_time: float, fields: str) -> str:
-    """Returns the event that begins a slice; `fields` is its name and more, as JSON."""
+    """Returns the event that begins a slice; `fields` holds its name and arguments as JSON."""
     return f'{{"ph":"B","pid":{process},"tid":{thread},"ts":{start_time},{fields}}}'
 
 
