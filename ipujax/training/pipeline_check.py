@@ -21,8 +21,7 @@ from ipujax.ground import (
     find_signature_mismatch,
 )
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
-from ipujax.operators import cross_replica_sum, without_weak_type
-from ipujax.optimizers import IpuOptimizer, apply_gradients, is_trained
+from ipujax.operators import without_weak_type
 from ipujax.pipelines import (
     Arguments,
     AskedSchedule,
@@ -39,6 +38,12 @@ from ipujax.training.pipeline_differences import (
     PipelineCheck,
     compare_pairs,
     schedule_name,
+)
+from ipujax.training.recorded_gradients import (
+    GradientRecorder,
+    PipelineResults,
+    to_64_bits,
+    zero_gradients,
 )
 from ipujax.training.unpipelined_step import Step, Unpipelined
 from lowering import jaxpr
@@ -193,68 +198,6 @@ def _read_elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
 # --- both runs ------------------------------------------------------------------------------------
 
 
-@dc.dataclass(frozen=True)
-class _PipelineResults:
-    """The results of one run of a pipeline.
-
-    Attributes:
-      outputs: the outputs of the last stage; replicas are consecutive within a micro-batch.
-      replicas: how many there are.
-      variables: the variables after the update.
-      state: the optimizer's state after the update.
-      gradients: the gradients of replica 0.
-      summed: the sum of all replicas' gradients.
-      untrained: the untrained state of replica 0.
-    """
-
-    outputs: list[Pytree]
-    replicas: int
-    variables: Pytree = None
-    state: Pytree = None
-    gradients: Pytree = None
-    summed: Pytree = None
-    untrained: Pytree = None
-
-
-class _Recorder(IpuOptimizer):
-    """An optimizer that keeps the gradients of the weight update in its state."""
-
-    def init(self, params: Pytree) -> tuple[Pytree, Pytree, Pytree]:
-        """Returns the initial state, with zeros for the gradients."""
-        return _zero_gradients(params), _zero_gradients(params), super().init(params)
-
-    def apply_gradients(
-        self,
-        gradients: Pytree,
-        state: tuple[Pytree, Pytree, Pytree],
-        params: Pytree = None,
-        *args: object,
-        **extra: object,
-    ) -> tuple[Pytree, tuple[Pytree, Pytree, Pytree]]:
-        """Applies the wrapped optimizer, and records the gradients."""
-        updates, wrapped_state = apply_gradients(
-            self.wrapped, gradients, state[2], params, *args, **extra
-        )
-        wide = jax.tree.map(lambda g, v: g.astype(_recording_dtype(v)), gradients, params)
-        return updates, (wide, jax.tree.map(cross_replica_sum, wide), wrapped_state)
-
-
-def _to_64_bits(gradient: jax.Array) -> np.ndarray:
-    """Returns a gradient on the host as a 64-bit array."""
-    array = np.asarray(gradient)
-    return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
-
-
-def _zero_gradients(variables: Pytree) -> Pytree:
-    """Returns the zeros that a recorder holds before it has recorded any gradients."""
-    return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _recording_dtype(x)), variables)
-
-
-def _recording_dtype(x: jax.Array) -> np.dtype[np.generic]:
-    """Returns the dtype in which gradients of a variable are recorded."""
-    return jnp.promote_types(x.dtype, jnp.float32) if is_trained(x) else np.dtype(np.float32)
-
-
 class _PipelineCase:
     """One pipeline to check."""
 
@@ -299,7 +242,7 @@ class _PipelineCase:
 
     def run_checked_pipeline(
         self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
-    ) -> tuple[_PipelineResults, list[Arguments]]:
+    ) -> tuple[PipelineResults, list[Arguments]]:
         """Runs the pipeline once; returns its results and the elements that it took."""
         count, training = self.request.micro_batches, self.request.is_training
         elements = _read_elements(source, count)
@@ -322,7 +265,7 @@ class _PipelineCase:
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
         if state is not None:
-            state = (_zero_gradients(variables), _zero_gradients(variables), state)
+            state = (zero_gradients(variables), zero_gradients(variables), state)
         arguments = (variables, state, self.unpipelined.inputs, self.unpipelined.untrained)
         lowered = ipu_compile(trace_pipeline, engine=engine).lower(*arguments)
         replicas = lowered.program.replicas
@@ -334,16 +277,16 @@ class _PipelineCase:
         several = 2 if replicas > 1 else 1  # axes of micro-batches and replicas
         outputs = jax.tree.map(lambda x: x.reshape(-1, *x.shape[several:]), outputs)
         if not training:
-            return _PipelineResults(outputs, replicas, untrained=(*results, None)[0]), elements
+            return PipelineResults(outputs, replicas, untrained=(*results, None)[0]), elements
         padded: PyTree = (*results, None)  # for a pipeline without untrained state
         variables, (gradients, summed, state), untrained = padded[:3]
-        got = _PipelineResults(outputs, replicas, variables, state, gradients, summed, untrained)
+        got = PipelineResults(outputs, replicas, variables, state, gradients, summed, untrained)
         return got, elements
 
     def call_recording_optimizer(self, *outputs: Pytree) -> OptimizerFunctionOutput:
         """Calls the user's optimizer function, and puts a recorder around its optimizer."""
         output = copy.copy(self.request.call_optimizer_function(*outputs))
-        output.opt = _Recorder(output.opt)
+        output.opt = GradientRecorder(output.opt)
         return output
 
     # --- what is compared with what ---------------------------------------------------------------
@@ -361,7 +304,7 @@ class _PipelineCase:
             np.stack([step.loss for step in reference_steps]).reshape(losses.shape),
         )
 
-    def output_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def output_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
         """Returns the pipelined and the reference outputs of the last stage."""
         if reference_steps[0].outputs is None or self.whole_batch:
             return []
@@ -382,7 +325,7 @@ class _PipelineCase:
             (*pair, np.stack(column)) for pair, column in zip(pipeline_arrays, columns, strict=True)
         ]
 
-    def state_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def state_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
         """Returns the untrained state of replica 0 from the pipeline and the reference."""
         if self.whole_batch:
             return []
@@ -395,7 +338,7 @@ class _PipelineCase:
             )
         ]
 
-    def gradient_pairs(self, got: _PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def gradient_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
         """Returns the gradients of replica 0, and with several replicas those of all together."""
         groups = [
             (
@@ -411,13 +354,13 @@ class _PipelineCase:
         for kind, tree, steps, replicas in groups:
             leaves = jax.tree.leaves(tree)
             for name, index in self.unpipelined.trained_leaf_numbers.items():
-                gradients = np.stack([_to_64_bits(step.gradients[name]) for step in steps])
+                gradients = np.stack([to_64_bits(step.gradients[name]) for step in steps])
                 by_replica = gradients.reshape(-1, replicas, *gradients.shape[1:]).sum(axis=1)
                 total = self.unpipelined.reduce_micro_batches(by_replica)
                 pairs.append((f"{kind} {name}".rstrip(), leaves[index], total))
         return pairs
 
-    def update_pairs(self, got: _PipelineResults) -> list[Pair]:
+    def update_pairs(self, got: PipelineResults) -> list[Pair]:
         """Returns the weight update of the pipeline, and of a plain call of its optimizer."""
         last = jax.tree.map(lambda x: x[-got.replicas], got.outputs)
         update = self.unpipelined.jitted_update
