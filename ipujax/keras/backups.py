@@ -21,7 +21,7 @@ import numpy as np
 
 from ipujax.distribution import broadcast_from_process, concatenate_over_processes
 from ipujax.ground import files, get_joined_instance
-from ipujax.keras import data_positions as positions
+from ipujax.keras import data_positions
 from ipujax.keras.atomic_saving import is_remote
 from ipujax.keras.data_positions import Position
 from ipujax.keras.keras_checks import check
@@ -101,7 +101,7 @@ def _save_backup(original: Callable[..., object], callback: Any) -> None:
     del original
     is_epoch_over = callback.save_freq == "epoch"
     batches = 0 if is_epoch_over else callback._last_batch_seen + 1
-    position = positions.find_position(
+    position = data_positions.find_position(
         _find_epoch_iterator(callback), callback._current_epoch, batches
     )
     position_line = json.dumps(dc.asdict(position), default=lambda array: array.tolist())
@@ -180,7 +180,9 @@ def _restore_backup(original: Callable[..., object], callback: Any) -> None:
     lines = all_positions.splitlines()
     index = 0 if process is None else process.index
     position = Position(**json.loads(lines[index if index < len(lines) else 0]))
-    model._initial_epoch = positions.resume_at_position(_find_epoch_iterator(callback), position)
+    model._initial_epoch = data_positions.resume_at_position(
+        _find_epoch_iterator(callback), position
+    )
     callback._last_batch_seen = max(position.batches - 1, 0)
 
 

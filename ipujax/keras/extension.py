@@ -14,11 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ipujax.doors.keras import import_keras
-from ipujax.keras import array_batches as arrays
-from ipujax.keras import atomic_saving as whole_files
-from ipujax.keras import backups, stage_config
-from ipujax.keras import data_positions as positions
-from ipujax.keras import process_agreement as instances
+from ipujax.keras import (
+    array_batches,
+    atomic_saving,
+    backups,
+    data_positions,
+    process_agreement,
+    stage_config,
+)
 from ipujax.keras.execution_functions import ExecutionFunction, report
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.keras_checks import check
@@ -70,16 +73,16 @@ def extend_keras() -> None:
             setattr(
                 trainer, name, functools.partialmethod(_make_function, kind, vars(trainer)[name])
             )
-        positions.extend_epoch_iterator(module.JAXEpochIterator, _open_batches)
+        data_positions.extend_epoch_iterator(module.JAXEpochIterator, _open_batches)
         trainer._purge_model_variables = _replace_in_strategy_scope(
             trainer._purge_model_variables, _keep_variables
         )
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, check.guard(method))
-        whole_files.extend_saving()
+        atomic_saving.extend_saving()
         backups.extend_backup_callback()
-        instances.extend_file_callbacks()
+        process_agreement.extend_file_callbacks()
     stage_config.extend_model_configs()
 
 
@@ -105,7 +108,7 @@ def _make_function(
         return original(model, force or isinstance(function, ExecutionFunction))
     if force or not isinstance(function, ExecutionFunction) or not function.is_for(strategy):
         setattr(model, name, ExecutionFunction(model, kind, strategy))
-    getattr(model, name).epochs = positions.latest_epoch_iterator()
+    getattr(model, name).epochs = data_positions.latest_epoch_iterator()
     return getattr(model, name)
 
 
@@ -115,7 +118,9 @@ def _open_batches(epochs: Any) -> Batches:
     # As Keras, which completes the last execution of an epoch.
     per_epoch = steps and math.ceil(steps / epochs.steps_per_execution) * epochs.steps_per_execution
     counts = (None, None) if steps else _count_batches(adapter)
-    return Batches(arrays.iterate_batches(adapter, epochs.steps_per_execution), per_epoch, *counts)
+    return Batches(
+        array_batches.iterate_batches(adapter, epochs.steps_per_execution), per_epoch, *counts
+    )
 
 
 def _count_batches(adapter: Any) -> tuple[int | None, int | None]:

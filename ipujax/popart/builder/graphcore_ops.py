@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from ipujax.popart.builder import adapters as adapted
-from ipujax.popart.builder import parameters
+from ipujax.popart.builder import adapters, parameters
 from ipujax.popart.builder.operator_signatures import MOST, REQUIRED, Operation, Request
 from ipujax.popart.options.option_kinds import ReductionType, ScatterReduction, TensorRemapType
 
@@ -142,15 +141,15 @@ _KINDS = {
 _CONTEXTS = {"ctcbeamsearchdecoder": "debug_context", "tensorremap": "debugPrefix"}
 
 _ADAPTED: dict[str, Callable[[Request], Request]] = {
-    "abort": adapted.adapt_abort,
-    "call": adapted.adapt_call,
-    "ctcloss": adapted.adapt_ctc_loss,
-    "init": adapted.adapt_init,
-    "lstm": adapted.adapt_lstm,
-    "multiconv": adapted.adapt_multi_conv,
-    "printtensor": adapted.adapt_print_tensor,
-    "replicatedallreduce": adapted.adapt_collective,
-    "replicatedreducescatter": adapted.adapt_collective,
+    "abort": adapters.adapt_abort,
+    "call": adapters.adapt_call,
+    "ctcloss": adapters.adapt_ctc_loss,
+    "init": adapters.adapt_init,
+    "lstm": adapters.adapt_lstm,
+    "multiconv": adapters.adapt_multi_conv,
+    "printtensor": adapters.adapt_print_tensor,
+    "replicatedallreduce": adapters.adapt_collective,
+    "replicatedreducescatter": adapters.adapt_collective,
 }
 
 
