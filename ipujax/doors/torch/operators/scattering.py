@@ -294,16 +294,6 @@ def index_add(
     ).reshape(x.shape)
 
 
-@operator("aten.index_copy.default")
-def index_copy(x: jax.Array, axis: int, index: jax.Array, source: jax.Array) -> jax.Array:
-    vector = at_least_vector(x)
-    return set_at(
-        vector,
-        index_at_one_axis(axis % vector.ndim, at_least_vector(index)),
-        at_least_vector(source),
-    ).reshape(x.shape)
-
-
 @operator("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
 def index_fill(x: jax.Array, axis: int, index: jax.Array, value: ArrayLike) -> jax.Array:
     vector = at_least_vector(x)

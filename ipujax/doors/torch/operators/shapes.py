@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from ipujax.doors.graphs import Call, Operand
+from ipujax.doors.graphs import Call
 from ipujax.doors.torch.operators.table import operator
 
 _RESHAPES = (
@@ -64,11 +63,6 @@ def matrix_transpose(call: Call, x: jax.Array) -> jax.Array:
     name = call.node.operator
     x = jnp.conj(x) if any(part in name for part in ("H.", "adjoint")) else x
     return x.T if "numpy_T" in name or x.ndim < 2 else x.mT
-
-
-@operator("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
-def movedim(x: jax.Array, source: Operand, destination: Any) -> jax.Array:
-    return jnp.moveaxis(x, source, destination)
 
 
 @operator("aten.repeat.default", "aten.tile.default")

@@ -45,17 +45,7 @@ def _register_statistic(name: str, combine: Callable[[jax.Array, jax.Array], Ope
     ) -> Operand:
         return combine(*_variance_and_mean(x, dim, correction, keepdim))
 
-    @operator(f"aten.{name}.default")
-    def compute_over_all(x: jax.Array, unbiased: bool = True) -> Operand:
-        return compute_with_correction(x, None, int(unbiased))
-
-    @operator(f"aten.{name}.dim")
-    def compute_over_dims(
-        x: jax.Array, dim: Dims, unbiased: bool = True, keepdim: bool = False
-    ) -> Operand:
-        return compute_with_correction(x, dim, int(unbiased), keepdim)
-
-    del compute_over_all, compute_over_dims  # registered in the table
+    del compute_with_correction  # registered in the table
 
 
 for _name, _of in _STATISTICS.items():

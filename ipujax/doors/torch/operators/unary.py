@@ -127,12 +127,6 @@ def angle(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(x), jnp.nan, jnp.where(x < 0, jnp.pi, 0.0))
 
 
-@operator("aten.special_entr.default", takes_call=True)
-@promote_arguments
-def entropy(x: jax.Array) -> jax.Array:
-    return jnp.where(x < 0, -jnp.inf, special.entr(x))
-
-
 @operator("aten.frexp.Tensor")
 def frexp(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     _, exponent = jnp.frexp(lax.stop_gradient(x))

@@ -81,10 +81,3 @@ def cdist(x: jax.Array, y: jax.Array, p: float = 2, compute_mode: int | None = N
 def pdist(x: jax.Array, p: float = 2.0) -> jax.Array:
     rows, columns = np.triu_indices(x.shape[0], 1)
     return vector_norm(x[rows] - x[columns], p, (-1,), False)
-
-
-@operator("aten.renorm.default")
-def renorm(x: jax.Array, p: float, dim: int, maxnorm: float) -> jax.Array:
-    axes = tuple(axis for axis in range(x.ndim) if axis != dim % x.ndim)
-    size = vector_norm(x, p, axes, True)
-    return x * jnp.where(size > maxnorm, maxnorm / (size + 1e-7), 1)
