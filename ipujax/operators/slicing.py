@@ -135,7 +135,7 @@ class _Slices:
 
 
 def _check_slices(function: str, **arguments: object) -> _Slices:
-    """Checks the slices of a call; offsets that are not given follow one another."""
+    """Checks the slices of a call; missing offsets place them one after another."""
     numbers = {
         name: _check_slice_numbers(f"the {name} of {function}", x) for name, x in arguments.items()
     }

@@ -127,6 +127,6 @@ class Reports(abc.ABC):
 
 
 def resolve_file_path(path: str | os.PathLike[str], name: str) -> Path:
-    """Returns a path, or a file of a given name in it if it is a folder."""
+    """Returns the path of a file; in a folder, the path of the file with a default name."""
     resolved = Path(path).expanduser()
     return resolved / name if resolved.is_dir() else resolved

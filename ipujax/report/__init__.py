@@ -1,6 +1,7 @@
-"""Reports: a program's cost by the machine model, `executable.report()`, and `load` from a file.
+"""Reports of a program's modelled cycles and memory: how they are made, shown and loaded.
 
-The modules make reports and present them: read `make` first, then one module per part.
+`executable.report()` makes one, and `load` reads one from a file. `make.py` builds the report from
+its parts, each in a module of its own.
 """
 
 # The names of `__all__` are in the stub.
