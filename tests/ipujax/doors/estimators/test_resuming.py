@@ -59,7 +59,7 @@ class Stateful:
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from tests.ipujax.estimators.test_resuming import Stateful, summing_estimator, scalars, ELEMENTS
+from tests.ipujax.doors.estimators.test_resuming import Stateful, summing_estimator, scalars, ELEMENTS
 from ipujax.ipu_session_run_hooks import SessionRunHook
 
 class Dies(SessionRunHook):
