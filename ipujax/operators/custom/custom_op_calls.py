@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import CustomOpError, PyTree
+from ipujax.operators.custom import run_custom_op as run_custom_op  # tells JAX how to run them
 from ipujax.operators.custom import shared_library
 from ipujax.operators.custom.custom_op_arguments import Function, Result
 from lowering import ops
