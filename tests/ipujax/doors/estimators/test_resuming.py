@@ -59,7 +59,8 @@ class Stateful:
 DYING = """
 import os, signal, sys
 from pathlib import Path
-from tests.ipujax.doors.estimators.test_resuming import Stateful, summing_estimator, scalars, ELEMENTS
+from tests.ipujax.doors.estimators.test_resuming import ELEMENTS, Stateful
+from tests.ipujax.doors.estimators.test_resuming import scalars, summing_estimator
 from ipujax.ipu_session_run_hooks import SessionRunHook
 
 class Dies(SessionRunHook):
