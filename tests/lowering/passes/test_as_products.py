@@ -11,6 +11,7 @@ from ipujax.scopes import frontend_attribute
 from lowering import ir, lower, move_channels_last, rewrite_convolutions_as_products
 from lowering.ground import Options
 from lowering.jaxprs import Var, function_of_jaxpr, walk_equations
+from tests.lowering.samples import jaxpr_text, kernels
 
 FIRST, LAST = ("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC")
 
@@ -165,3 +166,9 @@ def test_those_of_loops_too():
 def test_others_stay(function, shapes):
     program = lowered(function, *shapes)
     assert kernel(rewrite_convolutions_as_products(program)) is kernel(program)
+
+
+def test_the_text(golden):
+    function, *shapes = FORMS["few images"]
+    program = rewrite_convolutions_as_products(lowered(function, *shapes))
+    golden("\n".join(jaxpr_text(node.kernel.jaxpr) for node in kernels(program)))

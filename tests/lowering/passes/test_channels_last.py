@@ -10,6 +10,7 @@ from jax import lax
 from lowering import ir, lower, move_channels_last
 from lowering.ground import Options
 from lowering.jaxprs import function_of_jaxpr, walk_equations
+from tests.lowering.samples import jaxpr_text, lowered
 
 IMAGES, FILTERS = (2, 8, 8, 4), (3, 3, 4, 6)
 
@@ -90,3 +91,10 @@ def test_kernels_without_others_stay():
     structs = [jax.ShapeDtypeStruct(shape, np.float32) for shape in (IMAGES, FILTERS)]
     program = lower(jax.make_jaxpr(convolution())(*structs), Options())
     assert kernels(move_channels_last(program))[0] is kernels(program)[0]
+
+
+@pytest.mark.parametrize("form", ["channels first", "mixed"])
+def test_the_text(form, golden):
+    function, *shapes = FORMS[form]
+    program = move_channels_last(lowered(function, *(np.ones(shape, "f4") for shape in shapes)))
+    golden("\n".join(jaxpr_text(closed) for closed in kernels(program)))

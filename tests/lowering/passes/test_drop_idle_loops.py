@@ -14,7 +14,7 @@ from jax.experimental import io_callback
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
 from lowering.passes import drop_idle_loops
-from tests.lowering.samples import trace
+from tests.lowering.samples import jaxpr_text, trace
 from tests.numbers import same
 
 X = np.arange(3, dtype=np.float32)
@@ -70,3 +70,7 @@ def test_effects_of_a_loop_that_never_runs(engine: str, own: bool) -> None:
     run = ipu.compile(fn, engine=engine)
     for _ in range(3):
         np.testing.assert_allclose(run(X), np.sin(X) + X, rtol=1e-6)
+
+
+def test_the_text(golden: Any) -> None:
+    golden(jaxpr_text(drop_idle_loops(trace(scanned(0), X))))

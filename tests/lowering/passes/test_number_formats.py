@@ -10,7 +10,7 @@ from lowering import marks
 from lowering.ground import Options
 from lowering.jaxprs import jaxpr
 from lowering.passes import number_formats
-from tests.lowering.samples import trace
+from tests.lowering.samples import jaxpr_text, trace
 
 LIMITS = Options(float16_limits=True)
 H = np.full(3, 300, np.float16)
@@ -85,3 +85,7 @@ def test_operations_stay_where_they_were_placed():
     closed = number_formats(trace(fn, H), LIMITS, 1)
     assert {marks.read_marks(jaxpr.name_stack(eqn)).shard for eqn in closed.jaxpr.eqns} == {2}
     assert all(__file__ in jaxpr.user_line(eqn) for eqn in closed.jaxpr.eqns)
+
+
+def test_the_text(golden):
+    golden(jaxpr_text(number_formats(trace(lambda x: x * x + 1, H), LIMITS, 1)))

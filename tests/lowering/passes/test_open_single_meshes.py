@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import ipujax as ipu
 from lowering.jaxprs import jaxpr
 from lowering.passes import open_single_meshes
-from tests.lowering.samples import trace
+from tests.lowering.samples import jaxpr_text, trace
 from tests.numbers import same, use_ipus
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
@@ -103,3 +103,7 @@ def test_marks_are_kept() -> None:
     lowered = ipu.compile(fn).lower(X)
     assert lowered.program.ipus == 2
     same(ipu.compile(fn, engine="replay")(X), jax.jit(fn)(X))
+
+
+def test_the_text(golden: Any) -> None:
+    golden(jaxpr_text(open_single_meshes(trace(over(lambda x: lax.psum(x, "d") + 1), X))))

@@ -9,7 +9,7 @@ from lowering import lower, ops
 from lowering.ground import Options
 from lowering.jaxprs import jaxpr
 from lowering.passes import resolve_draws
-from tests.lowering.samples import V, trace
+from tests.lowering.samples import V, jaxpr_text, trace
 
 SEED = np.array([1, 2, 3, 1], np.uint32)
 
@@ -119,3 +119,7 @@ def test_halves_are_uniform(algorithm):
     halves = np.asarray(ops.random_uint16(key, (1 << 14,)))
     counts = np.bincount(halves >> 12, minlength=16)
     np.testing.assert_allclose(counts, 1024, atol=5 * 32)
+
+
+def test_the_text(golden):
+    golden(jaxpr_text(resolve_draws(trace(lambda: (ops.draw_words(), ops.draw_words())), 1)[0]))
