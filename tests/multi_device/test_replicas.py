@@ -23,7 +23,7 @@ def test_collectives_over_four_devices(run_with_devices: RunWithDevices) -> None
         START
         + HELPERS
         + """
-from lowering.ops import collectives
+from lowering.ops import collective_primitives as collectives
 
 use_ipus(4)
 
