@@ -16,7 +16,6 @@ _COMMANDS = {
     "inventory": "show the details of every virtual device (also gc-inventory)",
     "monitor": "show the virtual IPUs and who uses them (also gc-monitor)",
 }
-_MODULES = {"run": "run_command", "report": "report_command"}
 _EXAMPLES = (
     ("run --num-instances 2 python train.py", "start two processes"),
     ("report report.json", "print a report as text"),
@@ -38,8 +37,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax") -> int:
     if arguments.command is None:
         parser.print_help()
         return 0
-    name = _MODULES.get(arguments.command, arguments.command)
-    module = importlib.import_module(f"ipujax.cli.{name}")
+    module = importlib.import_module(f"ipujax.cli.{arguments.command}")
     run_command: Callable[..., int] = module.main
     return run_command(arguments.arguments, prog=f"{prog} {arguments.command}")
 
