@@ -28,7 +28,7 @@ class Placed(Placement):
     mark: str = STAGE
 
     def place_of(self, node: Node) -> Place:
-        """As `Placement.place_of`."""
+        """Returns the stage and IPU of a node."""
         return Place(node.marks.get(self.mark), node.marks.get(IPU))
 
     def check_pipeline_depth(

@@ -33,7 +33,7 @@ class Forward(graphs.Forward):
 
     @functools.cached_property
     def written(self) -> tuple[int, ...]:
-        """Which inputs the module writes to; every call asks for it."""
+        """The numbers of the inputs that the module writes to, cached as every call reads them."""
         return written_inputs(self.module)
 
     def evaluate(

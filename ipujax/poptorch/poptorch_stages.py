@@ -35,7 +35,7 @@ class StagedGraph(Placement):
     graph: Graph
 
     def place_of(self, node: Node) -> graphs.Place:
-        """As `Placement.place_of`."""
+        """Returns the stage and IPU of a node."""
         place = node.marks.get("place")
         return super().place_of(node) if place is None else graphs.Place(place.stage, place.ipu)
 

@@ -72,7 +72,7 @@ class Forward(abc.ABC):
 
     @property
     def policy(self) -> Callable[..., bool] | None:
-        """What each stage keeps, as `jax.checkpoint` takes it; None for what derivatives need."""
+        """The policy of `jax.checkpoint` for what stages keep; None keeps what they need."""
         return None
 
     # --- what runs --------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ class Forward(abc.ABC):
             return output.loss, output
 
         differentiate = jax.grad(compute_loss, (0, 1), has_aux=True)
-        (gradients, others), output = differentiate(variables, self.perturbations())
-        known = {**gradients, **others}
-        send = (*output.send, *(known[name] for name in self.gradients_of))
+        (gradients, perturbation_gradients), output = differentiate(variables, self.perturbations())
+        gradient_of_name = {**gradients, **perturbation_gradients}
+        send = (*output.send, *(gradient_of_name[name] for name in self.gradients_of))
         return gradients, output._replace(send=send)
 
     @property
@@ -125,7 +125,9 @@ class Forward(abc.ABC):
         scale, element = (element[0], element[1:]) if self.is_scaled else (1.0, element)
         *inputs, data = element
         key = jax.random.wrap_key_data(data)
-        results, after = self.evaluate({**variables, **state}, perturbations, tuple(inputs), key)
+        results, new_value_of_name = self.evaluate(
+            {**variables, **state}, perturbations, tuple(inputs), key
+        )
         if self.counting is not None:
             scale = self.counting.factors.scale_of_loss(scale, variables)
         results[FINAL_SCALE] = jnp.asarray(scale, "float32")
@@ -136,5 +138,5 @@ class Forward(abc.ABC):
                 loss = self.counting.factors.count_loss_gradient(loss, variables)
             loss = loss.astype("float32")
             loss = (loss.reshape(()) if loss.ndim else loss) * scale
-        state = {name: after.get(name, value) for name, value in state.items()}
+        state = {name: new_value_of_name.get(name, value) for name, value in state.items()}
         return StepOutput(loss, tuple(results[name] for name in self.sent), state)

@@ -35,8 +35,8 @@ def count_window_elements(windows: Sequence[Windows], counts_padding: bool) -> n
     """Returns the number of elements of each window, with explicit padding or without."""
     counts: Any = np.ones(())
     for w in windows:
-        before, after = (w.before, w.after) if counts_padding else (0, 0)
-        inside = ((w.indices >= -before) & (w.indices < w.size + after)).sum(1)
+        left_pad, right_pad = (w.before, w.after) if counts_padding else (0, 0)
+        inside = ((w.indices >= -left_pad) & (w.indices < w.size + right_pad)).sum(1)
         counts = counts[..., None] * inside
     return counts
 

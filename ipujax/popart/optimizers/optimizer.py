@@ -38,12 +38,12 @@ _NAMES = {on_ipu: name for name, on_ipu in NAMES_ON_IPU.items()}
 
 
 class _Plan(NamedTuple):
-    """What the formula takes for a weight.
+    """The settings and slots of a weight that the formula takes.
 
     Attributes:
       switches: the names of the formula's switches that are on.
-      numbers: of the weight.
-      slots: by what their names begin with.
+      numbers: the weight's hyperparameters.
+      slots: the slots, by the beginning of their names.
     """
 
     switches: frozenset[str]
@@ -269,7 +269,7 @@ class Optimizer(abc.ABC):
         return f"Accl{slot.number}___" if slot.number else "Step___"
 
     def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
-        """By what slots are multiplied while they are kept; a mean square by its square."""
+        """Returns the factor of slots as they are stored; a mean square takes its square."""
         del hyper
         return 1.0
 

@@ -53,11 +53,11 @@ def _compute_sgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     n, is_combined = parameter.numbers, "combined" in parameter.switches
     if "momentum" not in parameter.switches:
         return -n["lr"] * _dampen(parameter, parameter.penalized_gradient), {}
-    before = parameter.slots["momentum_buffer"]
+    old_velocity = parameter.slots["momentum_buffer"]
     if is_combined:
-        velocity = before + _dampen(parameter, parameter.gradient)
+        velocity = old_velocity + _dampen(parameter, parameter.gradient)
     else:
-        velocity = n["momentum"] * before + _dampen(parameter, parameter.penalized_gradient)
+        velocity = n["momentum"] * old_velocity + _dampen(parameter, parameter.penalized_gradient)
     step = velocity
     if "nesterov" in parameter.switches:
         step = parameter.penalized_gradient + n["momentum"] * velocity
@@ -70,13 +70,13 @@ def _compute_sgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
 
 
 def _dampen(p: Parameter, gradient: jax.Array) -> jax.Array:
-    """Returns the part of a gradient that is taken; where steps are counted, the first is whole."""
+    """Returns a gradient times 1 - dampening; a counted first step is not dampened."""
     if "dampening" not in p.switches:
         return gradient
-    taken = p.numbers["taken"]
+    factor = p.numbers["taken"]
     if "step" in p.slots:
-        taken = jnp.where(p.slots["step"] == 0, 1.0, taken)
-    return taken * gradient
+        factor = jnp.where(p.slots["step"] == 0, 1.0, factor)
+    return factor * gradient
 
 
 def decay_velocity(numbers: Numbers, velocity: jax.Array, value: jax.Array) -> jax.Array:

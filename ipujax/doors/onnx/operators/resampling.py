@@ -50,7 +50,7 @@ class _Dimension:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the resized dimension is the old one."""
+        """Returns whether resizing leaves the dimension as it is."""
         is_entire = (self.start, self.end) == (0, 1)
         return self.new == self.old and self.scale == 1 and is_entire
 
