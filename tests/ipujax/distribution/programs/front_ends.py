@@ -22,7 +22,7 @@ Y = X.sum(1, keepdims=True)
 
 def processes_of(executable: Any) -> int:
     """How many processes have a part of a program."""
-    return len(executable.lowered.placement.processes)
+    return len(executable.lowered.placement.process_of_ipu)
 
 
 def of_poptorch() -> list[float]:
