@@ -28,11 +28,19 @@ def _delay_loads_in_steps(body: ir.Sequence) -> ir.Sequence:
     for node in steps:
         if isinstance(node, ir.Store) and node.value in made:
             stores.setdefault(node.value, []).append(node)
+    value_of_stored = {
+        stored: value
+        for value, nodes in stores.items()
+        for node in nodes
+        for stored in ir.values_written(node)
+    }
     delayed_loads: dict[ValueId, ir.Load] = {}
     ordered: list[ir.Node] = []
 
     def append_with_loads(node: ir.Node) -> None:
-        for value in ir.values_read(node):
+        for read_value in ir.values_read(node):
+            # What is stored of a loaded value is there once that is loaded.
+            value = value_of_stored.get(read_value, read_value)
             if value in delayed_loads:
                 append_with_loads(delayed_loads.pop(value))
         ordered.append(node)

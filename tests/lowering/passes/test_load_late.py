@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax import lax
 
@@ -102,6 +102,17 @@ def test_what_is_loaded_for_the_end_is_loaded_last():
     assert [type(step).__name__ for step in steps] == ["Store", "Execute", "Load"]
 
 
+def test_what_is_stored_of_a_loaded_value_can_be_loaded_again():
+    def fn(x):
+        kept = move_to_storage(x, REMOTE)
+        once = bring_from_storage(kept, REMOTE)
+        again = bring_from_storage(move_to_storage(once, REMOTE), REMOTE)
+        return again + 1, once
+
+    steps = load_late(parted(fn, V)).body.steps
+    assert [type(step).__name__ for step in steps] == ["Store", "Load", "Store", "Load", "Execute"]
+
+
 # --- random programs ------------------------------------------------------------------------------
 
 operations = st.lists(
@@ -122,6 +133,7 @@ def positions(program):
 
 @pytest.mark.exhaustive
 @given(operations)
+@example([("load", 0), ("store", 2), ("load", 1), ("add", 0)])
 def test_dependencies_are_kept_and_loads_are_late(operations):
     def fn(x):
         values, kept = [x, x + 1], [move_to_storage(x * 2, REMOTE)]
