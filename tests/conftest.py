@@ -11,6 +11,7 @@ from tests.quick_xla import ENVIRONMENT
 os.environ.update({"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"} | ENVIRONMENT | os.environ)
 
 import gc
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +27,10 @@ from tests.sampling import mark_the_rest
 # CI one that comes back at home.
 hypothesis.settings.register_profile("ipujax", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.load_profile("ipujax")
+
+# A shell has its background processes ignore interrupts, which some tests send.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 USER_VARIABLES = ("TF_POPLAR_FLAGS", "POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS")
 
