@@ -8,15 +8,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from benchmarks.measure import Row, seconds
+from benchmarks.measure import Row, row, seconds
 from lowering import Options, lower
 
 LAYERS, WIDTH, HEADS, LENGTH = 24, 64, 4, 16
+CHAIN_LENGTH = 4000
 
 
 def rows() -> list[Row]:
     """An unrolled transformer training step, and chains of 10 000 and 100 000 equations."""
-    return [_transformer(), _growth()]
+    return [_transformer(), *_tracing_and_lowering(), _growth()]
 
 
 def transformer_step(parameters: list[dict[str, Any]], tokens: Any) -> Any:
@@ -63,6 +64,41 @@ def _transformer() -> Row:
     ratio = statistics.median(m / t for m, t in zip(mine, theirs, strict=True))
     note = f"{statistics.median(mine):.2f} s / {statistics.median(theirs):.2f} s"
     return Row("lowering a 24-layer step over 4 IPUs / XLA's compilation", ratio, 0.2, note)
+
+
+def _tracing_and_lowering() -> list[Row]:
+    """`ipu.compile(f).lower` of a step and of a chain, against `jax.jit(f).lower`."""
+    import ipujax as ipu
+
+    config = ipu.config.IPUConfig()
+    config.auto_select_ipus = 4
+    config.configure_ipu_system()
+
+    def chain(x: Any) -> Any:
+        for number in range(CHAIN_LENGTH // 2):
+            with ipu.scopes.ipu_shard(number * 8 // CHAIN_LENGTH):
+                x = jnp.sin(x) * 0.5
+        return x
+
+    programs = {
+        "a chain of 4 000 equations": (chain, (jnp.ones(4),)),
+        "a 24-layer step": (transformer_step, transformer_arguments()),
+    }
+    found: list[Row] = []
+    for name, (function, arguments) in programs.items():
+
+        def ours(function: Any = function, arguments: Any = arguments) -> Any:
+            jax.clear_caches()
+            return ipu.compile(function).lower(*arguments)
+
+        def baseline(function: Any = function, arguments: Any = arguments) -> Any:
+            jax.clear_caches()
+            return jax.jit(function).lower(*arguments)
+
+        what = f"tracing and lowering {name} / jit(...).lower"
+        found.append(row(what, 1.5, ours, baseline, pairs=5))
+    ipu.config.reset_ipu_configuration()
+    return found
 
 
 def _growth() -> Row:

@@ -19,6 +19,7 @@ from benchmarks.pipeline_models import MODELS
 from benchmarks.pipeline_torch import MISSING, TorchSteps, available
 
 PAIRS = 3
+TORCH_REACH = {"mlp_large": 0.9, "transformer": 0.95}
 TORCH_STEPS = 9
 LIMIT_SECONDS = 300
 
@@ -26,7 +27,7 @@ LIMIT_SECONDS = 300
 def rows() -> list[Row]:
     """Replicas in two processes, and stages; the start of both."""
     rows = replica_rows()
-    for name in ("mlp_large", "transformer"):
+    for name in TORCH_REACH:
         rows += stage_rows(name)
     return rows
 
@@ -46,7 +47,7 @@ def stage_rows(name: str) -> list[Row]:
     rows = [_ratio(f"{what} / in 1", taken["two"], taken["one"], 1.15)]
     if taken["torch"]:
         title = f"{what} / torch.distributed.pipelining"
-        rows.append(_ratio(title, taken["two"], taken["torch"], 1.0))
+        rows.append(_ratio(title, taken["two"], taken["torch"], TORCH_REACH[name]))
     else:
         print(MISSING, file=sys.stderr)
     return rows
@@ -87,7 +88,7 @@ def replica_rows() -> list[Row]:
     what = "an MLP 1024 wide, a step of 2 processes / 1 of as many examples, one core each"
     start = statistics.median(two["start"] for two, _ in pairs)
     return [
-        Row(what, ratio, 1.2, note),
+        Row(what, ratio, 1.1, note),
         Row("start of 2 processes to their first step, compilation excluded / 1 s", start, 10),
     ]
 

@@ -39,7 +39,7 @@ def rows() -> list[Row]:
         ),
         row(
             "pytorch: training step of ResNet-18 / torch eager, 2 threads",
-            1.2,
+            1.0,
             _training(resnet, images),
             _eager(resnet, images),
             pairs=7,

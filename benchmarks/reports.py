@@ -1,10 +1,12 @@
 """What a report's page costs: how large it is, how long writing takes, when a browser shows it.
 
-The page of the pipeline, and that of a program of 100 000 steps of which none are in a loop.
+The pages of a small model, of pipelines, two of them of 17 million steps, and of a program of
+100 000 steps of which none are in a loop.
 """
 
 from __future__ import annotations
 
+import functools
 import shutil
 import statistics
 import tempfile
@@ -22,6 +24,8 @@ REACH = (
     (shown.small, "a small model", 1.0, 1.0),
     (shown.pipeline, "a pipeline of 16 IPUs", 5.0, 3.0),
     (shown.deep, "100 000 steps", 20.0, 3.0),
+    (functools.partial(shown.pipeline, micro_batches=1088), "17 million steps", 20.0, 10.0),
+    (shown.many_tasks, "17 million steps in a million tasks", 20.0, 10.0),
 )
 FIRST_PAINT_SECONDS = 2.0
 

@@ -1,4 +1,4 @@
-"""Programs whose reports are looked at: a small one, a pipeline of 16 IPUs, a very long one."""
+"""Programs whose reports are looked at: a small one, a pipeline of 16 IPUs, very long ones."""
 
 from __future__ import annotations
 
@@ -50,6 +50,14 @@ def pipeline(ipus: int = 16, micro_batches: int = 68, layers: int = 24) -> Lower
         layers, 2, micro_batches, ipus, offload_weight_update_variables=False
     )
     return ipu.compile(step.function, name="bert").lower(*step.args)
+
+
+def many_tasks(micro_batches: int = 148_000) -> Lowered:
+    """A pipeline of four small stages: 17 million steps are in a million tasks."""
+    ipus = 4
+    _configure(ipus)
+    step = training.many(ipus, micro_batches, width=16)
+    return ipu.compile(step.function, name="many_tasks").lower(*step.args)
 
 
 def deep(steps: int = 100_000) -> Lowered:

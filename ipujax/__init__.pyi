@@ -62,4 +62,6 @@ from .comparison import compare as compare
 from .driver import compile as compile
 from .driver import load_executable as load_executable
 from .driver import tile_mapping as tile_mapping
+from .system import meshes as meshes
+from .training import check_pipeline as check_pipeline
 from .version import __version__ as __version__

@@ -3,6 +3,8 @@ from .pipelines import PipelineSchedule as PipelineSchedule
 from .pipelines import PipelineStageOptions as PipelineStageOptions
 from .pipelines import RecomputationMode as RecomputationMode
 from .pipelines import StageOutput as StageOutput
+from .pipelines import forward as forward
+from .pipelines import value_and_grad as value_and_grad
 from .pipelines.pipelining import pipeline as pipeline
 from .pipelines.pipelining import recomputation_checkpoint as recomputation_checkpoint
 from .training import PipelineCheck as PipelineCheck

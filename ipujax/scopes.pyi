@@ -5,4 +5,5 @@ from .operators.scopes import ipu_scope as ipu_scope
 from .operators.scopes import ipu_shard as ipu_shard
 from .operators.scopes import outside_compilation_scope as outside_compilation_scope
 from .operators.scopes import partials_type as partials_type
+from .operators.scopes import pipeline_stage as pipeline_stage
 from .operators.scopes import stochastic_rounding as stochastic_rounding

@@ -297,7 +297,7 @@ assert [branch.outputs for branch in branches] == [(1,), (1,)]
 #
 # How many replicas there will be is known only when all marks have been counted: a device's IPUs
 # over the program's shards. Until then a collective is a primitive of its own, and differentiates
-# and vectorises as such. The pass `resolve_replicas` then says what it means.
+# and vectorises as such. The pass `resolve_collectives` then says what it means.
 
 
 # %%

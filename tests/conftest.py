@@ -20,7 +20,7 @@ from typing import Protocol
 import hypothesis
 import pytest
 
-from tests.harness import Golden, run_python
+from tests.harness import Golden, give_freed_memory_back, resident_megabytes, run_python
 from tests.sampling import mark_the_rest
 
 # A first call compiles, so times say nothing; and the same examples everywhere make a failure in
@@ -32,6 +32,9 @@ hypothesis.settings.load_profile("ipujax")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# `make test` is to run with 1.5 GB a worker; what JAX has compiled is most of what it takes.
+memory_limit = [900.0]
+ROOM_MEGABYTES = 200.0
 USER_VARIABLES = ("TF_POPLAR_FLAGS", "POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS")
 
 
@@ -84,6 +87,19 @@ def little_garbage() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def little_memory() -> Iterator[None]:
+    """Has JAX forget what it has compiled when a worker has grown."""
+    yield
+    if "jax" in sys.modules and resident_megabytes() > memory_limit[0]:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
+        give_freed_memory_back()
+        memory_limit[0] = max(memory_limit[0], resident_megabytes() + ROOM_MEGABYTES)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import os
 import re
@@ -94,3 +95,19 @@ def run_python(source: str | Path, devices: int, folder: Path, timeout: float = 
             f"--- standard output\n{ended.stdout}\n--- standard error\n{ended.stderr}"
         )
     return ended.stdout
+
+
+def resident_megabytes() -> float:
+    """The memory of this process that is in use, in MB; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def give_freed_memory_back() -> None:
+    """Has the C library give what Python and XLA have freed back to the system, if it can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

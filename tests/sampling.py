@@ -12,6 +12,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+EXHAUSTIVE = 1
+"""How many variants CI runs beside those that everybody runs, where the mark does not say.
+
+With all else that CI does, two would take it more than an hour.
+"""
+
 
 def sample(variants: Sequence[Mapping[str, int]], count: int, sweep: str) -> list[int]:
     """The numbers of `count` variants, spread evenly; a smaller sample is the begin of a larger.
@@ -48,7 +54,7 @@ def sample(variants: Sequence[Mapping[str, int]], count: int, sweep: str) -> lis
 
 def mark_the_rest(items: Sequence[pytest.Item]) -> None:
     """Marks what `@pytest.mark.sampled(quick, exhaustive)` leaves out of each kind of run."""
-    sweeps: dict[tuple[str, int, int | None], list[pytest.Function]] = {}
+    sweeps: dict[tuple[str, int, int], list[pytest.Function]] = {}
     for item in items:
         mark = item.get_closest_marker("sampled")
         if mark is None:
@@ -59,8 +65,7 @@ def mark_the_rest(items: Sequence[pytest.Item]) -> None:
             sweep = item.nodeid.partition("[")[0]
             sweeps.setdefault((sweep, *_counts(item, mark)), []).append(item)
     for (sweep, quick, exhaustive), variants in sweeps.items():
-        most = len(variants) if exhaustive is None else exhaustive
-        order = sample([variant.callspec.indices for variant in variants], most, sweep)
+        order = sample([variant.callspec.indices for variant in variants], exhaustive, sweep)
         for number, variant in enumerate(variants):
             if number not in order:
                 variant.add_marker("complete")
@@ -68,11 +73,11 @@ def mark_the_rest(items: Sequence[pytest.Item]) -> None:
                 variant.add_marker("exhaustive")
 
 
-def _counts(item: pytest.Item, mark: pytest.Mark) -> tuple[int, int | None]:
-    """How many variants everybody runs, and how many CI does; None for all."""
+def _counts(item: pytest.Item, mark: pytest.Mark) -> tuple[int, int]:
+    """How many variants everybody runs, and how many CI does, these among them."""
     match mark.args:
         case (int(quick),) if quick > 0 and not mark.kwargs:
-            return quick, None
+            return quick, quick + EXHAUSTIVE
         case (int(quick), int(exhaustive)) if 0 <= quick < exhaustive and not mark.kwargs:
             return quick, exhaustive
         case _:

@@ -20,8 +20,9 @@ EXAMPLES = [
     pytest.param(*block, id=f"{page}-{number}", marks=[pytest.mark.exhaustive] * (page != "README"))
     for page, text in {"README": README, **PAGES}.items()
     for number, block in enumerate(BLOCKS.findall(text))
-    if page != "custom_operations"  # of which one needs a library: `test_custom_ops` builds it
+    if page not in ("custom_operations", "pipelines_for_jax_users")  # they have tests of their own
 ]
+PROGRAM = re.compile(rf"^```(python|text)\n({INSIDE})^```", re.DOTALL | re.MULTILINE)
 
 OPERATOR_ROWS = re.findall(r"^\| `(\w+)` \| (.+) \|$", PAGES["operators"], re.MULTILINE)
 MIGRATION = PAGES["migration"]
@@ -51,7 +52,7 @@ def test_examples_print_what_their_page_says(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     _skip_without_extras(source)
-    assert run_with_devices(1, source) == printed
+    assert run_with_devices(8 if "ipu.meshes" in source else 1, source) == printed
 
 
 @pytest.mark.exhaustive
@@ -60,6 +61,16 @@ def test_examples_print_the_same_on_four_devices(
     source: str, printed: str, run_with_devices: RunWithDevices
 ) -> None:
     assert run_with_devices(4, source) == printed
+
+
+@pytest.mark.exhaustive
+def test_the_page_for_jax_users_is_one_program(run_with_devices: RunWithDevices) -> None:
+    blocks = PROGRAM.findall(PAGES["pipelines_for_jax_users"])
+    source, printed = (
+        "".join(text for language, text in blocks if language == wanted)
+        for wanted in ("python", "text")
+    )
+    assert run_with_devices(8, source, timeout=900.0) == printed
 
 
 @pytest.mark.parametrize(("module", "names"), OPERATOR_ROWS, ids=[row[0] for row in OPERATOR_ROWS])

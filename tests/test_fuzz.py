@@ -41,7 +41,7 @@ def test_few_programs_from_the_command_line() -> None:
     assert ended.stdout.splitlines() == ["2 programs", "2 programs"]  # on one device, and on four
 
 
-@pytest.mark.sampled(0, 8)
+@pytest.mark.sampled(0, 4)
 @pytest.mark.parametrize("block", range(24))
 def test_many_programs(block: int) -> None:
     for index in range(PER_BLOCK * block, PER_BLOCK * (block + 1)):

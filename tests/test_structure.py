@@ -42,8 +42,14 @@ FILES_AND_ENVIRONMENT = ("os", "io", "pathlib", "shutil", "subprocess", "tempfil
 RULES = (
     Rule(
         "lowering",
-        ("jax.jit", "jax.device_put", "jax.devices", "jax.local_devices"),
+        ("jax.device_put", "jax.devices", "jax.local_devices"),
         "the compiler is pure; running is the engines' work",
+    ),
+    Rule(
+        "lowering",
+        ("jax.jit",),
+        "the compiler is pure; it traces with `trace_once`, and runs nothing",
+        but=("lowering/jaxprs/typed_jax.py",),
     ),
     Rule("lowering", FILES_AND_ENVIRONMENT, "no files or environment; settings are in Options"),
     Rule(

@@ -8,13 +8,23 @@ is written in words beside them.
 from __future__ import annotations
 
 import dataclasses as dc
+import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from ipujax.checkpoints.checkpoint_checks import check
+from ipujax.checkpoints.shards import (
+    copy_to_host,
+    find_sharding,
+    has_all_shards,
+    put_shards,
+    use_device_of,
+)
 from ipujax.ground import PyTree, TreeStructure
 from lowering import is_numeric_dtype
 
@@ -41,6 +51,11 @@ class Leaf:
     raw_dtype: str
     raw_shape: tuple[int, ...]
     impl: str | None = None
+
+    @property
+    def raw_size(self) -> int:
+        """The size of the array in the file, in bytes."""
+        return math.prod(self.raw_shape) * np.dtype(self.raw_dtype).itemsize
 
     def __str__(self) -> str:
         return dtype_and_shape_text(self.dtype, self.shape)
@@ -70,25 +85,36 @@ def flatten_by_name(tree: PyTree) -> tuple[dict[str, PyTree], TreeStructure]:
     return leaves, structure
 
 
-def encode_leaf(name: str, value: Any) -> tuple[Leaf, np.ndarray]:
-    """Returns the description of a leaf, and the array that a file holds for it.
+ReadArray = Callable[[], np.ndarray]
+"""Brings an array to the host, as the file holds it: contiguous, of one of NumPy's own dtypes."""
+
+
+def encode_leaf(name: str, value: Any) -> tuple[Leaf, ReadArray]:
+    """Returns the description of a leaf, and a function that reads the array for the file.
+
+    An array of JAX stays on its devices until that function is called.
 
     Raises:
-      CheckpointError: what cannot be read now, or is of an implementation of keys without a name.
+      CheckpointError: what cannot be read now or in this process, or is of an implementation of
+        keys without a name. The function raises it too.
       CheckpointTypeError: what is no array of numbers.
     """
-    if _is_key(value):
-        impl = jax.random.key_impl(value)
-        if not isinstance(impl, str):
-            raise check.value_error(
-                f"leaf `{name}` holds keys of {impl}, which has no name to find it by",
-                "save their jax.random.key_data",
-            )
-        raw = _to_contiguous_numpy(name, jax.random.key_data(value))
-        return Leaf(name, str(value.dtype), value.shape, raw.dtype.name, raw.shape, impl), raw
-    array = _to_contiguous_numpy(name, value)
-    raw = array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
-    return Leaf(name, array.dtype.name, array.shape, raw.dtype.name, raw.shape), raw
+    if not isinstance(value, jax.Array) or isinstance(value, Tracer):
+        array = _to_contiguous_numpy(name, value)
+        return _describe_leaf(name, array), lambda: _view_as_raw(array)
+    _require_readable(name, value)
+    if not _is_key(value):
+        leaf = _describe_leaf(name, value)
+        return leaf, lambda: _view_as_raw(_to_contiguous_numpy(name, value))
+    impl = jax.random.key_impl(value)
+    if not isinstance(impl, str):
+        raise check.value_error(
+            f"leaf `{name}` holds keys of {impl}, which has no name to find it by",
+            "save their jax.random.key_data",
+        )
+    data = jax.random.key_data(value)
+    leaf = Leaf(name, str(value.dtype), value.shape, data.dtype.name, data.shape, impl)
+    return leaf, lambda: _to_contiguous_numpy(name, data)
 
 
 def decode_leaf(leaf: Leaf, raw: np.ndarray) -> Any:
@@ -117,24 +143,36 @@ def describe_leaf_mismatch(leaf: Leaf, like: Any) -> str | None:
     )
 
 
-def as_like(value: Any, like: Any) -> Any:
-    """Converts an array to the kind that `like` has: Python's, NumPy's, or else JAX's.
+def as_like(leaf: Leaf, raw: np.ndarray, like: Any) -> Any:
+    """Converts the array in a file to the kind that `like` has: Python's, NumPy's, or else JAX's.
+
+    Args:
+      leaf: its description, which `like` fits.
+      raw: the array in the file; nobody else writes to its memory.
+      like: an array of JAX, or a `jax.ShapeDtypeStruct` with a sharding, gives the result its
+        sharding; each device gets its shard alone.
 
     Raises:
-      CheckpointError: 64 bits in an array of JAX, where it does without.
+      CheckpointError: 64 bits in an array of JAX, where it does without; a sharding that does not
+        fit the shape or names no devices; keys that this process does not have.
     """
     if type(like) in PYTHON:
-        return type(like)(value)
+        return type(like)(decode_leaf(leaf, raw))
     if isinstance(like, np.ndarray):
-        return value
+        return decode_leaf(leaf, raw)
     if isinstance(like, np.generic):
-        return value[()]
-    array = jax.device_put(value)  # without a copy, as nobody else has the memory
-    if array.dtype != value.dtype:
+        return decode_leaf(leaf, raw)[()]
+    if leaf.impl is None and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype:
         raise check.value_error(
-            f"JAX has no {value.dtype} now, which `like` asks for", "enable it: jax_enable_x64"
+            f"JAX has no {leaf.dtype} now, which `like` asks for", "enable it: jax_enable_x64"
         )
-    return array
+    sharding = find_sharding(like)
+    if sharding is not None:
+        numbers = raw if leaf.impl is not None else decode_leaf(leaf, raw)
+        target = jax.ShapeDtypeStruct(leaf.shape, like.dtype, sharding=sharding)
+        return put_shards(leaf.name, numbers, target, leaf.impl)
+    with use_device_of(like):
+        return jax.device_put(decode_leaf(leaf, raw))  # without a copy: nobody else has the memory
 
 
 def _dtype_and_shape(name: str, like: Any) -> tuple[str, tuple[int, ...]]:
@@ -145,6 +183,38 @@ def _dtype_and_shape(name: str, like: Any) -> tuple[str, tuple[int, ...]]:
     return str(like.dtype), tuple(like.shape)
 
 
+def _describe_leaf(name: str, array: np.ndarray | jax.Array) -> Leaf:
+    return Leaf(name, array.dtype.name, array.shape, _raw_dtype(array.dtype).name, array.shape)
+
+
+def _raw_dtype(dtype: np.dtype) -> np.dtype:
+    """Returns the dtype of NumPy's own that has the bits of a dtype."""
+    return dtype if dtype.isbuiltin == 1 else np.dtype(f"u{dtype.itemsize}")
+
+
+def _view_as_raw(array: np.ndarray) -> np.ndarray:
+    return array.view(_raw_dtype(array.dtype))
+
+
+def _require_readable(name: str, array: jax.Array) -> None:
+    if array.is_deleted():
+        raise _unreadable_error(name, array, "Array has been deleted")
+    if not has_all_shards(array):
+        raise check.value_error(
+            f"leaf `{name}` lies in part on devices of other processes",
+            "gather the tree in all processes first, with ipu.popdist.gather or "
+            "jax.experimental.multihost_utils.process_allgather(tree, tiled=True); or save it "
+            "with orbax.checkpoint, which writes from all processes",
+        )
+
+
+def _unreadable_error(name: str, value: object, reason: object) -> Exception:
+    return check.value_error(
+        f"leaf `{name}`, of type {type(value).__name__}, cannot be read: {reason}",
+        "save arrays outside of traced functions, before they are donated",
+    )
+
+
 def _is_key(value: object) -> bool:
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
@@ -152,12 +222,9 @@ def _is_key(value: object) -> bool:
 def _to_contiguous_numpy(name: str, value: Any) -> np.ndarray:
     """Returns the numbers of a leaf as a contiguous array in this machine's byte order."""
     try:
-        array = np.asarray(value, order="C")
-    except Exception as error:  # deleted, of a trace, on other machines
-        raise check.value_error(
-            f"leaf `{name}`, of type {type(value).__name__}, cannot be read: {error}",
-            "save arrays outside of traced functions, before they are donated",
-        ) from error
+        array = np.asarray(copy_to_host(value), order="C")
+    except Exception as error:  # deleted, of a trace
+        raise _unreadable_error(name, value, error) from error
     if not is_numeric_dtype(array.dtype):
         raise check.wrong_type_error("an array or a number", value, f"leaf `{name}` of the tree")
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -11,32 +11,37 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import math
 import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Container, Generator
+from collections.abc import Container, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from urllib.parse import quote
 
 import numpy as np
 
+from ipujax.checkpoints.array_bytes import (
+    allocate_array,
+    extend_crc,
+    read_parts,
+    split_into_parts,
+)
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
-from ipujax.checkpoints.leaves import Leaf
+from ipujax.checkpoints.leaves import Leaf, ReadArray
 from ipujax.ground import files, json_text
 
 _CONTENTS, _SUMS = "ipujax.json", "sums.json"  # no array's name ends like this
-_AT_ONCE = 2**20  # bytes: what the processor still has in its cache when it sums them up
-_ALIGNED = 64  # bytes: as JAX has arrays, so that it need not copy them
 _READABLE = " !\"#$&'()*+,/:;<=>?@[]^`{|}~"  # what is printed of ASCII, but % and the backslash
 _LONGEST = 2**28  # bytes of a text
 _BROKEN = (zipfile.BadZipFile, struct.error, zlib.error, EOFError, OverflowError)
 _LOCAL_HEADER = struct.Struct("<26xHH")  # of a member; the lengths of its name and further fields
 
 
-def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> None:
+def write(path: files.StrPath, contents: Contents, readers: Sequence[ReadArray]) -> None:
     """Writes a checkpoint atomically: completely or not at all.
+
+    One array at a time is in the host's memory.
 
     Raises:
       OSError: a file that cannot be written.
@@ -45,18 +50,8 @@ def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> 
     with files.replace_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo(_CONTENTS), encode_contents(contents))
         with _Syncing(file.fileno()) as syncing:
-            for leaf, array in zip(contents.leaves, arrays, strict=True):
-                with archive.open(
-                    zipfile.ZipInfo(_member_name(leaf)), "w", force_zip64=True
-                ) as member:
-                    header = np.lib.format.header_data_from_array_1_0(array)
-                    np.lib.format.write_array_header_1_0(member, header)
-                    total = 0
-                    for part in _split_into_parts(array):
-                        member.write(part)
-                        total += _sum_words(part)
-                        syncing.sync_if_idle()
-                sums.append(total)
+            for leaf, read in zip(contents.leaves, readers, strict=True):
+                sums.append(_write_member_array(archive, leaf, read(), syncing))
         archive.writestr(zipfile.ZipInfo(_SUMS), json.dumps(sums))
 
 
@@ -73,20 +68,17 @@ def read_contents(path: files.StrPath) -> Contents:
 
 def read_arrays(
     path: files.StrPath, contents: Contents, names: Container[str]
-) -> dict[str, np.ndarray]:
-    """Reads the arrays of these names; raises the same errors as `read_contents`."""
-    arrays: dict[str, np.ndarray] = {}
+) -> Generator[tuple[Leaf, np.ndarray]]:
+    """Yields the leaves of these names with their arrays, one read at a time.
+
+    Raises the same errors as `read_contents`.
+    """
     with _open_archive(path) as (file, archive), ThreadPoolExecutor(1) as checking:
         sums: list[object] = json_text.parse_bounded_json(_read_text_member(archive, _SUMS))
         for leaf, total in zip(contents.leaves, sums, strict=True):
-            if leaf.name not in names:
-                continue
-            member = archive.getinfo(_member_name(leaf))
-            array, actual_sum, crc = _read_member_array(file, member, leaf, checking)
-            if actual_sum != total or crc != member.CRC:
-                raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
-            arrays[leaf.name] = array
-    return arrays
+            if leaf.name in names:
+                member = archive.getinfo(_member_name(leaf))
+                yield leaf, _read_checked_array(file, member, leaf, total, checking)
 
 
 def _member_name(leaf: Leaf) -> str:
@@ -115,51 +107,60 @@ def _read_text_member(archive: zipfile.ZipFile, name: str) -> bytes:
     return archive.read(member)
 
 
+def _write_member_array(
+    archive: zipfile.ZipFile, leaf: Leaf, array: np.ndarray, syncing: _Syncing
+) -> int:
+    """Writes an array, and returns its sum."""
+    total = 0
+    with archive.open(zipfile.ZipInfo(_member_name(leaf)), "w", force_zip64=True) as member:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(member, header)
+        for part in split_into_parts(array):
+            member.write(part)
+            total += _sum_words(part)
+            syncing.sync_if_idle()
+    return total
+
+
+def _read_checked_array(
+    file: io.BufferedReader,
+    member: zipfile.ZipInfo,
+    leaf: Leaf,
+    total: object,
+    checking: ThreadPoolExecutor,
+) -> np.ndarray:
+    """Reads an array.
+
+    Raises:
+      ForeignError: one of another sum or checksum than was written.
+    """
+    array, actual_sum, crc = _read_member_array(file, member, leaf, checking)
+    if actual_sum != total or crc != member.CRC:
+        raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
+    return array
+
+
 def _read_member_array(
     file: io.BufferedReader, member: zipfile.ZipInfo, leaf: Leaf, checking: ThreadPoolExecutor
 ) -> tuple[np.ndarray, int, int]:
     """Reads an array, and returns it with its sum and the checksum of its member."""
-    dtype = np.dtype(leaf.raw_dtype)
-    size = math.prod(leaf.raw_shape) * dtype.itemsize
-    header_size = member.file_size - size
+    header_size = member.file_size - leaf.raw_size
     bytes_available = os.fstat(file.fileno()).st_size - max(member.header_offset, 0)
     if (
         member.compress_type != zipfile.ZIP_STORED
         or not 0 <= header_size < _LONGEST
-        or size > bytes_available
+        or leaf.raw_size > bytes_available
     ):
         raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
     file.seek(member.header_offset)
     name_and_extra_size = sum(_LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size)))
     file.seek(name_and_extra_size, os.SEEK_CUR)
     crc = checking.submit(zlib.crc32, file.read(header_size))
-    array = _allocate_aligned(leaf.raw_shape, dtype)
-    total = 0
-    for part in _split_into_parts(array):
-        if file.readinto(part) != len(part):
-            raise ForeignError(f"ends in the middle of `{leaf.name}`")
-        crc = checking.submit(_extend_crc, part, crc)
+    array, total = allocate_array(leaf), 0
+    for part in read_parts(file, array, leaf):
+        crc = checking.submit(extend_crc, part, crc)
         total += _sum_words(part)
     return array, total, crc.result()
-
-
-def _extend_crc(part: memoryview, previous_crc: Future[int]) -> int:
-    """Returns the checksum of all bytes up to a part, from the checksum of those before it."""
-    return zlib.crc32(part, previous_crc.result())
-
-
-def _allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    size = math.prod(shape) * dtype.itemsize
-    room = np.empty(size + _ALIGNED, np.uint8)
-    start = -room.ctypes.data % _ALIGNED
-    return room[start : start + size].view(dtype).reshape(shape)
-
-
-def _split_into_parts(array: np.ndarray) -> Generator[memoryview]:
-    """Yields the bytes of an array in parts."""
-    content = array.reshape(-1).view(np.uint8).data
-    for start in range(0, len(content), _AT_ONCE):
-        yield content[start : start + _AT_ONCE]
 
 
 def _sum_words(part: memoryview) -> int:

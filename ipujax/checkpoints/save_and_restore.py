@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ipujax.checkpoints import checkpoint_store
+from ipujax.checkpoints import store
 from ipujax.checkpoints.checkpoint_checks import check
 from ipujax.ground import PyTree, StrPath, get_joined_instance
 
 
 @check.guard
 def save(directory: StrPath, step: int, tree: PyTree, keep: int | None = 5) -> str | None:
-    """Saves a tree.
+    """Saves a tree, one leaf after the other, from the devices where it is.
 
     Args:
       directory: where; it is made if it is not there.
@@ -23,8 +23,8 @@ def save(directory: StrPath, step: int, tree: PyTree, keep: int | None = 5) -> s
 
     Raises:
       CheckpointError: (a `ValueError`) a directory that is none or cannot be written, a full disk,
-        two leaves of one name, an array that cannot be read. The checkpoints that were there are
-        as they were.
+        two leaves of one name, an array that cannot be read or lies in part on devices of other
+        processes. The checkpoints that were there are as they were.
       CheckpointTypeError: (a `TypeError`) arguments of a wrong type, leaves that are no numbers.
     """
     check.require_path(directory, "the directory")
@@ -33,7 +33,7 @@ def save(directory: StrPath, step: int, tree: PyTree, keep: int | None = 5) -> s
     process = get_joined_instance()
     if process is not None and process.index > 0:
         return None
-    return checkpoint_store.save_checkpoint(directory, number, tree, number_to_keep)
+    return store.save_checkpoint(directory, number, tree, number_to_keep)
 
 
 @check.guard
@@ -44,7 +44,9 @@ def restore(directory: StrPath, like: object = None, step: int | None = None) ->
       directory: where.
       like: a pytree of arrays, numbers or `jax.ShapeDtypeStruct`: the structure, and of each
         leaf the shape and dtype that it must have. Leaves are of the kind that they are here:
-        NumPy's arrays, Python's numbers, or else arrays of JAX, on its default device.
+        NumPy's arrays, Python's numbers, or else arrays of JAX. These get the sharding of the
+        array or `jax.ShapeDtypeStruct`, each device its own shard and no more; one without a
+        sharding has them on JAX's default device.
       step: None for the last one.
 
     Returns:
@@ -54,13 +56,13 @@ def restore(directory: StrPath, like: object = None, step: int | None = None) ->
     Raises:
       CheckpointError: (a `ValueError`) no checkpoint there, or none of this step; one that holds
         another tree than `like`, with all names that are missing, too many or of other shapes; a
-        file that is damaged, or of others.
+        sharding that does not divide its leaf's shape; a file that is damaged, or of others.
       CheckpointImportError: (also an `ImportError`) one that orbax has written, without orbax.
       CheckpointTypeError: (a `TypeError`) arguments of a wrong type.
     """
     check.require_path(directory, "the directory")
     number = None if step is None else check.require_integer(step, "step", at_least=0)
-    return checkpoint_store.restore_checkpoint(directory, like, number).tree
+    return store.restore_checkpoint(directory, like, number).tree
 
 
 @check.guard
@@ -73,4 +75,4 @@ def latest_step(directory: StrPath) -> int | None:
       CheckpointTypeError: (a `TypeError`) what is no path.
     """
     check.require_path(directory, "the directory")
-    return checkpoint_store.latest_step(directory)
+    return store.latest_step(directory)

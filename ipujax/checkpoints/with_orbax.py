@@ -6,6 +6,7 @@ Orbax knows them by their number among the leaves. It takes no empty arrays.
 from __future__ import annotations
 
 import contextlib
+import dataclasses as dc
 import errno
 import importlib
 import json
@@ -14,19 +15,37 @@ import math
 import os
 import types
 import zlib
-from collections.abc import Container, Generator, Mapping
+from collections.abc import Container, Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 
+from ipujax.checkpoints.array_bytes import allocate_array, extend_crc, read_parts
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
-from ipujax.checkpoints.leaves import Leaf
-from ipujax.ground import CheckpointImportError, files, json_text
+from ipujax.checkpoints.leaves import Leaf, ReadArray
+from ipujax.ground import CheckpointError, CheckpointImportError, files, json_text
 
 _CONTENTS, _SUMS, _ARRAYS = "ipujax.json", "sums.json", "arrays"
 _MOST = 2**30  # bytes of the contents
 _MOST_LAYOUT = 2**20  # bytes of what is said of one array
+_MOST_AT_ONCE = 2**27  # bytes of arrays that are written or read side by side
+
+
+@dc.dataclass(frozen=True)
+class _UnreadArray:
+    """An array that is read from its devices when its turn comes.
+
+    Attributes:
+      number: its number among the leaves.
+      size: bytes.
+      read: brings it to the host.
+    """
+
+    number: str
+    size: int
+    read: ReadArray
 
 
 def is_installed() -> bool:
@@ -38,25 +57,31 @@ def is_installed() -> bool:
     return True
 
 
-def write(path: files.StrPath, contents: Contents, arrays: list[np.ndarray]) -> None:
+def write(path: files.StrPath, contents: Contents, readers: Sequence[ReadArray]) -> None:
     """Writes a checkpoint atomically: completely or not at all.
+
+    Arrays are brought to the host in batches of `_MOST_AT_ONCE` bytes, or one array.
 
     Raises:
       OSError: a folder that cannot be written.
     """
     with files.create_complete_folder(path) as folder:
         files.write_text(os.path.join(folder, _CONTENTS), encode_contents(contents))
-        filled = {str(n): array for n, array in enumerate(arrays) if array.size}
+        filled = {
+            str(n): _UnreadArray(str(n), leaf.raw_size, read)
+            for n, (leaf, read) in enumerate(zip(contents.leaves, readers, strict=True))
+            if leaf.raw_size
+        }
         if not filled:
             return
-        # Orbax keeps no checksums of files that are not compressed.
-        sums = json.dumps({name: zlib.crc32(_array_bytes(array)) for name, array in filled.items()})
-        files.write_text(os.path.join(folder, _SUMS), sums)
         try:
-            with _open_checkpointer(_import_orbax()) as checkpointer:
-                checkpointer.save(os.path.join(folder, _ARRAYS), filled)
+            sums = _write_with_orbax(os.path.join(folder, _ARRAYS), filled)
+        except CheckpointError:  # of an array that cannot be read
+            raise
         except Exception as error:
             raise OSError(errno.EIO, f"orbax says: {error}", path) from error
+        # Orbax keeps no checksums of files that are not compressed.
+        files.write_text(os.path.join(folder, _SUMS), json.dumps(sums))
 
 
 def read_contents(path: files.StrPath) -> Contents:
@@ -76,42 +101,100 @@ def read_contents(path: files.StrPath) -> Contents:
 
 def read_arrays(
     path: files.StrPath, contents: Contents, names: Container[str]
-) -> dict[str, np.ndarray]:
-    """Reads the arrays of these names.
+) -> Generator[tuple[Leaf, np.ndarray]]:
+    """Yields the leaves of these names with their arrays.
+
+    An array that is one file of nothing but its numbers, as `write` has orbax write it, is read
+    from there in a fraction of the time. Others are read by orbax, in batches of `_MOST_AT_ONCE`
+    bytes, or one array.
 
     Raises:
       ForeignError: what orbax cannot read.
-      CheckpointImportError: (an `ImportError`) orbax is not installed.
+      CheckpointImportError: (an `ImportError`) orbax is needed, and it is not installed.
     """
     chosen = {str(n): leaf for n, leaf in enumerate(contents.leaves) if leaf.name in names}
-    arrays = {n: np.empty(leaf.raw_shape, leaf.raw_dtype) for n, leaf in chosen.items()}
-    filled = {n: array for n, array in arrays.items() if array.size}
-    if filled:
-        for n, array in filled.items():
-            _check_layout(path, chosen[n], n, array.shape)
-        arrays |= _read_with_orbax(path, filled)
-        _check_sums(path, chosen, {n: arrays[n] for n in filled})
-    return {leaf.name: arrays[n] for n, leaf in chosen.items()}
+    filled = {n: leaf for n, leaf in chosen.items() if leaf.raw_size}
+    plain_files = {n: _find_plain_file(path, leaf, n) for n, leaf in filled.items()}
+    sums = _read_sums(path) if filled else None
+    with ThreadPoolExecutor(1) as checking:
+        for numbers in _split_into_batches({n: leaf.raw_size for n, leaf in chosen.items()}):
+            by_orbax = {n: filled[n] for n in numbers if n in filled and plain_files[n] is None}
+            arrays = _read_with_orbax(path, by_orbax) if by_orbax else {}
+            _check_sums(sums, by_orbax, arrays)
+            for n in numbers:
+                leaf, file = chosen[n], plain_files.get(n)
+                if file is not None:
+                    yield leaf, _read_plain_file(file, n, leaf, sums, checking)
+                elif n in by_orbax:
+                    yield leaf, arrays.pop(n)
+                else:
+                    yield leaf, np.empty(leaf.raw_shape, leaf.raw_dtype)
 
 
-def _check_layout(path: files.StrPath, leaf: Leaf, number: str, shape: tuple[int, ...]) -> None:
-    """Raises an error if an array's file claims another shape or chunks larger than the array.
+def _split_into_batches(sizes: Mapping[str, int]) -> Generator[list[str]]:
+    """Yields the names of arrays in batches of at most `_MOST_AT_ONCE` bytes, or one array."""
+    batch: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if batch and total + size > _MOST_AT_ONCE:
+            yield batch
+            batch, total = [], 0
+        batch.append(name)
+        total += size
+    if batch:
+        yield batch
 
-    Tensorstore takes the memory that a file asks for, and ends the process if there is none.
+
+def _find_plain_file(path: files.StrPath, leaf: Leaf, number: str) -> str | None:
+    """Returns the file that holds an array's bytes and nothing else; None if there is none.
 
     Raises:
-      ForeignError: such an array.
+      ForeignError: an array whose layout claims another shape or chunks larger than the array:
+        tensorstore takes the memory that a file asks for, and ends the process if there is none.
     """
-    name = os.path.join(path, _ARRAYS, number, ".zarray")
+    folder = os.path.join(path, _ARRAYS, number)
     try:
-        layout = json_text.parse_bounded_json(files.read_bytes(name, _MOST_LAYOUT))
+        content = files.read_bytes(os.path.join(folder, ".zarray"), _MOST_LAYOUT)
+        layout: Any = json_text.parse_bounded_json(content)
     except FileNotFoundError:  # of another driver of orbax's
-        return
+        return None
     except ValueError as error:
         raise ForeignError(f"is damaged: the layout of `{leaf.name}`: {error}") from error
     sizes, pieces = (_layout_sizes(layout, key) for key in ("shape", "chunks"))
+    shape = leaf.raw_shape
     if sizes != shape or pieces is None or math.prod(pieces) > max(math.prod(shape), 1):
         raise ForeignError(f"is damaged: the layout of `{leaf.name}` is not that of its array")
+    plain = {"dtype": np.dtype(leaf.raw_dtype).str, "order": "C", "zarr_format": 2}
+    is_plain = pieces == shape and all(layout.get(key) == value for key, value in plain.items())
+    if not is_plain or layout.get("compressor") or layout.get("filters"):
+        return None
+    separator = layout.get("dimension_separator", ".")
+    file = os.path.join(folder, str(separator).join("0" * len(shape)) or "0")
+    return file if separator in (".", "/") and os.path.isfile(file) else None
+
+
+def _read_plain_file(
+    file: str,
+    number: str,
+    leaf: Leaf,
+    sums: Mapping[str, object] | None,
+    checking: ThreadPoolExecutor,
+) -> np.ndarray:
+    """Reads an array from a file of its bytes.
+
+    Raises:
+      ForeignError: a file of another size, or of another checksum than was written.
+    """
+    with files.open_regular_file(file) as opened:
+        if os.fstat(opened.fileno()).st_size != leaf.raw_size:
+            raise ForeignError(f"is damaged: the file of `{leaf.name}` is not of its size")
+        array, crc = allocate_array(leaf), checking.submit(zlib.crc32, b"")
+        for part in read_parts(opened, array, leaf):
+            if sums is not None:
+                crc = checking.submit(extend_crc, part, crc)
+    if sums is not None and sums.get(number) != crc.result():
+        raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
+    return array
 
 
 def _layout_sizes(layout: object, key: str) -> tuple[int, ...] | None:
@@ -121,10 +204,25 @@ def _layout_sizes(layout: object, key: str) -> tuple[int, ...] | None:
     return tuple(sizes) if is_right else None
 
 
+def _read_sums(path: files.StrPath) -> Mapping[str, object] | None:
+    """Reads the checksums of all arrays by their numbers; None for older checkpoints."""
+    try:
+        sums: Any = json_text.parse_bounded_json(files.read_bytes(os.path.join(path, _SUMS), _MOST))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ForeignError(f"is damaged: its {_SUMS}: {error}") from error
+    if not isinstance(sums, dict):
+        raise ForeignError(f"is damaged: its {_SUMS} has no checksums by numbers")
+    return sums  # pyright: ignore[reportUnknownVariableType]
+
+
 def _check_sums(
-    path: files.StrPath, leaves: Mapping[str, Leaf], arrays: Mapping[str, np.ndarray]
+    sums: Mapping[str, object] | None,
+    leaves: Mapping[str, Leaf],
+    arrays: Mapping[str, np.ndarray],
 ) -> None:
-    """Raises an error if arrays differ from those written; older checkpoints have no sums.
+    """Raises an error if arrays differ from those written.
 
     Raises:
       ForeignError: such arrays.
@@ -133,24 +231,57 @@ def _check_sums(
         leaf = leaves[n]
         if (array.dtype.name, array.shape) != (leaf.raw_dtype, leaf.raw_shape):
             raise ForeignError(f"does not hold the {leaf} that it says `{leaf.name}` is")
-    try:
-        sums = json_text.parse_bounded_json(files.read_bytes(os.path.join(path, _SUMS), _MOST))
-    except FileNotFoundError:
-        return
-    except ValueError as error:
-        raise ForeignError(f"is damaged: its {_SUMS}: {error}") from error
-    for n, array in arrays.items():
-        if not isinstance(sums, dict) or sums.get(n) != zlib.crc32(_array_bytes(array)):  # pyright: ignore[reportUnknownMemberType]
-            raise ForeignError(f"is damaged: the numbers of `{leaves[n].name}` are others")
+        if sums is not None and sums.get(n) != zlib.crc32(_array_bytes(array)):
+            raise ForeignError(f"is damaged: the numbers of `{leaf.name}` are others")
 
 
 def _array_bytes(array: np.ndarray) -> memoryview:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def _read_with_orbax(
-    path: files.StrPath, empty_arrays: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
+def _write_with_orbax(path: str, arrays: Mapping[str, _UnreadArray]) -> dict[str, int]:
+    """Writes arrays, and returns their checksums by their numbers."""
+    orbax = _import_orbax()
+    sums: dict[str, int] = {}
+    registry = orbax.type_handlers.create_type_handler_registry(
+        (_UnreadArray, _build_batch_handler(orbax, sums))
+    )
+    with _open_checkpointer(orbax, type_handler_registry=registry) as checkpointer:
+        checkpointer.save(path, dict(arrays))
+    return sums
+
+
+def _build_batch_handler(orbax: Any, sums: dict[str, int]) -> object:
+    """Returns what tells orbax how to write unread arrays; it puts their checksums in a dict."""
+
+    class BatchHandler(orbax.type_handlers.NumpyHandler):  # pyright: ignore[reportUntypedBaseClass]
+        async def serialize(
+            self, values: Sequence[_UnreadArray], infos: Sequence[Any], args: Sequence[Any]
+        ) -> Sequence[Any]:
+            position_of = {value.number: i for i, value in enumerate(values)}
+            for numbers in _split_into_batches({value.number: value.size for value in values}):
+                positions = [position_of[number] for number in numbers]
+                await self._write_batch(
+                    [values[i] for i in positions],
+                    [infos[i] for i in positions],
+                    [args[i] for i in positions],
+                )
+            return []
+
+        async def _write_batch(
+            self, batch: Sequence[_UnreadArray], infos: Sequence[Any], args: Sequence[Any]
+        ) -> None:
+            arrays = [unread.read() for unread in batch]
+            futures = await super().serialize(arrays, infos, args)
+            for unread, array in zip(batch, arrays, strict=True):
+                sums[unread.number] = zlib.crc32(_array_bytes(array))
+            for future in futures:
+                future.result()
+
+    return BatchHandler(deepcopy_host_arrays=False)  # nobody changes them meanwhile
+
+
+def _read_with_orbax(path: files.StrPath, leaves: Mapping[str, Leaf]) -> dict[str, np.ndarray]:
     try:
         orbax = _import_orbax()
     except ImportError as error:
@@ -158,6 +289,7 @@ def _read_with_orbax(
             f"{os.fspath(path)} was written by orbax, which is not installed here",
             fix="install it: pip install ipujax[checkpoint]",
         ) from error
+    empty_arrays = {n: np.empty(leaf.raw_shape, leaf.raw_dtype) for n, leaf in leaves.items()}
     kinds = dict.fromkeys(empty_arrays, orbax.RestoreArgs(restore_type=np.ndarray))
     restore_args = orbax.args.PyTreeRestore(empty_arrays, restore_args=kinds, partial_restore=True)
     try:
@@ -168,7 +300,7 @@ def _read_with_orbax(
 
 
 @contextlib.contextmanager
-def _open_checkpointer(orbax: Any) -> Generator[Any]:
+def _open_checkpointer(orbax: Any, **handler_options: object) -> Generator[Any]:
     log = logging.getLogger("absl")
     log.addFilter(_is_not_chatter)
     try:
@@ -176,7 +308,10 @@ def _open_checkpointer(orbax: Any) -> Generator[Any]:
         # a file for each array is written and read in half the time of a database of pieces.
         alone = _single_process_options(orbax)
         handler = orbax.PyTreeCheckpointHandler(
-            use_compression=False, use_ocdbt=False, multiprocessing_options=alone
+            use_compression=False,
+            use_ocdbt=False,
+            multiprocessing_options=alone,
+            **handler_options,
         )
         with orbax.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
             yield checkpointer

@@ -140,7 +140,7 @@ def _are_same_file(output_file: str, path: str | None) -> bool:
 def _show_report(arguments: argparse.Namespace) -> int:
     report = _load_report_argument(arguments.file)
     if arguments.label is not None:
-        report = _write_label(report, Path(arguments.file), arguments.label)
+        report = _write_report_with_label(report, Path(arguments.file), arguments.label)
     if arguments.html is not None:
         _write_page([report], None, arguments.html)
     if arguments.perfetto is not None:
@@ -198,7 +198,7 @@ def _shorten_paths(paths: Sequence[str]) -> list[str]:
     return names if len(set(names)) == len(names) else list(paths)
 
 
-def _write_label(report: Report, path: Path, label: str) -> Report:
+def _write_report_with_label(report: Report, path: Path, label: str) -> Report:
     """Writes a report again with a label; keeps its file's times, and returns the new report.
 
     Raises:

@@ -86,7 +86,7 @@ def main() -> float:
     print(who_runs_what(executable.lowered.program))
     parameters = training.fit(state, data, STEPS, [Progress()]).variables
 
-    correct = np.asarray(predict_classes(parameters, test_images)) == test_labels
+    correct = np.asarray(predict_classes(parameters, jnp.asarray(test_images))) == test_labels
     accuracy = float(correct.mean())
     print(f"test accuracy: {accuracy:.1%} of {len(correct)} digits that were not trained on")
 

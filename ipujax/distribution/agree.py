@@ -16,7 +16,9 @@ _SHOWN_LINES = 6
 _SAME = "start all instances with the same files, arguments and configuration"
 
 
-def check_agreement(name: str, text: str, noun: str = "program", fix: str = _SAME) -> None:
+def check_same_in_all_processes(
+    name: str, text: str, noun: str = "program", fix: str = _SAME
+) -> None:
     """Raises unless the program, or another text, is the same in all processes.
 
     All processes have to call it, each with its own text; all of them raise.

@@ -132,7 +132,7 @@ class ExchangeRun:
         self._wait_for_arrays(arrays, process)
         return arrays
 
-    def expect_arrays(
+    def announce_receiving_arrays(
         self, process: int, channel: int, structs: Sequence[jax.ShapeDtypeStruct], count: int
     ) -> None:
         """Announces so many calls of `receive_arrays`, so that arrays may come ahead."""
@@ -198,7 +198,7 @@ class ExchangeRun:
 
     def _read_failure(self, process: int) -> FailedElsewhere | None:
         try:
-            error_bytes, *_ = self._read_end(process)
+            error_bytes, *_ = self._read_end_of_process(process)
             if not error_bytes:
                 return None
             if not 0 < error_bytes <= MOST_BYTES:
@@ -207,7 +207,7 @@ class ExchangeRun:
             (data,) = self._wire.request_arrays(
                 process, key, [self._local_struct((SEAL_BYTES + error_bytes,), np.uint8)]
             )
-            error = decode_error(self._open_message(process, "error", data))
+            error = decode_error(self._read_sealed_message(process, "error", data))
         except RuntimeError as error:
             return FailedElsewhere(_make_lost_process_error(process, error))
         except ForgedMessageError:
@@ -218,12 +218,12 @@ class ExchangeRun:
         error.add_note(f"This was raised in instance {process}.")
         return FailedElsewhere(error)
 
-    def _read_end(self, process: int) -> list[int]:
+    def _read_end_of_process(self, process: int) -> list[int]:
         """Returns the size of another process's error, 0 without one, and its outfeeds' counts."""
-        content = self._open_message(process, "end", self._ends[process])
+        content = self._read_sealed_message(process, "end", self._ends[process])
         return np.frombuffer(content, _COUNT).tolist()
 
-    def _open_message(self, process: int, kind: str, message: object) -> bytes:
+    def _read_sealed_message(self, process: int, kind: str, message: object) -> bytes:
         address = (kind, self._number, process, self._here)
         return open_sealed_message(self._wire.key, address, np.asarray(message).tobytes())
 
@@ -309,7 +309,7 @@ class ExchangeRun:
     def _collect_outfeeds(self, process: int) -> None:
         """Puts the elements that another process sent into this process's outfeeds."""
         try:
-            _, *counts = self._read_end(process)
+            _, *counts = self._read_end_of_process(process)
         except ForgedMessageError:
             raise FailedElsewhere(_make_forgery_error(process)) from None
         replicas = self._exchange.replicas

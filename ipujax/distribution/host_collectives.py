@@ -28,7 +28,7 @@ def sum_over_processes(tree: Tree) -> Tree:
     """Returns the sum over all processes, leaf by leaf."""
     if count_replica_groups() == 1:
         return jax.tree.map(np.asarray, tree)
-    mesh = Mesh(np.array(_first_devices()), (_PROCESSES,))
+    mesh = Mesh(np.array(_first_device_of_each_process()), (_PROCESSES,))
     connect_meshes([mesh])
     rows = jax.tree.map(lambda leaf: np.asarray(leaf)[None], tree)
     spec = PartitionSpec(_PROCESSES)
@@ -42,7 +42,7 @@ def sum_over_processes(tree: Tree) -> Tree:
 def average_over_processes(tree: Tree) -> Tree:
     """Returns the mean over all processes, leaf by leaf; of integers, in JAX's float type."""
     return jax.tree.map(
-        lambda total: total / _count_as_dtype_of(total, count_replica_groups()),
+        lambda total: total / _convert_count_to_dtype_of(total, count_replica_groups()),
         sum_over_processes(tree),
     )
 
@@ -77,7 +77,7 @@ def broadcast_from_process(root: int, tree: Tree) -> Tree:
     return multihost_utils.broadcast_one_to_all(tree, is_source=jax.process_index() == root)
 
 
-def check_is_traced(tree: Tree, function_name: str) -> bool:
+def are_values_traced(tree: Tree, function_name: str) -> bool:
     """Returns whether values are those of a program that is being traced.
 
     Raises:
@@ -86,7 +86,7 @@ def check_is_traced(tree: Tree, function_name: str) -> bool:
     """
     if not any(map(jaxpr.is_tracer, jax.tree.leaves(tree))):
         return False
-    if trace_frames.current_frame() is None and count_replica_groups() > 1:
+    if trace_frames.current_trace_frame() is None and count_replica_groups() > 1:
         raise DistributionError(
             f"{function_name} was called inside jax.jit, or another transformation of JAX, where "
             "it would not reach the other processes",
@@ -99,7 +99,7 @@ def _sum_first_axis(tree: Tree) -> Tree:
     return jax.tree.map(lambda leaf: jnp.sum(leaf, 0, leaf.dtype), tree)
 
 
-def _first_devices() -> list[Any]:
+def _first_device_of_each_process() -> list[Any]:
     """Returns one device of each process, in their order."""
     device_of_process: dict[int, object] = {}
     for device in jax.devices():
@@ -107,6 +107,6 @@ def _first_devices() -> list[Any]:
     return [device for _, device in sorted(device_of_process.items())]
 
 
-def _count_as_dtype_of(total: np.ndarray, number: int) -> Any:
+def _convert_count_to_dtype_of(total: np.ndarray, number: int) -> Any:
     is_inexact = jnp.issubdtype(total.dtype, jnp.inexact)
     return np.asarray(number, total.dtype if is_inexact else jnp.result_type(float))

@@ -51,8 +51,8 @@ def select_forwarded_variables(environment: Mapping[str, str] = os.environ) -> d
 def build_ssh_command(host: str, command: Sequence[str]) -> list[str]:
     """Returns the command that runs another one by ssh, in the folder that is current here.
 
-    It reads the environment of the command from its standard input, `format_greeting`, as others on
-    both machines can read arguments.
+    It reads the environment of the command from its standard input (`format_environment_line`), as
+    others on both machines can read arguments.
     """
     read_variables = 'IFS= read -r variables && eval "$variables"'
     remote_script = (
@@ -61,7 +61,7 @@ def build_ssh_command(host: str, command: Sequence[str]) -> list[str]:
     return [*_SSH, host, f"exec sh -c {shlex.quote(remote_script)}"]
 
 
-def format_greeting(environment: Mapping[str, str]) -> str:
+def format_environment_line(environment: Mapping[str, str]) -> str:
     """Formats variables as the line that `build_ssh_command` reads, without multi-line ones."""
     pairs = [
         f"{name}={shlex.quote(value)}"
@@ -79,7 +79,7 @@ def probe_hosts(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[st
         another version of it.
     """
     command = [sys.executable, "-m", "ipujax.distribution.probe"]
-    greeting = format_greeting(environment)
+    greeting = format_environment_line(environment)
     process_of_host = {
         host: _start_remote_command(build_ssh_command(host, command), greeting) for host in hosts
     }

@@ -13,7 +13,7 @@ from ipujax.distribution import descendants
 from ipujax.distribution.hosts import (
     HostError,
     build_ssh_command,
-    format_greeting,
+    format_environment_line,
     probe_hosts,
     select_forwarded_variables,
 )
@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
             print(f"{prog}: {shlex.join(command)}", file=sys.stderr)
     try:
         with Instances(
-            commands, _build_greetings(host_of_instance, options), _make_output_printer(options)
+            commands,
+            _build_standard_inputs(host_of_instance, options),
+            _make_output_printer(options),
         ) as running:
             ending = running.wait_for_first_failure()
     except Interrupted as interrupted:
@@ -205,7 +207,9 @@ def _build_instance_command(
     return build_ssh_command(host, follower) if host else follower
 
 
-def _build_greetings(host_of_instance: Sequence[str], options: argparse.Namespace) -> list[str]:
+def _build_standard_inputs(
+    host_of_instance: Sequence[str], options: argparse.Namespace
+) -> list[str]:
     """Returns the standard input of each instance, which holds its environment variables."""
     variables: dict[str, str] = {**dict(options.x), KEY_VARIABLE: make_program_key()}
     if options.executable_cache_path:
@@ -214,9 +218,8 @@ def _build_greetings(host_of_instance: Sequence[str], options: argparse.Namespac
         variables[_FLAGS] = f"{other_flags} {flag}".strip()
     variables_json = json.dumps(variables)
     # A remote shell reads one line, to start Python, and the follower reads the next one.
-    remote_greeting = (
-        f"{format_greeting({**select_forwarded_variables(), **variables})}\n{variables_json}"
-    )
+    remote_variables = {**select_forwarded_variables(), **variables}
+    remote_greeting = f"{format_environment_line(remote_variables)}\n{variables_json}"
     return [remote_greeting if host else variables_json for host in host_of_instance]
 
 

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 from jax.tree_util import keystr, tree_flatten, tree_unflatten
 
-from ipujax.distribution import process_holding
+from ipujax.distribution import process_holding_array
+from ipujax.driver.stacked_arrays import StackedArrays
 from ipujax.ground import (
     ALONE,
     ConfigError,
@@ -57,7 +59,7 @@ class Chosen:
     numbers: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
 
-    def find_positions(self, count: int) -> set[int]:
+    def find_selected_positions(self, count: int) -> set[int]:
         """Returns which of `count` positional arguments are selected."""
         return {number % count for number in self.numbers if -count <= number < count}
 
@@ -72,7 +74,7 @@ class Static(Chosen):
         """Returns the static arguments, by position and by name, and the dynamic arguments."""
         if not self.numbers and not self.names:
             return ((), ()), (args, kwargs)
-        static = self.find_positions(len(args))
+        static = self.find_selected_positions(len(args))
         chosen = tuple(arg for i, arg in enumerate(args) if i in static)
         named = tuple((name, kwargs[name]) for name in self.names if name in kwargs)
         dynamic_args = tuple(arg for i, arg in enumerate(args) if i not in static)
@@ -85,13 +87,13 @@ class Static(Chosen):
         self, args: tuple[object, ...], kwargs: dict[str, object], dynamic: CallArguments
     ) -> CallArguments:
         """Returns all arguments of a call, with its dynamic ones replaced by `dynamic`."""
-        static, dynamic_args = self.find_positions(len(args)), iter(dynamic[0])
+        static, dynamic_args = self.find_selected_positions(len(args)), iter(dynamic[0])
         positional = tuple(arg if i in static else next(dynamic_args) for i, arg in enumerate(args))
         return positional, {**kwargs, **dynamic[1]}
 
     def dynamic_positions(self, count: int) -> tuple[int, ...]:
         """Returns which of `count` positional arguments are not static."""
-        static = self.find_positions(count)
+        static = self.find_selected_positions(count)
         return tuple(i for i in range(count) if i not in static)
 
     def hash_key(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Hashable:
@@ -122,7 +124,8 @@ class Settings:
     """The arguments of `ipu.compile` for one function.
 
     Without `replicas`, the device decides; `alone`, no other process runs it; without `gather`,
-    what one process has stays there. Reports call the first of the flat arguments by `names`.
+    results stay where they are computed. Reports call the first of the flat arguments by `names`.
+    IPU i runs on `meshes[i]`; without meshes, on one JAX device.
     """
 
     device: str
@@ -134,6 +137,7 @@ class Settings:
     alone: bool = False
     gather: bool = True
     names: tuple[str, ...] = ()
+    meshes: tuple[Mesh, ...] = ()
 
     @property
     def instance(self) -> Instance:
@@ -141,13 +145,13 @@ class Settings:
         return ALONE if self.alone else current_instance()
 
     @property
-    def has_parts(self) -> bool:
+    def spreads_ipus_over_processes(self) -> bool:
         """True if the IPUs of one replica are spread over several processes."""
         return self.instance.count > 1 and self.instance.spread == "ipus"
 
-    def find_holders(self, leaves: Iterable[object]) -> tuple[int | None, ...]:
+    def find_holding_processes(self, leaves: Iterable[object]) -> tuple[int | None, ...]:
         """Returns for each flat argument the one process that holds it, or None."""
-        return tuple(map(process_holding, leaves)) if self.has_parts else ()
+        return tuple(map(process_holding_array, leaves)) if self.spreads_ipus_over_processes else ()
 
 
 @dc.dataclass(frozen=True)
@@ -240,6 +244,8 @@ class Signature:
       parameters: the parameter names of the arguments at `positions`; () if unknown.
       names: names given to the first flat arguments instead of those.
       tangents: which flat arguments and results are of float0.
+      stacked: which flat arguments and results the program takes and gives in parts; `donated` and
+        `refs` count the parts.
     """
 
     name: str
@@ -253,6 +259,7 @@ class Signature:
     parameters: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     tangents: Tangents = dc.field(default_factory=Tangents)
+    stacked: StackedArrays = dc.field(default_factory=StackedArrays)
 
     def flatten_arguments(
         self, args: tuple[object, ...], kwargs: dict[str, object]
@@ -270,25 +277,33 @@ class Signature:
                 f"{_describe_tree_difference(self.in_tree, structure)}"
             )
         flat: list[object] = [*leaves, *self.refs.closed_over]
-        return self.tangents.replace_float0_arguments(flat) if self.tangents.arguments else flat
+        if self.tangents.arguments:
+            flat = self.tangents.replace_float0_arguments(flat)
+        return self.stacked.split_arguments(flat) if self.stacked else flat
 
     def unflatten_results(self, flat: Sequence[object]) -> object:
         """Builds the function's result from the first of the program's flat results."""
+        if self.stacked:
+            flat = self.stacked.join_results(flat)
         if self.tangents.results:
             flat = self.tangents.restore_float0_results(flat)
         return tree_unflatten(self.out_tree, flat[: self.out_tree.num_leaves])
 
-    def argument_names(self) -> Iterator[str]:
+    def argument_paths(self) -> Iterator[str]:
         """Yields the path of each flat argument: `args[0]['w']`, `kwargs['x']`."""
         by_position, by_name = self.in_tree.children()
-        for position, tree in zip(self.positions, by_position.children(), strict=True):
-            yield from (f"args[{position}]{path}" for path in _leaf_paths(tree))
-        yield from (f"kwargs{path}" for path in _leaf_paths(by_name))
+        paths = [
+            f"args[{position}]{path}"
+            for position, tree in zip(self.positions, by_position.children(), strict=True)
+            for path in _leaf_paths(tree)
+        ]
+        paths += (f"kwargs{path}" for path in _leaf_paths(by_name))
+        yield from self.stacked.name_arguments(paths)
 
-    def user_names(self) -> Iterator[str]:
+    def argument_names_for_user(self) -> Iterator[str]:
         """Yields the user's name for each flat argument: `params['w']`, `x`, or a given name."""
-        yield from self.names
-        yield from itertools.islice(self._parameter_paths(), len(self.names), None)
+        own_names = itertools.islice(self._parameter_paths(), len(self.names), None)
+        yield from self.stacked.name_arguments([*self.names, *own_names])
 
     def _parameter_paths(self) -> Iterator[str]:
         """Yields the path of each flat argument from the function's parameter names."""
@@ -299,9 +314,15 @@ class Signature:
         for name, tree in _keyword_trees(self.in_tree).items():
             yield from (f"{name}{path}" for path in _leaf_paths(tree))
 
-    def result_names(self) -> Iterator[str]:
+    def result_paths(self) -> Iterator[str]:
         """Yields the path of each flat result: `results`, `results[1]`."""
-        return (f"results{path}" for path in _leaf_paths(self.out_tree))
+        yield from self.stacked.name_results(
+            [f"results{path}" for path in _leaf_paths(self.out_tree)]
+        )
+
+    def split_arrays(self, stacked: StackedArrays) -> Signature:
+        """Returns the signature of the same function whose program takes some arrays in parts."""
+        return dc.replace(self, stacked=stacked, donated=stacked.numbers_in_program(self.donated))
 
 
 def _describe_tree_difference(expected: Tree, actual: Tree) -> str:

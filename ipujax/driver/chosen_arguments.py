@@ -14,7 +14,7 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 _Parameters = Mapping[str, inspect.Parameter]
 
 
-def read_choice(numbers: object, names: object, prefix: str) -> Chosen:
+def parse_argument_selection(numbers: object, names: object, prefix: str) -> Chosen:
     """Reads the positions and names with which a user selects arguments.
 
     Args:
@@ -34,7 +34,7 @@ def read_choice(numbers: object, names: object, prefix: str) -> Chosen:
     return Chosen(tuple(positions), tuple(called))
 
 
-def complete_choice(fn: Callable[..., object], chosen: Chosen, prefix: str) -> Chosen:
+def complete_argument_selection(fn: Callable[..., object], chosen: Chosen, prefix: str) -> Chosen:
     """Completes a selection of arguments: positions from names, or names from positions.
 
     A selection of a builtin function without a signature is returned unchanged.
@@ -61,7 +61,7 @@ def complete_choice(fn: Callable[..., object], chosen: Chosen, prefix: str) -> C
     return Chosen(positions, tuple(p.name for p in named_parameters if p.kind in _BY_NAME))
 
 
-def check_apart(static: Chosen, donated: Chosen) -> None:
+def refuse_static_donated_arguments(static: Chosen, donated: Chosen) -> None:
     """Raises an error if an argument is both static and donated.
 
     Raises:
@@ -81,7 +81,7 @@ def _list_entries(selection: Any) -> list[Any]:
         return []
     several = isinstance(selection, Iterable) and not isinstance(selection, str)
     return (
-        check.list_bounded(selection, "a choice of ipu.compile's arguments")
+        check.require_bounded_entries(selection, "a choice of ipu.compile's arguments")
         if several
         else [selection]
     )

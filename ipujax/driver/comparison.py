@@ -21,24 +21,18 @@ from ipujax.ground import (
     format_columns,
     format_duration,
 )
-from ipujax.pipelines import PipelineSchedule, schedule_override
+from ipujax.pipelines import PipelineSchedule, find_schedule, schedule_override
 from ipujax.pipelines import schedules as _schedules
 from ipujax.report import Bar, ProgramIndex, Report, draw_comparison
 from ipujax.system import targets as _targets
-from lowering import list_in_dir
-from lowering import schedules as compiler_schedules
+from lowering import limit_dir_to
 
 _check = Checks(ComparisonError, ComparisonError)
 _QUIET_SECONDS = 4.0  # no progress is shown before
 
-_NAMED: dict[str, object] = {
-    **{schedule.name: schedule for schedule in PipelineSchedule},
-    **{schedule.name: schedule.build for schedule in compiler_schedules.list_schedules()},
-}
-
 
 @_check.guard
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True, kw_only=True)
 class Row:
     """The modelled figures of one schedule on one target; None for those that do not exist.
@@ -73,7 +67,7 @@ class Row:
 
 
 @_check.guard
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True)
 class Comparison:
     """The result of `compare`: one row per schedule and target.
@@ -156,7 +150,7 @@ def compare(
         for name, chip in zip(labels, chips, strict=True):
             progress.show_combination(label, name)
             rows.append(_make_row(label, name, chip, lowered))
-    progress.finish_line()
+    progress.end_progress_line()
     return Comparison(compiled.program_name, tuple(rows))
 
 
@@ -181,7 +175,7 @@ def _distinct_labels(chips: Sequence[_targets.Target]) -> list[str]:
 
 
 def _lower_with_schedule(
-    compiled: CompiledFunction, args: Sequence[object], schedule: object
+    compiled: CompiledFunction[..., Any], args: Sequence[object], schedule: object
 ) -> Lowered | IPUError:
     try:
         with schedule_override(schedule):
@@ -264,17 +258,12 @@ def _check_schedules(schedules: Iterable[object] | None) -> list[tuple[str, Any]
 
 
 def _parse_schedule(schedule: object) -> tuple[str, Any]:
-    if isinstance(schedule, str) and schedule in _NAMED:
-        return schedule, _NAMED[schedule]
-    if isinstance(schedule, (PipelineSchedule, _schedules.Schedule)):
-        return schedule.name, schedule
-    if callable(schedule):
-        return getattr(schedule, "__name__", type(schedule).__name__), schedule
-    raise ComparisonError(
-        f"there is no schedule {schedule!r}",
-        fix=f"use one of {', '.join(map(repr, _NAMED))}, or a "
-        "function or Schedule of ipujax.schedules",
-    )
+    chosen = find_schedule(schedule, "a schedule of compare", _check)
+    if isinstance(schedule, str):
+        return schedule, chosen
+    if isinstance(chosen, (PipelineSchedule, _schedules.Schedule)):
+        return chosen.name, chosen
+    return getattr(chosen, "__name__", type(chosen).__name__), chosen
 
 
 class _Progress:
@@ -294,7 +283,7 @@ class _Progress:
             )
             self._shown = True
 
-    def finish_line(self) -> None:
+    def end_progress_line(self) -> None:
         """Ends the line of progress."""
         if self._shown:
             print(file=sys.stderr)

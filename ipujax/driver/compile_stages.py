@@ -16,25 +16,27 @@ from ipujax.driver.device_options import (
     build_compiler_options,
     check_remote_memory,
     find_device,
+    log_dropped_shardings,
     log_replica_count,
     prepare_queues,
 )
 from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.picture import draw_program
 from ipujax.driver.process_bound import BoundToProcess
+from ipujax.driver.split_program import split_stacked_arrays
 from ipujax.engine import Apart, Execution, Placement, Watch
 from ipujax.ground import HostTrace, events, require_host_trace
 from ipujax.host import Queue
 from ipujax.system import SYSTEM, LogicalDevice
 from lowering import (
     Options,
+    depends_on_replica_count,
     has_wide_values,
     ir,
     jaxpr,
-    list_in_dir,
+    limit_dir_to,
     lower,
     ops,
-    replicas_may_differ,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
 def _restore_float0_avals(
     avals: Sequence[jaxpr.Aval], tangents: Sequence[tuple[int, tuple[int, ...]]]
-) -> list[jaxpr.Aval]:
+) -> list[jaxpr.ShapedValue]:
     """Returns the avals of flat arrays with float0 where the program has booleans."""
     shapes = dict(tangents)
     float0 = jax.dtypes.float0
@@ -55,7 +57,7 @@ def _restore_float0_avals(
 
 
 @check.guard
-@list_in_dir("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
+@limit_dir_to("in_avals", "jaxpr", "line", "lower", "name", "out_avals", "queues")
 @dc.dataclass(frozen=True, eq=False)
 class Traced(BoundToProcess):
     """A function traced for one signature; its device has no part in it yet.
@@ -74,7 +76,7 @@ class Traced(BoundToProcess):
         return f"<Traced {self.name}{self.in_avals} -> {self.out_avals}>"
 
     @functools.cached_property
-    def is_wide(self) -> bool:
+    def needs_64_bit_mode(self) -> bool:
         """True if it has 64-bit values that JAX would now turn into 32-bit ones."""
         return has_wide_values(self.jaxpr)
 
@@ -117,20 +119,25 @@ class Traced(BoundToProcess):
           DeviceError: a device that is no IPU, or not there.
         """
         with events.span("lower", self.name):
-            device = find_device(self.settings.device, self.jaxpr)
+            device = find_device(self.settings, self.jaxpr)
             options = build_compiler_options(self.settings, device)
+            if not self.settings.meshes:
+                log_dropped_shardings(self.name, self.jaxpr)
             watch = Watch()
-            program = lower(watch.watch_callbacks(self.jaxpr), options)
+            closed, signature = split_stacked_arrays(
+                self.jaxpr, self.signature, self.settings, device
+            )
+            program = lower(watch.record_errors_of_callbacks(closed), options)
             replicas = program.replicas // options.instances
             prepare_queues(program, device, replicas)
             check_remote_memory(program, device)
         if replicas > 1 and self.settings.replicas is None:
             log_replica_count(self.settings, SYSTEM.generation, device, program.ipus, replicas)
-        return Lowered(self, device, options, program, watch)
+        return Lowered(self, device, options, program, watch, closed, signature)
 
 
 @check.guard
-@list_in_dir("as_text", "compile", "device", "program", "replicas", "report", "traced")
+@limit_dir_to("as_text", "compile", "device", "program", "replicas", "report", "traced")
 @dc.dataclass(frozen=True, eq=False)
 class Lowered(BoundToProcess):
     """A function lowered for one signature: the Program, ready to be read or compiled.
@@ -141,6 +148,8 @@ class Lowered(BoundToProcess):
       options: the options of the compiler.
       program: the Program for all IPUs of the device.
       watch: records what the program's callbacks raise.
+      closed: the function that was lowered, whose stacked arrays may be split over the IPUs.
+      signature: how arguments and results become flat.
     """
 
     traced: Traced
@@ -148,6 +157,8 @@ class Lowered(BoundToProcess):
     options: Options
     program: ir.Program
     watch: Watch
+    closed: jaxpr.ClosedJaxpr
+    signature: Signature
 
     def __repr__(self) -> str:
         return f"<Lowered {self.program!r} for {self.device.name}>"
@@ -172,37 +183,39 @@ class Lowered(BoundToProcess):
         """The number of replicas that run in this process."""
         return self.program.replicas // self.options.instances
 
-    @property
-    def signature(self) -> Signature:
-        """The mapping of arguments and results to flat ones."""
-        return self.traced.signature
-
     @functools.cached_property
     def has_equal_replicas(self) -> bool:
         """True if all replicas compute the same, so that their number changes no result."""
         if self.program.draws or self.options.instances > 1:
             return False
-        return not replicas_may_differ(self.traced.jaxpr, self.options.batch_norm_group)
+        return not depends_on_replica_count(self.closed, self.options.batch_norm_group)
 
     @property
-    def is_plain(self) -> bool:
+    def computes_like_plain_call(self) -> bool:
         """True if calling the user's function directly gives the same results."""
         return self.has_equal_replicas and not self.program.faults
 
     @functools.cached_property
     def executed_program(self) -> ir.Program:
         """The Program that runs: that of one replica if all replicas compute the same."""
-        if self.program.replicas == 1 or not self.has_equal_replicas:
+        has_meshes = bool(self.traced.settings.meshes)  # it was traced for their number
+        if self.program.replicas == 1 or has_meshes or not self.has_equal_replicas:
             return self.program
         options = dc.replace(self.options, replicas=1, on_pass=None)
-        return lower(self.watch.watch_callbacks(self.traced.jaxpr), options)
+        return lower(self.watch.record_errors_of_callbacks(self.closed), options)
 
     @functools.cached_property
     def execution(self) -> Execution:
         """The engine and the JAX devices that run the program."""
         settings, first = self.traced.settings, self.device.first
         return Execution(
-            self.executed_program, settings.engine, first, self.watch, settings.instance
+            self.executed_program,
+            settings.engine,
+            first,
+            self.watch,
+            settings.instance,
+            settings.meshes,
+            gather=settings.gather,
         )
 
     @property
@@ -211,11 +224,11 @@ class Lowered(BoundToProcess):
         return self.execution.placement
 
     @property
-    def process_held_values(self) -> Apart:
+    def values_of_one_process(self) -> Apart:
         """The arguments and results that only one process holds."""
         settings, signature = self.traced.settings, self.signature
         holder_of = {n: holder for n, holder in enumerate(signature.holders) if holder is not None}
-        stay = settings.has_parts and not settings.gather
+        stay = settings.spreads_ipus_over_processes and not settings.gather
         return Apart(holder_of, signature.out_tree.num_leaves if stay else 0)
 
     def compute_program_hash(self) -> str:
@@ -267,7 +280,7 @@ class Lowered(BoundToProcess):
         """
         if not self.program.emulates:
             return self.program
-        return lower(self.traced.jaxpr, self._modelled_options)
+        return lower(self.closed, self._modelled_options)
 
     @property
     def _modelled_options(self) -> Options:
@@ -287,10 +300,11 @@ class Lowered(BoundToProcess):
             self.modelled_program,
             self.device.config,
             chip,
-            dict(zip(inputs, signature.argument_names(), strict=False)),
+            dict(zip(inputs, signature.argument_paths(), strict=False)),
             ladder=self.device.ladder,
-            names=dict(zip(inputs, signature.user_names(), strict=False)),
-            result_names=tuple(signature.result_names()),
-            source=Source(self.traced.jaxpr, self._modelled_options),
+            names=dict(zip(inputs, signature.argument_names_for_user(), strict=False)),
+            result_names=tuple(signature.result_paths()),
+            source=Source(self.closed, self._modelled_options),
             donated=signature.donated,
+            meshes=self.traced.settings.meshes,
         )

@@ -6,49 +6,51 @@ import dataclasses as dc
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, TypedDict, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    TypeVar,
+    cast,
+    overload,
+)
+
+from jax.sharding import Mesh
 
 from ipujax.driver.call_arguments import Settings, Static
-from ipujax.driver.chosen_arguments import check_apart, complete_choice, read_choice
+from ipujax.driver.chosen_arguments import (
+    complete_argument_selection,
+    parse_argument_selection,
+    refuse_static_donated_arguments,
+)
 from ipujax.driver.compile_stages import Lowered, Traced
 from ipujax.driver.device_options import DEFAULT_DEVICE
 from ipujax.driver.dispatch import Calls
+from ipujax.driver.refused_arguments import refuse_arguments_that_are_no_arrays
 from ipujax.driver.trace_function import trace_function
 from ipujax.engine import check_engine
-from ipujax.ground import IPUError, MissingAttributeError, PyTree, check, refuse_iterators
+from ipujax.ground import (
+    ConfigError,
+    IPUError,
+    MissingAttributeError,
+    check,
+    suggest_closest_name,
+)
 from ipujax.operators import current_device
 from ipujax.optimizers import Summation
 from ipujax.optimizers import get_current_summation as current_summation
-from ipujax.system import SYSTEM
-from lowering import jaxpr, list_in_dir
+from ipujax.system import SYSTEM, check_meshes
+from lowering import jaxpr, limit_dir_to
 
-
-class _Options(TypedDict, total=False):
-    device: str | None
-    engine: str
-    static_argnums: int | Sequence[int] | None
-    static_argnames: str | Iterable[str] | None
-    donate_argnums: int | Sequence[int] | None
-    donate_argnames: str | Iterable[str] | None
-    name: str | None
-    replicas: int | None
-    alone: bool
-    gather: bool
-
-
-@overload
-def compile(fn: Callable[..., object], **options: Unpack[_Options]) -> CompiledFunction: ...
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 @overload
 def compile(
-    fn: None = None, **options: Unpack[_Options]
-) -> Callable[[Callable[..., object]], CompiledFunction]: ...
-
-
-@check.guard
-def compile(
-    fn: Callable[..., object] | None = None,
+    fn: Callable[Parameters, Result],
     *,
     device: str | None = None,
     engine: str = "auto",
@@ -59,8 +61,44 @@ def compile(
     name: str | None = None,
     replicas: int | None = None,
     alone: bool = False,
-    gather: bool = True,
-) -> CompiledFunction | Callable[[Callable[..., object]], CompiledFunction]:
+    gather: bool | None = None,
+    meshes: Sequence[Mesh] | None = None,
+) -> CompiledFunction[Parameters, Result]: ...
+
+
+@overload
+def compile(
+    *,
+    device: str | None = None,
+    engine: str = "auto",
+    static_argnums: int | Sequence[int] | None = (),
+    static_argnames: str | Iterable[str] | None = (),
+    donate_argnums: int | Sequence[int] | None = (),
+    donate_argnames: str | Iterable[str] | None = (),
+    name: str | None = None,
+    replicas: int | None = None,
+    alone: bool = False,
+    gather: bool | None = None,
+    meshes: Sequence[Mesh] | None = None,
+) -> Callable[[Callable[Parameters, Result]], CompiledFunction[Parameters, Result]]: ...
+
+
+@check.guard
+def compile(
+    fn: Callable[..., Any] | None = None,
+    *,
+    device: str | None = None,
+    engine: str = "auto",
+    static_argnums: int | Sequence[int] | None = (),
+    static_argnames: str | Iterable[str] | None = (),
+    donate_argnums: int | Sequence[int] | None = (),
+    donate_argnames: str | Iterable[str] | None = (),
+    name: str | None = None,
+    replicas: int | None = None,
+    alone: bool = False,
+    gather: bool | None = None,
+    meshes: Sequence[Mesh] | None = None,
+) -> CompiledFunction[..., Any] | Callable[[Callable[..., Any]], CompiledFunction[..., Any]]:
     """Compiles a JAX function for virtual IPUs; also a decorator, with or without arguments.
 
     Args:
@@ -78,24 +116,36 @@ def compile(
       replicas: how many copies of the program run; by default as many as the device has room for.
       alone: run the program in this process only, even if `ipurun` started several; by
         default all run it together, each with so many replicas.
-      gather: whether, where each process runs some IPUs (`ipurun --spread ipus`), all are given
-        what a call returns; otherwise a result stays in the process that has it, for later calls
-        to use there, until `popdist.gather`. It changes nothing elsewhere.
+      gather: whether a call brings its results together: to JAX's first device, or with `meshes`,
+        replicated, to the first mesh; and with `ipurun --spread ipus` to every process. Otherwise
+        each stays on the devices (and in the process) of the IPU that computed it, where the next
+        call takes it without a copy; `popdist.gather` gives it to all processes. By default true
+        without `meshes`, false with them. A program that does not gather is replayed if its IPUs
+        are on several JAX devices.
+      meshes: one mesh of JAX devices for each IPU of the device, replica after replica, all with
+        the same axes (see `ipu.meshes`): IPU i runs on `meshes[i]`. Inside fn,
+        `with_sharding_constraint`, `shard_map` and collectives over the axes act within the IPU
+        that runs them. An argument that is sharded over the mesh of the IPU that reads it stays
+        as it is, any other is copied to each device of that mesh, which is logged once; a result
+        of the same path, shape and dtype as an argument that was given sharded is sharded
+        likewise. Where nothing is configured, the device has as many IPUs as there are meshes.
+        Kernels are compiled at the first call, for the shardings that their operands then have.
 
     Returns:
       A function of the same arguments and results, with `lower` for ahead-of-time use. Called with
       tracers it is `fn` itself, so `grad`, `vmap` and `jit` of it work. `TF_POPLAR_FLAGS` is read
-      at its first call under a configuration. Arguments may be spread over JAX devices; what fn
-      says of their places (`with_sharding_constraint`, `device_put`, the shardings of `jit`) is
-      left out, since virtual IPUs decide that.
+      at its first call under a configuration. Arguments may be spread over JAX devices; without
+      `meshes`, what fn says of their places (`with_sharding_constraint`, `device_put`, the
+      shardings of `jit`) is left out, since virtual IPUs decide that.
 
     Raises:
       ConfigTypeError: (a `TypeError`) an argument of another type, or what is no function.
       ConfigError: (a `ValueError`) an unknown engine, static or donated arguments that fn does not
         have; (raised when called) wrong options of Poplar's engine, a static argument without hash.
       DeviceError: a device that is not an IPU (raised when called).
-      DeviceMeshError: (raised when called) `shard_map` or `pmap` over several JAX devices inside
-        fn, meshes with axes of type Explicit there, or a call under `jax.set_mesh`.
+      DeviceMeshError: meshes that differ in their axes, or have a device twice; (raised when
+        called) meshes that are not as many as IPUs; `shard_map` or `pmap` over other JAX devices
+        inside fn, meshes with axes of type Explicit there, or a call under `jax.set_mesh`.
       OutOfMemoryError: (raised when called) a program that does not fit, if
         `POPLAR_ENGINE_OPTIONS` or the configuration's `compilation_poplar_options` say that this
         is an error.
@@ -106,16 +156,24 @@ def compile(
     if replicas is not None:
         check.require_integer(replicas, "the replicas of ipu.compile", at_least=1)
     check.require_flag(alone, "alone of ipu.compile")
-    check.require_flag(gather, "gather of ipu.compile")
-    static = read_choice(static_argnums, static_argnames, "static")
-    donated = read_choice(donate_argnums, donate_argnames, "donate")
+    if gather is not None:
+        check.require_flag(gather, "gather of ipu.compile")
+    checked_meshes = check_meshes(meshes)
+    if checked_meshes and engine == "fused":
+        raise ConfigError(
+            "engine='fused' makes one computation for one JAX device, and meshes= gives each IPU "
+            "devices of its own",
+            fix="choose engine='replay', or 'auto'; or leave the meshes out",
+        )
+    static = parse_argument_selection(static_argnums, static_argnames, "static")
+    donated = parse_argument_selection(donate_argnums, donate_argnames, "donate")
 
-    def wrap_function(fn: Callable[..., object]) -> CompiledFunction:
+    def wrap_function(fn: Callable[..., Any]) -> CompiledFunction[..., Any]:
         check.require_function(fn, "fn of ipu.compile")
         device_name = (current_device() or DEFAULT_DEVICE) if device is None else device
-        static_arguments = complete_choice(fn, static, "static")
-        donated_arguments = complete_choice(fn, donated, "donate")
-        check_apart(static_arguments, donated_arguments)
+        static_arguments = complete_argument_selection(fn, static, "static")
+        donated_arguments = complete_argument_selection(fn, donated, "donate")
+        refuse_static_donated_arguments(static_arguments, donated_arguments)
         settings = Settings(
             device=device_name,
             engine=engine,
@@ -124,7 +182,8 @@ def compile(
             name=name or _function_name(fn),
             replicas=replicas,
             alone=alone,
-            gather=gather,
+            gather=not checked_meshes if gather is None else gather,
+            meshes=checked_meshes,
         )
         return CompiledFunction(fn, settings)
 
@@ -139,13 +198,13 @@ _PROGRAM_ATTRIBUTE_FIXES = {
 }
 
 
-class _BoundFunction:
+class _BoundFunction(Generic[Result]):
     """A compiled function as a method of an instance, which is its first argument."""
 
-    def __init__(self, function: CompiledFunction, instance: object):
+    def __init__(self, function: CompiledFunction[..., Result], instance: object):
         self._function, self._instance = function, instance
 
-    def __call__(self, *args: object, **kwargs: object) -> PyTree:
+    def __call__(self, *args: Any, **kwargs: Any) -> Result:
         return self._function(self._instance, *args, **kwargs)
 
     def trace(self, *args: object, **kwargs: object) -> Traced:
@@ -158,17 +217,17 @@ class _BoundFunction:
 
 
 @check.guard
-@list_in_dir("lower", "trace")
-class CompiledFunction:
+@limit_dir_to("lower", "trace")
+class CompiledFunction(Generic[Parameters, Result]):
     """A function that is compiled for virtual IPUs at its first call for each signature."""
 
-    def __init__(self, fn: Callable[..., object], settings: Settings):
+    def __init__(self, fn: Callable[Parameters, Result], settings: Settings):
         functools.update_wrapper(self, fn, updated=())
         self._fn, self._settings = fn, settings
         self._calls: dict[Summation | None, Calls] = {}
 
     @jaxpr.api_boundary
-    def __call__(self, *args: object, **kwargs: object) -> PyTree:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         """Runs the function; compiles it first for new shapes, dtypes or configurations."""
         if not jaxpr.trace_state_clean():
             return self._fn(*args, **kwargs)
@@ -177,18 +236,18 @@ class CompiledFunction:
         if calls is None or calls.generation != SYSTEM.generation:
             calls = self._calls[scope] = Calls(self._fn, self.lower, self._settings)
         try:
-            return calls.dispatch_call(args, kwargs)
+            return cast(Result, calls.dispatch_call(args, kwargs))
         except (TypeError, DeprecationWarning) as error:
-            self._refuse_iterators(error, args, kwargs)
+            self._explain_arguments(error, args, kwargs)
             raise
 
     def __repr__(self) -> str:
         return f"<ipu.compile of {self._settings.name} for {self._settings.device}>"
 
-    def __copy__(self) -> CompiledFunction:
+    def __copy__(self) -> CompiledFunction[Parameters, Result]:
         return CompiledFunction(self._fn, self._settings)
 
-    def __deepcopy__(self, memo: dict[int, object]) -> CompiledFunction:
+    def __deepcopy__(self, memo: dict[int, object]) -> CompiledFunction[Parameters, Result]:
         return self.__copy__()  # functions are not copied either
 
     def __reduce__(self) -> Any:
@@ -199,22 +258,33 @@ class CompiledFunction:
         # What decorates a function is found under its name, as the function would be.
         return name if target is self else (CompiledFunction, (self._fn, self._settings))
 
+    @overload
+    def __get__(
+        self, instance: None, owner: type | None = None
+    ) -> CompiledFunction[Parameters, Result]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type | None = None) -> _BoundFunction[Result]: ...
+
     def __get__(
         self, instance: object, owner: type | None = None
-    ) -> CompiledFunction | _BoundFunction:
+    ) -> CompiledFunction[Parameters, Result] | _BoundFunction[Result]:
         """Binds a compiled method to its instance."""
         return self if instance is None else _BoundFunction(self, instance)
 
-    def __getattr__(self, name: str) -> NoReturn:
-        """Raises an `AttributeError` that says how to get this attribute from a lowered program."""
-        missing = MissingAttributeError(
-            f"{type(self).__name__!r} object has no attribute {name!r}",
-            fix=_PROGRAM_ATTRIBUTE_FIXES.get(name),
-        )
-        missing.name, missing.obj = name, self  # for Python, which suggests a name that is like it
-        raise missing
+    if not TYPE_CHECKING:  # type checkers then report attributes that do not exist
 
-    def with_argument_names(self, names: Sequence[str]) -> CompiledFunction:
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raises an error that says how to get an attribute from a lowered program."""
+            raise MissingAttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}"
+                f"{suggest_closest_name(name, dir(self))}",
+                fix=_PROGRAM_ATTRIBUTE_FIXES.get(name),
+            )
+
+    def name_arguments_in_reports(
+        self, names: Sequence[str]
+    ) -> CompiledFunction[Parameters, Result]:
         """Returns the same function with report names for its first flat arguments."""
         return CompiledFunction(self._fn, dc.replace(self._settings, names=tuple(names)))
 
@@ -234,13 +304,16 @@ class CompiledFunction:
         try:
             return trace_function(self._fn, self._settings, args, kwargs)
         except (TypeError, DeprecationWarning) as error:
-            self._refuse_iterators(error, args, kwargs)
+            self._explain_arguments(error, args, kwargs)
             raise
 
-    def _refuse_iterators(self, error: Exception, args: object, kwargs: object) -> None:
-        """Raises an error with advice if an argument is an iterator, which JAX does not accept."""
+    def _explain_arguments(
+        self, error: Exception, args: tuple[object, ...], kwargs: dict[str, object]
+    ) -> None:
+        """Raises an error with advice if an argument is why JAX raised one."""
         if not isinstance(error, IPUError):
-            refuse_iterators(args, kwargs, self._settings.name)
+            settings = self._settings
+            refuse_arguments_that_are_no_arrays(args, kwargs, settings.static, settings.name)
 
     @jaxpr.api_boundary
     def lower(self, *args: object, **kwargs: object) -> Lowered:

@@ -13,7 +13,7 @@ from lowering import jaxpr
 
 def read_compile_context() -> Hashable:
     """Returns a key of the JAX configuration that the compiled program depends on."""
-    return jaxpr.trace_context(), jaxpr.nan_and_inf_checks()
+    return jaxpr.jit_configuration_of_thread(), jaxpr.nan_and_inf_checks()
 
 
 def convert_argument(leaf: object) -> PyTree:

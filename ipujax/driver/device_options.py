@@ -11,7 +11,9 @@ from ipujax.system import (
     SYSTEM,
     DeviceConnectionType,
     LogicalDevice,
+    check_mesh_count,
     check_planner_options,
+    common_mesh,
     floating_point_was_assigned,
     get_logger,
     is_ipu_device_name,
@@ -19,21 +21,28 @@ from ipujax.system import (
     resolve_floating_point_behaviour,
     settings_of_reader,
 )
-from lowering import Options, ir, jaxpr
+from lowering import Options, count_unconfigured_ipus, ir, jaxpr, list_lines_with_shardings
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
 DEFAULT_DEVICE = "/device:IPU:0"
 
 
-def find_device(name: str, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
+def find_device(settings: Settings, closed: jaxpr.ClosedJaxpr) -> LogicalDevice:
     """Finds the logical device that a function was compiled for.
 
     Raises:
       DeviceError: if it is not an IPU, or there is no such one.
+      DeviceMeshError: if it has more or fewer IPUs than there are meshes.
     """
+    name, meshes = settings.device, settings.meshes
     if is_ipu_device_name(name):
-        return SYSTEM.device(name)
+        asked_ipus = len(meshes)
+        if not asked_ipus and not SYSTEM.is_configured:
+            asked_ipus = count_unconfigured_ipus(closed)
+        device = SYSTEM.device(name, unconfigured_ipus=asked_ipus)
+        check_mesh_count(meshes, device.num_ipus, device.name)
+        return device
     if not closed.jaxpr.eqns and not closed.jaxpr.outvars:
         return SYSTEM.device(DEFAULT_DEVICE)  # nothing to run: nothing runs in the wrong place
     raise DeviceError(
@@ -50,6 +59,7 @@ def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options
     return Options(
         **settings_of_reader(device.config, "compiler"),
         num_ipus=device.num_ipus,
+        mesh=common_mesh(settings.meshes),
         replicas=settings.replicas,
         instances=settings.instance.num_replica_groups,
         name=settings.name,
@@ -60,13 +70,13 @@ def build_compiler_options(settings: Settings, device: LogicalDevice) -> Options
         float16_limits=floating_point_was_assigned(device.config),
         nan_on_overflow=nanoo,
         stochastic_rounding=esr,
-        partials=_partials_types(device),
+        partials=_partial_result_types(device),
         io_tiles=io_tiles.num_io_tiles > 0 and io_tiles.place_ops_on_io_tiles,
         has_remote=_system_has_remote_memory(device),
     )
 
 
-def _partials_types(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
+def _partial_result_types(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
     """Returns the configured types of partial results, by primitive."""
     config = device.config
     option_sources = (
@@ -135,6 +145,20 @@ def prepare_queues(program: ir.Program, device: LogicalDevice, replicas: int) ->
         queue.fetches_ahead = device.config.optimizations.prefetch_data_streams
     for queue in ir.queues_of_program(program, ir.StreamOut):
         queue.expect(replicas)
+
+
+def log_dropped_shardings(name: str, closed: jaxpr.ClosedJaxpr) -> None:
+    """Logs, once for each line, where a program without meshes shards arrays in vain."""
+    for line in list_lines_with_shardings(closed):
+        _log_dropped_sharding(name, line)
+
+
+@functools.lru_cache(maxsize=256)
+def _log_dropped_sharding(name: str, line: str) -> None:
+    get_logger().info(
+        f"Program `{name}` shards an array over JAX devices at {line}, which is left out: each "
+        "IPU has one device; give each a mesh by ipu.compile(meshes=ipu.meshes(...))"
+    )
 
 
 @functools.lru_cache(maxsize=256)

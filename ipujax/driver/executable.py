@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ipujax.distribution import check_agreement, connect_meshes
+from ipujax.distribution import check_same_in_all_processes, connect_meshes
 from ipujax.driver import executable_cache
 from ipujax.driver.compile_checks import check
 from ipujax.driver.device_options import is_logging_cycles
@@ -14,7 +14,7 @@ from ipujax.driver.ready_program import ReadyProgram
 from ipujax.engine import list_memory_analyses, sum_cost_analyses
 from ipujax.ground import HostTrace, IpuTraceEventType, PyTree, events
 from ipujax.system import get_logger, resolve_floating_point_behaviour
-from lowering import ir, jaxpr, keep_wide_values, list_in_dir
+from lowering import ir, jaxpr, keep_wide_values, limit_dir_to
 
 if TYPE_CHECKING:
     from ipujax.driver.compile_stages import Lowered
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @check.guard
-@list_in_dir(
+@limit_dir_to(
     "as_text", "cost_analysis", "engine", "lowered", "memory_analysis", "program", "report", "save"
 )
 class Executable(BoundToProcess):
@@ -38,18 +38,20 @@ class Executable(BoundToProcess):
         self.lowered = lowered
         program, execution = lowered.executed_program, lowered.execution
         if lowered.traced.settings.instance.count > 1:
-            check_agreement(program.name, executable_cache.complete_text(program))
+            check_same_in_all_processes(
+                program.name, executable_cache.program_text_with_constants(program)
+            )
         executable_cache.activate_cache()
-        entry = executable_cache.cache_entry(lowered.compute_program_hash)
-        cached = executable_cache.is_stored(entry)
+        entry = executable_cache.cache_entry_path(lowered.compute_program_hash)
+        cached = executable_cache.is_compiled_already(entry)
         if not cached:
             events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
         kind = "load" if cached else "compile"
         with events.span(kind, program.name), executable_cache.watch_cache_misses() as has_missed:
             self.engine = execution.engine
-            with keep_wide_values(wide=lowered.traced.is_wide):
+            with keep_wide_values(wide=lowered.traced.needs_64_bit_mode):
                 self._machine = execution.compile_machine(
-                    lowered.signature.donated, lowered.process_held_values
+                    lowered.signature.donated, lowered.values_of_one_process
                 )
             if cached and has_missed():
                 events.emit(IpuTraceEventType.COMPILE_BEGIN, program.name)
@@ -63,15 +65,15 @@ class Executable(BoundToProcess):
         )
         if not cached:
             executable_cache.mark_as_compiled(entry, program.name)
-            text = self.as_text() if events.recording() else ""
+            text = self.as_text() if events.is_anyone_recording_events() else ""
             events.emit(IpuTraceEventType.COMPILE_END, program.name, text)
         logs_cycles = is_logging_cycles(lowered.device)
         self._cycles = lowered.report().cycles if logs_cycles else None
         folder = lowered.device.config.serialization_output_folder
         if folder:
-            from ipujax.driver.saved.write import save_into
+            from ipujax.driver.saved.write import save_into_folder
 
-            save_into(self, folder)
+            save_into_folder(self, folder)
 
     def __repr__(self) -> str:
         name = self.lowered.device.name
@@ -110,6 +112,20 @@ class Executable(BoundToProcess):
             get_logger().info("`%s`: %s cycles (modelled)", self.program.name, f"{self._cycles:,}")
         return results
 
+    @jaxpr.api_boundary
+    def place_arguments(self, *args: object) -> tuple[PyTree, ...]:
+        """Returns arguments with each JAX array on the device of the first IPU that reads it.
+
+        A call then moves it no more. Arrays that are there, that no IPU reads, or that belong to a
+        program whose results are gathered or that runs on JAX's first device alone, are returned
+        as they are, and so is all that is no JAX array.
+
+        Raises:
+          ExecutableArgumentError: (a `TypeError` and `ValueError`) arguments of another structure
+            than it was lowered for.
+        """
+        return self._ready.place_arguments(args)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the program to a file, whole or not at all: see `ipu.load_executable`.
 
@@ -124,7 +140,7 @@ class Executable(BoundToProcess):
         """
         from ipujax.driver.saved.write import save_executable  # most runs write nothing
 
-        with keep_wide_values(wide=self.lowered.traced.is_wide):
+        with keep_wide_values(wide=self.lowered.traced.needs_64_bit_mode):
             save_executable(self, path)
 
     def cost_analysis(self) -> dict[str, float]:

@@ -26,11 +26,11 @@ from ipujax.system import (
     VARIABLE,
     SystemOptions,
     config_key,
-    flags_key,
+    executable_flags_key,
     get_logger,
     read_poplar_flags,
 )
-from lowering import ir, text_of_contexts
+from lowering import ir, text_of_equation_contexts
 
 _lock = threading.Lock()
 _chosen: Path | None = None
@@ -46,13 +46,13 @@ _LOOKED, _FOUND = (
 )
 
 
-def cache_entry(fingerprint: Callable[[], str]) -> Path | None:
+def cache_entry_path(fingerprint: Callable[[], str]) -> Path | None:
     """Returns the path of the file that marks a program as compiled; None without a cache."""
     folder = _cache_folder()
     return None if folder is None else folder / f"{fingerprint()}.ipujax.json"
 
 
-def is_stored(entry: Path | None) -> bool:
+def is_compiled_already(entry: Path | None) -> bool:
     """Returns whether a program has been compiled before; False for an unreadable folder."""
     return entry is not None and os.path.exists(entry)
 
@@ -76,11 +76,11 @@ def _warn_of_unwritable(folder: str, reason: str) -> None:
     get_logger().warning(
         "compiled programs are not kept in %s, and the program goes on without: %s; make room "
         "there, or name another folder in %s",
-        *(folder, reason, _folder_setting()),
+        *(folder, reason, _describe_folder_setting()),
     )
 
 
-def _folder_setting() -> str:
+def _describe_folder_setting() -> str:
     """Returns the setting in which the user has named the folder."""
     if _chosen is None:
         return f"{VARIABLE}=--executable_cache_path=FOLDER"
@@ -107,18 +107,24 @@ def compute_fingerprint(program: ir.Program, engine: str, config: SystemOptions)
     """Returns a hash of everything that compilation depends on; equal in all processes."""
     # When to attach is no part of a program: what PRE_COMPILE compiled is for others to load.
     options = [option for option in config_key(config) if _CONNECTION not in option[0]]
-    parts = [jax.__version__, engine, complete_text(program), repr(flags_key()), repr(options)]
+    parts = [
+        jax.__version__,
+        engine,
+        program_text_with_constants(program),
+        repr(executable_flags_key()),
+        repr(options),
+    ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def complete_text(program: ir.Program) -> str:
+def program_text_with_constants(program: ir.Program) -> str:
     """Returns the text of a program with its kernels' jaxprs and digests of its constants."""
     kernels = [
         n.kernel for n in ir.walk_nodes(program.body) if isinstance(n, (ir.Execute, ir.HostCall))
     ]
     constants = [hashlib.sha256(np.asarray(data).tobytes()) for _, data in program.constants]
     digests = (f"constant {n}: {item.hexdigest()}" for n, item in enumerate(constants))
-    codes = (f"{each.jaxpr}\n{text_of_contexts(each.jaxpr)}" for each in kernels)
+    codes = (f"{each.jaxpr}\n{text_of_equation_contexts(each.jaxpr)}" for each in kernels)
     return "\n".join([ir.to_text(program), *codes, *digests])
 
 
@@ -126,10 +132,10 @@ def activate_cache() -> bool:
     """Turns on XLA's kernel cache in the folder of the flag; returns whether there is one.
 
     XLA's cache is one for the process, so it stays on, also for functions of plain JAX. Where
-    `_may_keep` says no, it is off.
+    `_may_cache_kernels` says no, it is off.
     """
     folder = _cache_folder()
-    if not _may_keep():
+    if not _may_cache_kernels():
         with _lock:
             if getattr(jax.config, _SWITCH):
                 jax.config.update(_SWITCH, False)
@@ -157,7 +163,7 @@ def set_cache_folder(folder: str | os.PathLike[str] | None) -> None:
     _chosen = None if folder is None else Path(folder)
 
 
-def _may_keep() -> bool:
+def _may_cache_kernels() -> bool:
     """Returns whether kernels can be kept in a cache and loaded from it.
 
     Those of several processes on CPUs cannot: only the first process would have some, and the
@@ -168,7 +174,7 @@ def _may_keep() -> bool:
 
 
 def _cache_folder() -> Path | None:
-    if not _may_keep():
+    if not _may_cache_kernels():
         return None
     path = _chosen or read_poplar_flags().executable_cache_path
     return _make_folder(Path(path)) if path else None

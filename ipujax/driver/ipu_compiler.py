@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ipujax.driver.compiler import compile as _compile
-from ipujax.ground import PyTree, check, is_series
+from ipujax.ground import PyTree, check, is_plain_list_or_tuple
 
 
 @check.guard
-def compile(computation: Callable[..., object], inputs: Sequence[object] | None = None) -> PyTree:
+def compile(computation: Callable[..., PyTree], inputs: Sequence[object] | None = None) -> PyTree:
     """Compiles `computation` for the device of the current `ipu_scope`, and runs it once.
 
     To run a computation many times, compile it once with `ipu.compile`.
@@ -36,7 +36,7 @@ def compile(computation: Callable[..., object], inputs: Sequence[object] | None 
     result = _compile(computation)(*args)
     if result is None:
         return None
-    if is_series(result):
+    if is_plain_list_or_tuple(result):
         values = list(result)
         while values and values[-1] is None:
             values.pop()

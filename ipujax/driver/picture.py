@@ -43,7 +43,7 @@ def draw_program(program: ir.Program) -> str:
     moved = {pair: b for pair, b in sorted(contents.moved.items()) if max(pair) < len(ipus)}
     height = _TOP + _HIGH + max((_arrow_depth(*pair) for pair in moved), default=0) + 12
     drawing = svg.Drawing(len(ipus) * (_BOX + _GAP), height, f"program {program.name}")
-    drawing.draw_text(0, 14, f"{program.name}: {_describe_extent(program, len(ipus))}")
+    drawing.draw_text(0, 14, f"{program.name}: {_describe_ipus_and_replicas(program, len(ipus))}")
     for ipu in ipus:
         x, kinds = _box_left_edge(ipu), contents.list_operations(ipu)
         drawing.draw_box(x, _TOP, _BOX, _HIGH, svg.BLUE, opacity=0.25, tip=", ".join(kinds))
@@ -56,7 +56,7 @@ def draw_program(program: ir.Program) -> str:
     return str(drawing)
 
 
-def _describe_extent(program: ir.Program, num_drawn: int) -> str:
+def _describe_ipus_and_replicas(program: ir.Program, num_drawn: int) -> str:
     replicas = f", {program.replicas} replicas" if program.replicas > 1 else ""
     left_out = f"; here the first {num_drawn}" if num_drawn < program.ipus else ""
     return count_with_noun(program.ipus, "IPU") + replicas + left_out

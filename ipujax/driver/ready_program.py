@@ -11,10 +11,15 @@ import jax
 import numpy as np
 
 from ipujax.distribution import share_held_arrays
+from ipujax.driver.argument_shardings import (
+    keep_shardings,
+    log_moved_arguments,
+    pair_results_with_arguments,
+)
 from ipujax.driver.call_arguments import Signature
 from ipujax.driver.contexts import convert_argument
-from ipujax.driver.device_mesh import refuse_mesh
-from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_watch_if_enabled
+from ipujax.driver.device_mesh import refuse_ambient_mesh
+from ipujax.engine import HostCode, Machine, NumberWatch, OneKernel, make_number_watch_if_enabled
 from ipujax.ground import (
     ExecutableArgumentError,
     FloatingPointError,
@@ -55,9 +60,11 @@ class ReadyProgram:
     ):
         self._program, self._signature, self._device = program, signature, device
         self._name, self._draws = program.name, program.draws
-        self._run = functools.partial(host_code.run_and_explain, machine) if host_code else machine
+        self._run = (
+            functools.partial(host_code.run_and_explain_errors, machine) if host_code else machine
+        )
         self._avals = [program.avals[value] for value in program.inputs]
-        self._gives_zeros = device.results_are_zeros
+        self._gives_zeros = device.only_compiles_programs
         self._is_synthetic = use_synthetic_data_for(SyntheticDataCategory.Parameters)
         # A single kernel checks its arguments itself, and does so faster.
         is_strict = isinstance(machine, OneKernel)
@@ -66,12 +73,17 @@ class ReadyProgram:
         no_holders = (None,) * len(signature.holders)
         self._holders = no_holders if is_strict else signature.holders
         self._raises_faults = raises_faults
+        self._machine, self._meshes = machine, machine.placement.meshes
+        self._pairs = ()
+        if self._meshes and not machine.placement.gather:
+            self._pairs = pair_results_with_arguments(signature)
         self._is_wide = has_wide_avals(program.avals)
+        self._accepted_types: list[Any] | None = None
         self._loaded = False
 
     def __call__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> PyTree:
         """Runs the program; see `Executable.__call__` for what it raises."""
-        refuse_mesh(self._name)
+        refuse_ambient_mesh(self._name, self._meshes)
         flat = self._signature.flatten_arguments(args, kwargs)
         if self._holders:
             flat = share_held_arrays(flat, self._holders)
@@ -93,28 +105,44 @@ class ReadyProgram:
         if is_quick:
             SYSTEM.attach(self._device)
             return self._compute_results(flat, touched)
-        self._load_onto_device()
+        self._attach_device_and_load(flat)
         events.emit(IpuTraceEventType.EXECUTE, self._name)
         with events.span("execute", self._name):
             return wait_if_timed(self._compute_results(flat, touched))
 
-    def _load_onto_device(self) -> None:
+    def place_arguments(self, args: tuple[object, ...]) -> tuple[PyTree, ...]:
+        """Returns positional arguments with each array on the device of an IPU that reads it."""
+        machine, placement, signature = self._machine, self._machine.placement, self._signature
+        is_together = placement.gather or placement.is_default or placement.process_of_ipu
+        if is_together or not isinstance(machine, Machine):
+            return args
+        signature.flatten_arguments(args, {})  # checks their structure
+        leaves, structure = jax.tree.flatten(signature.static.split_arguments(args, {})[1])
+        placed = machine.place_arguments(signature.stacked.split_arguments(leaves))
+        dynamic = jax.tree.unflatten(structure, signature.stacked.join_arguments(placed))
+        return signature.static.merge_arguments(args, {}, dynamic)[0]
+
+    def _attach_device_and_load(self, flat: Sequence[object]) -> None:
         with events.span("load", self._name) as span:
             span.told = not self._loaded  # later runs find everything loaded
             SYSTEM.attach(self._device)
         if not self._loaded:
+            if isinstance(self._machine, Machine) and self._meshes:
+                log_moved_arguments(self._machine, self._signature, flat)
             events.emit(IpuTraceEventType.LOAD_ENGINE, self._name)
             self._loaded = True
 
     def _compute_results(self, flat: list[object], touched: Sequence[Ref]) -> PyTree:
-        watch = make_watch_if_enabled() if jaxpr.is_debugging() else None
+        watch = make_number_watch_if_enabled() if jaxpr.is_debugging() else None
         with watch.watch_run() if watch is not None else contextlib.nullcontext():
             results = self._run_machine(flat)
+        if self._pairs:
+            keep_shardings(self._pairs, flat, results)
         code = int(results.pop()) if self._program.faults else 0
         if code and self._raises_faults:
             _raise_fault(self._program.faults[code - 1])
         if watch is not None:
-            self._check_results(watch, results, code)
+            self._refuse_nan_and_infinity(watch, results, code)
         if touched:
             first = self._signature.out_tree.num_leaves
             for ref, value in zip(touched, results[first:], strict=True):
@@ -132,10 +160,12 @@ class ReadyProgram:
             self._check_flat_arguments(flat)
             raise
 
-    def _check_results(self, watch: NumberWatch, results: Sequence[Any], code: int) -> None:
+    def _refuse_nan_and_infinity(
+        self, watch: NumberWatch, results: Sequence[Any], code: int
+    ) -> None:
         """Raises an error for a NaN or infinity, with the first operation that made one."""
-        for name, result in zip(self._signature.result_names(), results, strict=False):
-            watch.check_array(name, result)
+        for name, result in zip(self._signature.result_paths(), results, strict=False):
+            watch.refuse_nan_and_infinity(name, result)
         if not watch.found:
             return
         fault = self._program.faults[code - 1] if code else None
@@ -154,6 +184,9 @@ class ReadyProgram:
 
     def _check_flat_arguments(self, flat: Sequence[object]) -> None:
         is_traced = not jaxpr.trace_state_clean()
+        types = None if is_traced else [getattr(leaf, "aval", None) for leaf in flat]
+        if types is not None and types == self._accepted_types:
+            return  # mostly the same objects as at the last call
         for number, (leaf, expected) in enumerate(zip(flat, self._avals, strict=True)):
             if is_traced and jaxpr.is_tracer(leaf):
                 self._refuse_argument(number, f"traced, {leaf}")
@@ -169,9 +202,11 @@ class ReadyProgram:
                 self._refuse_argument(number, f"a {type(leaf).__name__}, {leaf!r}")
             if signature_of([actual]) != signature_of([expected]):
                 self._refuse_argument(number, actual.str_short())
+        if types is not None and None not in types:
+            self._accepted_types = types
 
     def _refuse_argument(self, number: int, actual: str) -> NoReturn:
-        names = dict(enumerate(self._signature.argument_names()))
+        names = dict(enumerate(self._signature.argument_paths()))
         expected = self._avals[number].str_short()
         raise ExecutableArgumentError(
             f"`{self._program.name}`: argument {names.get(number, number)} is {actual}, the "
@@ -183,7 +218,7 @@ class ReadyProgram:
 
 def wait_if_timed(results: object) -> object:
     """Returns results, waiting for them first if execution times are recorded."""
-    return jax.block_until_ready(results) if events.timing() else results
+    return jax.block_until_ready(results) if events.is_anyone_recording_spans() else results
 
 
 def _raise_fault(fault: ir.Fault) -> NoReturn:

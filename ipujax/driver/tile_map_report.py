@@ -145,8 +145,8 @@ def _choose_ipu_of_value(value_name: str, ipus_with_value: list[int], ipu: int |
 def _resolve_value_number(lowered: Lowered, value: int | str) -> int:
     program, signature = lowered.modelled_program, lowered.signature
     if isinstance(value, str) and not _NUMBER.fullmatch(value):
-        value_of_path = dict(zip(signature.argument_names(), program.inputs, strict=False))
-        value_of_path.update(zip(signature.result_names(), program.outputs, strict=False))
+        value_of_path = dict(zip(signature.argument_paths(), program.inputs, strict=False))
+        value_of_path.update(zip(signature.result_paths(), program.outputs, strict=False))
         path = value if value in value_of_path else value.replace('"', "'")
         if path in value_of_path:
             return value_of_path[path]

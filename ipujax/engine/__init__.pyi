@@ -4,12 +4,11 @@ from .choose import ENGINES as ENGINES
 from .choose import check_engine as check_engine
 from .device_placement import Placement as Placement
 from .execution import Execution as Execution
-from .execution import compile_loaded as compile_loaded
+from .execution import compile_loaded_program as compile_loaded_program
 from .host_callbacks import Watch as Watch
 from .host_code import HostCode as HostCode
-from .loop_iterations import set_weak_type as set_weak_type
 from .number_watch import NumberWatch as NumberWatch
-from .number_watch import make_watch_if_enabled as make_watch_if_enabled
+from .number_watch import make_number_watch_if_enabled as make_number_watch_if_enabled
 from .one_kernel import OneKernel as OneKernel
 from .one_kernel import run_kernel as run_kernel
 from .replay import Machine as Machine

@@ -21,7 +21,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from ipujax.ground import ALONE, DistributionError, Instance, events
-from lowering import jaxpr, ops
+from lowering import is_numeric_dtype, jaxpr, ops
 
 Device = Any  # `jax.Device` is a variable to type checkers
 Axis = int | None
@@ -46,6 +46,8 @@ class Placement:
       spread: whether replicas have devices of their own.
       instance: this process, among those that run the program. If the IPUs of a replica are split
         to them, `devices` are of this process, for all IPUs: what it knows of others' is there.
+      gather: whether results are brought to JAX's first device; otherwise they stay where they are.
+      meshes: one per IPU in the order of `devices`, in a `MeshPlacement`.
     """
 
     devices: tuple[Device, ...]
@@ -53,12 +55,19 @@ class Placement:
     replicas: int
     spread: bool
     instance: Instance = ALONE
+    gather: bool = True
+    meshes: tuple[Mesh, ...] = ()
+
+    @property
+    def has_meshes(self) -> bool:
+        """True if each IPU has a mesh of devices; kernels then follow their operands' shardings."""
+        return bool(self.meshes)
 
     def sharding(self, ipu: int, axis: Axis = 0) -> jax.sharding.Sharding:
         """Returns the sharding of an IPU's values, given the axis of their replicas."""
         if not self.spread:
             return SingleDeviceSharding(self.devices[ipu])
-        return NamedSharding(self.replica_mesh(ipu), _replica_spec(axis))
+        return NamedSharding(self.replica_mesh(ipu), replica_spec(axis))
 
     def replica_mesh(self, ipu: int) -> Mesh:
         """Returns the mesh of the devices of one IPU's replicas."""
@@ -97,6 +106,11 @@ class Placement:
         """True if the whole program runs on a single JAX device."""
         return len(set(self.devices)) == 1 or (self.replicas > 1 and not self.spread)
 
+    @property
+    def separates_ipus(self) -> bool:
+        """True if the IPUs of a replica are on several JAX devices."""
+        return len(set(self.devices[: self.ipus])) > 1
+
     @functools.cached_property
     def is_default(self) -> bool:
         """True if the program has one replica and runs on JAX's default device.
@@ -106,7 +120,9 @@ class Placement:
         """
         return self.replicas == 1 and set(self.devices) == {jax.local_devices()[0]}
 
-    def array_struct(self, aval: jaxpr.Aval, ipu: int, axis: Axis = 0) -> jax.ShapeDtypeStruct:
+    def array_struct(
+        self, aval: jaxpr.ShapedValue, ipu: int, replica_axis: Axis = 0
+    ) -> jax.ShapeDtypeStruct:
         """Returns the shape, dtype and sharding of an IPU's array, with its axis of replicas.
 
         Args:
@@ -115,9 +131,9 @@ class Placement:
           axis: may be 1 for arrays with an axis in front of that of replicas.
         """
         shape = list(aval.shape)
-        if axis is not None and self.replicas > 1:
-            shape.insert(axis, self.replicas)
-        sharding = None if self.is_default else self.sharding(ipu, axis)
+        if replica_axis is not None and self.replicas > 1:
+            shape.insert(replica_axis, self.replicas)
+        sharding = None if self.is_default else self.sharding(ipu, replica_axis)
         return make_shape_struct(shape, aval, sharding)
 
     def result_shardings(
@@ -134,24 +150,31 @@ class Placement:
             return None
         return [self.sharding(ipu, axis) for axis in axes]
 
-    def on_first_ipu(self) -> Placement:
+    def place_all_on_first_ipu(self) -> Placement:
         """Returns the same replicas with everything on the devices of IPU 0."""
         return dc.replace(self, devices=self.devices[:: self.ipus], ipus=1)
 
-    def to_device(self, array: jax.Array | PerReplica, ipu: int) -> jax.Array:
-        """Moves a host array to an IPU's devices: per replica, or one for all."""
+    def move_to_ipu(self, arrays: Sequence[Any], ipu: int) -> Sequence[jax.Array]:
+        """Moves host arrays to an IPU's devices: per replica, or one for all."""
         with events.span("load", f"ipu {ipu}"):
-            if self.spans_processes:
-                is_own = isinstance(array, PerReplica)
-                sharding = self.sharding(ipu, 0 if is_own else None)
-                return self.join_shards(array.array if is_own else array, sharding)
-            if isinstance(array, PerReplica):
-                return jax.device_put(array.array, self.sharding(ipu))
-            if self.is_default and not getattr(array, "committed", False):
-                return array
-            return _move_if_elsewhere(array, self.sharding(ipu, None))
+            if self.is_default and not any(getattr(array, "committed", False) for array in arrays):
+                return arrays
+            shared = self.sharding(ipu, None)
+            return [self._move_host_array(array, ipu, shared) for array in arrays]
 
-    def join_shards(
+    def _move_host_array(self, array: Any, ipu: int, shared: jax.sharding.Sharding) -> jax.Array:
+        """Moves one host array to an IPU, where an array that replicas share is sharded so."""
+        is_own = isinstance(array, PerReplica)
+        if self.spans_processes:
+            sharding = self.sharding(ipu) if is_own else shared
+            return self.build_global_array(array.array if is_own else array, sharding)
+        if is_own:
+            return jax.device_put(array.array, self.sharding(ipu))
+        if self.is_default and not getattr(array, "committed", False):
+            return array
+        return _move_if_elsewhere(array, shared)
+
+    def build_global_array(
         self, array: jax.Array | np.ndarray, sharding: jax.sharding.Sharding
     ) -> jax.Array:
         """Builds a global array from this process's part of it.
@@ -171,7 +194,7 @@ class Placement:
         shards = list(map(jax.device_put, parts, devices))
         return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
-    def local_part(self, array: jax.Array) -> jax.Array:
+    def take_local_replicas(self, array: jax.Array) -> jax.Array:
         """Returns the rows of this process's replicas from an array of all replicas."""
         if array.is_fully_addressable:
             return array
@@ -186,25 +209,41 @@ class Placement:
             tuple(shape), local_sharding, [shards[device] for device in devices]
         )
 
-    def move_between_ipus(self, array: jax.Array, ipu: int) -> jax.Array:
-        """Moves an array from another IPU to this one."""
+    def move_between_ipus(self, arrays: Sequence[jax.Array], ipu: int) -> list[jax.Array]:
+        """Moves arrays from another IPU to this one."""
+        sharding = self.sharding(ipu)
         if self.spans_processes:
-            return self.join_shards(self.local_part(array), self.sharding(ipu))
-        return jax.device_put(array, self.sharding(ipu))
+            return [
+                self.build_global_array(self.take_local_replicas(array), sharding)
+                for array in arrays
+            ]
+        return copy_shards(arrays, [sharding] * len(arrays))
 
     def share_devices(self, ipu: int, other_ipu: int) -> bool:
         """Returns whether two IPUs share their devices, so that moves between them are free."""
         return self.devices[ipu :: self.ipus] == self.devices[other_ipu :: self.ipus]
 
-    def to_host(self, array: jax.Array) -> jax.Array | PerReplica:
-        """Moves an array to the host; with several replicas, the values of all of them."""
-        if self.replicas > 1:
-            return PerReplica(self.local_part(array))
-        if self.is_default:
-            return array
-        return _move_if_elsewhere(array, SingleDeviceSharding(jax.local_devices()[0]))
+    def move_to_host(self, arrays: Sequence[jax.Array]) -> Sequence[jax.Array | PerReplica]:
+        """Moves results to the host, if results are gathered.
 
-    def take_leading(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
+        With several replicas, they are the values of all of them.
+        """
+        if self.replicas > 1:
+            return [PerReplica(self.take_local_replicas(array)) for array in arrays]
+        if self.is_default or not self.gather:
+            return arrays
+        first = SingleDeviceSharding(jax.local_devices()[0])
+        return [_move_if_elsewhere(array, first) for array in arrays]
+
+    def place_argument(self, array: jax.Array, ipu: int) -> jax.Array:
+        """Moves an argument to the device of an IPU in this process's first replica."""
+        return _move_if_elsewhere(array, SingleDeviceSharding(self.first_device(ipu)))
+
+    def gather_results(self, arrays: list[jax.Array]) -> list[jax.Array]:
+        """Moves results of replica 0 to JAX's first device."""
+        return jax.device_put(arrays, jax.local_devices()[0])
+
+    def take_first_replica(self, array: jax.Array | np.ndarray) -> jax.Array | np.ndarray:
         """Returns the value of this process's first replica, alone or in front of others.
 
         It is the first of this process, and the result on one device.
@@ -213,8 +252,8 @@ class Placement:
             return array[:1] if self.spread else array
         return next(s.data for s in array.addressable_shards if not s.index[0].start)
 
-    def leading_struct(self, aval: jaxpr.Aval, device: Device) -> jax.ShapeDtypeStruct:
-        """Returns the shape, dtype and sharding of a `take_leading` array on a device."""
+    def first_replica_struct(self, aval: jaxpr.ShapedValue, device: Device) -> jax.ShapeDtypeStruct:
+        """Returns the shape, dtype and sharding of a `take_first_replica` array on a device."""
         lead = 1 if self.spread else self.replicas
         sharding = SingleDeviceSharding(device)
         return make_shape_struct((lead, *aval.shape), aval, sharding)
@@ -246,14 +285,15 @@ class Placement:
         return jax.shard_map(
             run_local_replica,
             mesh=self.replica_mesh(ipu),
-            in_specs=tuple(map(_replica_spec, in_axes)),
-            out_specs=list(map(_replica_spec, out_axes)),
+            in_specs=tuple(map(replica_spec, in_axes)),
+            out_specs=list(map(replica_spec, out_axes)),
+            axis_names={ops.REPLICAS},
             check_vma=False,
         )
 
 
 def make_placement(
-    first: int, ipus: int, replicas: int, shared: str, instance: Instance
+    first: int, ipus: int, replicas: int, shared: str, instance: Instance, *, gather: bool = True
 ) -> Placement:
     """Assigns virtual IPUs to JAX devices, round-robin within this process or over all processes.
 
@@ -264,16 +304,17 @@ def make_placement(
       shared: why the replicas of an IPU have to share a device, as what is said of the program; ""
         if they need not.
       instance: this process, among those that run the program together.
+      gather: whether results are brought to JAX's first device.
     """
     if instance.num_replica_groups > 1:
-        return _place_over_processes(ipus, replicas, shared)
+        return dc.replace(_place_over_processes(ipus, replicas, shared), gather=gather)
     pool = jax.local_devices()
     devices = tuple(pool[(first + n) % len(pool)] for n in range(ipus * replicas))
     columns = [devices[ipu::ipus] for ipu in range(ipus)]
     spread = not shared and replicas > 1 and all(len(set(c)) == replicas for c in columns)
     if replicas > 1 and not spread:
         devices = devices[:ipus] * replicas
-    return Placement(devices, ipus, replicas, spread, instance)
+    return Placement(devices, ipus, replicas, spread, instance, gather)
 
 
 def _place_over_processes(ipus: int, replicas: int, shared: str) -> Placement:
@@ -334,7 +375,8 @@ def _move_if_elsewhere(array: jax.Array, sharding: jax.sharding.Sharding) -> jax
     return jax.device_put(array, sharding)
 
 
-def _replica_spec(axis: Axis) -> PartitionSpec:
+def replica_spec(axis: Axis) -> PartitionSpec:
+    """Returns the spec of an array whose replicas are along an axis, or that they share."""
     if axis is None:
         return PartitionSpec()
     return PartitionSpec(*(None,) * axis, ops.REPLICAS)
@@ -348,8 +390,15 @@ def _expand_axis(x: jax.Array, axis: Axis) -> jax.Array:
     return x if axis is None else jnp.expand_dims(x, axis)
 
 
+def copy_shards(arrays: Sequence[jax.Array], shardings: Sequence[Any]) -> list[jax.Array]:
+    """Copies each array to the devices of a sharding that cuts it into the same shards."""
+    if jaxpr.can_copy_shards and all(is_numeric_dtype(array.dtype) for array in arrays):
+        return jaxpr.copy_shards(arrays, shardings)
+    return jax.device_put(list(arrays), list(shardings))
+
+
 def make_shape_struct(
-    shape: Sequence[int], aval: jaxpr.Aval, sharding: jax.sharding.Sharding | None
+    shape: Sequence[int], aval: jaxpr.ShapedValue, sharding: jax.sharding.Sharding | None
 ) -> jax.ShapeDtypeStruct:
     """Returns the shape, dtype, weak type and sharding of an array, for XLA."""
     is_weak = getattr(aval, "weak_type", False)

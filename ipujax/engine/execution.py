@@ -6,22 +6,26 @@ import dataclasses as dc
 import functools
 
 import jax
+from jax.sharding import Mesh
 
-from ipujax.engine.choose import choose_engine, spreading_pays
+from ipujax.engine.choose import choose_engine, is_faster_with_device_per_replica
 from ipujax.engine.device_placement import Placement, make_placement
 from ipujax.engine.host_callbacks import Watch
 from ipujax.engine.host_code import HostCode
+from ipujax.engine.mesh_placement import make_mesh_placement
 from ipujax.engine.one_kernel import OneKernel
 from ipujax.engine.replay import Machine
 from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.ground import ALONE, Instance
 from lowering import (
+    align_replicas_at_collectives,
+    exchange_sums_of_two_replicas,
     fuse,
     ir,
     is_one_kernel,
-    meet_at_collectives,
     move_channels_last,
     rewrite_convolutions_as_products,
+    rewrite_window_maxima,
 )
 
 
@@ -35,6 +39,8 @@ class Execution:
       first: its first IPU's place among those of all logical devices.
       watch: records what its callbacks raise.
       instance: this process, among those that run it together.
+      meshes: the mesh of each IPU of the device; none if each has one JAX device.
+      gather: whether a call brings its results together.
     """
 
     program: ir.Program
@@ -42,6 +48,9 @@ class Execution:
     first: int
     watch: Watch
     instance: Instance = ALONE
+    meshes: tuple[Mesh, ...] = ()
+    _: dc.KW_ONLY
+    gather: bool = True
 
     @functools.cached_property
     def host_code(self) -> HostCode:
@@ -51,12 +60,19 @@ class Execution:
     @functools.cached_property
     def placement(self) -> Placement:
         """The JAX devices of the program's IPUs."""
+        p = self.program
+        if self.meshes:
+            return make_mesh_placement(
+                self.meshes, p.ipus, p.replicas, self.instance, gather=self.gather
+            )
         # Replicas that share a table of the host meet at it, in order, if they share a device.
-        shared, p = "uses a table of the host" if self.host_code.tables else "", self.program
+        shared = "uses a table of the host" if self.host_code.tables else ""
         is_free = self.engine_option == "auto" and self.instance.num_replica_groups == 1
-        if is_free and p.replicas > 1 and not shared and not spreading_pays(p):
+        if is_free and p.replicas > 1 and not shared and not is_faster_with_device_per_replica(p):
             shared = "computes too little to be spread"
-        return make_placement(self.first, p.ipus, p.replicas, shared, self.instance)
+        return make_placement(
+            self.first, p.ipus, p.replicas, shared, self.instance, gather=self.gather
+        )
 
     @functools.cached_property
     def engine(self) -> str:
@@ -69,12 +85,14 @@ class Execution:
         program = self.program
         if self.engine == "fused":
             program = fuse(program, ir.needs_host)
-        if self.placement.spread:
-            program = meet_at_collectives(program)
+        if self.placement.spread and not self.meshes:
+            program = align_replicas_at_collectives(program)
         if jax.default_backend() != "cpu":
             return program
+        if self.placement.spans_processes and len(self.placement.replicas_of_process) == 1:
+            program = exchange_sums_of_two_replicas(program)
         # Products first: filters that they take as they are need no transpose.
-        return move_channels_last(rewrite_convolutions_as_products(program))
+        return rewrite_window_maxima(move_channels_last(rewrite_convolutions_as_products(program)))
 
     @functools.cached_property
     def is_one_kernel(self) -> bool:
@@ -99,8 +117,8 @@ class Execution:
         return _compile_functions(Machine(self.engine_program, placement, donated, apart))
 
 
-def compile_loaded(
-    read: ir.Program, engine: str, first: int, ipus: int, donated: tuple[int, ...]
+def compile_loaded_program(
+    program: ir.Program, engine: str, first: int, ipus: int, donated: tuple[int, ...]
 ) -> OneKernel | Machine:
     """Compiles a program that was read from a file, and returns the object that runs it.
 
@@ -113,14 +131,14 @@ def compile_loaded(
       ipus: the number of IPUs of one replica.
       donated: which flat arguments may be overwritten.
     """
-    placement = make_placement(first, ipus, read.replicas, "has been saved", ALONE)
-    reader = OneKernel if _is_one_kernel(read, engine, placement) else Machine
-    return _compile_functions(reader(read, _engine_placement(placement, engine), donated))
+    placement = make_placement(first, ipus, program.replicas, "has been saved", ALONE)
+    reader = OneKernel if _is_one_kernel(program, engine, placement) else Machine
+    return _compile_functions(reader(program, _engine_placement(placement, engine), donated))
 
 
 def _engine_placement(placement: Placement, engine: str) -> Placement:
     """Returns the placement of the program that an engine reads."""
-    return placement.on_first_ipu() if engine == "fused" else placement
+    return placement.place_all_on_first_ipu() if engine == "fused" else placement
 
 
 def _compile_functions(machine: OneKernel | Machine) -> OneKernel | Machine:
@@ -128,12 +146,12 @@ def _compile_functions(machine: OneKernel | Machine) -> OneKernel | Machine:
     return machine
 
 
-def _is_one_kernel(read: ir.Program, engine: str, placement: Placement) -> bool:
+def _is_one_kernel(program: ir.Program, engine: str, placement: Placement) -> bool:
     """Returns whether an engine's program is a plain JAX function on JAX's first device."""
     return (
-        not read.faults
+        not program.faults
         and engine == "fused"
         and placement.uses_one_device
         and placement.devices[0] == jax.local_devices()[0]
-        and is_one_kernel(read)
+        and is_one_kernel(program)
     )

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ipujax.ground import CallbackError
-from lowering import calls_back, exchange_callbacks, jaxpr
+from lowering import contains_callbacks, jaxpr, replace_callbacks
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
@@ -29,10 +29,10 @@ class Watch:
         self.is_needed = False
         self._raised: list[tuple[BaseException, str]] = []
 
-    def watch_callbacks(self, closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
+    def record_errors_of_callbacks(self, closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
         """Returns a jaxpr whose callbacks report their exceptions to this watch."""
-        self.is_needed = calls_back(closed.jaxpr)
-        return exchange_callbacks(
+        self.is_needed = contains_callbacks(closed.jaxpr)
+        return replace_callbacks(
             closed, lambda function, line: _WatchedCallback(self, function, line)
         )
 
@@ -58,7 +58,7 @@ class Watch:
                 return error  # an interrupt
             location = _innermost_user_frame(traceback.extract_tb(error.__traceback__))
             called = f", called at {line}" if line else ""
-            return _callback_error(
+            return _build_callback_error(
                 program, f"{type(error).__name__}: {error}", location + called, error
             )
         if not self.is_needed or "CpuCallback" not in str(xla_error):
@@ -66,7 +66,7 @@ class Watch:
         frames = [
             traceback.FrameSummary(f, int(n), name) for f, n, name in _FRAME.findall(str(xla_error))
         ]
-        return _callback_error(
+        return _build_callback_error(
             program,
             str(xla_error).rstrip().rpartition("\n")[2],
             _innermost_user_frame(frames),
@@ -99,7 +99,7 @@ def _innermost_user_frame(frames: Sequence[traceback.FrameSummary]) -> str:
     )
 
 
-def _callback_error(
+def _build_callback_error(
     program: str, description: str, location: str, cause: BaseException
 ) -> CallbackError:
     error = CallbackError(

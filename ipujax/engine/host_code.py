@@ -46,7 +46,7 @@ class HostCode:
         """Returns whether the program runs any host code that may fail."""
         return bool(self.tables or self.custom) or self.watch.is_needed
 
-    def run_and_explain(
+    def run_and_explain_errors(
         self, machine: Callable[[list[Any]], list[jax.Array]], flat: list[Any]
     ) -> list[jax.Array]:
         """Runs the program, and turns XLA's errors in its host code into errors with a cause.

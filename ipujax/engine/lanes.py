@@ -27,7 +27,7 @@ MAXIMUM_LANES = 4
 INTERRUPT_SECONDS = 1.0
 
 
-def host_cores() -> int:
+def count_host_cores() -> int:
     """Returns the number of host cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
@@ -37,10 +37,12 @@ def count_lane_cores(placement: Placement) -> int:
     """Returns how many cores lanes may share: the host's, if one CPU device runs all IPUs."""
     if jax.default_backend() != "cpu" or not placement.uses_one_device:
         return 1
-    return host_cores()
+    return count_host_cores()
 
 
-def run_lanes(lanes: Sequence[Iterable[Step]], do: Callable[[Step], None]) -> bool:
+def run_lanes_if_configured_alike(
+    lanes: Sequence[Iterable[Step]], run_step: Callable[[Step], None]
+) -> bool:
     """Runs the steps of each lane in order; those of one micro-batch stay in order across lanes.
 
     The calling thread does the first lane's. An exception in any lane ends all of them, and so
@@ -50,13 +52,13 @@ def run_lanes(lanes: Sequence[Iterable[Step]], do: Callable[[Step], None]) -> bo
       False if nothing was run, since another thread would compile differently: the configuration
       of JAX can be changed for one thread (`jax.default_matmul_precision` and its like).
     """
-    run = _Lanes(do)
+    run = _Lanes(run_step)
     workers: list[Worker] = []
     futures: list[Future[None]] = []
     try:
         workers += (Worker("ipujax-lane") for _ in lanes[1:])
-        contexts = [worker.submit_task(jaxpr.trace_context) for worker in workers]
-        if any(context.result() != jaxpr.trace_context() for context in contexts):
+        contexts = [worker.submit_task(jaxpr.jit_configuration_of_thread) for worker in workers]
+        if any(context.result() != jaxpr.jit_configuration_of_thread() for context in contexts):
             return False
         futures = [
             worker.submit_task(run.run_lane, steps)

@@ -15,7 +15,7 @@ from ipujax.engine.queue_session import Session
 from ipujax.engine.remote_storage import load_stored_value
 from ipujax.engine.task_compilation import Compiled
 from ipujax.ground import OutOfRangeError
-from lowering import ir
+from lowering import ir, set_weak_type
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
@@ -47,7 +47,7 @@ def run_iteration(
     node: ir.Repeat | ir.While,
     values: Values,
     session: Session,
-    done: int,
+    iterations_done: int,
     count: int | None,
 ) -> None:
     """Runs one iteration; an error of an infeed's end gets the loop variables of that time."""
@@ -62,7 +62,7 @@ def run_iteration(
         users = node.carry[first : first + node.loop.num_leaves]
         leaves = [load_stored_value(values[c.entering, c.ipu]) for c in users]
         carried = jax.tree.unflatten(node.loop, leaves)
-        raise session.convert_to_loop_error(error, count, done, carried) from None
+        raise session.convert_to_loop_error(error, count, iterations_done, carried) from None
 
 
 class Rows:
@@ -76,7 +76,7 @@ class Rows:
         self.writers = [_compile_row_writer(machine, s) for s in node.stacks] if has_rows else []
         self.blanks = [_compile_zeros(machine, s) for s in node.stacks]
 
-    def start_loop(self, values: Values) -> list[jax.Array]:
+    def prepare_loop_arrays(self, values: Values) -> list[jax.Array]:
         """Creates the arrays to write, and returns the arrays that the iterations read."""
         for s, blank in zip(self.node.stacks, self.blanks, strict=True):
             (values[s.stacked, s.ipu],) = blank()
@@ -133,12 +133,3 @@ def _take_row(stacked: jax.Array, index: jax.Array) -> list[jax.Array]:
 def _replace_row(stacked: jax.Array, row: jax.Array, index: jax.Array) -> list[jax.Array]:
     updated = lax.dynamic_update_index_in_dim(stacked, row, index, 0)
     return [set_weak_type(updated, jax.typeof(stacked).weak_type)]
-
-
-def set_weak_type(array: jax.Array, is_weak: bool) -> jax.Array:
-    """Makes an array weakly typed if `is_weak`: JAX promotes weak types differently."""
-    if not is_weak:
-        return array
-    return lax.convert_element_type_p.bind(
-        array, new_dtype=array.dtype, weak_type=True, sharding=None
-    )

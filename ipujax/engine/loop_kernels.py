@@ -25,7 +25,7 @@ Index = jax.Array | int
 FEW = 16
 
 
-def choose_capacities(loop: StreamedLoop) -> Sequence[int]:
+def choose_chunk_capacities(loop: StreamedLoop) -> Sequence[int]:
     """Returns how many iterations the buffers of a loop's chunks hold, smallest first.
 
     As many as the loop has, a power of two so that equal kernels are found again by XLA's cache;
@@ -64,28 +64,23 @@ class LoopKernel:
         iterations, *moved = self.bring(np.int32(count), *elements)
         return self.compiled(iterations, *resident, *moved)
 
-    def run_uncommitted(
+    def run_on_uncommitted_arrays(
         self, count: int, resident: Arrays, elements: Sequence[np.ndarray]
     ) -> list[jax.Array]:
         """Runs a chunk through jit's fast path, for arguments that are committed to no device."""
-        return self.compiled.from_numpy(np.int32(count), *resident, *elements)
+        return self.compiled.run_on_uncommitted_arrays(np.int32(count), *resident, *elements)
 
 
 def build_chunk_kernel(loop: StreamedLoop, capacity: int) -> LoopKernel:
     """Builds the kernel of at most `capacity` iterations, whose loop variables are donated."""
     placement, machine = loop.placement, loop.machine
-    avals = machine.program.avals
-    leaves = [(step, avals[value]) for step, value in loop.taken]
     resident_structs = [
         machine.value_struct(value, loop.ipu)
         for value in (*(c.initial for c in loop.node.carry), *loop.consts)
     ]
     count = placement.array_struct(np.int32(1), loop.ipu, None)
-    elements = [
-        placement.array_struct(_chunk_leaf_aval(step, a, capacity), loop.ipu, 1)
-        for step, a in leaves
-    ]
-    in_axes: list[Axis] = [None, *[0] * len(resident_structs), *[1] * len(leaves)]
+    elements = list_element_structs(loop, capacity)
+    in_axes: list[Axis] = [None, *[0] * len(resident_structs), *[1] * len(elements)]
     out_axes: list[Axis] = [None, *[0] * len(loop.node.carry), *[1] * len(loop.sent)]
     replicated_chunk = placement.replicate_function(
         partial(loop.compute_chunk, capacity), loop.ipu, in_axes, out_axes
@@ -102,7 +97,14 @@ def build_chunk_kernel(loop: StreamedLoop, capacity: int) -> LoopKernel:
     )
 
 
-def _chunk_leaf_aval(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int) -> jaxpr.Aval:
+def list_element_structs(loop: StreamedLoop, capacity: int) -> list[jax.ShapeDtypeStruct]:
+    """Returns the shape, dtype and sharding of each infeed leaf of a chunk."""
+    avals = loop.machine.program.avals
+    leaves = [_chunk_leaf_aval(step, avals[value], capacity) for step, value in loop.taken]
+    return [loop.placement.array_struct(leaf, loop.ipu, 1) for leaf in leaves]
+
+
+def _chunk_leaf_aval(step: ir.StreamIn, aval: jaxpr.Aval, capacity: int) -> jax.ShapeDtypeStruct:
     """Returns the aval of one replica's infeed leaf for as many iterations as a chunk holds."""
     shape = aval.shape if step.count is None else aval.shape[1:]
     return jax.ShapeDtypeStruct((capacity * (step.count or 1), *shape), aval.dtype)
@@ -115,7 +117,7 @@ def take_element(leaf: jax.Array, index: Index, count: int | None) -> jax.Array:
     return lax.dynamic_slice_in_dim(leaf, index * count, count)
 
 
-def row_shape(step: ir.StreamOut, aval: jaxpr.Aval) -> tuple[int, ...]:
+def shape_of_sent_element(step: ir.StreamOut, aval: jaxpr.Aval) -> tuple[int, ...]:
     """Returns the shape of one of the elements that an iteration sends."""
     shape = shape_of(aval)
     return shape if step.count is None else shape[1:]

@@ -12,7 +12,7 @@ import collections
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ from ipujax.engine.loop_kernels import (
     Arrays,
     Index,
     LoopKernel,
-    row_shape,
+    shape_of_sent_element,
     take_element,
     write_sent_row,
 )
@@ -48,6 +48,20 @@ CHUNK_BYTES = 1 << 20
 Values = dict[ir.Place, Any]
 """What is at a place: an array, a `Stored`, or on the host also a `PerReplica`."""
 State = tuple[list[jax.Array], list[jax.Array]]
+
+
+class _Chunk(NamedTuple):
+    """Iterations that have been dispatched together.
+
+    Attributes:
+      token: an array of JAX's that is ready when they are computed.
+      iterations: how many; less than 1 if they are a part of one.
+      dispatched: the time of the dispatch, in seconds.
+    """
+
+    token: Any
+    iterations: float
+    dispatched: float
 
 
 def is_streamable(node: ir.Repeat) -> bool:
@@ -90,9 +104,11 @@ class StreamedLoop:
         used = (*ir.values_read(node.body), *(c.leaving for c in node.carry))
         self.consts = tuple(dict.fromkeys(v for v in used if v not in inside))
         self.fitting = 0  # iterations of a chunk, by the last measurement
+        self.running: collections.deque[_Chunk] = collections.deque()
+        self.clock = 0.0  # when the last chunk was waited for
         self.lent = [c for c in node.carry if not self.may_overwrite(c)]
         self.copies = machine.build_copier([c.initial for c in self.lent], self.ipu)
-        self.capacities = capacities or loop_kernels.choose_capacities(self)
+        self.capacities = capacities or loop_kernels.choose_chunk_capacities(self)
         self.chunk_kernels = {
             capacity: loop_kernels.build_chunk_kernel(self, capacity)
             for capacity in self.capacities
@@ -117,7 +133,7 @@ class StreamedLoop:
         leaving = [values[c.leaving] for c in self.node.carry]
         return leaving, [values[value] for _, value in self.sent]
 
-    def compute_chunk(self, capacity: int, count: jax.Array, *flat: jax.Array) -> list[jax.Array]:
+    def compute_chunk(self, capacity: int, count: Index, *flat: jax.Array) -> list[Any]:
         """Computes `count` iterations on buffers with a leading axis of the chunk's capacity.
 
         Gives `count` back as well: ready when the chunk is, and never donated.
@@ -126,7 +142,8 @@ class StreamedLoop:
         avals = [(step, self.machine.program.avals[value]) for step, value in self.sent]
         sent = [
             jnp.zeros(
-                (self.count_results_to_send(step, capacity), *row_shape(step, aval)), aval.dtype
+                (self.count_results_to_send(step, capacity), *shape_of_sent_element(step, aval)),
+                aval.dtype,
             )
             for step, aval in avals
         ]
@@ -186,6 +203,30 @@ class StreamedLoop:
         for c, value in zip(self.node.carry, run.carry, strict=True):
             values[c.final, c.ipu] = value
 
+    def queue_sent_results(self, session: Session, sent: Arrays, count: int) -> None:
+        """Hands what `count` iterations sent to the outfeeds."""
+        for step in self.outs:
+            leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
+            leaves = [self.placement.take_local_replicas(leaf) for leaf in leaves]
+            session.get_outfeed_collector(step.queue).queue_results(
+                step.structure, leaves, self.count_results_to_send(step, count)
+            )
+
+    def note_dispatch(self, token: jax.Array, iterations: float) -> None:
+        """Notes that iterations were dispatched, and an array that is ready when they are done."""
+        self.running.append(_Chunk(token, iterations, time.perf_counter()))
+
+    def join_earlier_runs(self, session: Session) -> collections.deque[_Chunk]:
+        """Returns the chunks of earlier runs, which need not wait for their last ones.
+
+        While some are being computed, the session waits for elements without haste.
+        """
+        while self.running and self.running[0].token.is_ready():
+            self.running.popleft()
+        running = self.running
+        session.is_computing = lambda: not all(chunk.token.is_ready() for chunk in running)
+        return running
+
     def load_constants(self, values: Values) -> list[jax.Array]:
         """Loads the values that the loop reads and does not change."""
         return [load_stored_value(values[value, self.ipu]) for value in self.consts]
@@ -230,31 +271,31 @@ class _Run:
         self.direct = loop.placement.is_default and not any(x.committed for x in resident)
         fitting = [capacity for capacity in loop.capacities if capacity >= self.count]
         self.capacity = fitting[0] if fitting else loop.capacities[-1]
-        # A short loop that is run again needs no small chunks to find out how long it takes.
-        self.size = loop.fitting if loop.fitting >= self.count else 1
         # Without prefetching, an element is asked for when all results before it are there.
         self.ahead = 2 if all(feeder.queue.fetches_ahead for feeder in self.feeders) else 0
-        if not self.ahead:
-            self.size = 1
         self.requested = 0
         self.done = 0
         self.planned: collections.deque[int] = collections.deque()
-        self.running: collections.deque[jax.Array] = collections.deque()
-        self.clock = time.perf_counter()
+        self.running = loop.join_earlier_runs(session)
+        # A short loop that is run again needs no small chunks to find out how long it takes; nor
+        # does one while an earlier run computes. Otherwise the device would wait for a large chunk.
+        self.size = 1
+        if self.ahead and (self.running or loop.fitting >= self.count):
+            self.size = max(1, min(loop.fitting, self.capacity))
 
     def run_all_iterations(self) -> None:
         """Runs all iterations."""
-        self.request_chunk()
+        self.request_chunk_elements()
         while self.done < self.count:
             # A chunk may run in several pieces, as its elements come.
             if len(self.planned) < max(1, self.ahead):
-                self.request_chunk()
+                self.request_chunk_elements()
             waited = [feeder.wait_for_iterations() // feeder.each for feeder in self.feeders]
             ready = min([self.planned[0], *waited])
             if ready:
                 self.dispatch_chunk(ready)
             else:
-                self.run_by_elements()
+                self.run_iteration_by_elements()
                 ready = 1
             self.done += ready
             self.planned[0] -= ready
@@ -263,7 +304,7 @@ class _Run:
             self.session.interrupts.handle_delayed_interrupt()
             self.adapt_chunk_size(ready)
 
-    def run_by_elements(self) -> None:
+    def run_iteration_by_elements(self) -> None:
         """Runs one iteration element by element, as its elements arrive one at a time."""
         single, (feeder, *_) = self.loop.single, self.feeders
         num_taken = 0
@@ -277,7 +318,7 @@ class _Run:
             self.launch_chunk(single, kernel, ready, leaves)
             num_taken += ready
 
-    def request_chunk(self) -> None:
+    def request_chunk_elements(self) -> None:
         """Requests the elements of the next chunk from the feeders."""
         size = min(self.size, self.capacity, self.count - self.requested)
         if size > 0:
@@ -295,29 +336,30 @@ class _Run:
         self, loop: StreamedLoop, kernel: LoopKernel, count: int, elements: list[np.ndarray]
     ) -> None:
         """Dispatches a kernel for a chunk of `count` iterations."""
-        run = kernel.run_uncommitted if self.direct else kernel
+        run = kernel.run_on_uncommitted_arrays if self.direct else kernel
         token, *results = run(count, (*self.carry, *self.consts[loop]), elements)
-        self.running.append(token)
+        iterations = count / (1 if loop is self.loop else self.feeders[0].each)
+        self.loop.note_dispatch(token, iterations)
         self.carry, sent = results[: len(self.carry)], results[len(self.carry) :]
-        for step in loop.outs:
-            leaves, sent = sent[: len(step.reads)], sent[len(step.reads) :]
-            leaves = [self.loop.placement.local_part(leaf) for leaf in leaves]
-            self.session.collector(step.queue).send_results(
-                step.structure, leaves, loop.count_results_to_send(step, count)
-            )
+        loop.queue_sent_results(self.session, sent, count)
         for feeder in self.feeders:
-            feeder.forget_takings()
+            feeder.forget_used_elements()
 
     def adapt_chunk_size(self, ready: int) -> None:
         """Waits for an earlier chunk, and sizes the next one for about `CHUNK_SECONDS`."""
+        dispatched, computed = self.running[-1].dispatched, ready * 1.0
         while len(self.running) > self.ahead:
-            self.running.popleft().block_until_ready()
+            chunk = self.running.popleft()
+            chunk.token.block_until_ready()
+            dispatched, computed = chunk.dispatched, chunk.iterations
         if not self.ahead:
             self.session.deliver_all_results()
             return
+        # Before the first chunk is waited for, dispatches are all that can be timed.
         current_time = time.perf_counter()
-        elapsed, self.clock = current_time - self.clock, current_time
-        fitting = int(ready * CHUNK_SECONDS / max(elapsed, 1e-9))
+        elapsed = current_time - max(self.loop.clock, dispatched)
+        self.loop.clock = current_time
+        fitting = int(computed * CHUNK_SECONDS / max(elapsed, 1e-9))
         if self.loop.placement.spans_processes:
             fitting = self.capacity  # all have to take the same chunks, whatever their clocks say
         self.loop.fitting = fitting

@@ -30,7 +30,7 @@ class NumberWatch:
         self.found: list[str] = []
         self._nans, self._infinities = jaxpr.nan_and_inf_checks()
 
-    def check_array(self, name: str, array: Any) -> None:
+    def refuse_nan_and_infinity(self, name: str, array: Any) -> None:
         """Checks an array of JAX or NumPy; other processes check theirs."""
         is_local = not isinstance(array, jax.Array) or array.is_fully_addressable
         dtype = getattr(array, "dtype", None)
@@ -45,7 +45,7 @@ class NumberWatch:
     @contextlib.contextmanager
     def watch_run(self) -> Generator[None]:
         """Checks what this thread's runs send within the block, instead of JAX's own checks."""
-        enclosing_watch = get_current_watch()
+        enclosing_watch = get_current_number_watch()
         _local.watch = self
         try:
             with jax.debug_nans(False), jax.debug_infs(False):
@@ -54,12 +54,12 @@ class NumberWatch:
             _local.watch = enclosing_watch
 
 
-def get_current_watch() -> NumberWatch | None:
+def get_current_number_watch() -> NumberWatch | None:
     """Returns the watch of the runs that this thread starts now, or None."""
     return getattr(_local, "watch", None)
 
 
-def make_watch_if_enabled() -> NumberWatch | None:
+def make_number_watch_if_enabled() -> NumberWatch | None:
     """Returns a new watch, if `jax.debug_nans` or `jax.debug_infs` is set in this thread."""
     return NumberWatch() if any(jaxpr.nan_and_inf_checks()) else None
 

@@ -46,7 +46,7 @@ class OneKernel:
     """
 
     def __init__(self, program: ir.Program, placement: Placement, donated: Sequence[int]):
-        self.program = program
+        self.program, self.placement = program, placement
         self.compilation = Compilation()
         avals = [program.avals[value] for value in program.inputs]
         self._kernel = self.compilation.add_function(
@@ -65,7 +65,7 @@ class OneKernel:
             return self._kernel(*flat)
         except ValueError:  # JAX's own compiled functions insist on their device
             device = jax.local_devices()[0]
-            if not any(_is_elsewhere(x, device) for x in flat):
+            if not any(_is_on_other_device(x, device) for x in flat):
                 raise
         return self._kernel(*jax.device_put(flat, device))
 
@@ -74,5 +74,5 @@ class OneKernel:
         return [self._kernel]
 
 
-def _is_elsewhere(value: object, device: Device) -> bool:
+def _is_on_other_device(value: object, device: Device) -> bool:
     return isinstance(value, jax.Array) and value.committed and value.devices() != {device}

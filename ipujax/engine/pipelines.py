@@ -10,12 +10,17 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import jax
 
-from ipujax.engine.lanes import LANE_OPERATIONS, MAXIMUM_LANES, count_lane_cores, run_lanes
+from ipujax.engine.lanes import (
+    LANE_OPERATIONS,
+    MAXIMUM_LANES,
+    count_lane_cores,
+    run_lanes_if_configured_alike,
+)
 from ipujax.engine.queue_session import Session
 from ipujax.engine.transfers import Receiving
 from ipujax.ground import OutOfRangeError
@@ -23,6 +28,9 @@ from lowering import count_operations, ir, pipelines, schedules
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine, Values
+
+# Finding a task and its dead values takes some us of each call; keeping it, some 200 bytes.
+REMEMBERED_TASKS = 10_000
 
 Phase = tuple[int, pipelines.TaskRole]
 
@@ -42,10 +50,11 @@ class PipelinedLoop:
         self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
         self.touched = {phase: read[phase] | born[phase] for phase in bodies}
         self.lanes = self._assign_lanes(machine)
+        self.remembered_tasks: dict[frozenset[int], list[Step]] = {}
         # What comes from the host, as a literal does, is not the pipeline's to overwrite.
         lent: defaultdict[ir.IpuId, list[ir.Carry]] = defaultdict(list)
         for c in node.carry:
-            if machine.is_hosted(c.initial):
+            if machine.comes_from_host(c.initial):
                 lent[c.ipu].append(c)
         self.lent = [
             (carry, machine.build_copier([c.initial for c in carry], ipu))
@@ -73,7 +82,15 @@ class PipelinedLoop:
             lanes[ipus.index(ipu) * count // len(ipus)].add(stage)
         return [frozenset(stages) for stages in lanes if stages]
 
-    def schedule_steps(self, stages: Collection[int]) -> Iterator[Step]:
+    def tasks_of_stages(self, stages: frozenset[int]) -> Iterable[Step]:
+        """Returns the tasks of some stages in order; those of short pipelines are remembered."""
+        if len(self.tasks) * self.schedule.micro_batches > REMEMBERED_TASKS:
+            return self.iterate_tasks_of_stages(stages)
+        if stages not in self.remembered_tasks:
+            self.remembered_tasks[stages] = list(self.iterate_tasks_of_stages(stages))
+        return self.remembered_tasks[stages]
+
+    def iterate_tasks_of_stages(self, stages: Collection[int]) -> Iterator[Step]:
         """Yields the tasks of some stages in order, with the values that are dead after each.
 
         One by one: a pipeline may have more of them than there is room for.
@@ -107,15 +124,15 @@ class PipelinedLoop:
     def __call__(self, values: Values, session: Session) -> None:
         """Runs all micro-batches."""
         for queue in self.infeeds:
-            session.expect_elements(queue, self.schedule.micro_batches)
+            session.announce_single_elements(queue, self.schedule.micro_batches)
         for step in self.receiving:
-            step.expect_messages(session, self.schedule.micro_batches)
+            step.announce_messages(session, self.schedule.micro_batches)
         run = _Run(self, values, session)
-        lanes = [self.schedule_steps(stages) for stages in self.lanes]
+        lanes = [self.tasks_of_stages(stages) for stages in self.lanes]
         with session.interrupts.handle_interrupts_immediately():
-            has_run = len(lanes) > 1 and run_lanes(lanes, run.run_task)
+            has_run = len(lanes) > 1 and run_lanes_if_configured_alike(lanes, run.run_task)
         if not has_run:
-            for step in self.schedule_steps(range(self.schedule.stages)):
+            for step in self.tasks_of_stages(frozenset(range(self.schedule.stages))):
                 run.run_task(step)
         for c, buffer in zip(self.node.carry, run.buffers, strict=True):
             values[c.final, c.ipu] = buffer
@@ -156,7 +173,7 @@ class _Run:
         if len(values) == len(self.shared):
             del self.under_way[number]
             for queue in self.loop.infeeds:
-                self.session.single_element_feeder(queue).forget_takings(1)
+                self.session.get_single_element_feeder(queue).forget_used_elements(1)
 
     def end_of_data_error(self, error: OutOfRangeError, number: int) -> OutOfRangeError:
         """Builds the error of all micro-batches from that of one micro-batch."""

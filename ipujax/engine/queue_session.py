@@ -8,14 +8,14 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from ipujax.distribution import Exchange, ExchangeRun
-from ipujax.engine.number_watch import get_current_watch
+from ipujax.engine.number_watch import get_current_number_watch
 from ipujax.ground import InternalError, Interrupts, OutOfRangeError
 from ipujax.host import Collecting, Feeder, Infeed, Outfeed, make_exhausted_error
 from lowering import ops
@@ -29,17 +29,24 @@ Leaf = jax.Array | np.ndarray | np.generic
 
 
 class Collector:
-    """A sender of results to an outfeed once they are ready, so that devices keep busy."""
+    """A sender of results to an outfeed once they are ready, so that devices keep busy.
 
-    def __init__(self, queue: Collecting, replicas: int, is_part: bool):
-        self._queue, self._replicas = queue, replicas
+    Args:
+      outfeed: the outfeed.
+      receiver: what takes the results: the outfeed, or its recorder for other processes.
+      replicas: copies of the graph in this process.
+      is_part: whether other processes have more of them.
+    """
+
+    def __init__(self, outfeed: Outfeed, receiver: Collecting, replicas: int, is_part: bool):
+        self._outfeed, self._queue, self._replicas = outfeed, receiver, replicas
         self._is_alone = is_part and replicas == 1
         self._pending: collections.deque[tuple[Any, Sequence[Leaf], int | None]]
         self._pending = collections.deque()
-        self._watch = get_current_watch()
+        self._watch = get_current_number_watch()
         self._lock = threading.RLock()  # lanes of a pipeline may flush while another one sends
 
-    def send_results(self, structure: Any, leaves: Sequence[Leaf], count: int | None) -> None:
+    def queue_results(self, structure: Any, leaves: Sequence[Leaf], count: int | None) -> None:
         """Takes device arrays, `[(replicas,) *shape]` or, with a count, `[>= count, ...]`."""
         with self._lock:
             self._pending.append((structure, leaves, count))
@@ -51,6 +58,18 @@ class Collector:
             while len(self._pending) > max_pending or (self._pending and self._is_ready()):
                 self._deliver_oldest()
             return not self._pending
+
+    def deliver_last_results(self) -> None:
+        """Delivers all that is pending: computed, unless the outfeed does not await that."""
+        outfeed = self._outfeed
+        with self._lock:
+            is_direct = self._queue is outfeed and self._replicas == 1 and self._watch is None
+            if self._pending and is_direct and not outfeed.is_awaited:
+                structure, leaves, count = self._pending[-1]
+                if count == 1 and all(isinstance(x, jax.Array) and len(x) == 1 for x in leaves):
+                    self._pending.clear()
+                    outfeed.collect_uncomputed(structure, leaves)
+            self.deliver_ready_results(max_pending=0)
 
     def _is_ready(self) -> bool:
         """Returns whether the oldest pending result has been computed."""
@@ -68,7 +87,7 @@ class Collector:
         trimmed_arrays = [a if len(a) == count else a[:count].copy() for a in arrays]
         if self._watch is not None:
             for array in trimmed_arrays:
-                self._watch.check_array(f"outfeed `{self._queue.name}`", array)
+                self._watch.refuse_nan_and_infinity(f"outfeed `{self._queue.name}`", array)
         self._queue.collect(structure, trimmed_arrays, self._replicas, count)
 
 
@@ -80,6 +99,7 @@ class Session:
       is_part: whether other processes have more of them; arrays then have an axis of replicas, also
         of a single one.
       interrupts: delays Ctrl-C until an iteration is complete.
+      is_computing: returns whether the loop that runs has dispatched what is still being computed.
 
     Args:
       exchange: the messages between processes that each have a part of the program.
@@ -98,11 +118,13 @@ class Session:
         self._queues = (*infeeds, *outfeeds)
         self._infeeds: dict[ops.Stream, Infeed] = {queue: queue for queue in infeeds}
         self._collectors: dict[ops.Stream, Collector] = {
-            queue: Collector(self._choose_receiver(queue), replicas, is_part) for queue in outfeeds
+            queue: Collector(queue, self._choose_receiver(queue), replicas, is_part)
+            for queue in outfeeds
         }
         self._feeders: dict[ops.Stream, Feeder] = {}
         self._expected: dict[ops.Stream, int] = {}
         self._is_waiting = False
+        self.is_computing: Callable[[], bool] = lambda: False
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Session:
@@ -115,11 +137,11 @@ class Session:
                 with (
                     self.interrupts.handle_interrupts_immediately()
                 ):  # its data set may never answer
-                    queue.check_elements()
+                    queue.refuse_elements_of_other_form()
                 queue.begin_run(self.replicas)
                 context_stack.callback(queue.end_run)
             context_stack.push(self._end_exchange)
-            context_stack.callback(self.deliver_all_results)
+            context_stack.callback(self._deliver_last_results)
             context_stack.push(self._close_feeders)
             self._open = context_stack.pop_all()
         return self
@@ -131,7 +153,7 @@ class Session:
         is_interrupted = error_type is not None and not issubclass(error_type, Exception)
         for feeder in self._feeders.values():
             if not self._is_waiting and not is_interrupted:
-                feeder.forget_takings()
+                feeder.forget_used_elements()
             feeder.return_unused_elements()
 
     def _end_exchange(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -143,13 +165,13 @@ class Session:
         return queue if self._exchanged is None else self._exchanged.recorder_of_outfeed(queue)
 
     @property
-    def exchanged(self) -> ExchangeRun:
+    def exchange_run(self) -> ExchangeRun:
         """The messages of this run with other processes, which have parts of the program."""
         if self._exchanged is None:
             raise InternalError("a message to another process, and no process has a part of this")
         return self._exchanged
 
-    def collector(self, queue: ops.Outfeed) -> Collector:
+    def get_outfeed_collector(self, queue: ops.Outfeed) -> Collector:
         """Returns the collector of results for an outfeed."""
         return self._collectors[queue]
 
@@ -157,20 +179,20 @@ class Session:
         """Returns a new feeder of an infeed for one loop, which the loop closes."""
         return Feeder(self._infeeds[queue], self, elements_per_iteration)
 
-    def single_element_feeder(self, queue: ops.Infeed) -> Feeder:
+    def get_single_element_feeder(self, queue: ops.Infeed) -> Feeder:
         """Returns the feeder of an infeed for the steps that take single elements."""
         if queue not in self._feeders:
             self._feeders[queue] = Feeder(self._infeeds[queue], self)
         return self._feeders[queue]
 
-    def expect_elements(self, queue: ops.Infeed, count: int) -> None:
+    def announce_single_elements(self, queue: ops.Infeed, count: int) -> None:
         """Announces that so many single elements will be taken, so that some are read ahead."""
         if self._infeeds[queue].fetches_ahead:
             self._expected[queue] = count
 
     def take_infeed_element(self, queue: ops.Infeed, count: int | None) -> list[np.ndarray]:
         """Returns an infeed's next element for every replica, `[(count,) (replicas,) *shape]`."""
-        feeder, num_elements = self.single_element_feeder(queue), count or 1
+        feeder, num_elements = self.get_single_element_feeder(queue), count or 1
         remaining = self._expected.get(queue, 0) if count is None else 0
         if remaining:
             self._expected[queue] = remaining - 1
@@ -188,7 +210,7 @@ class Session:
     def complete_iteration(self) -> None:
         """Ends an iteration, whose elements have been used; a safe point for Ctrl-C."""
         for feeder in self._feeders.values():
-            feeder.forget_takings()
+            feeder.forget_used_elements()
         self.interrupts.handle_delayed_interrupt()
 
     def convert_to_loop_error(
@@ -218,9 +240,15 @@ class Session:
             error.infeed, requested, available, None, replicas, carried_of_first_replica
         )
 
-    def deliver(self) -> bool:
-        """Delivers all results that have been computed; returns whether none is left."""
-        return all([collector.deliver_ready_results() for collector in self._collectors.values()])
+    def deliver_computed_results(self) -> bool:
+        """Delivers all results that have been computed; returns whether nothing is computing."""
+        none_left = all([each.deliver_ready_results() for each in self._collectors.values()])
+        return none_left and not self.is_computing()
+
+    def _deliver_last_results(self) -> None:
+        """Delivers all results, waiting until those are computed that are awaited."""
+        for collector in self._collectors.values():
+            collector.deliver_last_results()
 
     def deliver_all_results(self) -> None:
         """Delivers all results, waiting until they are computed."""

@@ -61,12 +61,12 @@ class Storing:
         if node.storage.sharded and sharing > 1:
             part = jax.ShapeDtypeStruct((-(-math.prod(aval.shape) // sharing),), aval.dtype)
             self.slices = machine.compilation.add_function(
-                functools.partial(_slice_for_replicas, sharing),
+                functools.partial(_split_into_replica_slices, sharing),
                 [placement.array_struct(aval, ipu)],
                 out_shardings=(self.sharding, placement.sharding(ipu, None)),
             )
             self.whole = machine.compilation.add_function(
-                functools.partial(_gather_slices, sharing, self.shape),
+                functools.partial(_join_replica_slices, sharing, self.shape),
                 [placement.array_struct(part, ipu)],
                 out_shardings=self.sharding,
             )
@@ -109,7 +109,7 @@ def _has_remote_memory(placement: Placement, ipu: int) -> bool:
     return device.platform != "cpu" and _REMOTE in kinds
 
 
-def _slice_for_replicas(sharing: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _split_into_replica_slices(sharing: int, array: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cuts `[replicas, *shape]` into padded slices per replica, and compares the replicas."""
     replicas = jnp.arange(array.shape[0])
     flat = array.reshape(array.shape[0], -1)
@@ -128,8 +128,8 @@ def _rows_agree(array: jax.Array) -> jax.Array:
     return same.all()
 
 
-def _gather_slices(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
-    """Joins the slices of the replicas that share a value: undoes `_slice_for_replicas`."""
+def _join_replica_slices(sharing: int, shape: tuple[int, ...], slices: jax.Array) -> jax.Array:
+    """Joins the slices of the replicas that share a value: undoes `_split_into_replica_slices`."""
     groups = slices.shape[0] // sharing
     wholes = slices.reshape(groups, 1, -1)[:, :, : math.prod(shape)]
     return jnp.broadcast_to(wholes, (groups, sharing, math.prod(shape))).reshape(-1, *shape)

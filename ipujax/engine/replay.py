@@ -6,6 +6,7 @@ A tree is compiled once, into one Python callable per step. Values are kept in a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -25,13 +26,15 @@ from ipujax.engine.loop_iterations import (
     set_initial_carry,
 )
 from ipujax.engine.loop_steps import StreamedLoop, Values, is_streamable
+from ipujax.engine.node_kernels import NodeKernels
 from ipujax.engine.pipelines import PipelinedLoop
 from ipujax.engine.queue_session import Session
 from ipujax.engine.remote_storage import Storing, load_stored_value
+from ipujax.engine.single_call import build_single_call
 from ipujax.engine.task_compilation import Compilation, Compiled
 from ipujax.engine.transfers import TOGETHER, Apart
 from ipujax.ground import EnqueueError, events
-from lowering import HOST, ir, jaxpr, structure_key
+from lowering import HOST, ir
 
 
 class Machine:
@@ -52,13 +55,15 @@ class Machine:
         apart: Apart = TOGETHER,
     ):
         self.program, self.placement = program, placement
-        self.compilation = Compilation(placement.spans_processes)
-        self.shared = host_side.replica_shared_values(program)
+        self.compilation = Compilation(
+            waits=placement.spans_processes, follows_operands=placement.has_meshes
+        )
+        self.shared = host_side.find_host_values_shared_by_replicas(program)
         self.exchange = transfers.build_exchange(program, placement)
         self.apart = apart
         part = transfers.local_program_part(program, placement, apart)
         self.part, self.kept = part.program, part.kept
-        self._kernels: dict[Any, Compiled] = {}
+        self.kernels = NodeKernels(self.compilation, placement)
         # Whoever reads what an optimizer has put away gets it as it was.
         self.stored = {
             node.kept for node in ir.walk_nodes(self.part.body) if isinstance(node, ir.Store)
@@ -69,9 +74,9 @@ class Machine:
         self.spare = ir.find_values_carried_by_one_loop(program) - undonated
         self._needs = ir.PlacesOfReads(self._homes)
         self._constants = [(value, jnp.asarray(data)) for value, data in program.constants]
-        self._run = self.build_sequence(
-            self.part.body, [(value, HOST) for value in program.outputs]
-        )
+        self._run, steps = self._build_program(spare)
+        loops = [step for step in steps if isinstance(step, StreamedLoop)]
+        self._single_call = build_single_call(self, loops, donated)
         self._arguments = host_side.Arguments(self, donated)
         self._results = host_side.build_result_reader(self)
         self.infeeds = ir.queues_of_program(self.part, ir.StreamIn)
@@ -79,19 +84,47 @@ class Machine:
 
     def __call__(self, arguments: Sequence[Any]) -> list[jax.Array]:
         """Runs the program once on flat arguments; gives flat results."""
-        input_keys = [(value, HOST) for value in self.program.inputs]
-        values: Values = dict(zip(input_keys, self._arguments(arguments), strict=True))
-        values.update(((value, HOST), data) for value, data in self._constants)
         replicas, is_part = len(self.placement.replicas_of_process), self.placement.spans_processes
         queues = self.infeeds, self.outfeeds
         with Session(replicas, *queues, is_part, self.exchange) as session:
+            if self._single_call is not None:
+                results = self._single_call.run_if_ready(arguments, session)
+                if results is not None:
+                    return results
+            input_keys = [(value, HOST) for value in self.program.inputs]
+            values: Values = dict(zip(input_keys, self._arguments(arguments), strict=True))
+            values.update(((value, HOST), data) for value, data in self._constants)
             self._run(values, session)
         return self._results(values)
+
+    def place_arguments(self, arguments: Sequence[object]) -> list[object]:
+        """Returns flat arguments with each array on the device of the first IPU that reads it.
+
+        The last ones, which the program takes beside those of the user, may be missing.
+        """
+        first_reads = dict(reversed(self.argument_reads))
+        placed = list(arguments)
+        for number, argument in enumerate(arguments):
+            if number in first_reads and isinstance(argument, jax.Array):
+                placed[number] = self.placement.place_argument(argument, first_reads[number])
+        return placed
+
+    @functools.cached_property
+    def argument_reads(self) -> list[tuple[int, ir.IpuId]]:
+        """The number of each flat argument that an IPU reads, and the IPU, in order of reading."""
+        number_of_input = {value: number for number, value in enumerate(self.program.inputs)}
+        return [
+            (number_of_input[value], node.target)
+            for node in ir.walk_nodes(self.part.body)
+            if isinstance(node, ir.Copy) and node.source == HOST
+            for value in node.values
+            if value in number_of_input
+        ]
 
     def list_compiled_kernels(self) -> list[Compiled]:
         """Returns each kernel as a function, including those that are part of a loop's kernel."""
         nodes = ir.walk_nodes(self.part.body)
-        return [self._compile_kernel(node) for node in nodes if isinstance(node, ir.Execute)]
+        return [self.kernels.compile_kernel(node) for node in nodes if isinstance(node, ir.Execute)]
 
     def value_struct(
         self, value: ir.ValueId, ipu: ir.IpuId, axis: Axis = 0
@@ -107,27 +140,43 @@ class Machine:
             return lambda: []
         structs = [self.value_struct(value, ipu) for value in values]
         homes = self.placement.result_shardings(ipu, [0] * len(structs))
-        return self.compilation.add_function(_copy_arrays, structs, out_shardings=homes)
+        return self.compilation.add_function(_copy_each_array, structs, out_shardings=homes)
 
-    def is_hosted(self, value: ir.ValueId) -> bool:
+    def comes_from_host(self, value: ir.ValueId) -> bool:
         """Returns whether a value comes from the host, as an argument or a constant."""
         return self._homes[value] == HOST
 
     # --- sequences ------------------------------------------------------------------------------
 
-    def build_sequence(self, body: ir.Sequence, results: Sequence[ir.Place]) -> Step:
+    def _build_program(self, donated: Collection[ir.ValueId]) -> tuple[Step, list[Step]]:
+        """Builds one callable for the whole program, and those of its steps."""
+        body = ir.Sequence(ir.inline_tasks(self.part.body.steps))
+        results = [(value, HOST) for value in self.program.outputs]
+        steps = self._build_steps(body, results, donated)
+        arguments = [(value, HOST) for value in self.program.inputs]
+        dead = ir.find_dead_values_after_steps(body, results, self._needs, arguments)
+        return _run_steps_and_drop_values(steps, dead), steps
+
+    def build_sequence(
+        self,
+        body: ir.Sequence,
+        results: Sequence[ir.Place],
+        donated: Collection[ir.ValueId] = (),
+    ) -> Step:
         """Builds one callable for all steps of a body, which drops values not in `results`."""
         body = ir.Sequence(ir.inline_tasks(body.steps))
-        steps = [self.build_step(node) for node in body.steps]
+        steps = self._build_steps(body, results, donated)
         dead = ir.find_dead_values_after_steps(body, results, self._needs)
+        return _run_steps_and_drop_values(steps, dead)
 
-        def run_sequence(values: Values, session: Session) -> None:
-            for step, dead_keys in zip(steps, dead, strict=True):
-                step(values, session)
-                for value_key in dead_keys:
-                    values.pop(value_key, None)
-
-        return run_sequence
+    def _build_steps(
+        self, body: ir.Sequence, results: Sequence[ir.Place], donated: Collection[ir.ValueId]
+    ) -> list[Step]:
+        """Builds the callable of each step; kernels overwrite what they can, also if `donated`."""
+        if self.stored:  # which hands one array to several readers
+            return [self.build_step(node) for node in body.steps]
+        donations = ir.find_overwritable_operands(body, results, donated)
+        return [self.build_step(n, places) for n, places in zip(body.steps, donations, strict=True)]
 
     def build_step(self, node: ir.Node, donated: Collection[ir.Place] = ()) -> Step:
         """Builds the callable of one node; its kernel may overwrite the `donated` values."""
@@ -165,36 +214,12 @@ class Machine:
 
     # --- leaves ---------------------------------------------------------------------------------
 
-    def _compile_kernel(self, node: ir.Execute, donated: Collection[ir.Place] = ()) -> Compiled:
-        """Compiles a kernel; equal kernels, such as those of repeated layers, share one."""
-        closed, placement = node.kernel.jaxpr, self.placement
-        spare = tuple(i for i, v in enumerate(node.reads) if (v, node.ipu) in donated)
-        sharding = None if placement.is_default else placement.sharding(node.ipu)
-        key = (structure_key(closed), spare, sharding)
-        if key not in self._kernels:
-
-            def run_node_kernel(*operands: jax.Array) -> list[jax.Array]:
-                return jaxpr.run_equations(closed.jaxpr, closed.consts, operands)
-
-            in_axes, out_axes = [0] * len(node.reads), [0] * len(node.writes)
-            replicated_kernel = placement.replicate_function(
-                run_node_kernel, node.ipu, in_axes, out_axes
-            )
-            # A kernel that reads nothing would run wherever JAX likes.
-            result_shardings: Any = placement.result_shardings(node.ipu, out_axes)
-            if not node.reads:
-                result_shardings = sharding
-            structs = [
-                placement.array_struct(aval, node.ipu) for aval in node.kernel.jaxpr.in_avals
-            ]
-            self._kernels[key] = self.compilation.add_function(
-                replicated_kernel, structs, donate_argnums=spare, out_shardings=result_shardings
-            )
-        return self._kernels[key]
-
     def build_execute(self, node: ir.Execute, donated: Collection[ir.Place]) -> Step:
         """Builds the step that runs a kernel."""
-        kernel = self._compile_kernel(node, donated)
+        kernel = self.kernels.compile_kernel(node, donated)
+        run: Callable[..., list[jax.Array]] = kernel
+        if self.placement.is_default and not node.reads:
+            run = kernel.run_on_uncommitted_arrays
         reads = [(value, node.ipu) for value in node.reads]
         writes = [(value, node.ipu) for value in node.writes]
 
@@ -203,7 +228,7 @@ class Machine:
             operands = [values[value_key] for value_key in reads]
             if self.stored:
                 operands = [load_stored_value(operand) for operand in operands]
-            values.update(zip(writes, kernel(*operands), strict=True))
+            values.update(zip(writes, run(*operands), strict=True))
 
         return run_execute
 
@@ -224,22 +249,25 @@ class Machine:
     def build_copy(self, node: ir.Copy) -> Step:
         """Builds the step that copies values between IPUs and the host."""
         placement, source, target = self.placement, node.source, node.target
+        source_keys = [(value, source) for value in node.values]
+        target_keys = [(value, target) for value in node.values]
         if source == HOST:
-            transfer = lambda array: placement.to_device(array, target)  # noqa: E731
+            transfer = lambda arrays: placement.move_to_ipu(arrays, target)  # noqa: E731
         elif target == HOST:
-            transfer = placement.to_host
+            transfer = placement.move_to_host
         elif placement.share_devices(source, target):
-            transfer = lambda array: array  # noqa: E731
+            transfer = lambda arrays: arrays  # noqa: E731
         else:
-            transfer = lambda array: placement.move_between_ipus(array, target)  # noqa: E731
-        pairs = [((value, source), (value, target)) for value in node.values]
+            transfer = lambda arrays: placement.move_between_ipus(arrays, target)  # noqa: E731
         dealt = [value for value in node.values if source == HOST and value in self.shared]
         deal = self.build_broadcast(dealt, target)
 
         def run_copy(values: Values, session: Session) -> None:
             del session
-            for source_key, target_key in pairs:
-                values[target_key] = transfer(load_stored_value(values[source_key]))
+            arrays = [values[source_key] for source_key in source_keys]
+            if self.stored:
+                arrays = list(map(load_stored_value, arrays))
+            values.update(zip(target_keys, transfer(arrays), strict=True))
             if deal is not None:
                 replicated_values = deal(*(values[value, target] for value in dealt))
                 values.update(
@@ -288,7 +316,7 @@ class Machine:
 
         def move_to_ipu(*arrays: np.ndarray) -> list[jax.Array]:
             with events.span("load", f"ipu {ipu}"):
-                return carrier.from_numpy(*arrays)
+                return carrier.run_on_uncommitted_arrays(*arrays)
 
         return move_to_ipu
 
@@ -301,7 +329,9 @@ class Machine:
         def join_on_ipu(*arrays: np.ndarray) -> list[jax.Array]:
             with events.span("load", f"ipu {ipu}"):
                 pairs = zip(arrays, structs, strict=True)
-                return [placement.join_shards(array, struct.sharding) for array, struct in pairs]
+                return [
+                    placement.build_global_array(array, struct.sharding) for array, struct in pairs
+                ]
 
         return join_on_ipu
 
@@ -321,8 +351,10 @@ class Machine:
             leaves = [load_stored_value(values[value_key]) for value_key in reads]
             if swap is not None:
                 leaves = swap(*leaves)
-            leaves = [self.placement.local_part(leaf) for leaf in leaves]
-            session.collector(node.queue).send_results(node.structure, leaves, node.count)
+            leaves = [self.placement.take_local_replicas(leaf) for leaf in leaves]
+            session.get_outfeed_collector(node.queue).queue_results(
+                node.structure, leaves, node.count
+            )
 
         return run_stream_out
 
@@ -337,7 +369,9 @@ class Machine:
         def read_scalar(values: Values) -> int:
             value = load_stored_value(values[value_key])
             local_value = (
-                value.array if isinstance(value, PerReplica) else self.placement.local_part(value)
+                value.array
+                if isinstance(value, PerReplica)
+                else self.placement.take_local_replicas(value)
             )
             array = np.asarray(local_value)
             if self.placement.spans_processes:
@@ -363,13 +397,14 @@ class Machine:
         if is_streamable(node):
             return StreamedLoop(self, node, trips)
         (inside,) = ir.bodies_of_node(node)
-        body = self.build_sequence(inside.sequence, inside.results)
+        spare = ir.find_overwritable_loop_variables(node, self.spare)
+        body = self.build_sequence(inside.sequence, inside.results, donated=spare)
         rows = Rows(self, node)
 
         def run_repeat(values: Values, session: Session) -> None:
             count = int(trips(values))
             set_initial_carry(node.carry, values)
-            wholes = rows.start_loop(values)
+            wholes = rows.prepare_loop_arrays(values)
             order = range(count - 1, -1, -1) if node.reverse else range(count)
             for done, index in enumerate(order):
                 rows.read_rows(wholes, values, index)
@@ -418,5 +453,17 @@ class Machine:
         return run_branch
 
 
-def _copy_arrays(*arrays: jax.Array) -> list[jax.Array]:
+def _run_steps_and_drop_values(steps: Sequence[Step], dead: Sequence[Sequence[ir.Place]]) -> Step:
+    """Returns one step for several, which drops the values that are dead after each."""
+
+    def run_sequence(values: Values, session: Session) -> None:
+        for step, dead_keys in zip(steps, dead, strict=True):
+            step(values, session)
+            for value_key in dead_keys:
+                values.pop(value_key, None)
+
+    return run_sequence
+
+
+def _copy_each_array(*arrays: jax.Array) -> list[jax.Array]:
     return [jnp.copy(array) for array in arrays]

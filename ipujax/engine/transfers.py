@@ -12,10 +12,9 @@ import jax.numpy as jnp
 
 from ipujax.distribution import Exchange, SentOutfeed, can_be_held_by_one_process
 from ipujax.engine.device_placement import PerReplica, Placement
-from ipujax.engine.loop_iterations import set_weak_type
 from ipujax.engine.remote_storage import load_stored_value
 from ipujax.ground import DistributionError
-from lowering import HOST, Part, ir, part_of_process
+from lowering import HOST, Part, ir, part_of_process, set_weak_type
 
 if TYPE_CHECKING:
     from ipujax.engine.loop_steps import Values
@@ -52,7 +51,7 @@ def local_program_part(program: ir.Program, placement: Placement, apart: Apart) 
     if not placement.process_of_ipu:
         return Part(program, {})
     for queue in ir.queues_of_program(program, ir.StreamIn):
-        _check_reader(queue, program, placement)
+        _check_infeed_reader_process(queue, program, placement)
     among = placement.instance
     process_of_input = {
         program.inputs[number]: process for number, process in apart.arguments.items()
@@ -65,7 +64,7 @@ def local_program_part(program: ir.Program, placement: Placement, apart: Apart) 
     )
 
 
-def _check_reader(queue: Any, program: ir.Program, placement: Placement) -> None:
+def _check_infeed_reader_process(queue: Any, program: ir.Program, placement: Placement) -> None:
     """Raises an error if another process has read from an infeed: each has its own data set."""
     nodes = (
         n for n in ir.walk_nodes(program.body) if isinstance(n, ir.StreamIn) and n.queue == queue
@@ -102,8 +101,11 @@ def build_send(machine: Machine, node: ir.Send) -> Callable[[Values, Session], N
     source_keys = [(value, node.source) for value in node.values]
 
     def run_send(values: Values, session: Session) -> None:
-        arrays = [to_numbers(load_stored_value(values[source_key])) for source_key in source_keys]
-        session.exchanged.send_arrays(node.channel, arrays)
+        arrays = [
+            convert_keys_to_numbers(load_stored_value(values[source_key]))
+            for source_key in source_keys
+        ]
+        session.exchange_run.send_arrays(node.channel, arrays)
 
     return run_send
 
@@ -124,13 +126,13 @@ class Receiving:
         ]
         self.message = node.process, node.channel, [form.raw for form in self.forms]
 
-    def expect_messages(self, session: Session, count: int) -> None:
+    def announce_messages(self, session: Session, count: int) -> None:
         """Announces how many times the step will run, so that values may be sent ahead."""
-        session.exchanged.expect_arrays(*self.message, count)
+        session.exchange_run.announce_receiving_arrays(*self.message, count)
 
     def __call__(self, values: Values, session: Session) -> None:
         """Waits for the values."""
-        arrays = session.exchanged.receive_arrays(*self.message)
+        arrays = session.exchange_run.receive_arrays(*self.message)
         arrived = map(self._restore_and_place, arrays, self.forms, self.is_own)
         values.update(zip(self.places, arrived, strict=True))
 
@@ -140,10 +142,12 @@ class Receiving:
         array = form.restore_array(words)
         host_value = PerReplica(array) if is_per_replica else array
         is_on_host = self.node.target == HOST
-        return host_value if is_on_host else self.placement.to_device(host_value, self.node.target)
+        if is_on_host:
+            return host_value
+        return self.placement.move_to_ipu([host_value], self.node.target)[0]
 
 
-def to_numbers(value: Any) -> Any:
+def convert_keys_to_numbers(value: Any) -> Any:
     """Returns an array as plain numbers: random keys become their key data."""
     array = value.array if isinstance(value, PerReplica) else value
     return jax.random.key_data(array) if _holds_keys(array) else array

@@ -22,7 +22,7 @@ def describe_annotation_mismatch(
 ) -> str | None:
     """Describes what a value must be by an annotation of a function; None if it fits."""
     expected = resolve_annotation(annotation, getattr(inspect.unwrap(function), "__globals__", {}))
-    return None if value_fits(value, expected) else describe_annotation(expected)
+    return None if value_fits_annotation(value, expected) else describe_annotation(expected)
 
 
 def iterate_arguments(
@@ -74,18 +74,18 @@ def describe_arguments(bound_arguments: Mapping[str, object]) -> str:
     )
 
 
-def value_fits(value: object, annotation: object) -> bool:
+def value_fits_annotation(value: object, annotation: object) -> bool:
     """Returns whether a value may be of the type that an annotation names."""
     origin = typing.get_origin(annotation)
     if origin in (typing.Union, types.UnionType):
-        return any(value_fits(value, option) for option in typing.get_args(annotation))
+        return any(value_fits_annotation(value, option) for option in typing.get_args(annotation))
     if origin is typing.Literal:
         return any(
             value is choice or _equals_with_type(value, choice)
             for choice in typing.get_args(annotation)
         )
     if origin is typing.Annotated:
-        return value_fits(value, typing.get_args(annotation)[0])
+        return value_fits_annotation(value, typing.get_args(annotation)[0])
     if annotation is None or annotation is type(None):
         return value is None
     kind = annotation if origin is None else origin
@@ -180,17 +180,21 @@ def _entries_fit(value: object, kind: type, entry_types: tuple[object, ...]) -> 
         and entry_types[-1] is not Ellipsis
     ):
         entries: tuple[object, ...] = value
-        return len(entries) == len(entry_types) and all(map(value_fits, entries, entry_types))
+        return len(entries) == len(entry_types) and all(
+            map(value_fits_annotation, entries, entry_types)
+        )
     if not entry_types:
         return True
     if isinstance(value, (list, tuple)) and kind in _SERIES:
         return all(
-            value_fits(entry, entry_types[0]) for entry in typing.cast("list[object]", value)
+            value_fits_annotation(entry, entry_types[0])
+            for entry in typing.cast("list[object]", value)
         )
     if isinstance(value, dict) and len(entry_types) == 2:
         pairs = typing.cast("dict[object, object]", value).items()
         return all(
-            value_fits(key, entry_types[0]) and value_fits(entry, entry_types[1])
+            value_fits_annotation(key, entry_types[0])
+            and value_fits_annotation(entry, entry_types[1])
             for key, entry in pairs
         )
     return True

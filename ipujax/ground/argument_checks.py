@@ -127,7 +127,9 @@ class Checks:
             raise self.wrong_type_error(f"an iterable of {entry_kind}", value, argument)
         return value
 
-    def list_bounded(self, value: Iterable[object], argument: str, most: int = 10_000) -> list[Any]:
+    def require_bounded_entries(
+        self, value: Iterable[object], argument: str, most: int = 10_000
+    ) -> list[Any]:
         """Returns the entries of an iterable, of which there may be at most `most`."""
         entries = list(itertools.islice(value, most + 1))
         if len(entries) > most:
@@ -159,7 +161,7 @@ def parse_dtype(value: Any) -> np.dtype | None:
         return None
 
 
-def is_series(value: object) -> bool:
+def is_plain_list_or_tuple(value: object) -> bool:
     """Returns whether a value is a list or tuple, but no named tuple."""
     return isinstance(value, (list, tuple)) and not hasattr(value, "_fields")
 
@@ -168,7 +170,7 @@ def as_list(values: Any) -> list[Any]:
     """Returns one value, several values, or None for none, as a list."""
     if values is None:
         return []
-    return list(values) if is_series(values) else [values]
+    return list(values) if is_plain_list_or_tuple(values) else [values]
 
 
 def find_signature_mismatch(

@@ -99,7 +99,7 @@ class ArrayChecks(Checks):
 
     def require_in_range(self, integers: object, stop: int, argument: str) -> None:
         """Raises an error if integers that are known while tracing are not in 0..`stop` - 1."""
-        values = concrete_values(integers)
+        values = values_if_known(integers)
         if values is None:
             return
         outside = values[(values < 0) | (values >= stop)]
@@ -118,6 +118,6 @@ check = ArrayChecks(ConfigTypeError, OperatorError)
 """The checks of operators."""
 
 
-def concrete_values(x: object) -> np.ndarray | None:
+def values_if_known(x: object) -> np.ndarray | None:
     """Returns the values of an operand if they are known while tracing, else None."""
     return None if any(map(jaxpr.is_tracer, jax.tree.leaves(x))) else np.asarray(x)

@@ -27,7 +27,7 @@ def check_attribute_value(value: Any, expected_type: Any, attribute: str, check:
     """
     if expected_type is bool and type(value) is int and value in (0, 1):
         return bool(value)  # as the original's options took them
-    if not annotations.value_fits(value, expected_type) or (
+    if not annotations.value_fits_annotation(value, expected_type) or (
         expected_type in (int, float) and _is_no_number(value)
     ):
         raise check.wrong_type_error(

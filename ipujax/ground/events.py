@@ -87,12 +87,12 @@ def record() -> Generator[list[IpuTraceEvent]]:
       A list that grows while the block runs, in order of time.
     """
     trace: list[IpuTraceEvent] = []
-    with listening(IpuTraceEvent, trace.append):
+    with call_listener_in_block(IpuTraceEvent, trace.append):
         yield trace
 
 
 @contextlib.contextmanager
-def listening(kind: type[Told], listener: Callable[[Told], None]) -> Generator[None]:
+def call_listener_in_block(kind: type[Told], listener: Callable[[Told], None]) -> Generator[None]:
     """Calls a listener for every event, or for every span that ends, until the block ends."""
 
     def call_listener(
@@ -102,7 +102,7 @@ def listening(kind: type[Told], listener: Callable[[Told], None]) -> Generator[N
 
     with _lock:
         _listeners[kind] = (*_listeners[kind], call_listener)
-        _update_active()
+        _note_whether_anyone_listens()
     try:
         yield
     finally:
@@ -110,22 +110,22 @@ def listening(kind: type[Told], listener: Callable[[Told], None]) -> Generator[N
             _listeners[kind] = tuple(
                 registered for registered in _listeners[kind] if registered is not call_listener
             )
-            _update_active()
+            _note_whether_anyone_listens()
 
 
-def recording() -> bool:
+def is_anyone_recording_events() -> bool:
     """Returns whether anybody records events."""
     return bool(_listeners[IpuTraceEvent])
 
 
-def timing() -> bool:
+def is_anyone_recording_spans() -> bool:
     """Returns whether anybody records spans."""
     return bool(_listeners[Span])
 
 
 def emit(type: IpuTraceEventType, module: str, data: str = "") -> None:
     """Adds an event, happening now, to every recording; does nothing if there is none."""
-    if not recording():
+    if not is_anyone_recording_events():
         return
     with _lock:
         event = IpuTraceEvent(type, time.time(), module, data)
@@ -135,10 +135,10 @@ def emit(type: IpuTraceEventType, module: str, data: str = "") -> None:
 
 def span(kind: str, name: str) -> contextlib.AbstractContextManager[Span]:
     """Records the block as a span, also if it fails; measures nothing without listeners."""
-    return _measure_span(kind, name) if ACTIVE and timing() else _NOBODY_LISTENS
+    return _measure_span(kind, name) if ACTIVE and is_anyone_recording_spans() else _NOBODY_LISTENS
 
 
-def enclosing() -> Span | None:
+def innermost_open_span() -> Span | None:
     """Returns the innermost span that is open in this thread, or None."""
     spans = _open_spans()
     return spans[-1] if spans else None
@@ -155,10 +155,10 @@ def _measure_span(kind: str, name: str) -> Generator[Span]:
         spans.remove(new)
         new.end = time.perf_counter()
         if new.told:
-            tell_span(new)
+            report_span_to_listeners(new)
 
 
-def tell_span(span: Span) -> None:
+def report_span_to_listeners(span: Span) -> None:
     """Reports a span that has ended to the listeners."""
     for tell in _listeners[Span]:
         tell(span)
@@ -170,7 +170,7 @@ def _open_spans() -> list[Span]:
     return _local.spans
 
 
-def _update_active() -> None:
+def _note_whether_anyone_listens() -> None:
     global ACTIVE
     ACTIVE = any(_listeners.values())  # pyright: ignore[reportConstantRedefinition]
 

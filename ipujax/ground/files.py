@@ -81,7 +81,7 @@ def replace_file(path: StrPath, *, dir_fd: int | None = None) -> Generator[Binar
     if old_descriptor is not None:
         try:
             old_status = os.fstat(old_descriptor)
-            if not stat.S_ISREG(old_status.st_mode) or _is_own_output(old_status):
+            if not stat.S_ISREG(old_status.st_mode) or _is_stdout_or_stderr(old_status):
                 with _write_directly(old_descriptor, file_name) as file:
                     yield file
                 return
@@ -241,7 +241,7 @@ def _name_path_in_errors(path: str) -> Generator[None]:
         raise OSError(error.errno, error.strerror, path) from error
 
 
-def _is_own_output(status: os.stat_result) -> bool:
+def _is_stdout_or_stderr(status: os.stat_result) -> bool:
     """Returns whether a file is this process's stdout or stderr, as /dev/stdout behind `>` is.
 
     If it were replaced, later output would go to a file without a name.

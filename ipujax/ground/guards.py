@@ -116,20 +116,24 @@ def _guard_function(function: Callable[..., Any], name: str, check: Checks) -> C
         except IPUError:
             raise
         except _BUILTIN_ERRORS as error:
-            if _is_of_others(error, _OURS) or _is_called_by_us():
+            if _is_raised_in_other_packages(error, _OURS) or _is_called_by_us():
                 raise
             if (refusal := _wrong_argument_error(function, name, args, kwargs, check)) is not None:
                 raise refusal from None
             listed = annotations.describe_arguments(
                 inspect.signature(function).bind(*args, **kwargs).arguments
             )
-            if not listed or _is_of_others(error, _CALLED):
+            if not listed or _is_raised_in_other_packages(error, _CALLED):
                 raise
             raise _call_failure_error(
                 function, f"{name} cannot take {listed}", error, check
             ) from error
         except OSError as error:
-            if error.filename is None or _is_of_others(error, _CALLED) or _is_called_by_us():
+            if (
+                error.filename is None
+                or _is_raised_in_other_packages(error, _CALLED)
+                or _is_called_by_us()
+            ):
                 raise
             raise _path_error(name, error, check) from error
 
@@ -145,12 +149,12 @@ def calling_frame(above: int) -> types.FrameType | None:
     frame = inspect.currentframe()
     for _ in range(above + 1):
         frame = frame and frame.f_back
-        while frame is not None and _is_of_guards(frame.f_code):
+        while frame is not None and _is_code_of_guards(frame.f_code):
             frame = frame.f_back
     return frame
 
 
-def _is_of_guards(code: types.CodeType) -> bool:
+def _is_code_of_guards(code: types.CodeType) -> bool:
     return code.co_name == _BOUNDARY or (
         code.co_name == "call_with_checks" and code.co_filename == __file__
     )
@@ -162,7 +166,7 @@ def _is_called_by_us() -> bool:
     return frame is not None and _is_file_of(frame.f_code.co_filename, _PACKAGES)
 
 
-def _is_of_others(error: Exception, packages: tuple[str, ...]) -> bool:
+def _is_raised_in_other_packages(error: Exception, packages: tuple[str, ...]) -> bool:
     """Returns whether code of other packages ran when an error was raised."""
     if type(error).__module__.partition(".")[0] not in (*_PACKAGES, *sys.stdlib_module_names):
         return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable
 from ipujax.ground import events
 from ipujax.ground.argument_checks import Checks
 from ipujax.ground.errors import ConfigError, ConfigTypeError
-from lowering import list_in_dir
+from lowering import limit_dir_to
 
 _check = Checks(ConfigTypeError, ConfigError)
 
@@ -44,7 +44,7 @@ class HostSpan:
 
 
 @_check.guard
-@list_in_dir()
+@limit_dir_to()
 class HostTrace:
     """The spans that were recorded of the host; may be read while recording goes on.
 
@@ -127,7 +127,7 @@ def record() -> Generator[HostTrace]:
         thread = threads.unique_name(span.thread)
         trace.add(HostSpan(span.kind, span.name, start - began, span.end - start, thread))
 
-    with events.listening(events.Span, add_span), _record_compilations(add_span):
+    with events.call_listener_in_block(events.Span, add_span), _record_compilations(add_span):
         yield trace
 
 
@@ -181,7 +181,7 @@ def _record_compilations(keep: Callable[[events.Span], None]) -> Generator[None]
     import jax.monitoring  # late: reading a report needs no JAX
 
     def record_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
-        enclosing_span = events.enclosing()
+        enclosing_span = events.innermost_open_span()
         if event != _XLA_COMPILED or (
             enclosing_span is not None and enclosing_span.kind == "compile"
         ):

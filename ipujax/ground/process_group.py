@@ -12,6 +12,7 @@ from ipujax.ground.leave_instances import install_exit_on_failure
 from ipujax.ground.process_instance import ALONE, Instance, read_launched_instance, read_spread
 from ipujax.ground.tf_config import workers_of_cluster
 
+_FORCED_CPU_DEVICES = "xla_force_host_platform_device_count"  # the user's own number of them
 _HEARTBEAT_SECONDS = 8
 """The time without a heartbeat after which JAX ends the peers of a process, without a launcher."""
 
@@ -98,7 +99,9 @@ def _connect_instance(instance: Instance | None) -> None:
         return
     if instance.count > 1:
         divides_replicas = instance.spread == "replicas"
-        jax.config.update("jax_num_cpu_devices", instance.local_replicas if divides_replicas else 1)
+        if _FORCED_CPU_DEVICES not in os.environ.get("XLA_FLAGS", ""):
+            count = instance.local_replicas if divides_replicas else 1
+            jax.config.update("jax_num_cpu_devices", count)
         is_here = instance.coordinator.startswith("127.")  # then other machines must not reach it
         _initialize_jax_distributed(
             _LAUNCHED_HEARTBEAT_SECONDS,

@@ -67,7 +67,7 @@ class WatchedIterator:
         if (
             threading.get_ident() == self._thread
             and not isinstance(self._iterator, itertools.count)  # numbers names
-            and _is_data(value)
+            and _holds_numbers(value)
         ):
             raise LoopTypeError(
                 f"{self._what} takes an element from a {type(self._iterator).__name__} of "
@@ -143,7 +143,7 @@ _Slots = Iterable[tuple[Any, Callable[[object], None]]]
 def _list_references(holder: object) -> _Slots:
     """Returns the objects that a holder refers to, each with a function that replaces it."""
     if isinstance(holder, types.FunctionType):
-        return _list_function_references(holder) if _is_users(holder) else ()
+        return _list_function_references(holder) if _is_defined_by_user(holder) else ()
     if isinstance(holder, types.MethodType):
         return [(holder.__func__, _leave_unchanged), (holder.__self__, _leave_unchanged)]
     if isinstance(holder, functools.partial):
@@ -204,7 +204,7 @@ def _global_names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_global_names, nested_codes))
 
 
-def _is_users(function: types.FunctionType) -> bool:
+def _is_defined_by_user(function: types.FunctionType) -> bool:
     return jaxpr.is_user_file(function.__code__.co_filename)
 
 
@@ -215,13 +215,13 @@ def _is_iterator(value: object) -> bool:
     return hasattr(type(value), "__next__") and not isinstance(value, WatchedIterator)
 
 
-def _is_data(value: object) -> bool:
+def _holds_numbers(value: object) -> bool:
     """Returns whether an iterator's element holds numbers, which a program would keep forever."""
     leaves = jax.tree.leaves(value)
-    return not any(map(jaxpr.is_tracer, leaves)) and any(map(_is_datum, leaves))
+    return not any(map(jaxpr.is_tracer, leaves)) and any(map(_is_array_or_number, leaves))
 
 
-def _is_datum(leaf: object) -> bool:
+def _is_array_or_number(leaf: object) -> bool:
     if isinstance(leaf, bool):
         return False
     if isinstance(leaf, (int, float, complex)):
@@ -260,6 +260,6 @@ def _values_inside(value: Any) -> list[Any]:
         return [] if frame is None else list(frame.f_locals.values())
     return (
         [referenced for referenced, _ in _list_function_references(value)]
-        if _is_users(value)
+        if _is_defined_by_user(value)
         else []
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Sequence
 
 _NEXT_UNIT = 999.5  # rounds to 1000
 _WHOLE = 99.95  # rounds to 100
+_HALF_UP = decimal.Context(prec=400, rounding=decimal.ROUND_HALF_UP)  # holds any float
 _ROUNDS_UP = 0.0005  # of shares: less would be shown as nothing
 
 
@@ -45,9 +47,14 @@ def shorten_call_path(path: Sequence[str]) -> str:
     return " > ".join(texts)
 
 
-def format_bytes(bytes_: int) -> str:
+def format_bytes(bytes_: float) -> str:
     """Formats bytes in powers of 1000, as `1.5 MB`."""
-    return _format_with_unit(float(bytes_), ("B", "kB", "MB", "GB", "TB"))
+    return _format_with_unit(bytes_, ("B", "kB", "MB", "GB", "TB"))
+
+
+def format_count(number: float) -> str:
+    """Formats a number in powers of 1000, as `1.5 M`."""
+    return _format_with_unit(number, ("", "k", "M", "G", "T")).strip()
 
 
 def format_duration(seconds: float) -> str:
@@ -57,7 +64,14 @@ def format_duration(seconds: float) -> str:
 
 def format_percent(fraction: float) -> str:
     """Formats 0.1234 as `12.3%`, and a small positive fraction as `<0.1%`."""
-    return "<0.1%" if 0 < fraction < _ROUNDS_UP else f"{fraction:.1%}"
+    return "<0.1%" if 0 < fraction < _ROUNDS_UP else f"{_round_half_up(100 * fraction, 1)}%"
+
+
+def format_change(fraction: float) -> str:
+    """Formats a relative change as `+12.5%`, with a minus sign for less; as `0.0%` below 0.1%."""
+    percentage = _round_half_up(abs(100 * fraction), 1)
+    sign = "\N{MINUS SIGN}" if fraction < 0 else "+"
+    return f"{sign if percentage else ''}{percentage}%"
 
 
 def format_percents(parts: Sequence[float]) -> list[str]:
@@ -76,10 +90,21 @@ def _format_with_unit(value: float, units: Sequence[str]) -> str:
     *smaller_units, largest_unit = units
     for unit in smaller_units:
         if abs(value) < _NEXT_UNIT:
-            return f"{_three_digits(value)} {unit}"
+            return f"{format_three_digits(value)} {unit}"
         value /= 1000
-    return f"{_three_digits(value)} {largest_unit}"
+    return f"{format_three_digits(value)} {largest_unit}"
 
 
-def _three_digits(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= _WHOLE else f"{value:.3g}"
+def format_three_digits(value: float) -> str:
+    """Formats a number with three digits that count, as `0.742`, `7.5` or `1,230`."""
+    if abs(value) >= _WHOLE:
+        return f"{_round_half_up(value, 0):,}"
+    exponent = decimal.Decimal(float(value)).adjusted() if value else 0
+    text = f"{_round_half_up(value, 2 - exponent):f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _round_half_up(value: float, decimals: int) -> decimal.Decimal:
+    """Rounds as JavaScript does, so that text and page show equal numbers."""
+    step = decimal.Decimal((0, (1,), -decimals))
+    return decimal.Decimal(float(value)).quantize(step, context=_HALF_UP)

@@ -126,7 +126,7 @@ def allreduce(tensor: Tree, op: ReduceOperation | None = None) -> Tree:
             fix="use Average or Sum",
         )
     check.require_array_leaves(tensor, "allreduce")
-    if host_collectives.check_is_traced(tensor, "allreduce"):
+    if host_collectives.are_values_traced(tensor, "allreduce"):
         return jax.tree.map(
             cross_replica_mean if operation is Average else cross_replica_sum, tensor
         )
@@ -152,7 +152,7 @@ def allgather(tensor: Any, name: str | None = None) -> jax.Array:
     """
     check.require_text(name, "the name of allgather", optional=True)
     check.require_array_leaves(tensor, "allgather")
-    if host_collectives.check_is_traced(tensor, "allgather"):
+    if host_collectives.are_values_traced(tensor, "allgather"):
         raise check.value_error(
             "allgather was called inside a program",
             "use ipu.all_to_all_op.all_gather, which is told the number of replicas",
@@ -180,7 +180,7 @@ def broadcast(tensor: Tree, root_rank: int, name: str | None = None) -> Tree:
     if check.require_integer(root_rank, "root_rank", at_least=0) >= size():
         raise check.value_error(f"root_rank is {root_rank}", f"give a number below {size()}")
     check.require_array_leaves(tensor, "broadcast")
-    if host_collectives.check_is_traced(tensor, "broadcast"):
+    if host_collectives.are_values_traced(tensor, "broadcast"):
         return jax.tree.map(functools.partial(broadcast_from_first_replica, root_rank), tensor)
     return jax.tree.map(jnp.asarray, host_collectives.broadcast_from_process(root_rank, tensor))
 

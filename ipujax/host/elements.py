@@ -52,7 +52,7 @@ class Reader(Protocol):
         """
         ...
 
-    def give_back(self, target: Target, start: int, stop: int | None) -> None:
+    def return_unused_rows(self, target: Target, start: int, stop: int | None) -> None:
         """Puts rows that were not used (until `stop`, or all) in front of what is read next."""
         ...
 
@@ -110,15 +110,15 @@ class Elements:
         """
         return Elements(self.name, self._dataset, self.form if self._error is None else None)
 
-    def read_form(self) -> BaseException | None:
+    def read_first_element_form(self) -> BaseException | None:
         """Reads the first element, unless one has been read; returns the error if that fails."""
-        return self._thread.submit_task(self._read_form_in_thread).result()
+        return self._thread.submit_task(self._read_first_element_form_in_thread).result()
 
     def fetch(self, target: Target, count: int) -> Future[BaseException | None]:
         """As a `Reader`; an element is copied, as a data set may use its buffer for the next."""
         return self._submit(self._fill_target, target, count)
 
-    def give_back(self, target: Target, start: int, stop: int | None) -> None:
+    def return_unused_rows(self, target: Target, start: int, stop: int | None) -> None:
         """As a `Reader`."""
         self._submit(self._keep_unused_rows, target, start, stop)
 
@@ -140,7 +140,7 @@ class Elements:
             weakref.finalize(self, self._worker.stop_after_tasks)
         return self._worker
 
-    def _read_form_in_thread(self) -> BaseException | None:
+    def _read_first_element_form_in_thread(self) -> BaseException | None:
         with self._lock:
             return None if self.form is not None else self._read_catching(self._read_first_element)
 
@@ -197,7 +197,9 @@ class Elements:
                 )
         narrow_arrays = [array.astype(_narrow_dtype(array.dtype)) for array in arrays]
         self._kept.append(narrow_arrays)
-        avals = [jaxpr.ShapedArray(array.shape, array.dtype) for array in narrow_arrays]
+        avals: list[jaxpr.Aval] = [
+            jaxpr.ShapedArray(array.shape, array.dtype) for array in narrow_arrays
+        ]
         self.form = Form(structure, [array.dtype for array in arrays], avals)
         self._read += 1
 
@@ -305,7 +307,7 @@ class SyntheticElements:
         future.set_result(None)
         return future
 
-    def give_back(self, target: Target, start: int, stop: int | None) -> None:
+    def return_unused_rows(self, target: Target, start: int, stop: int | None) -> None:
         """As a `Reader`; there are always more."""
 
 

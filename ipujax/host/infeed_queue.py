@@ -13,7 +13,7 @@ from ipujax.ground import (
     OutOfRangeError,
     PyTree,
     TreeStructure,
-    is_series,
+    is_plain_list_or_tuple,
     structure_text,
 )
 from ipujax.host.elements import Elements, Form, Reader, SyntheticElements
@@ -22,11 +22,11 @@ from ipujax.host.keys import words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.synthetic import make_synthetic_array
 from ipujax.system import SyntheticDataCategory, read_poplar_flags
-from lowering import jaxpr, list_in_dir, ops
+from lowering import jaxpr, limit_dir_to, ops
 
 
 @check.guard
-@list_in_dir(
+@limit_dir_to(
     "deleter",
     "dequeued",
     "get_next",
@@ -137,7 +137,7 @@ class IPUInfeedQueue(Queue):
     @property
     def _element_form(self) -> Form:
         elements = self._elements
-        error = elements.read_form() if elements.form is None else None
+        error = elements.read_first_element_form() if elements.form is None else None
         if elements.form is None:
             raise make_exhausted_error(self, 1, 0, error)
         return elements.form
@@ -147,7 +147,7 @@ class IPUInfeedQueue(Queue):
         """The pytree structure of an element; reads one element the first time."""
         return self._element_form.structure
 
-    def next_element(self, loop: Any) -> tuple[list[PyTree], dict[str, PyTree]]:
+    def take_traced_element(self, loop: Any) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Takes an element inside a traced loop body; gives the body's arguments.
 
         Args:
@@ -161,7 +161,15 @@ class IPUInfeedQueue(Queue):
         """Returns the arguments that an element becomes, with avals in place of arrays."""
         return _to_arguments(self.structure, self.avals)
 
-    def arguments_of(self, leaves: list[object]) -> tuple[list[PyTree], dict[str, PyTree]]:
+    @property
+    def has_dict_in_tuple(self) -> bool:
+        """True if an element is a dict alone in a tuple."""
+        element = jax.tree.unflatten(self.structure, self.avals)
+        return (
+            is_plain_list_or_tuple(element) and len(element) == 1 and isinstance(element[0], dict)
+        )
+
+    def arguments_from_leaves(self, leaves: list[object]) -> tuple[list[PyTree], dict[str, PyTree]]:
         """Returns the arguments that an element with these leaves becomes."""
         return _to_arguments(self.structure, leaves)
 
@@ -172,7 +180,7 @@ class IPUInfeedQueue(Queue):
 
     def pull(self, count: int | None) -> list[np.ndarray]:
         """Takes one element (or `count`, stacked) for a program under plain `jax.jit`."""
-        self.check_elements()
+        self.refuse_elements_of_other_form()
         self.begin_run(1)
         try:
             rows = self.rows(1 if count is None else count)
@@ -193,7 +201,7 @@ class IPUInfeedQueue(Queue):
         fetch = Fetch(count, [np.empty((count, *a.shape), a.dtype) for a in self.avals])
         error = self.reader.fetch(fetch, count).result()
         if keep or fetch.filled < count:
-            self.reader.give_back(fetch, 0, None)
+            self.reader.return_unused_rows(fetch, 0, None)
         if fetch.filled < count:
             raise make_exhausted_error(self, count, fetch.filled, error)
         return fetch.rows
@@ -217,7 +225,7 @@ class IPUInfeedQueue(Queue):
             super().begin_run(replicas)
             self._replicas = replicas
 
-    def check_elements(self) -> None:
+    def refuse_elements_of_other_form(self) -> None:
         """Raises an error if a restarted data set gives elements of another form."""
         traced, form = self._traced, self._elements.form
         if traced is None or form is traced:
@@ -267,7 +275,7 @@ def _describe_elements(form: Form) -> str:
 
 def _to_arguments(structure: Any, leaves: list[Any]) -> tuple[list[PyTree], dict[str, PyTree]]:
     element = words_to_keys(jax.tree.unflatten(structure, leaves))
-    if is_series(element):
+    if is_plain_list_or_tuple(element):
         if len(element) == 1 and isinstance(element[0], dict):
             return [], element[0]
         return list(element), {}

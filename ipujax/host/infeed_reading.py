@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
+import math
 import threading
 import time
 from concurrent.futures import Future
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ipujax.ground import Interrupts, OutOfRangeError
 from ipujax.host.queues import Infeed
 
+# In bytes.
+XLA_ALIGNMENT = 64
 # A data set that has given nothing for so long has nothing ready: a few times what handing an
 # element to another thread takes.
 PAUSE_SECONDS = 0.0001
@@ -80,7 +83,7 @@ class RunWithResults(Protocol):
     is_part: bool
     interrupts: Interrupts
 
-    def deliver(self) -> bool:
+    def deliver_computed_results(self) -> bool:
         """Delivers results that are computed, and returns whether none is left."""
         ...
 
@@ -105,7 +108,7 @@ class Feeder:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
         shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
         dtypes = (aval.dtype for aval in self.queue.avals)
-        fetch = Fetch(count, list(map(np.empty, shapes, dtypes)))
+        fetch = Fetch(count, list(map(_allocate_aligned_rows, shapes, dtypes)))
         self._fetches.append(fetch)
         fetch.watch_future(self._reader.fetch(fetch, count * self._replicas))
 
@@ -124,7 +127,7 @@ class Feeder:
             if fetch.filled != filled_before:
                 filled_before, pause = fetch.filled, PAUSE_SECONDS
                 continue
-            if self._session.deliver() and not self._session.is_part:
+            if self._session.deliver_computed_results() and not self._session.is_part:
                 iterations = minimum
             pause = max(PAUSE_SECONDS, PATIENCE * (time.monotonic() - start))
         return fetch.filled // self._replicas - fetch.used
@@ -180,7 +183,7 @@ class Feeder:
         self._taken.append((fetch, start, stop))
         return self._taken[-1]
 
-    def forget_takings(self, count: int | None = None) -> None:
+    def forget_used_elements(self, count: int | None = None) -> None:
         """Forgets so many of the oldest takings, or all, as their elements have been used."""
         for _ in range(len(self._taken) if count is None else min(count, len(self._taken))):
             self._taken.popleft()
@@ -192,9 +195,17 @@ class Feeder:
         """
         for fetch in reversed(self._fetches):
             fetch.cancelled = True
-            self._reader.give_back(fetch, fetch.used * self._replicas, None)
+            self._reader.return_unused_rows(fetch, fetch.used * self._replicas, None)
         for taking in reversed(self._taken):
-            self._reader.give_back(*taking)
+            self._reader.return_unused_rows(*taking)
+
+
+def _allocate_aligned_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Returns an array without values that XLA's CPU client reads where it is, without a copy."""
+    size = dtype.itemsize * math.prod(shape)
+    room = np.empty(size + XLA_ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % XLA_ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def make_exhausted_error(

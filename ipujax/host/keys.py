@@ -47,7 +47,7 @@ def keys_to_words(tree: PyTree) -> PyTree:
 
 def words_to_keys(tree: PyTree) -> PyTree:
     """Returns a pytree with typed keys, or their avals, in the place of `KeyWords`."""
-    return jax.tree.map(_words_to_key, tree, is_leaf=_is_words)
+    return jax.tree.map(_words_to_key, tree, is_leaf=_is_key_words)
 
 
 def _key_to_words(leaf: Any) -> PyTree:
@@ -57,7 +57,7 @@ def _key_to_words(leaf: Any) -> PyTree:
 
 
 def _words_to_key(node: Any) -> PyTree:
-    if not _is_words(node):
+    if not _is_key_words(node):
         return node
     wrap = functools.partial(jax.random.wrap_key_data, impl=node.algorithm)
     if isinstance(node.words, (jax.ShapeDtypeStruct, jaxpr.ShapedArray)):
@@ -65,5 +65,5 @@ def _words_to_key(node: Any) -> PyTree:
     return wrap(jnp.asarray(node.words) if isinstance(node.words, np.ndarray) else node.words)
 
 
-def _is_words(node: object) -> bool:
+def _is_key_words(node: object) -> bool:
     return isinstance(node, KeyWords)

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from ipujax.ground import FeedError, PyTree, UnusedOutfeedError, events
 from ipujax.host import trace_frames
@@ -18,7 +19,7 @@ from ipujax.host.keys import keys_to_words, words_to_keys
 from ipujax.host.queues import Queue, check, warn_of_deprecated_argument
 from ipujax.host.utilities import use_synthetic_data_for
 from ipujax.system import SyntheticDataCategory
-from lowering import dtype_name, is_numeric_dtype, jaxpr, list_in_dir, ops
+from lowering import dtype_name, is_numeric_dtype, jaxpr, limit_dir_to, ops
 
 
 class IPUOutfeedMode(enum.Enum):
@@ -29,7 +30,7 @@ class IPUOutfeedMode(enum.Enum):
 
 
 @check.guard
-@list_in_dir("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
+@limit_dir_to("deleter", "dequeue", "enqueue", "enqueued", "name", "outfeed_mode")
 class IPUOutfeedQueue(Queue):
     """Collects what compiled code enqueues.
 
@@ -77,13 +78,16 @@ class IPUOutfeedQueue(Queue):
         self._expected: _Form | None = None
         self._fresh = False  # whether there is an element that iterating has not yielded
         self.discards = False  # whether the latest program sends nothing: data is synthetic
+        # Whether a run ends when its results are computed; otherwise the last result, of a loop
+        # that keeps no other, may be an array of JAX's that a device is still computing.
+        self.is_awaited = True
 
     # --- the original's interface ---------------------------------------------------------------
 
     @property
     def enqueued(self) -> bool:
         """True if the function being traced enqueues here; outside a trace, if any does."""
-        frame = trace_frames.current_frame()
+        frame = trace_frames.current_trace_frame()
         return self._expected is not None if frame is None else frame.enqueues_to(self)
 
     @property
@@ -101,7 +105,7 @@ class IPUOutfeedQueue(Queue):
         arrays = [self._require_sendable(leaf) for leaf in leaves]
         line = jaxpr.current_user_line()
         trace_frames.note_enqueue(self, line)
-        self.announce(structure, [jax.typeof(array) for array in arrays])
+        self.record_element_form(structure, [jax.typeof(array) for array in arrays])
         ops.enqueue(self, arrays, structure)
 
     def _require_sendable(self, leaf: object) -> PyTree:
@@ -179,7 +183,7 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             self.discards = use_synthetic_data_for(SyntheticDataCategory.Outfeed)
 
-    def announce(self, structure: object, avals: Sequence[jaxpr.Aval]) -> None:
+    def record_element_form(self, structure: object, avals: Sequence[jaxpr.Aval]) -> None:
         """Records the structure and avals of the elements that a program enqueues."""
         self._expected = _Form(structure, avals)
 
@@ -198,7 +202,7 @@ class IPUOutfeedQueue(Queue):
         with self.changed:
             if self.keeps_last:
                 self._blocks.clear()
-                block = block.last_only()
+                block = block.keep_last_element()
             elif self._blocks and not self._blocks[-1].has_same_form(block):
                 raise FeedError(
                     f"outfeed `{self.name}` holds elements like "
@@ -210,7 +214,16 @@ class IPUOutfeedQueue(Queue):
             self._fresh = True
             self.changed.notify_all()
 
-    def stand_in(self, count: int) -> PyTree:
+    def collect_uncomputed(self, structure: object, rows: Sequence[Any]) -> None:
+        """Takes an element, `[1, *shape]` for each leaf, that a device may still be computing."""
+        if not self.discards:
+            with self.changed:
+                self._blocks.clear()
+                self._blocks.append(_Block(structure, list(rows), 1, 1))
+                self._fresh = True
+                self.changed.notify_all()
+
+    def make_zero_results(self, count: int) -> PyTree:
         """Returns zeros as `dequeue` would give `count` elements; None if no program enqueues.
 
         For loops that send nothing, because synthetic data is used.
@@ -219,7 +232,9 @@ class IPUOutfeedQueue(Queue):
             return None
         block = self._expected.make_zeros(count)
         return (
-            block.last_only().split_first()[0] if self.keeps_last else _concatenate_blocks([block])
+            block.keep_last_element().split_first()[0]
+            if self.keeps_last
+            else _concatenate_blocks([block])
         )
 
     def push(self, structure: object, leaves: Sequence[object], count: int | None) -> None:
@@ -271,20 +286,23 @@ class _Block:
     """Consecutive elements of one structure, stacked."""
 
     structure: Any
-    arrays: list[np.ndarray]
+    arrays: list[Any]
     replicas: int
     count: int
 
     def split_first(self) -> tuple[PyTree, _Block | None]:
         """Returns the first element, and a block of the others if there are any."""
-        leaves = [array[0] for array in self.arrays]
+        leaves = [
+            array[0] if isinstance(array, np.ndarray) else lax.squeeze(array, [0])
+            for array in self.arrays
+        ]
         element = words_to_keys(jax.tree.unflatten(self.structure, leaves))
         if self.count == 1:
             return element, None
         remaining_arrays = [array[1:] for array in self.arrays]
         return element, _Block(self.structure, remaining_arrays, self.replicas, self.count - 1)
 
-    def last_only(self) -> _Block:
+    def keep_last_element(self) -> _Block:
         """Returns a block of the last element alone."""
         last = [array[-1:].copy() for array in self.arrays]
         return _Block(self.structure, last, self.replicas, 1)

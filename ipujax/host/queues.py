@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -33,7 +33,7 @@ check = Checks(FeedError, FeedError)
 
 
 class _UsableQueue(ops.Stream, Protocol):
-    def check_elements(self) -> None:
+    def refuse_elements_of_other_form(self) -> None:
         """Refuses elements that are not of the form that programs were compiled for."""
         ...
 
@@ -83,7 +83,17 @@ class Collecting(Protocol):
 
 
 class Outfeed(_UsableQueue, Collecting, ops.Outfeed, Protocol):
-    """An outfeed as a run needs it."""
+    """An outfeed as a run needs it.
+
+    Attributes:
+      is_awaited: whether a run ends when its results are computed.
+    """
+
+    is_awaited: bool
+
+    def collect_uncomputed(self, structure: object, rows: Sequence[Any]) -> None:
+        """Takes the last element, `[1, *shape]` for each leaf, that may not be computed yet."""
+        ...
 
 
 class Queue:
@@ -118,7 +128,7 @@ class Queue:
             _names[name] = self
             return name
 
-    def check_elements(self) -> None:
+    def refuse_elements_of_other_form(self) -> None:
         """Refuses elements that are not of the form that programs were compiled for."""
 
     def begin_run(self, replicas: int) -> None:

@@ -10,7 +10,7 @@ from lowering import jaxpr
 _SEED = 0  # the same data in each run: throughput is measured, and should be comparable
 
 
-def make_synthetic_array(aval: jaxpr.Aval) -> np.ndarray:
+def make_synthetic_array(aval: jaxpr.ShapedValue) -> np.ndarray:
     """Returns an array of a shape and dtype, filled as `--synthetic_data_initializer` says.
 
     `random` and `normal` draw from the standard normal distribution, `uniform` from [0, 1), an

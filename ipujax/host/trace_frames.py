@@ -36,7 +36,7 @@ class Frame:
         return any(queue is enqueued_queue for enqueued_queue, _ in self.enqueues)
 
 
-def current_frame() -> Frame | None:
+def current_trace_frame() -> Frame | None:
     """Returns the innermost function being traced in this thread, or None."""
     frames = getattr(_local, "frames", None)
     return frames[-1] if frames else None
@@ -44,7 +44,7 @@ def current_frame() -> Frame | None:
 
 def note_enqueue(queue: Queue, line: str) -> None:
     """Remembers that the function being traced enqueues to a queue."""
-    frame = current_frame()
+    frame = current_trace_frame()
     if frame is not None:
         frame.enqueues.append((queue, line))
 
@@ -52,7 +52,7 @@ def note_enqueue(queue: Queue, line: str) -> None:
 @contextlib.contextmanager
 def trace_loop_body(count: int | None) -> Generator[None]:
     """Marks what is traced in this block as the body of a loop of `count` iterations, or None."""
-    enclosing_frame = current_frame() or Frame()  # outside a trace, nobody reads it
+    enclosing_frame = current_trace_frame() or Frame()  # outside a trace, nobody reads it
     enclosing_frame.loops.append(count)
     try:
         yield
@@ -61,7 +61,7 @@ def trace_loop_body(count: int | None) -> Generator[None]:
 
 
 @contextlib.contextmanager
-def open_frame(instances: int) -> Generator[Frame]:
+def open_trace_frame(instances: int) -> Generator[Frame]:
     """Opens the frame of one trace and closes it with its scopes."""
     if not hasattr(_local, "frames"):
         _local.frames = []

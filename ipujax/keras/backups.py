@@ -101,7 +101,7 @@ def _save_backup(original: Callable[..., object], callback: Any) -> None:
     del original
     is_epoch_over = callback.save_freq == "epoch"
     batches = 0 if is_epoch_over else callback._last_batch_seen + 1
-    position = data_positions.find_position(
+    position = data_positions.position_of_training(
         _find_epoch_iterator(callback), callback._current_epoch, batches
     )
     position_line = json.dumps(dc.asdict(position), default=lambda array: array.tolist())

@@ -97,7 +97,7 @@ def extend_epoch_iterator(iterator_class: Any, open_batches: Callable[[Any], Bat
     )
 
 
-def find_position(epochs: Any, epoch: int, batches: int) -> Position:
+def position_of_training(epochs: Any, epoch: int, batches: int) -> Position:
     """Returns the position of a training in its data.
 
     Args:

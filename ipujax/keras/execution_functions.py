@@ -142,7 +142,7 @@ class ExecutionFunction:
             jax.eval_shape(call_model, state[0], state[1], batches.peek_batch())
         return trace.stages
 
-    def is_for(self, strategy: Strategy) -> bool:
+    def was_built_for(self, strategy: Strategy) -> bool:
         """Returns whether the function was made for a strategy and the current configuration."""
         return self.strategy == strategy and self._generation == SYSTEM.generation
 

@@ -34,6 +34,7 @@ from ipujax.keras.model_options import set_gradient_accumulation_options, set_pi
 from ipujax.keras.queue_options import set_infeed_queue_options, set_outfeed_queue_options
 from ipujax.keras.stage_summary import print_pipeline_stage_assignment_summary
 from ipujax.keras.strategy import current_strategy
+from ipujax.training import release_state
 
 if TYPE_CHECKING:
     import keras
@@ -75,8 +76,9 @@ def extend_keras() -> None:
             )
         data_positions.extend_epoch_iterator(module.JAXEpochIterator, _open_batches)
         trainer._purge_model_variables = _replace_in_strategy_scope(
-            trainer._purge_model_variables, _keep_variables
+            trainer._purge_model_variables, _leave_variables_in_place
         )
+        trainer.jax_state_sync = _release_state_before(trainer.jax_state_sync)
         model = importlib.import_module("keras.src.models.model").Model
         for method in METHODS:
             setattr(model, method.__name__, check.guard(method))
@@ -98,6 +100,24 @@ def _replace_in_strategy_scope(
     return call_by_scope
 
 
+def _release_state_before(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Returns Keras's method that writes a state into the model's variables, for several devices.
+
+    Each array stays on the device of the IPU that uses it, and Keras can still compute with those
+    of several devices outside of programs, as in `model(x)`.
+    """
+
+    @functools.wraps(original)
+    def sync_released_state(self: Any) -> None:
+        state = getattr(self, "_jax_state", None)
+        if current_strategy() is not None and state and not self._jax_state_synced:
+            # JAX takes the dicts and lists that Keras makes of a state for leaves.
+            self._jax_state = {kind: release_state(list(arrays)) for kind, arrays in state.items()}
+        original(self)
+
+    return sync_released_state
+
+
 def _make_function(
     model: keras.Model, kind: str, original: Callable[..., object], force: bool = False
 ) -> object:
@@ -106,7 +126,7 @@ def _make_function(
     function = getattr(model, name)
     if strategy is None:
         return original(model, force or isinstance(function, ExecutionFunction))
-    if force or not isinstance(function, ExecutionFunction) or not function.is_for(strategy):
+    if force or not isinstance(function, ExecutionFunction) or not function.was_built_for(strategy):
         setattr(model, name, ExecutionFunction(model, kind, strategy))
     getattr(model, name).epochs = data_positions.latest_epoch_iterator()
     return getattr(model, name)
@@ -135,5 +155,5 @@ def _count_batches(adapter: Any) -> tuple[int | None, int | None]:
     return adapter.num_batches, incomplete
 
 
-def _keep_variables(*_: object, **__: object) -> None:
+def _leave_variables_in_place(*_: object, **__: object) -> None:
     """Keeps the model's variables, so that an error in the middle of an epoch loses none."""

@@ -129,7 +129,7 @@ class Batches:
         """Yields the batches until the data, the epoch or the form ends."""
         form = None
         while self._fetch_waiting_batch():
-            next_form = form_of(self._waiting[0])
+            next_form = structure_and_shapes_of(self._waiting[0])
             if form not in (None, next_form):
                 return
             form = next_form
@@ -178,7 +178,7 @@ class Series:
         return min(max_batches, (self.length or 0) - self.used)
 
 
-def form_of(batch: PyTree) -> Hashable:
+def structure_and_shapes_of(batch: PyTree) -> Hashable:
     """Returns the structure, shapes and dtypes of a batch."""
     leaves, structure = jax.tree.flatten(batch)
     return structure, tuple(

@@ -25,7 +25,7 @@ from ipujax.keras.model_options import gradient_accumulation_options
 from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
 from ipujax.keras.program_mode import Arrays, ProgramMode, State
 from ipujax.keras.queue_options import prefetch_depth
-from ipujax.optimizers import keep_state_between_updates
+from ipujax.optimizers import store_state_between_updates
 from ipujax.system import get_logger
 from ipujax.training import (
     Advance,
@@ -52,6 +52,7 @@ class KerasProgram(abc.ABC):
         self._loops: dict[int, DeviceLoop] = {}
         self._latest: DeviceLoop | None = None
         self._agreed: Batches | None = None
+        self._computing: Tree = None
         self._has_told = False
 
     @abc.abstractmethod
@@ -77,7 +78,7 @@ class KerasProgram(abc.ABC):
             state = self._synchronize_state(state, batches)
         loop_state, results = self.to_loop_state(state), []
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
-            self._find_replica_count(loop_state, batches, max_batches)
+            self._correct_replica_count(loop_state, batches, max_batches)
         check_execution_shares(self.mode, batches, max_batches)
         self._log_incomplete_batch(batches)
         while (
@@ -93,7 +94,11 @@ class KerasProgram(abc.ABC):
         if not results:
             raise StopIteration
         state = self.to_keras_state(loop_state)
-        return self._combine_outputs(results, state), state
+        outputs = self._combine_outputs(results, state)
+        # While an execution computes, the next one is read and stacked, but not one after that.
+        jax.block_until_ready(self._computing)
+        self._computing = outputs if self.mode.kind != "predict" else None
+        return outputs, state
 
     def _synchronize_state(self, state: State, batches: Batches) -> State:
         """Returns the state that all processes go on from: at first, that of process 0.
@@ -106,7 +111,7 @@ class KerasProgram(abc.ABC):
         self._agreed = batches
         return state if self._latest is not None else broadcast_chief_state(self.mode, state)
 
-    def _find_replica_count(
+    def _correct_replica_count(
         self, loop_state: TrainState, batches: Batches, max_batches: int
     ) -> None:
         """Corrects the number of replicas, where layers are on several IPUs.
@@ -115,7 +120,7 @@ class KerasProgram(abc.ABC):
         it was lowered. The execution runs the program that is compiled here.
         """
         count = max_batches if batches.count is None else min(max_batches, batches.count)
-        steps, micro_batches = self.split_into_steps(count)
+        steps, micro_batches = self.count_steps_and_micro_batches(count)
         loop, first_element = (
             self._find_or_build_loop(micro_batches),
             iter([{"batch": batches.peek_batch()}]),
@@ -144,7 +149,7 @@ class KerasProgram(abc.ABC):
             max_batches = check_batch_count(mode, series.count_unused(max_batches))
         elif is_continued:  # after a change of form, mostly one smaller last batch is left
             max_batches = 1
-        steps, micro_batches = self.split_into_steps(max_batches)
+        steps, micro_batches = self.count_steps_and_micro_batches(max_batches)
         loop = self._latest = self._find_or_build_loop(micro_batches)
         advance = loop.run_single_loop(loop_state, series, steps)
         batches_used = advance.steps * micro_batches * mode.replicas
@@ -164,7 +169,7 @@ class KerasProgram(abc.ABC):
                 batches.incomplete,
             )
 
-    def split_into_steps(self, batches: int) -> tuple[int, int]:
+    def count_steps_and_micro_batches(self, batches: int) -> tuple[int, int]:
         """Returns a number of batches as steps, and micro-batches in each step."""
         return batches // self.mode.batches_per_step, self.mode.accumulation
 
@@ -193,6 +198,7 @@ class KerasProgram(abc.ABC):
         keeps_all = mode.kind == "predict"
         return {
             "outfeed_mode": IPUOutfeedMode.ALL if keeps_all else IPUOutfeedMode.LAST,
+            "awaits_results": keeps_all or mode.all_replicas > 1,
             "state_reduction": self.reduce_untrained if mode.all_replicas > 1 else None,
             "device": mode.device,
             "prefetch_depth": prefetch_depth(mode.model),
@@ -213,7 +219,7 @@ class KerasProgram(abc.ABC):
 
     def reduce_untrained(self, old: Tree, new: Tree) -> Tree:
         """Returns the untrained state that all replicas leave: non-trainable variables, metrics."""
-        untrained = self.mode.untrained
+        untrained = self.mode.untrained_reductions
         return untrained.average_non_trainable(new[0]), untrained.sum_metrics(old[1], new[1])
 
     @property
@@ -227,7 +233,7 @@ class WholeStepProgram(KerasProgram):
 
     def build_loop(self, micro_batches: int) -> Inference:
         """Builds a device loop of Keras's own steps."""
-        step, untrained = _find_keras_step(self.mode), self.mode.untrained
+        step, untrained = _find_keras_step(self.mode), self.mode.untrained_reductions
 
         def run_step(
             non_trainable: Arrays, trainable: Arrays, other_arrays: Tree, batch: PyTree
@@ -250,7 +256,7 @@ class WholeStepProgram(KerasProgram):
     def reduce_untrained(self, old: State, new: State) -> State:
         """Returns the state that all replicas leave, from the arrays of all kinds."""
         trainable, non_trainable, *metrics = new
-        untrained = self.mode.untrained
+        untrained = self.mode.untrained_reductions
         # Prediction has no metrics.
         summed_metrics = [untrained.sum_metrics(old[2], metric) for metric in metrics]
         return trainable, untrained.average_non_trainable(non_trainable), *summed_metrics
@@ -279,7 +285,9 @@ class SharedUpdateProgram(KerasProgram):
             )
             return non_trainable, (gradients, logs, metrics)
 
-        split_off_non_trainable = self.mode.untrained.offset_random_draws(split_off_non_trainable)
+        split_off_non_trainable = self.mode.untrained_reductions.offset_random_draws(
+            split_off_non_trainable
+        )
 
         def compute_step_gradients(
             trained: Arrays, optimizer: Arrays, state: tuple[Arrays, Arrays], batch: PyTree
@@ -292,7 +300,7 @@ class SharedUpdateProgram(KerasProgram):
         accumulation_options = gradient_accumulation_options(self.mode.model)
         optimizer = update.as_optax_optimizer()
         if self.mode.accumulation > 1:
-            optimizer = keep_state_between_updates(
+            optimizer = store_state_between_updates(
                 optimizer, accumulation_options.storage, accumulation_options.scope_name
             )
         return Training(

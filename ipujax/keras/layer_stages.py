@@ -9,10 +9,10 @@ from ipujax.keras.model_stages import (
     Entry,
     ModelCall,
     Stages,
+    assign_all_calls_to_stage,
     assign_stages,
     calls_of_model,
     check_stage_assignment,
-    fill_with_stage,
     is_graph,
     is_sequential,
     iterate_stage_numbers,
@@ -142,7 +142,7 @@ def _build_sequential_entry(call: ModelCall, entry: Entry) -> object:
 
 def _build_functional_entry(call: ModelCall, entry: Entry) -> object:
     if isinstance(entry, int) and is_graph(call.layer):
-        entry = fill_with_stage(call.layer, entry)
+        entry = assign_all_calls_to_stage(call.layer, entry)
     if not isinstance(entry, tuple):
         return FunctionalLayerPipelineStageAssignment(call.layer, call.node_index, entry)
     nested_entries = _build_assignment(call.layer, entry)

@@ -11,7 +11,7 @@ import jax
 import optax
 
 from ipujax.ground import Keywords, OptimizerError
-from ipujax.keras.model_stages import discard_functions
+from ipujax.keras.model_stages import discard_programs
 from ipujax.optimizers import (
     GradientAccumulationOptimizerV2,
     Storage,
@@ -167,7 +167,7 @@ def set_gradient_accumulation_options(
         _check_optimizer_arguments(gradient_accumulation_optimizer_kwargs),
     )
     object.__setattr__(model, _ACCUMULATION, new_options)
-    discard_functions(model)
+    discard_programs(model)
 
 
 def set_pipelining_options(
@@ -216,7 +216,7 @@ def set_pipelining_options(
         arguments=dict(pipelining_kwargs),
     )
     object.__setattr__(model, _PIPELINING, new_options)
-    discard_functions(model)
+    discard_programs(model)
 
 
 def _check_accumulation_steps(steps: object) -> int | None:
@@ -280,9 +280,9 @@ def _check_pipeline_arguments(arguments: Mapping[str, Any]) -> None:
         name: value for name, value in arguments.items() if name not in stage_arguments
     }
     # Two stages stand in for those of the model, whose number is not known yet.
-    stages = [_stand_in, _stand_in]
+    stages = [_placeholder_stage, _placeholder_stage]
     PipelineRequest(computational_stages=stages, gradient_accumulation_count=1, **arguments_for_all)
 
 
-def _stand_in(x: jax.Array) -> jax.Array:
+def _placeholder_stage(x: jax.Array) -> jax.Array:
     return x

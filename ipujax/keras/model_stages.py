@@ -136,18 +136,20 @@ def assign_stages(model: keras.Model, stages: Stages | None) -> None:
     layers = tuple(call.layer for call in calls_of_model(model))
     assignment = None if stages is None else _StageAssignment(stages, layers)
     object.__setattr__(model, _ASSIGNED, assignment)
-    discard_functions(model)
+    discard_programs(model)
 
 
-def discard_functions(model: keras.Model) -> None:
+def discard_programs(model: keras.Model) -> None:
     """Discards a model's programs, as Keras's `compile` does."""
     model.train_function = model.test_function = model.predict_function = None
 
 
-def fill_with_stage(model: keras.Model, stage: int) -> Stages:
+def assign_all_calls_to_stage(model: keras.Model, stage: int) -> Stages:
     """Returns the stages of a Sequential or functional model that is in one stage."""
     layers = [call.layer for call in calls_of_model(model)]
-    return tuple(fill_with_stage(layer, stage) if is_graph(layer) else stage for layer in layers)
+    return tuple(
+        assign_all_calls_to_stage(layer, stage) if is_graph(layer) else stage for layer in layers
+    )
 
 
 def iterate_stage_numbers(stages: Entry) -> Iterator[int | None]:

@@ -23,6 +23,7 @@ from ipujax.pipelines import (
     PipelineSchedule,
     ScheduleError,
     StageOutput,
+    find_schedule,
     schedules,
 )
 from ipujax.training import Inference, Pipeline, Training, TrainState, Tree
@@ -46,7 +47,7 @@ class PipelinedTraining(KerasProgram):
         mode, model = self.mode, self.mode.model
         check_step_not_overridden(model, "train_step")
         is_scaled, update = _has_loss_scaling(model), SplitTrainStep(model)
-        forward_pass = mode.untrained.offset_random_draws(self._run_forward_pass)
+        forward_pass = mode.untrained_reductions.offset_random_draws(self._run_forward_pass)
         by_name = update.as_optax_optimizer(mode.key_by_name, mode.list_by_name)
 
         def compute_stage_outputs(
@@ -64,7 +65,7 @@ class PipelinedTraining(KerasProgram):
         options = {**mode.pipeline}
         dtype = options.pop("gradient_accumulation_dtype", None)
         return Training(
-            Pipeline(compute_stage_outputs, options, count=mode.stages),
+            Pipeline(compute_stage_outputs, options, count=mode.stages, shares_variables=True),
             make_optimizer_output,
             accumulation=micro_batches,
             accumulation_dtype=dtype,
@@ -112,9 +113,9 @@ class PipelinedTraining(KerasProgram):
                 f"set_pipelining_options with other values; for its schedule, {error.fix}",
             ) from error
 
-    def split_into_steps(self, batches: int) -> tuple[int, int]:
+    def count_steps_and_micro_batches(self, batches: int) -> tuple[int, int]:
         """Returns steps and micro-batches; one step per device loop if the loss is scaled."""
-        steps, micro_batches = super().split_into_steps(batches)
+        steps, micro_batches = super().count_steps_and_micro_batches(batches)
         return (1 if _has_loss_scaling(self.mode.model) else steps), micro_batches
 
     def to_loop_state(self, state: State) -> TrainState:
@@ -144,7 +145,7 @@ class PipelinedInference(KerasProgram):
         """Builds a device loop of pipelined evaluation or prediction."""
         mode = self.mode
         check_step_not_overridden(mode.model, f"{mode.kind}_step")
-        forward_pass = mode.untrained.offset_random_draws(self._run_forward_pass)
+        forward_pass = mode.untrained_reductions.offset_random_draws(self._run_forward_pass)
 
         def compute_stage_outputs(
             trained: NamedArrays, state: tuple[Arrays, Arrays], batch: PyTree
@@ -155,14 +156,14 @@ class PipelinedInference(KerasProgram):
         options = {
             name: value for name, value in mode.pipeline.items() if name in _INFERENCE_OPTIONS
         }
-        requested_schedule = mode.pipeline.get("pipeline_schedule")
+        asked = mode.pipeline.get("pipeline_schedule", PipelineSchedule.Grouped)
+        chosen = find_schedule(asked, "pipeline_schedule", check)
         # The forward passes of GPipe fit any number of micro-batches.
-        options["pipeline_schedule"] = (
-            requested_schedule
-            if requested_schedule is PipelineSchedule.Sequential
-            else schedules.gpipe
+        is_sequential = chosen is PipelineSchedule.Sequential
+        options["pipeline_schedule"] = chosen if is_sequential else schedules.gpipe
+        pipeline = Pipeline(
+            compute_stage_outputs, options, count=mode.stages, shares_variables=True
         )
-        pipeline = Pipeline(compute_stage_outputs, options, count=mode.stages)
         return Inference(pipeline, accumulation=micro_batches, **self.loop_options)
 
     def _run_forward_pass(
@@ -177,7 +178,7 @@ class PipelinedInference(KerasProgram):
                 outputs, non_trainable = model.predict_step(state, batch)
         return non_trainable, (outputs, metrics)
 
-    def split_into_steps(self, batches: int) -> tuple[int, int]:
+    def count_steps_and_micro_batches(self, batches: int) -> tuple[int, int]:
         """Returns one step of all the batches that a replica has."""
         return 1, batches // self.mode.replicas
 

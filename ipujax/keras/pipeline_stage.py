@@ -16,8 +16,9 @@ from typing import Any
 
 import jax
 
+from ipujax.doors.keras import import_keras
 from ipujax.ground import Checks, PyTree, ScopeError
-from ipujax.pipelines import stage_scope
+from ipujax.pipelines import stage_scope_name
 
 _check = Checks(ScopeError, ScopeError)
 
@@ -103,7 +104,7 @@ def run_in_stage(stage: int, *, scope: bool = False) -> Generator[None]:
         _current.entered.add(stage)
     _current.stage, _current.scope = stage, scope
     try:
-        with jax.named_scope(stage_scope(stage)):
+        with jax.named_scope(stage_scope_name(stage)):
             yield
     finally:
         _current.stage, _current.scope = outer_state
@@ -128,6 +129,7 @@ def extend_layers() -> None:
 
 @functools.cache
 def _extend_layers_once() -> None:
+    import_keras()
     layer_class = importlib.import_module("keras.src.layers.layer").Layer
     node_class = importlib.import_module("keras.src.ops.node").Node
     model_module = importlib.import_module("keras.src.models.model")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 
 import jax
 
-from ipujax.distribution import broadcast_from_process, check_agreement
+from ipujax.distribution import broadcast_from_process, check_same_in_all_processes
 from ipujax.ground import KerasFileError, get_joined_instance
 from ipujax.keras.program_mode import ProgramMode, State
 from ipujax.keras.strategy import current_strategy
@@ -44,7 +44,7 @@ def agree_on_batches(mode: ProgramMode, count: int, incomplete: int | None = Non
     last_batch_text = f", the last of {incomplete} examples" if incomplete else ""
     name = f"data of model {mode.model.name}"
     fix = "deal the data so that all instances have as much, or give steps_per_epoch"
-    check_agreement(name, f"{count} batches{last_batch_text}", "data set", fix)
+    check_same_in_all_processes(name, f"{count} batches{last_batch_text}", "data set", fix)
 
 
 def broadcast_chief_state(mode: ProgramMode, state: State) -> State:
@@ -54,7 +54,7 @@ def broadcast_chief_state(mode: ProgramMode, state: State) -> State:
       DistributionError: (a `ValueError`) another process has another model.
     """
     shapes = jax.tree.leaves(jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", state))
-    check_agreement(f"variables of model {mode.model.name}", "\n".join(shapes), "list")
+    check_same_in_all_processes(f"variables of model {mode.model.name}", "\n".join(shapes), "list")
     return broadcast_from_process(0, state)
 
 

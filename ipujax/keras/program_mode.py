@@ -96,7 +96,7 @@ class ProgramMode:
         return [trainable[name] for name in self.trainable_names]
 
     @functools.cached_property
-    def untrained(self) -> UntrainedVariables:
+    def untrained_reductions(self) -> UntrainedVariables:
         """The reduction over replicas of the model's untrained variables."""
         states = {id(variable) for variable in seed_states(self.model)}
         variables = self.model.non_trainable_variables

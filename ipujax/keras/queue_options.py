@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ipujax.ground import Keywords
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.keras.keras_checks import check
-from ipujax.keras.model_stages import discard_functions
+from ipujax.keras.model_stages import discard_programs
 
 if TYPE_CHECKING:
     import keras
@@ -41,7 +41,7 @@ def set_infeed_queue_options(model: keras.Model, **kwargs: Any) -> None:
     options = _check_queue_arguments(kwargs, IPUInfeedQueue, "set_infeed_queue_options", ())
     IPUInfeedQueue([], **options)
     object.__setattr__(model, _INFEED, options)
-    discard_functions(model)
+    discard_programs(model)
 
 
 def set_outfeed_queue_options(model: keras.Model, **kwargs: Any) -> None:

@@ -33,11 +33,11 @@ _lock = threading.Lock()
 def extend_model_configs() -> None:
     """Extends the configurations of Keras's models by their stages, once in a process."""
     with _lock:
-        _extend_model_configs_once()
+        _patch_get_config_of_keras_models()
 
 
 @functools.cache
-def _extend_model_configs_once() -> None:
+def _patch_get_config_of_keras_models() -> None:
     model, functional, sequential = model_classes()
     for model_class in (functional, sequential):
         model_class.get_config = _wrap_get_config(model_class.get_config)

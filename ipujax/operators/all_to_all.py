@@ -32,11 +32,11 @@ def all_gather(x: ArrayLike, replication_factor: int, name: str | None = None) -
     factor = check.require_integer(replication_factor, "the replication_factor of all_gather", 1)
     with check.operator_scope(name):
         if isinstance(x, (list, tuple)):
-            return [_gather_one(part, factor) for part in x]
-        return _gather_one(x, factor)
+            return [_all_gather_one_array(part, factor) for part in x]
+        return _all_gather_one_array(x, factor)
 
 
-def _gather_one(x: ArrayLike, factor: int) -> jax.Array:
+def _all_gather_one_array(x: ArrayLike, factor: int) -> jax.Array:
     return ops.all_gather(require_collective_operand(x, "all_gather"), factor)
 
 

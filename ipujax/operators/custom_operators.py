@@ -10,7 +10,7 @@ import jax
 from ipujax.ground import CustomOpFileError, PyTree
 from ipujax.ground import array_checks as operands
 from ipujax.operators.custom import custom_op_calls, expression
-from ipujax.operators.custom.custom_op_arguments import Gradients, check, check_call
+from ipujax.operators.custom.custom_op_arguments import Gradients, check, check_custom_op_call
 from ipujax.system import get_logger
 from lowering import jaxpr
 
@@ -89,7 +89,9 @@ def cpu_user_operation(
     custom_ops.api_level.
     """
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
-    function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
+    function, arrays = check_custom_op_call(
+        inputs, library_path, outs, name, op_name, attributes, gradients
+    )
     return custom_op_calls.call_user_function(function, arrays, on_host=True)
 
 
@@ -136,7 +138,9 @@ def precompiled_user_op(
     custom_ops.api_level.
     """
     gradients = Gradients(separate_gradients, inputs_with_gradients, gradient_attributes)
-    function, arrays = check_call(inputs, library_path, outs, name, op_name, attributes, gradients)
+    function, arrays = check_custom_op_call(
+        inputs, library_path, outs, name, op_name, attributes, gradients
+    )
     _check_codelet(gp_path, name)
     return custom_op_calls.call_user_function(function, arrays, on_host=False)
 

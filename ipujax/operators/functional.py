@@ -58,7 +58,7 @@ def outlined_function(
         scopes.append(
             marks.write_mark(marks.ATTRIBUTE, "keep_input_layouts", str(keep_input_layouts))
         )
-    shared = jax.jit(_name_and_check(func, label))
+    shared = jax.jit(_wrap_outlined_function(func, label))
 
     @functools.wraps(func)
     def call_outlined(*args: PyTree, **kwargs: PyTree) -> PyTree:
@@ -75,7 +75,7 @@ def _block_name(func: Callable[..., PyTree], label: str) -> str:
     return label if code is None else f"{label}:{code.co_firstlineno}"
 
 
-def _name_and_check(func: Callable[..., PyTree], label: str) -> Callable[..., PyTree]:
+def _wrap_outlined_function(func: Callable[..., PyTree], label: str) -> Callable[..., PyTree]:
     def call_and_check(*args: PyTree) -> PyTree:
         return check.require_some_array(func(*args), f"outlined function `{label}`")
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import PyTree, check, concrete_values, parse_dtype
+from ipujax.ground import PyTree, check, parse_dtype, values_if_known
 from ipujax.operators.embedding.embedding_optimizers import (
     HostEmbeddingOptimizerSpec as HostEmbeddingOptimizerSpec,
 )
@@ -120,7 +120,7 @@ def _clamp_indices(indices: ArrayLike, argument: str, rows: int | None) -> jax.A
     Raises:
       OperatorError: they are no integers, or outside.
     """
-    values = concrete_values(indices)
+    values = values_if_known(indices)
     numbers = jnp.asarray(indices) if values is None else values
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
         raise check.value_error(
@@ -333,7 +333,7 @@ def create_host_embedding(
         raise check.wrong_type_error("a list of two lengths", shape, argument)
     lengths = [
         check.require_integer(length, argument)
-        for length in check.list_bounded(shape, argument, most=64)
+        for length in check.require_bounded_entries(shape, argument, most=64)
     ]
     if any(length < 0 for length in lengths):
         raise check.value_error(f"{argument} is {lengths}", "give lengths of axes")
@@ -353,7 +353,7 @@ def _check_table_dtype(dtype: DTypeLike, name: str) -> np.dtype[np.generic]:
 
 def _check_embedding_tensor(tensor: object, name: str) -> np.ndarray:
     argument = f"the embedding_tensor of host embedding `{name}`"
-    values = concrete_values(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
+    values = values_if_known(tensor) if isinstance(tensor, (np.ndarray, jax.Array)) else None
     if values is None:
         raise check.value_error(
             f"{argument} is a {type(tensor).__name__}",

@@ -15,7 +15,7 @@ from ipujax.ground import (
     api_boundary,
     as_list,
     find_signature_mismatch,
-    is_series,
+    is_plain_list_or_tuple,
     parameter_names,
     structure_text,
     watch_iterators,
@@ -60,7 +60,7 @@ def repeat(
     with trace_frames.trace_loop_body(count if isinstance(count, int) else None):
         loop = _Loop("repeat", body, inputs, infeed_queue)
     if not ops.uses_streams(loop.body):
-        return loop.unflatten_result(_plain_repeat(loop, count))
+        return loop.unflatten_result(_repeat_without_queues(loop, count))
     names = parameter_names(body, range(len(loop.variables)))
     final = ops.repeat_with_queues(
         loop.body, loop.consts, loop.initial, count, loop.structure, names=names
@@ -148,7 +148,9 @@ class _Loop:
 
         def flat_body(*flat: PyTree) -> list[PyTree]:
             variables = jax.tree.unflatten(self.structure, flat)
-            args, kwargs = infeed_queue.next_element(self.structure) if infeed_queue else ([], {})
+            args, kwargs = (
+                infeed_queue.take_traced_element(self.structure) if infeed_queue else ([], {})
+            )
             return self._check_results(body(*variables, *args, **kwargs))
 
         with watch_iterators(body, f"the body of {name}"):
@@ -182,7 +184,10 @@ class _Loop:
     def _as_variables(self, results: PyTree) -> list[PyTree]:
         count = len(self.variables)
         if count == 1:
-            if not is_series(results) or jax.tree.structure((results,)) == self.structure:
+            if (
+                not is_plain_list_or_tuple(results)
+                or jax.tree.structure((results,)) == self.structure
+            ):
                 return [results]
         # The original's bodies end with operations, such as what enqueue returned.
         values = as_list(results)
@@ -196,7 +201,7 @@ class _Loop:
         return variables[0] if len(variables) == 1 else variables
 
 
-def _plain_repeat(loop: _Loop, count: object) -> Sequence[PyTree]:
+def _repeat_without_queues(loop: _Loop, count: object) -> Sequence[PyTree]:
     """Runs a loop without queues as one of JAX's own loops."""
 
     def run_body(carried: Sequence[PyTree]) -> list[PyTree]:
@@ -210,7 +215,7 @@ def _plain_repeat(loop: _Loop, count: object) -> Sequence[PyTree]:
 
 def without_weak_type(leaf: PyTree) -> PyTree:
     """Returns a leaf as an array without a weak type, so that promotion keeps its dtype."""
-    array = jnp.asarray(leaf)
+    array = leaf if isinstance(leaf, jax.Array) else jnp.asarray(leaf)
     weak = jax.typeof(array).weak_type
     return lax.convert_element_type(array, array.dtype) if weak else array
 

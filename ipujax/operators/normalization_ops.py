@@ -196,7 +196,9 @@ def batch_norm(
         )
     axes = (0, *call.spatial)
     centre, spread = call.compute_moments(axes, ops.norm_group_mean)
-    corrected = spread * ops.norm_correction(math.prod(call.wide.shape[axis] for axis in axes))
+    corrected = spread * ops.bessel_correction_over_group(
+        math.prod(call.wide.shape[axis] for axis in axes)
+    )
     outputs = call.normalise(centre, spread, parameters)
     return outputs, jnp.ravel(centre), jnp.ravel(corrected)
 
@@ -292,7 +294,7 @@ class _Call:
     ) -> tuple[jax.Array, jax.Array]:
         """Computes mean and variance per channel over `axes`, then reduces them over groups."""
         mean = reduce_groups(jnp.mean(self.wide, axes, keepdims=True))
-        variance = reduce_groups(ops.update_mean_square(self.wide, mean, axes))
+        variance = reduce_groups(ops.mean_square_deviation(self.wide, mean, axes))
         return mean, jnp.maximum(variance, 0)
 
     def normalise(

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike
 
 from ipujax.ground import check
 from ipujax.operators.dropout_rate import check_dropout_rate
-from ipujax.operators.random_keys import draw_key
+from ipujax.operators.random_keys import choose_random_key
 from lowering import ops
 
 _HALVES = 1 << 16
@@ -62,7 +62,7 @@ def dropout(
     with check.operator_scope(name or "dropout"):
         if not drop_rate:
             return array
-        start = draw_key(seed, key, "dropout", like=array)
+        start = choose_random_key(seed, key, "dropout", like=array)
         algorithm = jax.random.key_impl(start)
         return _apply_dropout(array, jax.random.key_data(start), drop_rate, shape, algorithm)
 

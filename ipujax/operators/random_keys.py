@@ -17,7 +17,7 @@ _WORD = 0xFFFFFFFF
 _SEEDS = "give one integer, a pair of integers of 32 bits, or a JAX key as `key`"
 
 
-def draw_key(
+def choose_random_key(
     seed: ArrayLike | None, key: ArrayLike | None, operator: str, like: jax.Array | None = None
 ) -> jax.Array:
     """Returns the JAX key that a random operator draws from.
@@ -46,14 +46,14 @@ def draw_key(
         return _check_key(key, operator)
     if seed is not None:
         return _key_from_seed(seed, operator)
-    if trace_frames.current_frame() is None:
+    if trace_frames.current_trace_frame() is None:
         raise check.value_error(
             f"{operator} was given neither a seed nor a key, and is not in compiled code, where "
             "the device has a seed",
             "give one of them, as in seed=42 or key=jax.random.key(42), or compile the function "
             "with ipu.compile and call that directly",
         )
-    return ops.wrap_words_as_key(ops.draw_words(like))
+    return ops.wrap_words_as_key(ops.draw_key_words(like))
 
 
 def _key_from_seed(seed: ArrayLike | None, operator: str) -> jax.Array:

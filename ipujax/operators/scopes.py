@@ -50,6 +50,25 @@ def ipu_shard(index: int) -> Generator[None]:
 
 @_check.guard
 @contextlib.contextmanager
+def pipeline_stage(index: int) -> Generator[None]:
+    """Marks the operations of the block as part of a stage of a pipeline.
+
+    `pipelining_ops.value_and_grad` and `forward` cut a function at these marks; elsewhere they
+    mean nothing.
+
+    Args:
+      index: the number of the stage, from 0; it ascends along the data.
+
+    Raises:
+      ScopeError: if the index is negative or no integer.
+    """
+    number = _check.require_integer(index, "the index of a pipeline_stage", 0)
+    with jax.named_scope(marks.write_mark(marks.STAGE, str(number))):
+        yield
+
+
+@_check.guard
+@contextlib.contextmanager
 def ipu_scope(device: str) -> Generator[None]:
     """Names the device for the programs that are compiled in the block.
 
@@ -136,7 +155,7 @@ def frontend_attribute(
         ):
             yield
     finally:
-        frame, is_set = trace_frames.current_frame(), attribute_name in _open.attributes
+        frame, is_set = trace_frames.current_trace_frame(), attribute_name in _open.attributes
         if restore_to is not None and not is_set and frame is not None:
             frame.scopes.enter_context(_attribute_scope(attribute_name, restore_to))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ipujax.ground import Checks, ConfigError, ConfigTypeError
 from lowering import (
-    ancestors,
+    equations_needed_by,
     infer_shard_from_twin_or_operands,
     marks,
     producer_of_each_variable,
@@ -51,7 +51,7 @@ def dependencies(roots: object, *, jaxpr: object = None) -> list[_jaxpr.JaxprEqn
             roots = [roots]
         chosen = list(_check.require_instance(roots, Iterable, "roots", "equations or variables"))
     indices = {index for root in chosen for index in _find_equation_indices(root, root_jaxpr)}
-    return [root_jaxpr.eqns[index] for index in ancestors(root_jaxpr, indices)]
+    return [root_jaxpr.eqns[index] for index in equations_needed_by(root_jaxpr, indices)]
 
 
 @_check.guard

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from ipujax.ground import PyTree, check, concrete_values
+from ipujax.ground import PyTree, check, values_if_known
 
 
 @check.guard
@@ -46,7 +46,7 @@ def sequence_slice(
     """
     offsets = {"src_offsets": src_offsets, "dst_offsets": dst_offsets}
     slices = _check_slices("sequence_slice", num_elems=num_elems, **offsets)
-    return _check_and_copy(dst, src, slices, zero_unused)
+    return _check_and_copy_slices(dst, src, slices, zero_unused)
 
 
 @check.guard
@@ -77,7 +77,7 @@ def sequence_slice_unpack(
         raise check.value_error(
             f"{argument} is {total}", "give the number of rows that the result has"
         )
-    counts = concrete_values(slices.num_elems)
+    counts = values_if_known(slices.num_elems)
     if counts is not None and counts.sum() > total:
         raise check.value_error(
             f"{argument} is {total}, but the slices have {counts.sum()} rows",
@@ -98,7 +98,7 @@ def sequence_slice_pack(
     Arguments, result and errors are those of `sequence_slice`.
     """
     slices = _check_slices("sequence_slice_pack", num_elems=num_elems, dst_offsets=dst_offsets)
-    return _check_and_copy(dst, src, slices, zero_unused)
+    return _check_and_copy_slices(dst, src, slices, zero_unused)
 
 
 @dc.dataclass(frozen=True)
@@ -112,7 +112,7 @@ class _Slices:
 
     def check_slices_inside(self, offsets: object, rows: int, name: str) -> None:
         """Raises an error for slices outside an array of `rows` rows, if they are known."""
-        starts, counts = concrete_values(offsets), concrete_values(self.num_elems)
+        starts, counts = values_if_known(offsets), values_if_known(self.num_elems)
         for bad in () if starts is None else starts[(starts < 0) | (starts > rows)]:
             raise self._outside_error(f"a slice at row {bad}", rows, name)
         for bad in () if counts is None else counts[counts < 0]:
@@ -153,7 +153,7 @@ def _check_slices(function: str, **arguments: object) -> _Slices:
 
 def _check_slice_numbers(argument: str, values: PyTree) -> PyTree:
     # Operations of JAX would make known numbers unknown; as int64, none wraps before it is checked.
-    concrete = concrete_values(values)
+    concrete = values_if_known(values)
     numbers = check.require_array(values, argument) if concrete is None else concrete
     if not jnp.issubdtype(numbers.dtype, jnp.integer):
         raise check.value_error(f"{argument} is {numbers.dtype}", "give integers, int32 say")
@@ -170,7 +170,9 @@ def _check_row_array(x: ArrayLike, name: str, slices: _Slices) -> jax.Array:
     return rows
 
 
-def _check_and_copy(dst: PyTree, src: PyTree, slices: _Slices, zero_unused: object) -> jax.Array:
+def _check_and_copy_slices(
+    dst: PyTree, src: PyTree, slices: _Slices, zero_unused: object
+) -> jax.Array:
     target, source = _check_row_array(dst, "dst", slices), _check_row_array(src, "src", slices)
     if target.shape[1:] != source.shape[1:] or target.dtype != source.dtype:
         raise check.value_error(

@@ -8,7 +8,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
-from ipujax.ground import PyTree, check, concrete_values
+from ipujax.ground import PyTree, check, values_if_known
 
 
 @check.guard
@@ -120,7 +120,7 @@ def _check_histogram_operands(
         )
     if not len(edges):
         raise check.value_error(f"{function} got no levels", "give at least one")
-    numbers = concrete_values(levels)
+    numbers = values_if_known(levels)
     if numbers is not None and not np.all(numbers[:-1] <= numbers[1:]):
         raise check.value_error(f"{argument} do not ascend", "sort them; none may be a NaN")
     is_absolute = check.require_flag(absolute, f"the absolute_of_input of {function}")

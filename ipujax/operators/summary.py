@@ -8,7 +8,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from ipujax.ground import IpuTraceEvent, PyTree, check, concrete_values, events
+from ipujax.ground import IpuTraceEvent, PyTree, check, events, values_if_known
 
 # TensorFlow's numbers for element types (types.proto).
 _TYPES = {
@@ -110,7 +110,7 @@ def tensor_summary(
     check.require_text(summary_description, argument, optional=True)
     check.require_text(family, "the family of tensor_summary", optional=True)
     check.require_text(display_name, "the display_name of tensor_summary", optional=True)
-    values = concrete_values(tensor)
+    values = values_if_known(tensor)
     if values is None:
         raise check.value_error(
             "tensor_summary got an array that is being traced, whose values are not known yet",

@@ -14,10 +14,10 @@ from . import sharded_optimizer as sharded_optimizer
 from . import worker_summation as worker_summation
 from .accumulation import Storage as Storage
 from .accumulation import add_to_accumulator as add_to_accumulator
-from .accumulation import check_leaves as check_leaves
 from .accumulation import choose_state_storage as choose_state_storage
-from .accumulation import keep_state_between_updates as keep_state_between_updates
 from .accumulation import make_dtype_chooser as make_dtype_chooser
+from .accumulation import refuse_changed_leaves as refuse_changed_leaves
+from .accumulation import store_state_between_updates as store_state_between_updates
 from .cross_replica_optimizer import CrossReplicaOptimizer as CrossReplicaOptimizer
 from .gradient_accumulation_optimizer import (
     CrossReplicaGradientAccumulationOptimizer as CrossReplicaGradientAccumulationOptimizer,
@@ -44,9 +44,9 @@ from .reduction_method import parse_reduction_method as parse_reduction_method
 from .sharded_optimizer import ShardedOptimizer as ShardedOptimizer
 from .summing_optimizer import SummingOptimizer as SummingOptimizer
 from .trained_leaves import apply_updates as apply_updates
+from .trained_leaves import drop_untrained_gradients as drop_untrained_gradients
+from .trained_leaves import has_gradient as has_gradient
 from .trained_leaves import init_optimizer_state as init_optimizer_state
-from .trained_leaves import is_trained as is_trained
-from .trained_leaves import without_untrained as without_untrained
 from .worker_summation import Summation as Summation
 from .worker_summation import broadcast_from_chief as broadcast_from_chief
 from .worker_summation import broadcast_from_first_replica as broadcast_from_first_replica

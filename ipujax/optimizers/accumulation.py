@@ -121,7 +121,7 @@ def choose_state_storage(offload: bool | None, is_sharded: bool, error: type[IPU
     )
 
 
-def keep_state_between_updates(
+def store_state_between_updates(
     optimizer: optax.GradientTransformation, storage: Storage, name: str | None
 ) -> optax.GradientTransformation:
     """Returns an optimizer whose state is kept in a storage between weight updates.
@@ -145,7 +145,7 @@ def keep_state_between_updates(
 
 def check_accumulation_loop(name: str, count: int) -> None:
     """Checks that a loop of compiled code repeats a multiple of the mini-batches."""
-    trace_frame = trace_frames.current_frame()
+    trace_frame = trace_frames.current_trace_frame()
     if trace_frame is None:
         return
     if not trace_frame.loops:
@@ -172,13 +172,13 @@ def cast_state_like(new: PyTree, old: PyTree) -> PyTree:
         )
     new = jax.tree.map(jnp.asarray, new)
     message_start = "the wrapped optimizer turns a leaf of its state"
-    check_leaves(message_start, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
+    refuse_changed_leaves(message_start, jax.tree.leaves(new), jax.tree.leaves(old), OptimizerError)
     return jax.tree.map(
         lambda leaf, before: jnp.asarray(leaf, before.dtype), new, old
     )  # no weak types
 
 
-def check_leaves(
+def refuse_changed_leaves(
     message_start: str, new: Sequence[PyTree], old: Sequence[PyTree], error: type[IPUError]
 ) -> None:
     """Raises `error` if an update changes the number, shapes or dtypes of its leaves.

@@ -146,7 +146,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         add, method, count = accumulation.add_to_accumulator, self._reduction, self._count
         sums = map_gradients(lambda g, t: add(t, g, method, count, step), gradients, old_sums)
 
-        def apply_sums() -> PyTree:
+        def update_from_accumulated_gradients() -> PyTree:
             loaded_state = jax.tree.map(
                 lambda leaf: ops.bring_from_storage(leaf, self._storage), inner_state
             )
@@ -159,7 +159,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
             )
 
         def apply_and_clear() -> PyTree:
-            return *apply_sums(), jax.tree.map(jnp.zeros_like, sums)
+            return *update_from_accumulated_gradients(), jax.tree.map(jnp.zeros_like, sums)
 
         def keep_accumulating() -> PyTree:
             return (
@@ -171,7 +171,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
                 sums,
             )
 
-        result_shapes = jax.eval_shape(apply_sums)
+        result_shapes = jax.eval_shape(update_from_accumulated_gradients)
         # The predicate is the same on all replicas, so that collectives may be in the branch.
         updates, inner_state, sums = lax.cond(step + 1 == count, apply_and_clear, keep_accumulating)
         accumulators = jax.tree.map(
@@ -182,7 +182,7 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
         )
         return updates, GradientAccumulationState((step + 1) % count, accumulators, inner_state)
 
-    def wrapped_state(self, state: PyTree) -> PyTree:
+    def state_of_wrapped_optimizer(self, state: PyTree) -> PyTree:
         """Returns the wrapped optimizer's part of the state."""
         return state.inner_state
 

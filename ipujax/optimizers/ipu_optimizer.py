@@ -14,8 +14,8 @@ from ipujax.ground import IPUError, PyTree
 from ipujax.optimizers.trained_leaves import (
     check,
     check_gradients,
+    has_gradient,
     is_none,
-    is_trained,
     map_trained_gradients,
     run_step_on_trained,
 )
@@ -136,7 +136,7 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
             extra = {}
         return apply_gradients(self.wrapped, gradients, state, params, **extra)
 
-    def wrapped_state(self, state: PyTree) -> PyTree:
+    def state_of_wrapped_optimizer(self, state: PyTree) -> PyTree:
         """Returns the wrapped optimizer's part of this optimizer's state: by default all of it."""
         return state
 
@@ -184,13 +184,13 @@ class IpuOptimizer(optax.GradientTransformationExtraArgs):
         Args:
           state: of this optimizer.
         """
-        wrapped_part = self.wrapped_state(state)
+        wrapped_part = self.state_of_wrapped_optimizer(state)
         if isinstance(self.wrapped, IpuOptimizer):
             return self.wrapped.variables(wrapped_part)
         return jax.tree.leaves(wrapped_part)
 
     def _list_slots(self, state: PyTree) -> list[tuple[str, PyTree]]:
-        wrapped_part = self.wrapped_state(state)
+        wrapped_part = self.state_of_wrapped_optimizer(state)
         if isinstance(self.wrapped, IpuOptimizer):
             return self.wrapped._list_slots(wrapped_part)
         return list(_iterate_fields(wrapped_part))
@@ -343,7 +343,7 @@ def map_gradients(function: Callable[..., PyTree], gradients: PyTree, *others: P
     """Maps a function over gradients; None, and leaves not of float or complex, stay."""
 
     def map_one_gradient(gradient: PyTree, *other_leaves: PyTree) -> PyTree:
-        if gradient is None or not is_trained(gradient):
+        if gradient is None or not has_gradient(gradient):
             return gradient
         return function(gradient, *other_leaves)
 

@@ -26,7 +26,7 @@ _MASKED = optax.MaskedNode()
 _BELONG = "give the gradients that jax.grad gives for these very variables, in their structure"
 
 
-def is_trained(leaf: PyTree) -> bool:
+def has_gradient(leaf: PyTree) -> bool:
     """Returns whether a variable, or its aval, has a gradient: whether it is of float or complex.
 
     Args:
@@ -37,10 +37,10 @@ def is_trained(leaf: PyTree) -> bool:
 
 def are_all_trained(variables: PyTree) -> bool:
     """Returns whether each leaf of a pytree of variables has a gradient."""
-    return all(map(is_trained, jax.tree.leaves(variables)))
+    return all(map(has_gradient, jax.tree.leaves(variables)))
 
 
-def only_trained(tree: PyTree, variables: PyTree) -> PyTree:
+def mask_untrained_leaves(tree: PyTree, variables: PyTree) -> PyTree:
     """Returns a tree with `optax.MaskedNode` where the leaf of the variables is not trained.
 
     Args:
@@ -48,14 +48,16 @@ def only_trained(tree: PyTree, variables: PyTree) -> PyTree:
       variables: the variables, which decide the trained leaves.
     """
     return jax.tree.map(
-        lambda variable, leaf: leaf if is_trained(variable) else _MASKED, variables, tree
+        lambda variable, leaf: leaf if has_gradient(variable) else _MASKED, variables, tree
     )
 
 
-def without_untrained(gradients: PyTree, variables: PyTree) -> PyTree:
+def drop_untrained_gradients(gradients: PyTree, variables: PyTree) -> PyTree:
     """Returns gradients with None in the place of each leaf that is not trained."""
     return jax.tree.map(
-        lambda variable, gradient: gradient if is_trained(variable) else None, variables, gradients
+        lambda variable, gradient: gradient if has_gradient(variable) else None,
+        variables,
+        gradients,
     )
 
 
@@ -63,7 +65,7 @@ def apply_updates(variables: optax.Params, updates: PyTree) -> optax.Params:
     """Returns variables after an update, as `optax.apply_updates` does; others stay untouched."""
 
     def apply_leaf_update(variable: PyTree, update: PyTree) -> PyTree:
-        return optax.apply_updates(variable, update) if is_trained(variable) else variable
+        return optax.apply_updates(variable, update) if has_gradient(variable) else variable
 
     return jax.tree.map(apply_leaf_update, variables, updates)
 
@@ -76,7 +78,7 @@ def init_optimizer_state(opt: optax.GradientTransformation, variables: PyTree) -
     full_state = opt.init(variables)
     if are_all_trained(variables):
         return full_state
-    masked_variables = only_trained(variables, variables)
+    masked_variables = mask_untrained_leaves(variables, variables)
     structure, parts_of_state = _match_state_to_trained(opt, masked_variables, full_state)
     if structure is None:
         return full_state
@@ -100,7 +102,7 @@ def map_trained_gradients(
     if variables is None or are_all_trained(variables):
         return map_function(gradients, variables)
     mapped_gradients = map_function(
-        only_trained(gradients, variables), only_trained(variables, variables)
+        mask_untrained_leaves(gradients, variables), mask_untrained_leaves(variables, variables)
     )
     leaves, structure = jax.tree.flatten(variables)
     try:
@@ -109,7 +111,7 @@ def map_trained_gradients(
         return mapped_gradients
     old_gradients = structure.flatten_up_to(gradients)
     triples = zip(leaves, new_gradients, old_gradients, strict=True)
-    return structure.unflatten([new if is_trained(leaf) else old for leaf, new, old in triples])
+    return structure.unflatten([new if has_gradient(leaf) else old for leaf, new, old in triples])
 
 
 def run_step_on_trained(
@@ -134,7 +136,7 @@ def run_step_on_trained(
     """
     if variables is None or are_all_trained(variables):
         return step(gradients, state, variables)
-    masked_variables = only_trained(variables, variables)
+    masked_variables = mask_untrained_leaves(variables, variables)
     structure, parts = _match_state_to_trained(opt, masked_variables, state)
     if structure is None:
         updates, state = _run_step_with_zeros(step, gradients, state, variables)
@@ -142,7 +144,7 @@ def run_step_on_trained(
     masked_state = structure.unflatten(
         [_MASKED if is_masked else part for is_masked, part in parts]
     )
-    masked_gradients = only_trained(gradients, variables)
+    masked_gradients = mask_untrained_leaves(gradients, variables)
     updates, new_state = step(masked_gradients, masked_state, masked_variables)
     new_parts = jax.tree.leaves(new_state, is_leaf=_is_masked)
     if len(new_parts) != len(parts):
@@ -179,7 +181,7 @@ def _run_step_with_zeros(
     """Runs a step in which untrained leaves are zeros, which add nothing to norms and sums."""
 
     def stand_in(variable: PyTree, leaf: PyTree) -> PyTree:
-        return leaf if is_trained(variable) else jnp.zeros(jnp.shape(variable), jnp.float32)
+        return leaf if has_gradient(variable) else jnp.zeros(jnp.shape(variable), jnp.float32)
 
     gradients_with_zeros = jax.tree.map(stand_in, variables, gradients)
     updates, new_state = step(
@@ -192,14 +194,14 @@ def _run_step_with_zeros(
 
 def _keep_dtype_of_untrained(new: PyTree, old: PyTree) -> PyTree:
     """Returns a leaf of the new state, in the old dtype unless that is trained."""
-    return new if is_trained(old) else jnp.asarray(new, _dtype_of_leaf(old))
+    return new if has_gradient(old) else jnp.asarray(new, _dtype_of_leaf(old))
 
 
 def _fill_zero_updates(updates: PyTree, gradients: PyTree, variables: PyTree) -> PyTree:
     """Returns updates with a zero at each leaf that is not trained."""
 
     def fill_update(variable: PyTree, update: PyTree, gradient: PyTree) -> PyTree:
-        if is_trained(variable):
+        if has_gradient(variable):
             return update
         if gradient is None or jnp.issubdtype(_dtype_of_leaf(variable), jax.dtypes.extended):
             return None
@@ -285,7 +287,7 @@ def _describe_gradient_mismatch(gradient: PyTree, variable: PyTree) -> str | Non
         return f"a {type(gradient).__name__}, which is no array,"
     if shape != jnp.shape(variable):
         return f"a gradient of shape {list(shape)} instead of {list(jnp.shape(variable))}"
-    if not is_trained(variable):
+    if not has_gradient(variable):
         return None
     expected_kind = (
         jnp.inexact

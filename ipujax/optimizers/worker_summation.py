@@ -79,5 +79,5 @@ def _count_replicas_per_worker() -> jax.Array:
 
 def _count_workers() -> int:
     """Returns the number of workers that run the program that is being traced."""
-    frame = trace_frames.current_frame()
+    frame = trace_frames.current_trace_frame()
     return count_replica_groups() if frame is None else frame.instances

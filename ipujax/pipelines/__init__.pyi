@@ -2,6 +2,12 @@
 
 from . import pipelining as pipelining
 from . import schedules as schedules
+from .asked_schedule import AskedSchedule as AskedSchedule
+from .asked_schedule import find_schedule as find_schedule
+from .micro_batch_arguments import MicroBatchArguments as MicroBatchArguments
+from .optimizer_functions import AskedOptimizer as AskedOptimizer
+from .optimizer_functions import call_optimizer_function as call_optimizer_function
+from .optimizer_functions import check_optimizer_function as check_optimizer_function
 from .override_schedule import schedule_override as schedule_override
 from .pipeline_arguments import OptimizerFunctionOutput as OptimizerFunctionOutput
 from .pipeline_arguments import PipelineSchedule as PipelineSchedule
@@ -16,16 +22,18 @@ from .pipeline_state import find_changed_leaves as find_changed_leaves
 from .pipeline_state import replace_leaves as replace_leaves
 from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
-from .request import AskedSchedule as AskedSchedule
 from .request import PipelineRequest as PipelineRequest
 from .request import StageFunction as StageFunction
 from .schedules import ScheduleError as ScheduleError
 from .single_argument_checks import check as check
 from .split_function import split_into_stages as split_into_stages
 from .stage_assignment import current_stage as current_stage
-from .stage_assignment import shard_scope as shard_scope
-from .stage_assignment import stage_scope as stage_scope
-from .trace_pipeline import run_pipeline as run_pipeline
+from .stage_assignment import ipu_scope_name as ipu_scope_name
+from .stage_assignment import stage_scope_name as stage_scope_name
+from .staged_forward import forward as forward
+from .staged_gradients import ValueAndGrad as ValueAndGrad
+from .staged_gradients import value_and_grad as value_and_grad
+from .trace_pipeline import trace_requested_pipeline as trace_requested_pipeline
 from .traced_stages import apply_update as apply_update
 from .traced_stages import combines_replica_gradients as combines_replica_gradients
 from .traced_stages import compute_mapped_gradients as compute_mapped_gradients

@@ -33,19 +33,23 @@ class GradientMapping:
     """
 
     def __init__(self, model: Model):
-        self.model, self.trained = model, list(model.owner_stages)
+        self.model, self.trained = model, list(model.stage_accumulating_gradient)
         self._variables, self._outputs = list(model.variables), model.output_leaves
         operands = [*self.trained, *self._variables, *self._outputs]
         self._closed = jaxpr.trace_flat(self._map_all_gradients, [value.aval for value in operands])
-        first = _first_stages(self._closed, [model.owner_stages[value] for value in self.trained])
+        first = _first_stages(
+            self._closed, [model.stage_accumulating_gradient[value] for value in self.trained]
+        )
         pairs = zip(self.trained, first, strict=True)
-        self.stages = {value: min(stage, model.owner_stages[value]) for value, stage in pairs}
+        self.stages = {
+            value: min(stage, model.stage_accumulating_gradient[value]) for value, stage in pairs
+        }
         self._parts = {stage: self._trace_stage_part(stage) for stage in set(self.stages.values())}
         self.awaited = {
             value
             for stage in self._parts
             for value in self.gradients_read_by(stage)
-            if model.owner_stages[value] > stage
+            if model.stage_accumulating_gradient[value] > stage
         }
 
     def _map_all_gradients(self, *flat: jax.Array) -> list[jax.Array]:

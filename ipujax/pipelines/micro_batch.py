@@ -33,16 +33,19 @@ class MicroBatch:
       counters: the counter of the running mean of each stage.
       sums: the sums of outfeed leaves.
       state: the loop variable of each leaf of the untrained state that a stage changes.
+      private_state: those of these leaves that only the forward task that changes them reads.
     """
 
     def __init__(self, model: Model, last_outputs: Sequence[Value]):
         request = model.request
         self.model, self.request, self.kept = model, request, list(last_outputs)
-        self.owners = model.owner_stages if request.is_training else {}
+        self.owners = model.stage_accumulating_gradient if request.is_training else {}
         self.mapping = GradientMapping(model) if model.maps_micro_batch_gradients else None
         self.adding = self.owners if self.mapping is None else self.mapping.stages
         self.accumulators = {
-            v: _accumulator_value(v.aval, request.accumulation_dtype, request.accumulator_storage)
+            v: _create_accumulator(
+                v.aval, request.accumulator_dtype_of, request.accumulator_storage
+            )
             for v in self.owners
         }
         running = request.reduction is Reduction.RUNNING_MEAN
@@ -51,9 +54,11 @@ class MicroBatch:
             for stage in (sorted(set(self.adding.values())) if running else ())
         }
         summed = model.sent_leaves if request.accumulate_outfeed else []
-        self.sums = [_accumulator_value(v.aval, request.outfeed_dtype) for v in summed]
+        self.sums = [_create_accumulator(v.aval, request.output_sum_dtype_of) for v in summed]
         self.state = {v: Value(v.aval) for v in model.changed_state}
-        self.halves = {stage.number: self._differentiate_stage(stage) for stage in model.stages}
+        tracer = pipelines.PullbackTracer()
+        self.halves = {s.number: self._differentiate_stage(s, tracer) for s in model.stages}
+        self.private_state = {v for v in model.changed_state if self._is_private(v)}
         self.residuals = {
             stage.number: [
                 Value(aval, stage.number)
@@ -65,7 +70,9 @@ class MicroBatch:
         self.cotangents: dict[Value, list[Value]] = {}
         self.waiting: dict[Value, Value] = {}  # gradients that earlier stages' mapping reads
 
-    def _differentiate_stage(self, stage: Stage) -> pipelines.StageDerivative | None:
+    def _differentiate_stage(
+        self, stage: Stage, tracer: pipelines.PullbackTracer
+    ) -> pipelines.StageDerivative | None:
         if not self.request.is_training:
             return None
         flowing = [i for i, v in enumerate(stage.results) if self.has_cotangent(v)]
@@ -74,9 +81,21 @@ class MicroBatch:
             gradients=[i for i, v in enumerate(stage.operands) if v.trainable],
             cotangents=flowing,
             constant_operands={
-                i for i, v in enumerate(stage.operands) if v in self.model.constants
+                i
+                for i, v in enumerate(stage.operands)
+                if v in self.model.values_shared_by_micro_batches
             },
+            tracer=tracer,
         )
+
+    def _is_private(self, leaf: Value) -> bool:
+        """Returns whether no task but the one that changes a leaf of the state ever reads it."""
+        changing = self.model.changed_state[leaf]
+        halves = self.halves[changing.number]
+        waiting = [changing.operands[i] for i in halves.kept] if halves is not None else []
+        others = [v for stage in self.model.stages if stage is not changing for v in stage.operands]
+        read = {*waiting, *others, *self.model.sent_leaves, *self.kept}
+        return read.isdisjoint([leaf, changing.changed[leaf]])
 
     def has_cotangent(self, value: Value) -> bool:
         """Returns whether a stage's result has a cotangent."""
@@ -99,12 +118,12 @@ class MicroBatch:
         model = self.model
         return [
             *(
-                ("gradient sum", _leaf_path("variables", model.variables[v]))
+                ("gradient sum", _join_leaf_path("variables", model.variables[v]))
                 for v in self.accumulators
             ),
             *(("micro-batches of the mean", f"stage {stage}") for stage in self.counters),
             *(("sum for the outfeed", "") for _ in self.sums),
-            *(("", _leaf_path("state", model.untrained_state[v])) for v in self.state),
+            *(("", _join_leaf_path("state", model.untrained_state[v])) for v in self.state),
             *(("last output", "") for _ in self.kept),
         ]
 
@@ -112,7 +131,13 @@ class MicroBatch:
 
     def __call__(self, *flat: jax.Array) -> list[jax.Array]:
         """Traces one micro-batch: constants and loop variables to new loop variables."""
-        self.arrays = dict(zip([*self.model.constants, *self.loop_variables], flat, strict=True))
+        self.arrays = dict(
+            zip(
+                [*self.model.values_shared_by_micro_batches, *self.loop_variables],
+                flat,
+                strict=True,
+            )
+        )
         self.cotangents, self.waiting = {}, {}
         for stage in self.model.stages:
             self.add_forward_task(stage)
@@ -143,7 +168,7 @@ class MicroBatch:
         results: list[Value] = []
 
         def flat_function(*flat: jax.Array) -> list[jax.Array]:
-            new_arrays = function(self.build_lookup(dict(zip(operands, flat, strict=True))))
+            new_arrays = function(self.build_lazy_lookup(dict(zip(operands, flat, strict=True))))
             results[:] = [*updates, *(value for value in new_arrays if value not in updates)]
             return [new_arrays[value] for value in results]
 
@@ -151,12 +176,12 @@ class MicroBatch:
             kind=kind,
             stage=stage.number,
             accumulated=tuple((first + i, i) for i in range(len(updates))),
-            options=self.request.options[kind][stage.number],
+            options=self.request.task_options[kind][stage.number],
         )
         flat = pipelines.run_as_task(flat_function, [self.arrays[v] for v in operands], spec)
         self.arrays.update(zip(results, flat, strict=True))
 
-    def build_lookup(self, arrays: Arrays) -> Lookup:
+    def build_lazy_lookup(self, arrays: Arrays) -> Lookup:
         """Builds a lookup that loads a stored value when it is first read."""
         loaded: dict[Value, jax.Array] = {}
 
@@ -182,6 +207,9 @@ class MicroBatch:
         needed_values = (*stage.operands, *sent, *stage.changed.values())
         reads = [v for v in needed_values if v not in made_here]
 
+        def copy_shared(leaf: Value, array: jax.Array) -> jax.Array:
+            return array if leaf in self.private_state else jnp.copy(array)
+
         def run_forward(array_of: Lookup) -> Arrays:
             new_arrays: dict[Value, jax.Array] = {}
 
@@ -189,22 +217,21 @@ class MicroBatch:
                 return new_arrays[value] if value in new_arrays else array_of(value)
 
             if stage.number == 0:
-                with stage.on_its_ipu():
-                    new_arrays.update(model.next_element())
+                with stage.open_ipu_scope():
+                    new_arrays.update(model.take_infeed_element())
             # What the backward task reads is what this micro-batch found, not what came later.
-            new_arrays.update((v, jnp.copy(array_of(buffer))) for v, buffer in buffers.items())
-            flat = jaxpr.run_equations(
-                closed.jaxpr, closed.consts, [array_in_task(v) for v in stage.operands]
-            )
+            new_arrays.update((v, copy_shared(v, array_of(b))) for v, b in buffers.items())
+            operands = [array_in_task(v) for v in stage.operands]
+            flat = pipelines.evaluate_without_tracing(closed, operands)
             new_arrays.update(zip(results, flat, strict=True))
             # A copy, since later stages may read what is left, and the buffer goes on changing.
             new_arrays.update(
-                (buffers[v], jnp.copy(array_in_task(to))) for v, to in stage.changed.items()
+                (buffers[v], copy_shared(v, array_in_task(to))) for v, to in stage.changed.items()
             )
             if sent:
-                with stage.on_its_ipu():
+                with stage.open_ipu_scope():
                     new_arrays.update(
-                        self.send_or_accumulate(
+                        self.send_or_accumulate_outputs(
                             [array_in_task(v) for v in sent], [array_of(v) for v in sums]
                         )
                     )
@@ -214,7 +241,9 @@ class MicroBatch:
             stage, pipelines.TaskRole.FORWARD, run_forward, reads, [*sums, *buffers.values()]
         )
 
-    def send_or_accumulate(self, sent: Sequence[jax.Array], sums: Sequence[jax.Array]) -> Arrays:
+    def send_or_accumulate_outputs(
+        self, sent: Sequence[jax.Array], sums: Sequence[jax.Array]
+    ) -> Arrays:
         """Sends the last stage's outputs to the outfeed, or adds them to their sums."""
         if not self.request.accumulate_outfeed:
             self.model.enqueue_arrays(sent)
@@ -241,12 +270,12 @@ class MicroBatch:
         deferred_gradients = {v: Value(v.aval, stage.number) for v in owned if v in awaited}
 
         def run_backward(array_of: Lookup) -> Arrays:
-            with stage.on_its_ipu():
+            with stage.open_ipu_scope():
                 cotangents = [self.sum_cotangents(v, array_of) for v in seeds]
-            closed, operands = halves.backward, [array_of(v) for v in halves_reads]
-            flat = jaxpr.run_equations(closed.jaxpr, closed.consts, [*operands, *cotangents])
+            operands = [*(array_of(v) for v in halves_reads), *cotangents]
+            flat = pipelines.evaluate_without_tracing(halves.backward, operands)
             gradients = dict(zip(trainable_operands, flat, strict=True))
-            with stage.on_its_ipu():
+            with stage.open_ipu_scope():
                 for v in owned:
                     for later_gradient in self.cotangents.get(v, ()):
                         gradients[v] = gradients[v] + array_of(later_gradient)
@@ -255,14 +284,14 @@ class MicroBatch:
             on = {**passed, **deferred_gradients}
             return {**{to: gradients[v] for v, to in on.items()}, **sums}
 
-        reads = [*halves_reads, *self.mapping_reads(stage), *given_back]
+        reads = [*halves_reads, *self.values_read_by_gradient_mapping(stage), *given_back]
         updates = [*(self.accumulators[v] for v in due), *counters]
         self.add_task(stage, pipelines.TaskRole.BACKWARD, run_backward, reads, updates)
         self.waiting.update(deferred_gradients)
         for value, cotangent in passed.items():
             self.cotangents.setdefault(value, []).append(cotangent)
 
-    def mapping_reads(self, stage: Stage) -> list[Value]:
+    def values_read_by_gradient_mapping(self, stage: Stage) -> list[Value]:
         """Returns the values that a stage's gradient mapping reads besides its own gradients."""
         if self.mapping is None:
             return []
@@ -301,7 +330,7 @@ class MicroBatch:
         new_arrays: dict[Value, jax.Array] = {}
         for value, gradient in gradients.items():
             buffer = self.accumulators[value]
-            with self.model.stages[self.owners[value]].on_its_ipu():
+            with self.model.stages[self.owners[value]].open_ipu_scope():
                 total = add_to_accumulator(array_of(buffer), gradient, method, count, done)
                 new_arrays[buffer] = ops.move_to_storage(total, buffer.storage)
         if done is not None:
@@ -309,11 +338,13 @@ class MicroBatch:
         return new_arrays
 
 
-def _accumulator_value(aval: Aval, dtype_of: DtypeOf, storage: ops.Storage = ops.ON_TILES) -> Value:
+def _create_accumulator(
+    aval: Aval, dtype_of: DtypeOf, storage: ops.Storage = ops.ON_TILES
+) -> Value:
     """Creates the loop variable in which arrays are summed."""
     return Value(jax.ShapeDtypeStruct(aval.shape, dtype_of(aval)), storage=storage)
 
 
-def _leaf_path(root: str, name: str) -> str:
+def _join_leaf_path(root: str, name: str) -> str:
     """Returns a leaf's path with its root, which `Model` names only for a tree of one leaf."""
     return name if name == root else f"{root}{name}"

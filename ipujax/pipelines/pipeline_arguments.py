@@ -73,7 +73,7 @@ class PipelineStageOptions:
         }
 
     @property
-    def as_marks(self) -> pipelines.Options:
+    def as_task_options(self) -> pipelines.Options:
         """The options as a task carries them."""
         return tuple(
             (group, tuple(sorted(options.items())))

@@ -10,29 +10,35 @@ from __future__ import annotations
 import contextlib
 import dataclasses as dc
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from ipujax.ground import PipelineError, as_list, find_signature_mismatch, watch_iterators
+from ipujax.ground import (
+    IPUError,
+    PipelineError,
+    as_list,
+    find_signature_mismatch,
+    watch_iterators,
+)
 from ipujax.pipelines.pipeline_arguments import OptimizerFunctionOutput
 from ipujax.pipelines.pipeline_state import (
     StageOutput,
     find_changed_leaves,
-    leaf_name,
     replace_leaves,
+    state_leaf_path,
 )
-from ipujax.pipelines.stage_assignment import shard_scope
-from lowering import jaxpr, line_of_file, marks, ops, pipelines
+from ipujax.pipelines.stage_assignment import ipu_scope_name
+from lowering import jaxpr, marks, name_source_line, ops, pipelines
 
 Pytree = object
 """Arrays, or what stands for arrays, in any nesting that JAX knows of: only `jax.tree` looks in."""
 
 
-Aval = jaxpr.ShapedArray | jax.ShapeDtypeStruct
+Aval = jaxpr.ShapedValue
 """The shape and dtype of an array, known before there is one."""
 
 SPANS_ALL = -1
@@ -68,11 +74,11 @@ class Part:
         """The function's name, for messages."""
         return getattr(self.function, "__name__", repr(self.function))
 
-    def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
+    def open_ipu_scope(self) -> contextlib.AbstractContextManager[object]:
         """Returns the scope that places what is traced in it on the IPU of the part."""
         if self.ipu == SPANS_ALL:
             return contextlib.nullcontext()
-        return jax.named_scope(shard_scope(self.ipu))
+        return jax.named_scope(ipu_scope_name(self.ipu))
 
 
 @dc.dataclass(frozen=True)
@@ -95,9 +101,9 @@ class Stage:
     results: tuple[Value, ...]
     changed: dict[Value, Value]
 
-    def on_its_ipu(self) -> contextlib.AbstractContextManager[object]:
+    def open_ipu_scope(self) -> contextlib.AbstractContextManager[object]:
         """Returns the scope that places what is done for the stage as a whole."""
-        return self.parts[-1].on_its_ipu()
+        return self.parts[-1].open_ipu_scope()
 
 
 class Arguments(NamedTuple):
@@ -158,17 +164,17 @@ def trace_stage(
         structures.append(outputs_structure)
         changed_leaves[:] = changed
         if optimizer is not None:
-            with parts[-1].on_its_ipu():
+            with parts[-1].open_ipu_scope():
                 results.append(_check_scalar_loss(optimizer(*outputs).loss))
         return [*results, *changed.values()]
 
     closed = jaxpr.trace_flat(call_flat_stage, [source.aval for source in sources])
-    _check_captures(number, parts, closed)
-    _check_shards(number, parts, closed.jaxpr)
+    _refuse_captured_tracers(number, parts, closed)
+    _refuse_operations_on_other_ipus(number, parts, closed.jaxpr)
     old_state_leaves = jax.tree.leaves(state)
     handed_on = [] if optimizer is not None else jax.tree.leaves(variables)
     handed_on += [value for value in old_state_leaves if value.stage < 0]
-    stage, values = _reduce_stage(
+    stage, values = _reduce_to_own_equations(
         number,
         parts,
         closed,
@@ -197,18 +203,18 @@ def call_stage(
     outputs: list[Pytree] = []
     changed: dict[int, jax.Array] = {}
     for part in parts:
-        with part.on_its_ipu():
-            result = _call_part(number, part, (variables, state), arguments)
+        with part.open_ipu_scope():
+            result = _call_stage_function(number, part, (variables, state), arguments)
             if isinstance(result, StageOutput):
                 stage_name = f"stage {number} (`{part.name}`)"
                 for leaf_number, leaf in find_changed_leaves(
                     stage_name, state, result.state
                 ).items():
                     if leaf_number in changed:
-                        name = leaf_name(state, leaf_number)
+                        name = state_leaf_path(state, leaf_number)
                         raise PipelineError(
                             f"two functions of stage {number} change state{name}",
-                            where=_definition_line(part.function),
+                            where=describe_definition_line(part.function),
                             fix="let one of them do it; they run at the same time",
                         )
                     changed[leaf_number] = leaf
@@ -217,7 +223,7 @@ def call_stage(
     return outputs, changed
 
 
-def _reduce_stage(
+def _reduce_to_own_equations(
     number: int,
     parts: tuple[Part, ...],
     closed: jaxpr.ClosedJaxpr,
@@ -267,7 +273,9 @@ def _atom_key(atom: jaxpr.Var | jaxpr.Literal) -> _Key:
 _LEAD = ("the variables", "the state")
 
 
-def _call_part(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments) -> Pytree:
+def _call_stage_function(
+    number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arguments
+) -> Pytree:
     args = (*(tree for tree in lead if tree is not None), *arguments.args)
     if refusal := find_signature_mismatch(part.function, args, arguments.kwargs):
         signature, mismatch = refusal
@@ -279,7 +287,7 @@ def _call_part(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arg
             f"stage {number} (`{part.name}`) does not take what it is given: {mismatch}\n"
             f"  given: {first}{source}: {_describe_arguments(arguments)}\n"
             f"  takes: {part.name}{signature}",
-            where=_definition_line(part.function),
+            where=describe_definition_line(part.function),
             fix="let the stage take exactly that, in this order",
         )
     try:
@@ -295,27 +303,38 @@ def _call_part(number: int, part: Part, lead: tuple[Pytree, ...], arguments: Arg
 
 def _describe_arguments(arguments: Arguments) -> str:
     """Returns the shapes and dtypes of a stage's arguments as a text."""
-    named = (f"{k}={_describe_argument(v)}" for k, v in arguments.kwargs.items())
-    return f"({', '.join([*map(_describe_argument, arguments.args), *named])})"
+    named = (f"{k}={describe_shapes(v)}" for k, v in arguments.kwargs.items())
+    return f"({', '.join([*map(describe_shapes, arguments.args), *named])})"
 
 
-def _describe_argument(tree: Pytree) -> str:
-    """Returns the shapes and dtypes of one argument as a text."""
+def describe_shapes(tree: Pytree) -> str:
+    """Returns the dtypes and shapes of the arrays in a pytree as a text."""
     shapes = jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", tree)
     return shapes if isinstance(shapes, str) else str(shapes).replace("'", "")
 
 
-def _definition_line(function: Callable[..., Pytree]) -> str:
+def describe_definition_line(function: Callable[..., Pytree]) -> str:
+    """Returns the file and line at which a function is defined, for messages."""
     code = getattr(inspect.unwrap(function), "__code__", None)
-    return line_of_file(code.co_filename, code.co_firstlineno) if code else "an unknown line"
+    return name_source_line(code.co_filename, code.co_firstlineno) if code else "an unknown line"
 
 
-def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxpr) -> None:
+@contextlib.contextmanager
+def name_definition_line(function: Callable[..., Pytree]) -> Generator[None]:
+    """Adds the line at which a function is defined to errors of ours that have none."""
+    try:
+        yield
+    except IPUError as error:
+        error.where = error.where or describe_definition_line(function)
+        raise
+
+
+def _refuse_captured_tracers(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxpr) -> None:
     """Raises an error if a stage closes over a value that is being traced outside of it."""
     for var, value in zip(closed.jaxpr.constvars, closed.consts, strict=True):
         if jaxpr.is_tracer(value):
             users = (e for e in closed.jaxpr.eqns if any(a is var for a in e.invars))
-            line = next(filter(None, map(jaxpr.user_line, users)), "") or _definition_line(
+            line = next(filter(None, map(jaxpr.user_line, users)), "") or describe_definition_line(
                 parts[0].function
             )
             raise PipelineError(
@@ -328,7 +347,7 @@ def _check_captures(number: int, parts: Sequence[Part], closed: jaxpr.ClosedJaxp
             )
 
 
-def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None:
+def _refuse_operations_on_other_ipus(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None:
     """Raises an error if a stage places operations on another IPU than its own."""
     ipus = {part.ipu for part in parts}
     if SPANS_ALL in ipus:
@@ -344,7 +363,7 @@ def _check_shards(number: int, parts: Sequence[Part], body: jaxpr.Jaxpr) -> None
                 "where its scopes choose the IPUs",
             )
         for sub_jaxpr in jaxpr.sub_jaxprs(eqn):
-            _check_shards(number, parts, sub_jaxpr)
+            _refuse_operations_on_other_ipus(number, parts, sub_jaxpr)
 
 
 def _check_scalar_loss(loss: ArrayLike) -> jax.Array:

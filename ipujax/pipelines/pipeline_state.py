@@ -69,7 +69,7 @@ def find_changed_leaves(function_name: str, old_state: Any, new_state: Any) -> d
     return changed
 
 
-def leaf_name(state: Any, leaf_number: int) -> str:
+def state_leaf_path(state: Any, leaf_number: int) -> str:
     """Returns the path to a leaf of the state, for messages."""
     return jax.tree_util.keystr(jax.tree.leaves_with_path(state)[leaf_number][0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -11,15 +11,16 @@ import jax.numpy as jnp
 from ipujax.ground import api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.optimizers import GradientAccumulationReductionMethod
+from ipujax.pipelines.asked_schedule import AskedSchedule
+from ipujax.pipelines.optimizer_functions import AskedOptimizer
 from ipujax.pipelines.pipeline_arguments import (
-    OptimizerFunctionOutput,
     PipelineStageOptions,
     RecomputationMode,
 )
 from ipujax.pipelines.pipeline_stages import Pytree
-from ipujax.pipelines.request import AskedDtype, AskedSchedule, PipelineRequest, StageFunction
+from ipujax.pipelines.request import AskedDtype, PipelineRequest, StageFunction
 from ipujax.pipelines.single_argument_checks import check
-from ipujax.pipelines.trace_pipeline import run_pipeline
+from ipujax.pipelines.trace_pipeline import trace_requested_pipeline
 from lowering import pipelines
 
 
@@ -34,7 +35,7 @@ def pipeline(
     inputs: Sequence[Pytree] | None = None,
     infeed_queue: IPUInfeedQueue | None = None,
     outfeed_queue: IPUOutfeedQueue | None = None,
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+    optimizer_function: AskedOptimizer = None,
     device_mapping: Sequence[int | Sequence[int]] | None = None,
     pipeline_schedule: AskedSchedule = None,
     recomputation_mode: RecomputationMode | None = None,
@@ -81,13 +82,15 @@ def pipeline(
       infeed_queue: gives the first stage an element per micro-batch: after `inputs`, or by keyword
         for a dict.
       outfeed_queue: is sent the last stage's outputs of every micro-batch, as a list.
-      optimizer_function: takes the last stage's outputs, returns an `OptimizerFunctionOutput`.
+      optimizer_function: takes the last stage's outputs, returns an `OptimizerFunctionOutput`; or
+        the optimizer itself, where the last stage returns the loss alone.
         Makes the pipeline a training pipeline. Values that the optimizer reads are those of the
         last micro-batch.
       device_mapping: the IPU of each stage, -1 for one that spans all (its own `ipu_shard` says
         where), a list for concurrent functions. Stage i on IPU i by default.
-      pipeline_schedule: a `PipelineSchedule`, or a function or `Schedule` as `ipujax.schedules` has
-        them. Grouped by default, Sequential with batch serialization.
+      pipeline_schedule: a `PipelineSchedule`, a function or `Schedule` as `ipujax.schedules` has
+        them, or the name of one, such as "one_f_one_b" or "1F1B". Grouped by default, Sequential
+        with batch serialization.
       recomputation_mode: acts where `IPUConfig.allow_recompute` is set.
       forward_propagation_stages_poplar_options: one `PipelineStageOptions` (or None) per stage;
         recorded in the program's forward tasks, for the machine model.
@@ -159,7 +162,7 @@ def pipeline(
         outfeed_mask=outfeed_mask, name=name, reduction_method=reduction_method,
     )  # fmt: skip
     first = check.require_sequence([] if inputs is None else inputs, "inputs")
-    return run_pipeline(request, variables, optimizer_state, first, state)
+    return trace_requested_pipeline(request, variables, optimizer_state, first, state)
 
 
 @check.guard

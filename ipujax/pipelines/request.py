@@ -6,13 +6,17 @@ import copy
 import dataclasses as dc
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from ipujax.ground import PipelineError, PipelineNotImplementedError, PipelineTypeError
+from ipujax.ground import (
+    PipelineError,
+    PipelineNotImplementedError,
+    PipelineTypeError,
+)
 from ipujax.host import IPUInfeedQueue, IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.optimizers import (
     GradientAccumulationReductionMethod,
@@ -24,13 +28,25 @@ from ipujax.optimizers import (
 )
 from ipujax.optimizers import get_current_summation as current_summation
 from ipujax.pipelines import single_argument_checks as values
+from ipujax.pipelines.asked_schedule import AskedSchedule, ChosenSchedule, find_schedule
+from ipujax.pipelines.optimizer_functions import (
+    AskedOptimizer,
+    OptimizerFunction,
+    call_optimizer_function,
+    check_optimizer_function,
+)
 from ipujax.pipelines.pipeline_arguments import (
     OptimizerFunctionOutput,
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
 )
-from ipujax.pipelines.pipeline_stages import SPANS_ALL, Aval, Part, Pytree
+from ipujax.pipelines.pipeline_stages import (
+    SPANS_ALL,
+    Aval,
+    Part,
+    Pytree,
+)
 from ipujax.pipelines.single_argument_checks import check
 from lowering import jaxpr, ops, pipelines, schedules
 
@@ -38,7 +54,6 @@ StageFunction = Callable[..., Pytree]
 AskedDtype = DTypeLike | Callable[[Aval], DTypeLike] | None
 """None for a variable's own dtype, another one, or a function from a variable to one."""
 DtypeOf = Callable[[Aval], np.dtype[np.generic]]
-AskedSchedule = PipelineSchedule | schedules.Spec | None
 
 _FLAGS = (
     "offload_weight_update_variables",
@@ -67,12 +82,17 @@ class PipelineRequest:
     Attributes: as the arguments of `pipelining_ops.pipeline`, and
       origin: the user's line, for messages.
       summation: the sum of the gradients of several workers that the current strategy asks for.
+      fewest_stages: the number of stages that a pipeline of this kind needs.
+      brings_ipus: whether a system that nobody has configured gets the IPUs that it needs.
 
     Raises:
       PipelineError: (a `ValueError`) arguments that contradict one another.
       PipelineTypeError: (a `TypeError`) arguments of a wrong type.
       PipelineNotImplementedError: (a `NotImplementedError`) what the original had not either.
     """
+
+    fewest_stages: ClassVar[int] = 2
+    brings_ipus: ClassVar[bool] = False
 
     computational_stages: Sequence[StageFunction | Sequence[StageFunction]]
     gradient_accumulation_count: int | None
@@ -81,7 +101,7 @@ class PipelineRequest:
     batch_serialization_iterations: int = 1
     infeed_queue: IPUInfeedQueue | None = None
     outfeed_queue: IPUOutfeedQueue | None = None
-    optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None
+    optimizer_function: AskedOptimizer = None
     device_mapping: Sequence[int | Sequence[int]] | None = None
     pipeline_schedule: AskedSchedule = None
     recomputation_mode: RecomputationMode | None = None
@@ -107,7 +127,10 @@ class PipelineRequest:
     summation: Summation | None = dc.field(default_factory=current_summation)
 
     def __post_init__(self) -> None:
-        checked: dict[str, object] = {"outfeed_mask": values.check_outfeed_mask(self.outfeed_mask)}
+        checked: dict[str, object] = {
+            "outfeed_mask": values.check_outfeed_mask(self.outfeed_mask),
+            "optimizer_function": check_optimizer_function(self.optimizer_function, check),
+        }
         for name in _FLAGS:
             checked[name] = check.require_optional_flag(getattr(self, name), name)
         for name in ("batch_serialization_iterations", "repeat_count"):
@@ -117,15 +140,14 @@ class PipelineRequest:
         check.require_instance(self.infeed_queue, IPUInfeedQueue, "infeed_queue", optional=True)
         check.require_instance(self.outfeed_queue, IPUOutfeedQueue, "outfeed_queue", optional=True)
         check.require_instance(self.name, str, "name", optional=True)
-        check.require_function(self.optimizer_function, "optimizer_function", optional=True)
-        self._compute_properties()
+        self._check_by_computing_properties()
         _check_outfeed(self)
-        _check_implemented(self)
+        _refuse_unsupported_combinations(self)
 
-    def _compute_properties(self) -> None:
+    def _check_by_computing_properties(self) -> None:
         """Computes the cached properties, which raise if their arguments do not fit together."""
-        _ = self.stages, self.options, self.micro_batches, self.schedule, self.recomputation
-        _ = self.reduction, self.accumulation_dtype, self.outfeed_dtype, self.state_storage
+        _ = self.stages, self.task_options, self.micro_batches, self.schedule, self.recomputation
+        _ = self.reduction, self.accumulator_dtype_of, self.output_sum_dtype_of, self.state_storage
 
     # --- stages -----------------------------------------------------------------------------------
 
@@ -137,7 +159,7 @@ class PipelineRequest:
     @functools.cached_property
     def stages(self) -> tuple[tuple[Part, ...], ...]:
         """The functions of each stage, with their IPUs."""
-        groups = _check_stage_functions(self.computational_stages)
+        groups = _check_stage_functions(self.computational_stages, self.fewest_stages)
         ipus = _check_device_mapping(self, [len(group) for group in groups])
         pairs = (
             zip(*group_and_ipus, strict=True) for group_and_ipus in zip(groups, ipus, strict=True)
@@ -152,7 +174,7 @@ class PipelineRequest:
         )
 
     @functools.cached_property
-    def options(self) -> dict[pipelines.TaskRole, tuple[pipelines.Options, ...]]:
+    def task_options(self) -> dict[pipelines.TaskRole, tuple[pipelines.Options, ...]]:
         """The Poplar options of each stage's tasks, and of the weight update."""
         by_kind = {
             pipelines.TaskRole.FORWARD: "forward_propagation_stages_poplar_options",
@@ -160,7 +182,9 @@ class PipelineRequest:
         }
         count = len(self.stages)
         of_tasks = {k: _check_stage_options(getattr(self, n), n, count) for k, n in by_kind.items()}
-        update = _check_option(self.weight_update_poplar_options, "weight_update_poplar_options")
+        update = _check_stage_option(
+            self.weight_update_poplar_options, "weight_update_poplar_options"
+        )
         return {**of_tasks, pipelines.TaskRole.UPDATE: (update,)}
 
     # --- micro-batches ----------------------------------------------------------------------------
@@ -171,10 +195,10 @@ class PipelineRequest:
         count = values.check_accumulation_count(self.gradient_accumulation_count)
         return count * self.batch_serialization_iterations
 
-    @property
-    def _chosen_schedule(self) -> PipelineSchedule | schedules.Spec:
+    @functools.cached_property
+    def _chosen_schedule(self) -> ChosenSchedule:
         if self.pipeline_schedule is not None:
-            return self.pipeline_schedule
+            return find_schedule(self.pipeline_schedule, "pipeline_schedule", check)
         serial = self.batch_serialization_iterations > 1
         return PipelineSchedule.Sequential if serial else PipelineSchedule.Grouped
 
@@ -182,9 +206,6 @@ class PipelineRequest:
     def schedule(self) -> schedules.Spec:
         """The schedule in the form that `schedules.build` takes."""
         chosen, serial = self._chosen_schedule, self.batch_serialization_iterations
-        if not isinstance(chosen, (PipelineSchedule, schedules.Schedule)) and not callable(chosen):
-            expected = "a PipelineSchedule, a function or Schedule of ipujax.schedules"
-            raise check.wrong_type_error(expected, chosen, "pipeline_schedule")
         if serial == 1:
             return _SCHEDULES[chosen] if isinstance(chosen, PipelineSchedule) else chosen
         if chosen is not PipelineSchedule.Sequential:
@@ -211,17 +232,15 @@ class PipelineRequest:
         """Calls the optimizer function on the last stage's outputs.
 
         Raises:
+          PipelineError: (a `ValueError`) it takes other arguments than these outputs.
           PipelineTypeError: (a `TypeError`) it gives something else.
         """
         if self.optimizer_function is None:
             raise PipelineError("an inference pipeline has no optimizer")
-        result_name, expected = (
-            "what optimizer_function returns",
-            "an OptimizerFunctionOutput(opt, loss)",
-        )
-        output = check.require_instance(
-            self.optimizer_function(*outputs), OptimizerFunctionOutput, result_name, expected
-        )
+        function = cast(
+            OptimizerFunction, self.optimizer_function
+        )  # as `check_optimizer_function` gave it
+        output = call_optimizer_function(function, outputs)
         if self.summation is None:
             return output
         output = copy.copy(output)
@@ -234,13 +253,13 @@ class PipelineRequest:
         return parse_reduction_method(self.reduction_method)
 
     @functools.cached_property
-    def accumulation_dtype(self) -> DtypeOf:
+    def accumulator_dtype_of(self) -> DtypeOf:
         """The function from a variable to the dtype of its accumulator."""
         dtype, name = self.gradient_accumulation_dtype, "gradient_accumulation_dtype"
         return make_dtype_chooser(dtype, name, jnp.inexact, PipelineTypeError)
 
     @functools.cached_property
-    def outfeed_dtype(self) -> DtypeOf:
+    def output_sum_dtype_of(self) -> DtypeOf:
         """The function from an output to the dtype of its sum."""
         dtype, name = self.accumulate_outfeed_dtype, "accumulate_outfeed_dtype"
         return make_dtype_chooser(dtype, name, jnp.number, PipelineTypeError)
@@ -257,12 +276,16 @@ class PipelineRequest:
         return ops.Storage(remote=bool(self.offload_gradient_accumulation_buffers), what="sums")
 
 
-def _check_stage_functions(computational_stages: Sequence[Any]) -> list[list[StageFunction]]:
+def _check_stage_functions(
+    computational_stages: Sequence[Any], fewest: int
+) -> list[list[StageFunction]]:
     """Returns the functions of each stage."""
     stages = check.require_sequence(computational_stages, "computational_stages", "functions")
     groups = [list(s) if isinstance(s, (list, tuple)) else [s] for s in stages]
-    if len(groups) < 2:
-        raise PipelineError(f"a pipeline needs at least 2 computational stages, not {len(groups)}")
+    if len(groups) < fewest:
+        raise PipelineError(
+            f"a pipeline needs at least {fewest} computational stages, not {len(groups)}"
+        )
     for number, group in enumerate(groups):
         if not group or not all(map(callable, group)):
             expected = "a function, or a list of functions that run concurrently"
@@ -325,12 +348,12 @@ def _check_stage_options(options: object, name: str, stages: int) -> tuple[pipel
     entries = check.require_sequence(options, name)
     if len(entries) != stages:
         raise PipelineError(f"{name} has {len(entries)} entries for {stages} computational stages")
-    return tuple(_check_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
+    return tuple(_check_stage_option(entry, f"{name}[{i}]") for i, entry in enumerate(entries))
 
 
-def _check_option(option: object, name: str) -> pipelines.Options:
+def _check_stage_option(option: object, name: str) -> pipelines.Options:
     check.require_instance(option, PipelineStageOptions, name, optional=True)
-    return option.as_marks if isinstance(option, PipelineStageOptions) else ()
+    return option.as_task_options if isinstance(option, PipelineStageOptions) else ()
 
 
 def _check_outfeed(request: PipelineRequest) -> None:
@@ -352,7 +375,7 @@ def _check_outfeed(request: PipelineRequest) -> None:
             )
 
 
-def _check_implemented(request: PipelineRequest) -> None:
+def _refuse_unsupported_combinations(request: PipelineRequest) -> None:
     if request.continuous_weight_updates:
         raise PipelineNotImplementedError(
             "continuous_weight_updates is not implemented, nor was it in the original: gradients "

@@ -25,10 +25,11 @@ def split_into_stages(
     *,
     count: int | None = None,
     policy: Callable[..., bool] | None = None,
+    shares_variables: bool = True,
 ) -> tuple[Callable[..., Any], ...]:
     """Splits a function into stage functions for `pipelining_ops.pipeline`.
 
-    Equations are marked by `jax.named_scope(stage_scope(1))`. An unmarked equation
+    Equations are marked by `jax.named_scope(stage_scope_name(1))`. An unmarked equation
     is in the earliest stage that has all its operands; one on constants alone is in
     every stage that uses it. A variable is read in the stages of its marked readers; its other
     readers, and those of the state, get it from the first stage that reads it.
@@ -42,6 +43,8 @@ def split_into_stages(
       kwargs: the same for its keyword arguments.
       count: the number of stages; some may then compute nothing. By default the highest mark says.
       policy: the `jax.checkpoint` policy of each stage, or None.
+      shares_variables: whether all marked readers of a variable read it; otherwise the first one
+        does, and the others get it from there.
 
     Returns:
       Functions that are called as the first: `stage(variables, state, *args)`. The last returns
@@ -56,13 +59,13 @@ def split_into_stages(
 
     def flat_function(*flat: jax.Array) -> list[jax.Array]:
         lead, args, kwargs = jax.tree.unflatten(structure, flat)
-        output = _as_stage_output(function(*lead, *args, **kwargs), state)
+        output = _convert_to_stage_output(function(*lead, *args, **kwargs), state)
         flat_outputs, form = jax.tree.flatten(output.outputs)
         forms.append(form)
         return [*flat_outputs, *jax.tree.leaves(output.state)]
 
     closed = jaxpr.trace_flat(flat_function, [_aval_of_leaf(leaf) for leaf in leaves])
-    closed, read = jaxpr.prune_unused(pipelines.open_jits_with_stage_marks(closed))
+    closed, read = jaxpr.prune_unused(pipelines.inline_jits_with_stage_marks(closed))
     invars = dict(zip(read, closed.jaxpr.invars, strict=True))
     first_of_state, first_element = (len(jax.tree.leaves(t)) for t in (variables, lead))
     stage_assignment = StageAssignment(
@@ -71,7 +74,8 @@ def split_into_stages(
     outputs = forms[-1].num_leaves
     new = closed.jaxpr.outvars[outputs:]
     updates = [(invars.get(first_of_state + i), atom) for i, atom in enumerate(new)]
-    shared = frozenset(v for i, v in invars.items() if i < first_of_state)
+    first_unshared = first_of_state if shares_variables else 0
+    shared = frozenset(v for i, v in invars.items() if i < first_unshared)
     model = _Model(
         closed, invars, shared, stage_assignment, closed.jaxpr.outvars[:outputs], updates
     )
@@ -138,7 +142,9 @@ class _Model:
     def _build_stage(self, number: int, results: Sequence[Any]) -> tuple[_Part, list[Var]]:
         """Builds the stage that computes these results, and lists the values handed to it."""
         body = self.closed.jaxpr
-        changed = [i for i in range(len(self.updates)) if self._changing_stage(i) == number]
+        changed = [
+            i for i in range(len(self.updates)) if self._find_stage_that_changes_leaf(i) == number
+        ]
         stage_results = [*results, *(self.updates[i][1] for i in changed)]
         stage_equations = [
             eqn for eqn in body.eqns if self.stage_assignment.of.get(id(eqn)) == number
@@ -149,7 +155,7 @@ class _Model:
         used = dict.fromkeys(pipelines.unique_variables(atoms))
         constants = dict(zip(body.constvars, self.closed.consts, strict=True))
         read = [v for v in constants if v in used]
-        available = self._available_arguments(number, stage_equations)
+        available = self._find_arguments_read_by_stage(number, stage_equations)
         leaves = {i: var for i, var in self.invars.items() if var in used and var in available}
         handed = [v for v in used if not (v in computed or v in available or v in constants)]
         piece = pipelines.jaxpr_of_equations(
@@ -159,7 +165,7 @@ class _Model:
         is_last = number == self.stage_assignment.count - 1
         return _Part(number, closed, tuple(leaves), len(handed), tuple(changed), is_last), handed
 
-    def _available_arguments(
+    def _find_arguments_read_by_stage(
         self, number: int, stage_equations: Sequence[jaxpr.JaxprEqn]
     ) -> set[Var]:
         """Returns the function's arguments that a stage reads directly.
@@ -190,7 +196,7 @@ class _Model:
         chosen = {id(eqn) for eqn in (*stage_equations, *needed)}
         return [eqn for eqn in eqns if id(eqn) in chosen]
 
-    def _changing_stage(self, index: int) -> int | None:
+    def _find_stage_that_changes_leaf(self, index: int) -> int | None:
         """Returns the stage that changes a leaf of the state; None if no stage does."""
         leaf, value = self.updates[index]
         if value is leaf:
@@ -242,7 +248,7 @@ def _build_stage_function(
     return call_split_stage
 
 
-def _as_stage_output(result: Pytree, state: Pytree) -> StageOutput:
+def _convert_to_stage_output(result: Pytree, state: Pytree) -> StageOutput:
     """Returns a function's result as a `StageOutput`, and checks that its state fits."""
     if state is None:
         return StageOutput(result, None)

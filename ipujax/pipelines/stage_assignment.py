@@ -20,12 +20,12 @@ def current_stage() -> int | None:
     return marks.read_marks(jaxpr.current_name_stack()).stage
 
 
-def stage_scope(stage: int) -> str:
+def stage_scope_name(stage: int) -> str:
     """Returns the name of a `jax.named_scope` that marks the code in it with a stage."""
     return marks.write_mark(marks.STAGE, str(stage))
 
 
-def shard_scope(ipu: int) -> str:
+def ipu_scope_name(ipu: int) -> str:
     """Returns the name of a `jax.named_scope` that places what is traced in it on an IPU."""
     return marks.write_mark(marks.SHARD, str(ipu))
 
@@ -50,7 +50,7 @@ class StageAssignment:
 
     def __init__(self, body: jaxpr.Jaxpr, elements: Collection[Var], count: int | None = None):
         self._body, self.leaves = body, set(body.invars) - set(elements)
-        self._marks = {id(eqn): _stage_mark(eqn) for eqn in body.eqns}
+        self._marks = {id(eqn): _stage_marked_on_equation(eqn) for eqn in body.eqns}
         self.count = _count_stages(set(self._marks.values()) - {None}, count)
         self.of: dict[int, int] = {}
         self.homes: dict[Var, int] = {}
@@ -59,16 +59,16 @@ class StageAssignment:
         for eqn in body.eqns:
             if (mark := self._marks[id(eqn)]) is not None:
                 self._assign_equation(eqn, mark)
-        self._assign_variables()
-        self._latest = self._latest_stages()
+        self._assign_variables_to_first_readers()
+        self._latest = self._find_latest_stages()
         num_assigned = -1
         while num_assigned < len(self.of):
             num_assigned = len(self.of)
-            self._assign_by_operands()
-            self._assign_by_readers()
-            self._assign_variables()
-        self._assign_to_last_stage()
-        self._delay_element_equations()
+            self._assign_to_stages_of_operands()
+            self._assign_to_stages_of_readers()
+            self._assign_variables_to_first_readers()
+        self._assign_rest_to_last_stage()
+        self._move_element_equations_to_reader_stages()
 
     def stage_of_value(self, var: Var) -> int | None:
         """Returns the stage that computes a value, or that a variable lives in, or None."""
@@ -78,7 +78,7 @@ class StageAssignment:
         """Returns whether the user marked the equation with a stage."""
         return self._marks[id(eqn)] is not None
 
-    def _latest_stages(self) -> dict[int, int]:
+    def _find_latest_stages(self) -> dict[int, int]:
         """Returns for each equation the latest stage in which its marked readers need it."""
         latest: dict[int, int] = {}
         readers: dict[Var, int] = {}
@@ -89,7 +89,7 @@ class StageAssignment:
                 readers[var] = min(latest[id(eqn)], readers.get(var, self.count))
         return latest
 
-    def _assign_by_operands(self) -> None:
+    def _assign_to_stages_of_operands(self) -> None:
         """Assigns equations with an assigned operand to a stage."""
         for eqn in self._body.eqns:
             operands = pipelines.unique_variables(eqn.invars)
@@ -104,7 +104,7 @@ class StageAssignment:
             elif self.is_marked(eqn):
                 self._check_operand_stages(eqn, operands)
 
-    def _assign_by_readers(self) -> None:
+    def _assign_to_stages_of_readers(self) -> None:
         """Assigns equations on unassigned variables to the stage of their first reader."""
         movable = pipelines.variables_depending_on(self._body.eqns, self.leaves)
         readers: dict[Var, int] = {}
@@ -116,22 +116,22 @@ class StageAssignment:
                 for var in pipelines.unique_variables(eqn.invars):
                     readers[var] = min(stage, readers.get(var, stage))
 
-    def _assign_variables(self) -> None:
+    def _assign_variables_to_first_readers(self) -> None:
         """Assigns variables to the first stage that reads them."""
         for eqn in self._body.eqns:
             if (stage := self.of.get(id(eqn))) is not None:
                 for var in self.leaves.intersection(pipelines.unique_variables(eqn.invars)):
                     self.homes[var] = min(stage, self.homes.get(var, stage))
 
-    def _assign_to_last_stage(self) -> None:
+    def _assign_rest_to_last_stage(self) -> None:
         """Assigns unconstrained equations, such as a counter's, to the last stage."""
         movable = pipelines.variables_depending_on(self._body.eqns, self.leaves)
         for eqn in self._body.eqns:
             if id(eqn) not in self.of and (eqn.effects or not movable.isdisjoint(eqn.outvars)):
                 self._assign_equation(eqn, self.count - 1)
-        self._assign_variables()
+        self._assign_variables_to_first_readers()
 
-    def _delay_element_equations(self) -> None:
+    def _move_element_equations_to_reader_stages(self) -> None:
         """Moves equations on elements alone, such as one-hot labels, to their first reader's stage.
 
         An equation stays where it is if its results are smaller than its operands.
@@ -166,15 +166,16 @@ class StageAssignment:
         stage = self.of[id(eqn)]
         for var in operands:
             if (later := self._made.get(var, 0)) > stage:
+                cause = self._find_marked_equation_behind_stage(var, later)
                 raise PipelineError(
-                    f"the stages are not in order: `{_scope_name(eqn)}` is in stage {stage}, and "
-                    f"needs what `{_scope_name(self._find_marked_cause(var, later))}` computes in "
+                    f"the stages are not in order: `{_scope_or_primitive_name(eqn)}` is in stage "
+                    f"{stage}, and needs what `{_scope_or_primitive_name(cause)}` computes in "
                     f"stage {later}",
                     where=jaxpr.user_line(eqn),
                     fix="give what comes later in the model the same stage or a later one",
                 )
 
-    def _find_marked_cause(self, var: Var, stage: int) -> jaxpr.JaxprEqn:
+    def _find_marked_equation_behind_stage(self, var: Var, stage: int) -> jaxpr.JaxprEqn:
         """Finds the marked equation that put a value into its stage."""
         eqn = self._makers[var]
         while not self.is_marked(eqn):
@@ -188,13 +189,13 @@ class StageAssignment:
         return eqn
 
 
-def _stage_mark(eqn: jaxpr.JaxprEqn) -> int | None:
+def _stage_marked_on_equation(eqn: jaxpr.JaxprEqn) -> int | None:
     """Returns the stage that an equation is marked with, or None."""
     stages = pipelines.stages_in_marks(eqn)
     if len(stages) > 1:
         raise PipelineError(
-            f"`{_scope_name(eqn)}` is one operation ({eqn.primitive.name}) of the stages "
-            f"{_join_stages(stages)}, so that it cannot be cut",
+            f"`{_scope_or_primitive_name(eqn)}` is one operation ({eqn.primitive.name}) of the "
+            f"stages {_join_stage_numbers(stages)}, so that it cannot be cut",
             where=jaxpr.user_line(eqn),
             fix="let loops, conditionals, jax.checkpoint and functions with a derivative of their "
             "own be in one stage each",
@@ -220,8 +221,8 @@ def _count_stages(marked: set[Any], count: int | None) -> int:
         )
     if missing:
         raise PipelineError(
-            f"nothing that the results need is in stage {_join_stages(missing)}, and the highest "
-            f"stage is {highest}",
+            f"nothing that the results need is in stage {_join_stage_numbers(missing)}, and the "
+            f"highest stage is {highest}",
             fix=f"let each of the stages 0 to {highest} compute something",
         )
     return highest + 1
@@ -231,10 +232,10 @@ def _total_bytes(values: Iterable[Var]) -> int:
     return sum(size_in_bytes(v.aval) for v in values)
 
 
-def _join_stages(stages: Iterable[int]) -> str:
+def _join_stage_numbers(stages: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(stages)))
 
 
-def _scope_name(eqn: jaxpr.JaxprEqn) -> str:
+def _scope_or_primitive_name(eqn: jaxpr.JaxprEqn) -> str:
     """Returns the user's named scope of an equation, or the name of its primitive."""
     return marks.innermost_user_scope(jaxpr.name_stack(eqn)) or eqn.primitive.name

@@ -14,7 +14,7 @@ import optax
 from ipujax.ground import IPUError, OptimizerError, PipelineError, structure_text
 from ipujax.host import trace_frames
 from ipujax.operators import without_weak_type
-from ipujax.optimizers import broadcast_from_chief, check_leaves, init_optimizer_state
+from ipujax.optimizers import broadcast_from_chief, init_optimizer_state, refuse_changed_leaves
 from ipujax.pipelines.micro_batch import MicroBatch
 from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.pipeline_stages import Pytree, Value
@@ -30,7 +30,7 @@ _TRAINED = ("variables", "optimizer_state", "state")
 _UNTRAINED = ("state",)
 
 
-def run_pipeline(
+def trace_requested_pipeline(
     request: PipelineRequest,
     variables: Pytree = None,
     optimizer_state: Pytree = None,
@@ -146,7 +146,7 @@ class _Run:
         Raises:
           PipelineError: a state that is not one of this optimizer, for these variables.
         """
-        owners, dtype_of = self.model.owner_stages, self.request.accumulation_dtype
+        owners, dtype_of = self.model.stage_accumulating_gradient, self.request.accumulator_dtype_of
         gradients = [
             jax.ShapeDtypeStruct(v.aval.shape, dtype_of(v.aval) if v in owners else v.aval.dtype)
             for v in self.model.variables
@@ -159,18 +159,20 @@ class _Run:
             cause = error.__cause__ if isinstance(error, OptimizerError) else None
             if cause is None:
                 raise
-            raise self._update_error(cause) from cause
+            raise self._build_update_error(cause) from cause
         except (TypeError, ValueError, AttributeError, KeyError) as error:
-            raise self._update_error(error) from error
+            raise self._build_update_error(error) from error
         news, states = _split_by_sizes(closed.out_avals, len(self.variables))
         for name, new, old in (
             ("variables", news, self.variables),
             ("optimizer_state", states, self.states),
         ):
-            check_leaves(f"the weight update turns a leaf of {name}", new, old, PipelineError)
+            refuse_changed_leaves(
+                f"the weight update turns a leaf of {name}", new, old, PipelineError
+            )
         return _Update(*jaxpr.prune_unused(closed))
 
-    def _update_error(self, error: BaseException) -> PipelineError:
+    def _build_update_error(self, error: BaseException) -> PipelineError:
         """Builds the error for a weight update that raised another error."""
         return PipelineError(
             f"the weight update failed ({type(error).__name__}: {error})\n"
@@ -192,14 +194,14 @@ class _Run:
                 for i, x in zip(reads, stored, strict=True)
             ]
             results = jaxpr.run_equations(closed.jaxpr, closed.consts, arrays)
-            self.send_sums(sums)
+            self.send_output_sums(sums)
             return [ops.move_to_storage(x, s) for x, s in zip(results, storages, strict=True)]
 
         kind = pipelines.TaskRole.UPDATE
-        spec = pipelines.TaskSpec(kind=kind, options=self.request.options[kind][0])
+        spec = pipelines.TaskSpec(kind=kind, options=self.request.task_options[kind][0])
         return pipelines.run_as_task(run_update, [*operands, *sums], spec)
 
-    def send_sums(self, sums: Sequence[jax.Array]) -> None:
+    def send_output_sums(self, sums: Sequence[jax.Array]) -> None:
         """Sends the values accumulated over the micro-batches to the outfeed."""
         if self.request.accumulate_outfeed and self.model.sent_leaves:
             self.model.enqueue_arrays(sums)
@@ -242,13 +244,13 @@ class _Run:
         reads = [] if update is None else [i - first for i in update.reads if i >= first]
         outputs = [model.output_leaves[i] for i in reads]
         body = MicroBatch(model, [v for v in outputs if v not in array_of])
-        final = self.trace_micro_batch_loop(body, array_of)
+        final = trace_micro_batch_loop(body, array_of)
         sums = [final[v] for v in body.sums]
         final_untrained = [
             final[body.state[v]] if v in body.state else array_of[v] for v in model.untrained_state
         ]
         if update is None:
-            self.send_sums(sums)
+            self.send_output_sums(sums)
             return final_untrained
         accumulated = {
             v: ops.bring_from_storage(final[b], b.storage) for v, b in body.accumulators.items()
@@ -262,36 +264,43 @@ class _Run:
         operands += [array_of[v] if v in array_of else final[v] for v in outputs]
         return [*self.add_update_task(update, operands, sums), *final_untrained]
 
-    def trace_micro_batch_loop(self, body: MicroBatch, array_of: Arrays) -> dict[Value, jax.Array]:
-        """Traces the loop over micro-batches, and returns its variables after the last one."""
-        request = self.request
-        constants = [array_of[v] for v in self.model.constants]
-        # Copies, since tasks overwrite their buffers, and others may read what the state was.
-        begin = {buffer: jnp.copy(array_of[v]) for v, buffer in body.state.items()}
-        initial = [
-            begin[v]
-            if v in begin
-            else ops.move_to_storage(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage)
-            for v in body.loop_variables
-        ]
-        avals = [jax.typeof(x) for x in (*constants, *initial)]
-        closed, captured = jaxpr.constants_to_arguments(jaxpr.trace_flat(body, avals))
-        spec = pipelines.PipelineSpec(
-            name=request.name or "pipeline",
-            stages=len(request.stages),
-            training=request.is_training,
-            ipus=request.ipus,
-            schedule=request.schedule,
-            recomputation=request.recomputation,
-            offload_activations=bool(request.offload_activations),
-            origin=request.origin,
-            variables=tuple(body.variable_roles),
-        )
-        consts = [*captured, *constants]
-        final = ops.repeat_with_queues(
-            closed, consts, initial, request.micro_batches, None, pipeline=spec
-        )
-        return dict(zip(body.loop_variables, final, strict=True))
+
+def trace_micro_batch_loop(body: MicroBatch, array_of: Arrays) -> dict[Value, jax.Array]:
+    """Traces the loop over micro-batches, and returns its variables after the last one.
+
+    Args:
+      body: one micro-batch.
+      array_of: the arrays of the model's constants, and the untrained state at the beginning.
+    """
+    request = body.request
+    constants = [array_of[v] for v in body.model.values_shared_by_micro_batches]
+    # Copies, since tasks overwrite their buffers, and others may read what the state was.
+    begin = {buffer: jnp.copy(array_of[v]) for v, buffer in body.state.items()}
+    initial = [
+        begin[v]
+        if v in begin
+        else ops.move_to_storage(jnp.zeros(v.aval.shape, v.aval.dtype), v.storage)
+        for v in body.loop_variables
+    ]
+    avals = [jax.typeof(x) for x in (*constants, *initial)]
+    closed, captured = jaxpr.constants_to_arguments(jaxpr.trace_flat(body, avals))
+    spec = pipelines.PipelineSpec(
+        name=request.name or "pipeline",
+        stages=len(request.stages),
+        training=request.is_training,
+        ipus=request.ipus,
+        schedule=request.schedule,
+        recomputation=request.recomputation,
+        offload_activations=bool(request.offload_activations),
+        origin=request.origin,
+        variables=tuple(body.variable_roles),
+        brings_ipus=request.brings_ipus,
+    )
+    consts = [*captured, *constants]
+    final = ops.repeat_with_queues(
+        closed, consts, initial, request.micro_batches, None, pipeline=spec
+    )
+    return dict(zip(body.loop_variables, final, strict=True))
 
 
 def _split_by_sizes(flat: Sequence[_T], *sizes: int) -> list[list[_T]]:

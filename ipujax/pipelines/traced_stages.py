@@ -17,7 +17,7 @@ from ipujax.optimizers import (
     apply_gradients,
     apply_updates,
     compute_gradients,
-    is_trained,
+    has_gradient,
     maps_gradients,
 )
 from ipujax.pipelines.pipeline_arguments import OptimizerFunctionOutput
@@ -78,7 +78,7 @@ class Model:
         return [*self.variables, *self.inputs, *self.untrained_state]
 
     @functools.cached_property
-    def constants(self) -> dict[Value, None]:
+    def values_shared_by_micro_batches(self) -> dict[Value, None]:
         """The given values that are the same for all micro-batches."""
         return dict.fromkeys(
             value for value in self.input_values if value not in self.changed_state
@@ -106,12 +106,12 @@ class Model:
 
     # --- queues -----------------------------------------------------------------------------------
 
-    def next_element(self) -> Arrays:
+    def take_infeed_element(self) -> Arrays:
         """Takes an element from the infeed, inside the first task."""
         queue = self.request.infeed_queue
         if queue is None:
             return {}
-        arrays = jax.tree.leaves(queue.next_element(None))
+        arrays = jax.tree.leaves(queue.take_traced_element(None))
         return dict(zip(self.element_leaves, arrays, strict=True))
 
     def values_to_send(self) -> Pytree:
@@ -135,7 +135,7 @@ class Model:
     # --- gradients --------------------------------------------------------------------------------
 
     @functools.cached_property
-    def owner_stages(self) -> dict[Value, int]:
+    def stage_accumulating_gradient(self) -> dict[Value, int]:
         """The stage that accumulates the gradients of each trainable variable that is read.
 
         It is the first one: its backward task is the last to know a gradient.
@@ -155,15 +155,17 @@ class Model:
     @functools.cached_property
     def maps_micro_batch_gradients(self) -> bool:
         """True if the optimizer maps the gradients of each micro-batch."""
-        return self.request.is_training and maps_gradients(self.sample_optimizer.opt)
+        return self.request.is_training and maps_gradients(self.optimizer_output_on_tracers.opt)
 
     @property
     def keeps_replicas_equal(self) -> bool:
         """True if the replicas' variables stay equal, as far as the optimizer shows."""
-        return not self.request.is_training or combines_replica_gradients(self.sample_optimizer.opt)
+        return not self.request.is_training or combines_replica_gradients(
+            self.optimizer_output_on_tracers.opt
+        )
 
     @functools.cached_property
-    def sample_optimizer(self) -> OptimizerFunctionOutput:
+    def optimizer_output_on_tracers(self) -> OptimizerFunctionOutput:
         """The optimizer function's result on tracers: valid but for the arrays in it."""
         optimizer_outputs: list[OptimizerFunctionOutput] = []
 
@@ -237,16 +239,16 @@ def trace_model(
     model = Model(
         request, tree, state_values, inputs_flat, element, tuple(stages), arguments.args, loss
     )
-    _check_outputs(model)
-    _check_changed(model)
-    _check_shared(model)
-    _check_loss(model)
+    _check_last_stage_outputs(model)
+    _check_state_changed_once(model)
+    _refuse_variables_on_several_ipus(model)
+    _check_loss_output(model)
     return model
 
 
 def _make_variable(leaf: jax.Array) -> Value:
     aval = jax.typeof(leaf)
-    return Value(aval, trainable=is_trained(aval))
+    return Value(aval, trainable=has_gradient(aval))
 
 
 def _leaf_names(tree: Pytree, root: str) -> dict[Value, str]:
@@ -254,7 +256,7 @@ def _leaf_names(tree: Pytree, root: str) -> dict[Value, str]:
     return {value: jax.tree_util.keystr(path) or root for path, value in leaves}
 
 
-def _check_outputs(model: Model) -> None:
+def _check_last_stage_outputs(model: Model) -> None:
     request, mask = model.request, model.request.outfeed_mask
     if mask is not None and len(mask) != len(model.outputs):
         raise PipelineError(
@@ -270,7 +272,7 @@ def _check_outputs(model: Model) -> None:
         )
 
 
-def _check_changed(model: Model) -> None:
+def _check_state_changed_once(model: Model) -> None:
     """Raises an error if two stages change one leaf of the state, or an earlier one reads it.
 
     In a pipeline they work on the next micro-batches before it has done so.
@@ -304,7 +306,7 @@ def _describe_stage(stage: Stage) -> str:
     return f"stage {stage.number} (`{stage.parts[0].name}`)"
 
 
-def _check_shared(model: Model) -> None:
+def _refuse_variables_on_several_ipus(model: Model) -> None:
     """Raises an error if stages on different IPUs read the same variable."""
     first: dict[Value, Stage] = {}
     names = {v: f"variable {name}" for v, name in model.variables.items()}
@@ -317,24 +319,41 @@ def _check_shared(model: Model) -> None:
             ipus, first_ipus = ({part.ipu for part in s.parts} for s in (stage, first_stage))
             if SPANS_ALL in ipus | first_ipus or ipus & first_ipus:
                 continue  # of concurrent functions, placement says which one reads it
-            mapping = [
-                min(first_ipus) if value in s.operands else _device_mapping_entry(s)
-                for s in model.stages
-            ]
-            fix = f"device_mapping={mapping}"
-            if all(entry == mapping[0] for entry in mapping):  # which is no pipeline any more
-                alone = mapping if len(mapping) <= 4 else f"[{mapping[0]}] * {len(mapping)}"
-                fix = (
-                    "give each stage variables of its own, or run all stages on one IPU, where "
-                    f"nothing overlaps: device_mapping={alone}"
-                )
             raise PipelineError(
                 f"{names[value]} is read by stage {first_stage.number} "
                 f"(`{first_stage.parts[0].name}`) on IPU {min(first_ipus)} and by stage "
                 f"{stage.number} (`{stage.parts[0].name}`) on IPU {min(ipus)}; stages that share a "
                 "variable must be on the same IPU",
-                fix=fix,
+                fix=_fix_of_shared_variable(model, value, min(first_ipus)),
             )
+
+
+def _fix_of_shared_variable(model: Model, value: Value, ipu: int) -> str:
+    """Returns what to do where stages on several IPUs read a variable, the first one on `ipu`."""
+    readers = [stage for stage in model.stages if value in stage.operands]
+    if all(_reads_slices_only(stage, value) for stage in readers):
+        return (
+            "give each stage its slice as a variable of its own, as in a list of layers in the "
+            "place of stacked ones; or cut a loss over all layers by "
+            "pipelining_ops.value_and_grad(loss, stages=n), which keeps each slice with its stage"
+        )
+    mapping = [ipu if s in readers else _device_mapping_entry(s) for s in model.stages]
+    if any(entry != mapping[0] for entry in mapping):
+        return f"device_mapping={mapping}"
+    alone = mapping if len(mapping) <= 4 else f"[{mapping[0]}] * {len(mapping)}"
+    return (
+        "give each stage variables of its own, or run all stages on one IPU, where nothing "
+        f"overlaps: device_mapping={alone}"
+    )
+
+
+def _reads_slices_only(stage: Stage, value: Value) -> bool:
+    """Returns whether all that a stage reads of an operand are slices."""
+    body = stage.closed.jaxpr
+    var = body.invars[stage.operands.index(value)]
+    readers = [eqn for eqn in body.eqns if any(atom is var for atom in eqn.invars)]
+    slicing = ("slice", "dynamic_slice", "gather")
+    return bool(readers) and all(eqn.primitive.name in slicing for eqn in readers)
 
 
 def _device_mapping_entry(stage: Stage) -> int | list[int]:
@@ -343,14 +362,14 @@ def _device_mapping_entry(stage: Stage) -> int | list[int]:
     return ipus if len(ipus) > 1 else ipus[0]
 
 
-def _check_loss(model: Model) -> None:
+def _check_loss_output(model: Model) -> None:
     if not model.request.is_training:
         return
     if not model.variables:
         raise PipelineError(
             "a training pipeline needs `variables`, the parameters to train, as a pytree"
         )
-    output = model.sample_optimizer
+    output = model.optimizer_output_on_tracers
     if not model.maps_micro_batch_gradients and (
         output.compute_gradients_args or output.compute_gradients_kwargs
     ):

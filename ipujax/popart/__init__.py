@@ -10,10 +10,9 @@ from ipujax.doors.onnx import check_installed
 check_installed()  # before anything here imports onnx
 
 # ruff: noqa: E402
-import difflib
 from typing import Any, NoReturn
 
-from ipujax.ground import MissingAttributeError
+from ipujax.ground import MissingAttributeError, suggest_closest_name
 from ipujax.ground import PopARTError as PopARTError
 from ipujax.popart.builder import Builder as Builder
 from ipujax.popart.builder.builder import DEFAULT_OPSETS
@@ -373,8 +372,7 @@ def getTensorInfo(array: Any) -> TensorInfo:
 
 
 def __getattr__(name: str) -> NoReturn:
-    similar_names = difflib.get_close_matches(name, globals(), 3)
     raise MissingAttributeError(
-        f"popart has no {name!r} here",
-        fix=f"use {' or '.join(similar_names) or 'a name of dir(popart)'}",
+        f"popart has no {name!r} here{suggest_closest_name(name, globals())}",
+        fix="use a name of dir(popart)",
     )

@@ -120,7 +120,7 @@ class Session(Reports, Weights):
         arrays: dict[str, Array] = {}
         for name in self.dataFlow.anchors():
             info = self.getInfo(name)
-            lead = self.dataFlow.art(name).leading_shape(*self._step_shape)
+            lead = self.dataFlow.art(name).leading_dimensions_of_result(*self._step_shape)
             arrays[name] = np.empty((*lead, *info.shape()), info.dtype)
         return arrays
 
@@ -310,7 +310,9 @@ class Session(Reports, Weights):
         forward = dc.replace(forward, sent=tuple(values), gradients_of=tuple(gradients))
         if not gradients:
             return forward
-        placement = placement.in_turn()  # a pipeline sends what its stages give, and no gradients
+        placement = (
+            placement.run_stages_in_turn()
+        )  # a pipeline sends what its stages give, and no gradients
         counting = count_gradients(options, self._optimizer, self._model, placement)
         return dc.replace(forward, placement=placement, counting=counting)
 

@@ -121,7 +121,9 @@ class AnchorReturnType:
                 f"the period is {self._period}, and a step has {batches}",
             )
 
-    def leading_shape(self, batches: int, accumulation: int, replicas: int) -> tuple[int, ...]:
+    def leading_dimensions_of_result(
+        self, batches: int, accumulation: int, replicas: int
+    ) -> tuple[int, ...]:
         """Returns a result's dimensions before the tensor's own; those of size 1 are dropped."""
         sizes = (
             (replicas,)

@@ -14,7 +14,7 @@ from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.optimizers.optimizer import PREFIXES
 from ipujax.popart.popart_checks import check
 from ipujax.popart.step_io import PyWeightsIO
-from ipujax.training import FACTOR, Factors, Scale, TrainState, to_strong_arrays
+from ipujax.training import FACTOR, Factors, Scale, TrainState, drop_weak_types
 
 Array = np.ndarray
 
@@ -90,7 +90,7 @@ class HostWeights:
         untrained = {name: v for name, v in self.weights.items() if name not in self._trained}
         trained = self._select_trained_weights()
         if optimizer is None:
-            return TrainState(*to_strong_arrays((trained, None, untrained)))
+            return TrainState(*drop_weak_types((trained, None, untrained)))
         slots = {name: self.slots[name] for name in self._own_slots}
         optimizer_state: dict[str, object] = {
             "hyper": optimizer.collect_variable_values(),
@@ -100,7 +100,7 @@ class HostWeights:
             updates = np.int32(self.slots.get(COUNTER, -1) + 1)
             optimizer_state["scale"] = scale = Scale(self.slots[FACTOR], updates)  # pyright: ignore
             trained |= dict.fromkeys(self._factors.factor_names, scale.factor)
-        return TrainState(*to_strong_arrays((trained, optimizer_state, untrained)))
+        return TrainState(*drop_weak_types((trained, optimizer_state, untrained)))
 
     def copy_from_device(self, state: TrainState) -> None:
         """Copies the weights and slots from the device."""

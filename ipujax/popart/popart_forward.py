@@ -95,7 +95,7 @@ class Forward(graphs.Forward):
         result_names = {name for name in (self.loss, *self.sent, *self.moved.values()) if name}
 
         def evaluate(values: Named) -> Named:
-            operators = self.counted(ONNX, values)
+            operators = self.count_gradients_of(ONNX, values)
             operators = NamingOperators(operators) if self.recomputed else operators
             named = Evaluation(operators, self.placement.scopes)(self.graph, values, key)
             return {name: named[name] for name in result_names if name in named}

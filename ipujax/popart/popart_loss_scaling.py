@@ -23,7 +23,7 @@ _VIEWS = frozenset(
 _PRODUCTS = frozenset("Conv ConvTranspose Einsum Gemm MatMul ai.graphcore.multiconv".split())
 
 
-def _counts(
+def _counts_gradient_of_operand(
     method: GradientTensorTrackingMethod, tensors: frozenset[str], node: Node, operand: str
 ) -> bool:
     """Returns whether the gradient of a node's operand counts."""
@@ -71,7 +71,9 @@ def count_gradients(
             f"gradientTensorTrackingMethod is {method.name}",
             f"set toTrackTensors and {by_user}, or neither",
         )
-    counts = functools.partial(_counts, method, frozenset(scaling_options.toTrackTensors or ()))
+    counts = functools.partial(
+        _counts_gradient_of_operand, method, frozenset(scaling_options.toTrackTensors or ())
+    )
     nodes = model.graph.nodes
     if not any(_is_float16(model, n) and counts(node, n) for node in nodes for n in node.reads):
         raise check.value_error(

@@ -20,7 +20,7 @@ from ipujax.popart.options import (
 from ipujax.popart.popart_checks import check
 from ipujax.popart.tensor_info import to_data_type
 from ipujax.system import IPUConfig
-from ipujax.training import TrainState, to_strong_arrays
+from ipujax.training import TrainState, drop_weak_types
 
 Array = np.ndarray
 
@@ -101,5 +101,5 @@ def generate_synthetic_data(
 def replace_session_hyperparameters(state: TrainState, hyper: Mapping[str, object]) -> TrainState:
     """Returns the state with other hyperparameters."""
     return dc.replace(
-        state, optimizer_state=to_strong_arrays({**state.optimizer_state, "hyper": dict(hyper)})
+        state, optimizer_state=drop_weak_types({**state.optimizer_state, "hyper": dict(hyper)})
     )

@@ -49,7 +49,7 @@ class BatchSplit(NamedTuple):
         return self.iterations * self.accumulation * self.replicas
 
     @property
-    def global_indices(self) -> np.ndarray:
+    def indices_among_all_processes(self) -> np.ndarray:
         """The indices of this process's micro-batches among those of all processes."""
         steps = np.arange(self.count * self.processes).reshape(-1, self.processes, self.replicas)
         return steps[:, self.process].ravel()

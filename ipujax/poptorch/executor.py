@@ -33,7 +33,7 @@ from ipujax.poptorch.poptorch_checks import check
 from ipujax.poptorch.poptorch_custom_ops import trace_with_replicas
 from ipujax.poptorch.poptorch_devices import configure_ipus_for_model
 from ipujax.poptorch.poptorch_errors import convert_errors
-from ipujax.poptorch.poptorch_forward import Forward, sent_names
+from ipujax.poptorch.poptorch_forward import Forward, names_to_send
 from ipujax.poptorch.poptorch_log import logger
 from ipujax.poptorch.poptorch_programs import (
     Program,
@@ -43,7 +43,7 @@ from ipujax.poptorch.poptorch_programs import (
 from ipujax.poptorch.poptorch_structures import rebuild_structure
 from ipujax.poptorch.poptorch_weights import suspend_watching
 from ipujax.poptorch.saving import Saved, SavedData
-from ipujax.poptorch.step_counters import Run, count_transferred_steps
+from ipujax.poptorch.step_counters import Run, count_inputs_and_outputs_transferred
 from ipujax.poptorch.tensor_anchors import Anchors, choose_anchors, list_anchor_names
 from ipujax.poptorch.trace_model import TracedModule, trace_module
 from ipujax.poptorch.wrapped_model import WrappedModel, copy_module_values
@@ -130,7 +130,7 @@ class PoplarExecutor(WrappedModel):
             module=captured,
             placement=trace.staged,
             loss=loss,
-            sent=sent_names(captured, anchors.values),
+            sent=names_to_send(captured, anchors.values),
             gradients_of=anchors.gradients,
             own=replica_buffers,
             replicas=replicas,
@@ -252,13 +252,19 @@ class PoplarExecutor(WrappedModel):
 
     @functools.cached_property
     def _transferred_steps(self) -> tuple[int, int]:
-        return count_transferred_steps(self._batch_split, self._options)
+        return count_inputs_and_outputs_transferred(self._batch_split, self._options)
 
     def _random_keys(self) -> np.ndarray:
         """Returns the data of the random keys of the next micro-batches, `uint32[count, 2]`."""
         seed, used_keys = self._rng_state
-        numbers = used_keys + self._batch_split.global_indices
-        return np.array([(seed & 0xFFFFFFFF, int(n) & 0xFFFFFFFF) for n in numbers], np.uint32)
+        keys = np.empty((self._batch_split.count, 2), np.uint32)
+        keys[:, 0] = seed & 0xFFFFFFFF
+        keys[:, 1] = (used_keys + self._indices_of_micro_batches) & 0xFFFFFFFF
+        return keys
+
+    @functools.cached_property
+    def _indices_of_micro_batches(self) -> np.ndarray:
+        return self._batch_split.indices_among_all_processes
 
     @property
     def rng_state(self) -> list[int]:

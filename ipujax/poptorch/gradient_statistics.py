@@ -26,10 +26,12 @@ _PRODUCTS = frozenset(
 
 def count_gradients(settings: LossScaling, placement: Placement) -> GradientCounting:
     """Returns how the gradients of a graph with this placement are counted."""
-    return GradientCounting(settings, placement, lambda node, _: _counts(node.operator, settings))
+    return GradientCounting(
+        settings, placement, lambda node, _: _counts_gradients_of_operator(node.operator, settings)
+    )
 
 
-def _counts(operator: str, settings: LossScaling) -> bool:
+def _counts_gradients_of_operator(operator: str, settings: LossScaling) -> bool:
     """Returns whether the gradients of an operator's operands count."""
     library, _, rest = operator.partition(".")
     if library != "aten":

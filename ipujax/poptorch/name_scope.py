@@ -33,10 +33,10 @@ class NameScope:
 def push_name_scope(name: str) -> None:
     """Opens a name scope; programs call it as `torch.ops.poptorch.push_name_scope`."""
     if (trace := current_trace()) is not None:
-        trace.mark(**{MARK: (*trace.marks.get(MARK, ()), name)})
+        trace.mark(**{MARK: (*trace.current_marks.get(MARK, ()), name)})
 
 
 def pop_name_scope() -> None:
     """Closes the innermost name scope."""
     if (trace := current_trace()) is not None:
-        trace.mark(**{MARK: trace.marks.get(MARK, ())[:-1]})
+        trace.mark(**{MARK: trace.current_marks.get(MARK, ())[:-1]})

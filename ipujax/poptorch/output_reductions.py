@@ -30,7 +30,7 @@ def choose_reductions(options: Options) -> Reductions:
     """Chooses the reductions that the options ask for: by default the mean."""
     if options.Training.accumulation_and_replication_reduction_type is ReductionType.Sum:
         return Reductions(Method.SUM, ReplicaReduction.SUM)
-    runs = _mean_strategy(options) is MeanReductionStrategy.Running
+    runs = _choose_mean_strategy(options) is MeanReductionStrategy.Running
     return Reductions(Method.RUNNING_MEAN if runs else Method.MEAN, ReplicaReduction.MEAN)
 
 
@@ -46,7 +46,7 @@ def adapt_options_to_optimizer(
     """
     is_half = get_accumulator_dtypes(optimizer).accumulated == "float16"
     combined = getattr(optimizer, "use_combined_accum", False)
-    if not is_half or combined or _mean_strategy(options) is MeanReductionStrategy.Running:
+    if not is_half or combined or _choose_mean_strategy(options) is MeanReductionStrategy.Running:
         return options
     if is_compiled:
         raise PopTorchError(
@@ -63,5 +63,5 @@ def adapt_options_to_optimizer(
     return adapted_options
 
 
-def _mean_strategy(options: Options) -> MeanReductionStrategy:
+def _choose_mean_strategy(options: Options) -> MeanReductionStrategy:
     return options.Training.meanAccumulationAndReplicationReductionStrategy

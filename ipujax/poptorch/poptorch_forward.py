@@ -34,7 +34,7 @@ class Forward(graphs.Forward):
     @functools.cached_property
     def written(self) -> tuple[int, ...]:
         """The numbers of the inputs that the module writes to, cached as every call reads them."""
-        return written_inputs(self.module)
+        return find_written_inputs(self.module)
 
     def evaluate(
         self, variables: Named, added: Named, inputs: tuple[object, ...], key: jax.Array
@@ -44,7 +44,7 @@ class Forward(graphs.Forward):
         before = dict(variables)
         for name in self.own:
             before[name] = before[name][replication_index()]
-        operators = self.counted(OPERATORS, variables)
+        operators = self.count_gradients_of(OPERATORS, variables)
         evaluation = Evaluation(operators, self.placement.scopes)
         named = compute_named_values(self.module, evaluation, before, inputs, key)
         after = collect_updated_variables(self.module, before, named)
@@ -65,14 +65,14 @@ class Forward(graphs.Forward):
         return {name: values[name] for name in trained} | factors, untrained
 
 
-def sent_names(module: ModuleTrace, anchors: Sequence[str]) -> tuple[str, ...]:
+def names_to_send(module: ModuleTrace, anchors: Sequence[str]) -> tuple[str, ...]:
     """Returns what a program sends: outputs, what has become of written inputs, and anchors."""
     outputs = [output.name for output in module.graph.outputs if isinstance(output, Ref)]
-    written = [str(module.inputs[index]) for index in written_inputs(module)]
+    written = [str(module.inputs[index]) for index in find_written_inputs(module)]
     return (*outputs, *written, *anchors)
 
 
-def written_inputs(module: ModuleTrace) -> tuple[int, ...]:
+def find_written_inputs(module: ModuleTrace) -> tuple[int, ...]:
     """Returns which inputs a module writes to."""
     names = find_written_names(module)
     return tuple(i for i, name in enumerate(module.inputs) if name in names)

@@ -84,7 +84,7 @@ class MultiConv:
     def __enter__(self) -> None:
         if (trace := current_trace()) is None:
             return
-        if trace.marks.get(MARK) is not None:
+        if trace.current_marks.get(MARK) is not None:
             raise check.value_error(
                 "Nested poptorch.MultiConv is not supported", "end the outer one"
             )

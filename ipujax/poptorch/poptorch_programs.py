@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses as dc
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, cast
 
 import jax
@@ -29,8 +29,9 @@ from ipujax.training import (
     Scale,
     StepOutput,
     TrainState,
+    drop_weak_types,
+    gathers_results,
     select_loss_scale_factors,
-    to_strong_arrays,
 )
 
 _Result = tuple[Any, Named | None, Any, Named]
@@ -83,7 +84,7 @@ class Program(abc.ABC):
 
     def replace_values(self, values: Named) -> None:
         """Replaces values of parameters and buffers on the device."""
-        variables, state = to_strong_arrays(
+        variables, state = drop_weak_types(
             self.forward.split_trained_variables({**self.variables, **values})
         )
         self.state = dc.replace(self.state, variables=variables, state=state)
@@ -102,8 +103,8 @@ class Program(abc.ABC):
             )
         self.state = dc.replace(
             self.state,
-            variables=to_strong_arrays(variables),
-            optimizer_state=to_strong_arrays(state),
+            variables=drop_weak_types(variables),
+            optimizer_state=drop_weak_types(state),
         )
 
 
@@ -153,8 +154,13 @@ class CallProgram(Program):
     def __init__(self, forward: Forward, state: TrainState, rule: Rule | None, name: str):
         super().__init__(forward, state)
         self._rule = rule
-        step = self._compute_inference if rule is None else self._compute_training_step
-        self._function = compile(step, name=name, replicas=1, alone=_leaves_out_processes(1))
+        step: Callable[..., _Result] = (
+            self._compute_inference if rule is None else self._compute_training_step
+        )
+        alone = _leaves_out_processes(1)
+        self._function = compile(
+            step, name=name, replicas=1, alone=alone, gather=gathers_results(alone=alone)
+        )
         self._executable: Executable | None = None
         self._context: Hashable = None  # the JAX settings that it was compiled under
 
@@ -191,15 +197,14 @@ class CallProgram(Program):
         executable = self._executable
         if executable is None or self._context != read_compile_context():
             executable = self.compile_for_inputs(tensors, keys)
-        send, variables, optimizer, changed_state = executable(
-            *self._build_arguments(tensors, keys)
-        )
-        old_state = self.state
-        if self._rule is not None:
-            new_state = {**old_state.state, **changed_state}
-            self.state = TrainState(variables, optimizer, new_state, old_state.step + 1)
-        elif changed_state:
-            self.state = dc.replace(old_state, state={**old_state.state, **changed_state})
+        arguments = executable.place_arguments(*self._build_arguments(tensors, keys))
+        send, variables, optimizer, changed_state = executable(*arguments)
+        step = self.state.step
+        if self._rule is None:
+            variables, optimizer = arguments[:2]
+        else:
+            step += 1
+        self.state = TrainState(variables, optimizer, {**arguments[2], **changed_state}, step)
         return [np.asarray(leaf)[None] for leaf in send]
 
     def _build_arguments(
@@ -241,11 +246,11 @@ def build_training_program(
         check_half_gradients(forward.module)
         counting = count_gradients(rule.scaling, forward.placement)
         forward = dc.replace(forward, counting=counting)
-        values = values | dict.fromkeys(counting.factors.factor_names, Scale.initial_scale().factor)
+        values = values | dict.fromkeys(
+            counting.factors.factor_names, Scale.make_initial_scale().factor
+        )
     variables, state = forward.split_trained_variables(values)
-    initial_state = TrainState(
-        *to_strong_arrays((variables, rule.optimizer.init(variables), state))
-    )
+    initial_state = TrainState(*drop_weak_types((variables, rule.optimizer.init(variables), state)))
     is_pipelined = forward.placement.is_pipelined
     if batch_split.count == forward.replicas == 1 and not is_pipelined:
         return CallProgram(forward, initial_state, rule, name)
@@ -285,9 +290,9 @@ def build_inference_program(
     """
     is_pipelined = forward.placement.is_pipelined
     if batch_split.count == 1 and is_pipelined:
-        forward = dc.replace(forward, placement=forward.placement.in_turn())
+        forward = dc.replace(forward, placement=forward.placement.run_stages_in_turn())
     variables, state = forward.split_trained_variables(values)
-    initial_state = TrainState(*to_strong_arrays((variables, None, state)))
+    initial_state = TrainState(*drop_weak_types((variables, None, state)))
     if batch_split.count == 1:
         return CallProgram(forward, initial_state, None, name)
     options: Any = {

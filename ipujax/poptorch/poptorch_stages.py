@@ -39,7 +39,7 @@ class StagedGraph(Placement):
         place = node.marks.get("place")
         return super().place_of(node) if place is None else graphs.Place(place.stage, place.ipu)
 
-    def names_of(self, node: Node) -> Iterable[str]:
+    def scope_names_of_node(self, node: Node) -> Iterable[str]:
         """The names of a node's modules, blocks and convolutions that run together."""
         names = [*module_scope(node), *node.marks.get(name_scope.MARK, ())]
         scope = node.marks.get(poptorch_multi_conv.MARK)

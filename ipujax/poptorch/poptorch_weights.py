@@ -28,18 +28,18 @@ class _WatchedTensor:
     ) -> object:
         for kind in types:
             if issubclass(kind, _WatchedTensor):
-                kind.refresh()
+                kind.update_from_device()
         with torch._C.DisableTorchFunctionSubclass():  # pyright: ignore[reportPrivateUsage]
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def refresh(cls) -> None:
+    def update_from_device(cls) -> None:
         """Updates the tensors from the device, if a wrapper still trains them."""
         if (refresh := _refreshes[cls]()) is not None:
             refresh()
 
     @classmethod
-    def trainer(cls) -> Any:
+    def get_trainer(cls) -> Any:
         """Returns the wrapper that trains the tensors; None if none does any more."""
         refresh = _refreshes[cls]()
         return None if refresh is None else refresh.__self__
@@ -132,7 +132,7 @@ def _make_trained_class(
 
 def find_trainer(parameter: torch.nn.Parameter) -> Any:
     """Returns the wrapper that trains a parameter of a module; None if none does."""
-    return type(parameter).trainer() if isinstance(parameter, _WatchedTensor) else None
+    return type(parameter).get_trainer() if isinstance(parameter, _WatchedTensor) else None
 
 
 def collect_named_tensors(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -148,7 +148,7 @@ def suspend_watching(module: torch.nn.Module) -> Generator[None]:
     ]
     kinds = [type(tensor) for tensor in watched_tensors]
     for tensor in watched_tensors:
-        type(tensor).refresh()
+        type(tensor).update_from_device()
         tensor.__class__ = type(tensor).__mro__[2]
     try:
         yield

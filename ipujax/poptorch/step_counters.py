@@ -147,7 +147,9 @@ class PerformanceCounters(abc.ABC):
         return self._last_run
 
 
-def count_transferred_steps(batch_split: BatchSplit, options: Options) -> tuple[int, int]:
+def count_inputs_and_outputs_transferred(
+    batch_split: BatchSplit, options: Options
+) -> tuple[int, int]:
     """Counts the micro-batches of a call whose inputs, and whose outputs, are transferred.
 
     `OutputMode.Sum` gives one output of each replica; synthetic data is not transferred.

@@ -13,7 +13,7 @@ import torch
 from ipujax.doors.torch import (
     BackwardUse,
     ModuleTrace,
-    find_trained_variables,
+    find_trainable_sources,
     first_line_of_function,
     is_user_code,
     trace_torch_module,
@@ -119,7 +119,7 @@ def trace_module(
         return TracedModule(trace, staged_graph, traced_outputs[-1], None)
     loss = find_loss(trace.graph, module)
     return TracedModule(
-        dc.replace(trace, trainable=find_trained_variables(trace, [loss])),
+        dc.replace(trace, trainable=find_trainable_sources(trace, [loss])),
         staged_graph,
         traced_outputs[-1],
         loss,

@@ -17,7 +17,7 @@ from .presentation import html as html
 from .presentation import report_file as report_file
 from .presentation import text_page as text_page
 from .presentation.difference import describe_report_difference as describe_report_difference
-from .presentation.perfetto.trace_events import draw_host_spans as draw_host_spans
+from .presentation.perfetto.trace_events import list_host_span_events as list_host_span_events
 from .presentation.text_page import describe_lack_of_memory as describe_lack_of_memory
 from .pva.memory_contents import MemoryContents as MemoryContents
 from .pva.pva_compilation import IPU as IPU

@@ -6,7 +6,7 @@ import dataclasses as dc
 import linecache
 from collections.abc import Collection, Iterable, Sequence
 
-from lowering import file_of_cell, is_installed, parse_source_line
+from lowering import file_of_cell, is_in_installed_package, parse_source_line
 
 MOST_LINES = 2_000
 MOST_BYTES = 100_000
@@ -44,7 +44,7 @@ def collect_excerpts(call_paths: Iterable[Collection[str]]) -> tuple[Excerpt, ..
     texts = {
         file: _read_source_lines(file_of_cell(file))
         for file in lines_of_file
-        if not is_installed(file)
+        if not is_in_installed_package(file)
     }
     whole_files = [Excerpt(file, 1, "".join(lines)) for file, lines in texts.items() if lines]
     excerpts: list[Excerpt] = []
@@ -52,7 +52,7 @@ def collect_excerpts(call_paths: Iterable[Collection[str]]) -> tuple[Excerpt, ..
     for i, whole_file in enumerate(
         sorted(whole_files, key=lambda excerpt: (_compute_used_share([excerpt]), excerpt.file))
     ):
-        fitting_excerpts = _shorten_to_allowance(
+        fitting_excerpts = _shorten_around_named_lines(
             whole_file,
             texts[whole_file.file],
             lines_of_file[whole_file.file],
@@ -68,7 +68,7 @@ def _read_source_lines(file: str) -> list[str]:
     return linecache.getlines(file)
 
 
-def _shorten_to_allowance(
+def _shorten_around_named_lines(
     whole_file: Excerpt, lines: Sequence[str], named_lines: Collection[int], allowed_share: float
 ) -> list[Excerpt]:
     """Returns a file, or as much around its named lines as a share allows; [] if nothing fits."""

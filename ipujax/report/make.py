@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
 
+from jax.sharding import Mesh
+
 from ipujax.ground import ConfigError
 from ipujax.report.advice.change import Source
 from ipujax.report.advice.costs import rank_costs
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.memory import advise_on_memory
+from ipujax.report.device_meshes import describe_device_meshes
 from ipujax.report.excerpts import collect_excerpts
 from ipujax.report.report import Report
 from ipujax.system import (
@@ -56,6 +59,7 @@ def make_report(
     result_names: Sequence[str] = (),
     source: Source | None = None,
     donated: Sequence[int] = (),
+    meshes: Sequence[Mesh] = (),
 ) -> Report:
     """Models one call of a program.
 
@@ -69,6 +73,7 @@ def make_report(
       result_names: the user's names of the results.
       source: the function and options that it was lowered from, to model advice.
       donated: positions of the donated arguments.
+      meshes: the JAX devices of each IPU, replica after replica; (): not said.
 
     Raises:
       ConfigError: (a `ValueError`) options that the planner cannot work with, or more I/O tiles
@@ -88,6 +93,7 @@ def make_report(
         arguments=arguments,
         costs=rank_costs(facts),
         sources=collect_excerpts(operation.call_path for operation in profile.operations),
+        meshes=describe_device_meshes(meshes, program.ipus, program.replicas),
     )
 
 
@@ -102,7 +108,7 @@ def _model_options_of_config(config: SystemOptions, target: Target) -> machine.M
     return machine.ModelOptions(
         **settings_of_reader(config, "model"),
         target=target,
-        plans=machine.plan_options(
+        plans=machine.planner_options_from_poplar(
             check_planner_options(config.matmuls.poplar_options, "matmuls.poplar_options"),
             check_planner_options(
                 config.convolutions.poplar_options, "convolutions.poplar_options"

@@ -25,20 +25,21 @@ import numpy as np
 from ipujax.ground import LARGE, Bounds, HostTrace, files
 from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
+from ipujax.report.device_meshes import DeviceMesh
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation import html, perfetto
 from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document import read_report_document, report_dict
 from ipujax.report.presentation.text_page import render_text_page, summarize_report
 from ipujax.report.report_checks import check
-from lowering import list_in_dir, machine, trace
+from lowering import limit_dir_to, machine, trace
 
 KINDS = trace.KINDS
 """The kinds of steps."""
 
 
 @check.guard
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Report:
     """The cycles and memory of one call of a program on one kind of IPU.
@@ -54,6 +55,8 @@ class Report:
       host: the host's spans in a real run; None if nothing ran.
       label: a name for this run, beside others; "" for none.
       sources: the text of the user's lines that call paths name.
+      meshes: the JAX devices that run each IPU, replica after replica, if the program was
+        compiled with meshes; nothing here is modelled by them.
     """
 
     profile: machine.Profile
@@ -64,6 +67,7 @@ class Report:
     host: HostTrace | None = None
     label: str = ""
     sources: tuple[Excerpt, ...] = ()
+    meshes: tuple[DeviceMesh, ...] = ()
 
     @property
     def name(self) -> str:
@@ -224,7 +228,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Returns the page, for notebooks."""
-        return html.render_html_frame([self.to_dict()])
+        return html.render_notebook_iframe([self.to_dict()])
 
     def __str__(self) -> str:
         """Returns a page of text for a terminal."""

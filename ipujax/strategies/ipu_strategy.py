@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any
 
 from ipujax.doors.keras import keras_backend
 from ipujax.driver import CompiledFunction, compile
@@ -45,7 +46,7 @@ class IPUStrategy:
         check.require_flag(add_ipu_cross_replica_reductions, "add_ipu_cross_replica_reductions")
         SYSTEM.device(ipu_device)
         self._strategy = strategy.Strategy(ipu_device, add_ipu_cross_replica_reductions)
-        self._compiled: dict[tuple[int, ...], CompiledFunction] = {}
+        self._compiled: dict[tuple[int, ...], CompiledFunction[..., Any]] = {}
 
     @property
     def num_replicas_in_sync(self) -> int:
@@ -59,7 +60,7 @@ class IPUStrategy:
         Raises:
           KerasError: (a `ValueError`) Keras is imported, on another backend than JAX.
         """
-        if keras_backend.is_keras_expected():
+        if keras_backend.choose_jax_backend():
             extension.extend_keras()
         with ipu_scope(self._strategy.device), strategy.enter_strategy(self._strategy):
             yield self

@@ -181,7 +181,7 @@ class WorkerStrategy:
             reduce_axis = jnp.sum if op is ReduceOp.SUM else jnp.mean
             value = jax.tree.map(lambda leaf: reduce_axis(leaf, axis), value)
         self._check_reduced(op, value)
-        if host_collectives.check_is_traced(value, "reduce of a strategy"):
+        if host_collectives.are_values_traced(value, "reduce of a strategy"):
             reduce_in_program = cross_replica_mean if op is ReduceOp.MEAN else self._sum_in_program
             return jax.tree.map(reduce_in_program, value)
         reduce_on_host = (

@@ -86,7 +86,7 @@ def publish_attachments(attachments: Sequence[Attachment]) -> None:
     process = AttachedProcess(
         os.getpid(), command, _current_user_name(), time.time(), tuple(attachments)
     )
-    record = {**dataclasses.asdict(process), "started": _start_ticks(process.pid)}
+    record = {**dataclasses.asdict(process), "started": _read_start_time(process.pid)}
     try:
         with _open_runtime_folder(create=True) as folder:
             folder.write_text(f"{process.pid}.json", json.dumps(record))
@@ -215,10 +215,10 @@ def _is_alive(pid: int, started: str | None) -> bool:
         return True  # it lives, and belongs to another user
     except ProcessLookupError:
         return False
-    return started == _start_ticks(pid)
+    return started == _read_start_time(pid)
 
 
-def _start_ticks(pid: int) -> str | None:
+def _read_start_time(pid: int) -> str | None:
     """Returns when a process started, to tell it from a later one of the same id, or None."""
     try:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()

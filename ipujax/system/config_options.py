@@ -21,7 +21,7 @@ from ipujax.system.poplar_options import (
     check_compilation_options,
     check_convolution_options,
     check_matmul_options,
-    check_ring_method,
+    choose_ring_method,
     log_pooling_options,
 )
 
@@ -421,9 +421,9 @@ class SystemOptions(ConfigNode):
     gcl_poplar_options: dict[Any, Any] = option(
         {},
         effect=Effect.MODEL,
-        check=check_ring_method,
+        check=choose_ring_method,
         settings=("model.ring_method",),
-        convert=check_ring_method,
+        convert=choose_ring_method,
         trial={"method": "clockwise_ring"},
     )
     convolutions: Convolutions = category()

@@ -22,15 +22,20 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import enum
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
-from ipujax.ground import ConfigError, ConfigTypeError, UnknownOptionError, safe_repr
+from ipujax.ground import (
+    ConfigError,
+    ConfigTypeError,
+    UnknownOptionError,
+    safe_repr,
+    suggest_closest_name,
+)
 from ipujax.system.log import get_logger
 from ipujax.system.option_types import is_instance, type_name
 
@@ -222,6 +227,8 @@ class ConfigNode:
     _values: dict[str, Any]
     _assigned: set[str]  # the options that were ever assigned, even their default
     _frozen: bool
+    _path: str
+    _parent: ConfigNode | None
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -248,13 +255,15 @@ class ConfigNode:
             else:
                 self._values[name] = copy.deepcopy(member.default)
 
-    def __getattr__(self, name: str) -> Any:
-        raise self._unknown_attribute_error(name)
+    if not typing.TYPE_CHECKING:  # type checkers then report options that do not exist
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in self._members:
+        def __getattr__(self, name: str) -> Any:
             raise self._unknown_attribute_error(name)
-        object.__setattr__(self, name, value)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in self._members:
+                raise self._unknown_attribute_error(name)
+            object.__setattr__(self, name, value)
 
     def __dir__(self) -> list[str]:
         names = {*super().__dir__(), *self._members}
@@ -340,12 +349,6 @@ class ConfigNode:
                 yield f"{indent}{name} = {value!r}  # default: {member.default!r}"
             else:
                 yield f"{indent}{name} = {value!r}"
-
-
-def suggest_closest_name(name: str, candidates: Iterable[str], name_format: str = "'{}'") -> str:
-    """Returns the end of an error message that suggests the closest name, or ''."""
-    matches = difflib.get_close_matches(name, list(candidates), n=1)
-    return f"; did you mean {name_format.format(matches[0])}?" if matches else ""
 
 
 def walk_options(node: ConfigNode) -> Iterator[tuple[str, Member, Any]]:

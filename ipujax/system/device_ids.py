@@ -55,7 +55,7 @@ def _list_devices() -> tuple[ListedDevice, ...]:
 DEVICES = _list_devices()
 
 
-def shard_order(count: int, order: SelectionOrder) -> tuple[int, ...]:
+def position_of_each_shard(count: int, order: SelectionOrder) -> tuple[int, ...]:
     """Returns the positions, in a group of linked IPUs, of shards 0, 1, ...; see `SelectionOrder`.
 
     Args:

@@ -9,6 +9,7 @@ is in force leaves it unchanged.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import threading
@@ -28,11 +29,11 @@ from ipujax.ground import (
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_schema import copy_config, list_assigned_names
-from ipujax.system.device_ids import DEVICES, ListedDevice, find_free_device, shard_order
+from ipujax.system.device_ids import DEVICES, ListedDevice, find_free_device, position_of_each_shard
 from ipujax.system.ladder_picture import draw_ladder
 from ipujax.system.log import get_logger
 from ipujax.system.option_checks import SystemOptions, check_consistency, config_key
-from lowering import list_in_dir
+from lowering import limit_dir_to
 
 _check = Checks(ConfigTypeError, ConfigError)
 
@@ -41,7 +42,7 @@ _MAX_IPUS = max(len(device.ipus) for device in DEVICES)
 
 
 @_check.guard
-@list_in_dir()
+@limit_dir_to()
 @dataclasses.dataclass(frozen=True)
 class LogicalDevice:
     """A logical device such as `/device:IPU:0`: some IPUs of the machine, in order.
@@ -75,7 +76,7 @@ class LogicalDevice:
     @property
     def ladder(self) -> tuple[int, ...]:
         """The position of each IPU on the ladder of links, by `selection_order`."""
-        return shard_order(self.num_ipus, self.config.selection_order)
+        return position_of_each_shard(self.num_ipus, self.config.selection_order)
 
     @property
     def connection(self) -> DeviceConnectionType:
@@ -83,7 +84,7 @@ class LogicalDevice:
         return self.config.device_connection.type
 
     @property
-    def results_are_zeros(self) -> bool:
+    def only_compiles_programs(self) -> bool:
         """Returns whether programs only compile, and running them gives zeros."""
         return self.connection is DeviceConnectionType.PRE_COMPILE
 
@@ -140,7 +141,7 @@ class VirtualSystem:
         on_ipu_model = flags.read_poplar_flags().use_ipu_model
         check_consistency(config, on_ipu_model=on_ipu_model, running_processes=process.count)
         devices = build_logical_devices(copy_config(config, frozen=True))
-        identity = _identity_of_configuration(config)
+        identity = _program_key_of_configuration(config)
         with self._lock:
             if identity != self._in_force:
                 self.reset_system()
@@ -158,7 +159,7 @@ class VirtualSystem:
             self._seeds.clear()
             self.generation += 1
 
-    def configs(self) -> list[SystemOptions]:
+    def copy_device_configs(self) -> list[SystemOptions]:
         """Returns a copy of the configuration for each logical device.
 
         Raises:
@@ -171,8 +172,12 @@ class VirtualSystem:
                 )
             return [copy_config(device.config, frozen=False) for device in self._all_devices()]
 
-    def device(self, name: str = "/device:IPU:0") -> LogicalDevice:
+    def device(self, name: str = "/device:IPU:0", *, unconfigured_ipus: int = 1) -> LogicalDevice:
         """Returns the logical device of a name, with or without TensorFlow's longer prefix.
+
+        Args:
+          name: the name.
+          unconfigured_ipus: the IPUs of the first device as long as nothing is configured.
 
         Raises:
           DeviceError: if it is no name of an IPU device, or its ordinal is not configured.
@@ -183,6 +188,8 @@ class VirtualSystem:
                 f"{name!r} is no name of an IPU device; names look like '/device:IPU:0'"
             )
         ordinal, devices = int(match[1]), self._all_devices()
+        if unconfigured_ipus > 1 and not self.is_configured:
+            devices = _build_unconfigured_devices(unconfigured_ipus)
         if ordinal < len(devices):
             return devices[ordinal]
         configured_names = ", ".join(device.name for device in devices)
@@ -200,7 +207,7 @@ class VirtualSystem:
         Raises:
           ConnectionTypeError: if the device's connection type is `NEVER`.
         """
-        if device.name in self._attached or device.results_are_zeros:
+        if device.name in self._attached or device.only_compiles_programs:
             return
         if device.connection is DeviceConnectionType.NEVER:
             raise ConnectionTypeError(
@@ -250,12 +257,20 @@ class VirtualSystem:
             return self._devices
 
 
+@functools.lru_cache(maxsize=16)
+def _build_unconfigured_devices(num_ipus: int) -> tuple[LogicalDevice, ...]:
+    """Builds the devices of a system that nobody has configured for this many IPUs."""
+    config = copy_config(SystemOptions(), frozen=False)
+    config.auto_select_ipus = num_ipus
+    return build_logical_devices(copy_config(config, frozen=True))
+
+
 def is_ipu_device_name(name: str) -> bool:
     """Returns whether a device name is that of an IPU device, configured or not."""
     return _NAME.fullmatch(name) is not None
 
 
-def _identity_of_configuration(config: SystemOptions) -> object:
+def _program_key_of_configuration(config: SystemOptions) -> object:
     """Returns a value that is equal where programs and their reports would be the same."""
     environment = [os.environ.get(name) for name in (flags.VARIABLE, poplar_options.VARIABLE)]
     return config_key(config), list_assigned_names(config.ipu_model), environment
@@ -271,7 +286,7 @@ def build_logical_devices(config: SystemOptions) -> tuple[LogicalDevice, ...]:
     )
     devices: list[LogicalDevice] = []
     for ordinal, (listed_device, count) in enumerate(devices_and_counts):
-        order = shard_order(count, config.selection_order)
+        order = position_of_each_shard(count, config.selection_order)
         ipus = tuple(listed_device.ipus[position].index for position in order)
         name = f"/device:IPU:{ordinal}"
         first_index = sum(device.num_ipus for device in devices)

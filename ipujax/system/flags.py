@@ -17,8 +17,8 @@ from collections.abc import Callable
 
 from absl import flags as absl_flags
 
-from ipujax.ground import FlagError
-from ipujax.system.config_schema import parse_class_docstring, suggest_closest_name
+from ipujax.ground import FlagError, suggest_closest_name
+from ipujax.system.config_schema import parse_class_docstring
 from ipujax.system.log import get_logger
 
 VARIABLE = "TF_POPLAR_FLAGS"
@@ -155,7 +155,7 @@ def read_poplar_flags() -> PoplarFlags:
     return _parse_flags(os.environ.get(VARIABLE, ""))
 
 
-def flags_key() -> tuple[object, ...]:
+def executable_flags_key() -> tuple[object, ...]:
     """Returns the flags that are part of an executable's key (fact `devices.flags_hash`)."""
     flags = read_poplar_flags()
     return tuple(getattr(flags, name) for name in _IN_KEY)

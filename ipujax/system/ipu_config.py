@@ -31,7 +31,7 @@ class KeyId:
     start_id: int = -1
 
 
-def _no_keys() -> collections.defaultdict[str, KeyId]:
+def _make_empty_key_table() -> collections.defaultdict[str, KeyId]:
     return collections.defaultdict(KeyId)
 
 
@@ -59,8 +59,12 @@ class VerificationOptions:
     input_parameters: KeyId = dataclasses.field(default_factory=KeyId)
     outputs: KeyId = dataclasses.field(default_factory=KeyId)
     output_parameters: KeyId = dataclasses.field(default_factory=KeyId)
-    infeeds: collections.defaultdict[str, KeyId] = dataclasses.field(default_factory=_no_keys)
-    outfeeds: collections.defaultdict[str, KeyId] = dataclasses.field(default_factory=_no_keys)
+    infeeds: collections.defaultdict[str, KeyId] = dataclasses.field(
+        default_factory=_make_empty_key_table
+    )
+    outfeeds: collections.defaultdict[str, KeyId] = dataclasses.field(
+        default_factory=_make_empty_key_table
+    )
     checkpoint_in: KeyId = dataclasses.field(default_factory=lambda: KeyId(0, 0))
     checkpoint_out: KeyId = dataclasses.field(default_factory=lambda: KeyId(0, 0))
 
@@ -105,7 +109,7 @@ def configure_ipu_system(
             "the older create_ipu_config() are attributes of IPUConfig now"
         )
     if SYSTEM.is_configured and not reset_configuration:
-        if config_key(SYSTEM.configs()[0]) == config_key(config):
+        if config_key(SYSTEM.copy_device_configs()[0]) == config_key(config):
             return
         raise ConfigError(
             "the system is configured already, in another way; call reset_ipu_configuration() "
@@ -127,7 +131,7 @@ def get_ipu_config(session: object = None) -> list[IPUConfig]:
     Raises:
       NotConfiguredError: (a `RuntimeError`) if nothing is configured.
     """
-    return cast(list[IPUConfig], SYSTEM.configs())  # only such ones can be configured
+    return cast(list[IPUConfig], SYSTEM.copy_device_configs())  # only such ones can be configured
 
 
 def reset_ipu_configuration() -> None:

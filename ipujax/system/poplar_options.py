@@ -189,7 +189,7 @@ def log_pooling_options(options: _Options) -> None:
     _log_options_without_effect(map(str, options), (), names.POOLING, "pooling.poplar_options")
 
 
-def check_ring_method(options: _Options) -> str:
+def choose_ring_method(options: _Options) -> str:
     """Returns the method of collectives on rings; logs other options of the library.
 
     Raises:

@@ -13,7 +13,7 @@ from .loss_scaling import FACTOR as FACTOR
 from .loss_scaling import Factors as Factors
 from .loss_scaling import LossScaling as LossScaling
 from .loss_scaling import Scale as Scale
-from .loss_scaling import count_gradient as count_gradient
+from .loss_scaling import pass_and_count_gradient as pass_and_count_gradient
 from .loss_scaling import select_loss_scale_factors as select_loss_scale_factors
 from .loss_scaling import wrap_with_loss_scaling as wrap_with_loss_scaling
 from .pipeline_check import check_pipeline as check_pipeline
@@ -23,6 +23,8 @@ from .pipeline_model import StageOutput as StageOutput
 from .progress import Progress as Progress
 from .progress import ProgressBar as ProgressBar
 from .progress import progress_bar as progress_bar
+from .state_devices import gathers_results as gathers_results
+from .state_devices import release_state as release_state
 from .training import Training as Training
 from .training_callbacks import Callback as Callback
 from .training_callbacks import History as History
@@ -30,6 +32,6 @@ from .training_callbacks import Run as Run
 from .training_state import StepOutput as StepOutput
 from .training_state import TrainState as TrainState
 from .training_state import Tree as Tree
-from .training_state import to_strong_arrays as to_strong_arrays
+from .training_state import drop_weak_types as drop_weak_types
 from .weight_update import ReplicaReduction as ReplicaReduction
 from .weight_update import SelfDifferentiating as SelfDifferentiating

@@ -7,10 +7,11 @@ import dataclasses as dc
 import functools
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from ipujax.driver import (
     DEFAULT_DEVICE,
@@ -23,12 +24,13 @@ from ipujax.driver import (
 from ipujax.ground import OutOfRangeError, api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedMode, IPUOutfeedQueue
 from ipujax.operators import current_device
-from ipujax.system import get_logger
+from ipujax.system import check_meshes, get_logger
 from ipujax.training.feeds import CompiledLoop, Data, Feed, Feeds
 from ipujax.training.pipeline_model import Pipeline
+from ipujax.training.state_devices import gathers_results
 from ipujax.training.training_callbacks import Callback, Run
 from ipujax.training.training_checks import check
-from ipujax.training.training_state import TrainState, Tree, to_strong_arrays
+from ipujax.training.training_state import TrainState, Tree, drop_weak_types
 from ipujax.training.weight_update import SelfDifferentiating
 
 POLL_SECONDS = 0.005
@@ -55,6 +57,8 @@ class DeviceLoop(abc.ABC):
 
     Attributes:
       model: a function, or the stages of a `Pipeline`.
+      awaits_results: whether a device loop is over when its results are computed; else, with a
+        single replica, the last result may be arrays of JAX's that are not computed yet.
       names: a state with texts in place of arrays, which reports call the arrays by; None for
         their paths in the state.
     """
@@ -74,6 +78,8 @@ class DeviceLoop(abc.ABC):
     replicas: int | None = None
     alone: bool = False
     names: TrainState | None = None
+    meshes: Sequence[Mesh] | None = None
+    awaits_results: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, Pipeline | SelfDifferentiating):
@@ -87,6 +93,8 @@ class DeviceLoop(abc.ABC):
         check.require_function(self.state_reduction, "state_reduction", optional=True)
         check.require_instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
         check.require_flag(self.alone, "alone")
+        check.require_flag(self.awaits_results, "awaits_results")
+        check_meshes(self.meshes)
         check.require_instance(self.names, TrainState, "names", optional=True)
 
     @abc.abstractmethod
@@ -97,11 +105,17 @@ class DeviceLoop(abc.ABC):
         """
 
     @abc.abstractmethod
-    def build_carry(self, state: TrainState) -> tuple[Tree, ...]:
+    def select_program_arguments(self, state: TrainState) -> tuple[Tree, ...]:
         """Returns the parts of a state that the program takes."""
 
     @abc.abstractmethod
-    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+    def replace_program_arguments(
+        self, state: TrainState, arguments: tuple[Tree, ...]
+    ) -> TrainState:
+        """Returns a state with other values of the parts that the program takes."""
+
+    @abc.abstractmethod
+    def build_state_after_steps(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
         """Returns the state after some more steps, from the program's results."""
 
     def count_complete_steps(self, error: OutOfRangeError, steps: int) -> int:
@@ -131,7 +145,7 @@ class DeviceLoop(abc.ABC):
     def trace(self, state: TrainState, data: Data, steps: int | None = None) -> Traced:
         """Traces the first program of a run with these arguments, without compiling it."""
         run, feed = self._new_run(state, steps), self._feeds.feed_for_data(data)
-        return self._build_function(self._steps_of_next_loop(run), feed.queue)[0].trace(
+        return self._build_compiled_function(self._steps_of_next_loop(run), feed.queue)[0].trace(
             *self._program_arguments(run.state)
         )
 
@@ -199,15 +213,16 @@ class DeviceLoop(abc.ABC):
                 "program is not known",
                 "give one of them",
             )
-        self._check_state_names(state)
-        arrays = to_strong_arrays(state)
+        self._check_number_of_names(state)
+        arrays = drop_weak_types(state)
         return Run(dc.replace(arrays, step=int(state.step)), steps, self.accumulation)
 
-    def _check_state_names(self, state: TrainState) -> None:
+    def _check_number_of_names(self, state: TrainState) -> None:
         if self.names is None:
             return
         num_texts, num_arrays = (
-            len(jax.tree.leaves(self.build_carry(structure))) for structure in (self.names, state)
+            len(jax.tree.leaves(self.select_program_arguments(structure)))
+            for structure in (self.names, state)
         )
         if num_texts != num_arrays:
             raise check.value_error(
@@ -232,23 +247,28 @@ class DeviceLoop(abc.ABC):
         """Runs one device loop; returns its results and the number of steps that it made."""
         steps, arguments = self._steps_of_next_loop(run), self._program_arguments(run.state)
         compiled_loop = self._find_or_compile_loop(run, feed, steps, arguments)
+        *parts, inputs = compiled_loop.executable.place_arguments(*arguments)
+        run.state = self.replace_program_arguments(run.state, tuple(parts))
         for callback in callbacks:
             callback.before_run(run)
         live_callbacks = [callback for callback in callbacks if callback.is_live]
         with _ResultReader(compiled_loop.outfeed, run, live_callbacks) as results:
             try:
-                carry, steps_done = compiled_loop.executable(*arguments), steps
+                carry, steps_done = compiled_loop.executable(*parts, inputs), steps
             except OutOfRangeError as error:
                 if error.infeed is not feed.queue or error.carried is None:
                     raise
                 run.exhausted = True
                 carry, steps_done = error.carried, self.count_complete_steps(error, steps)
-        run.state, run.done = self.unpack_carry(run.state, carry, steps_done), run.done + steps_done
+        run.state, run.done = (
+            self.build_state_after_steps(run.state, carry, steps_done),
+            run.done + steps_done,
+        )
         return results.results_of_steps(steps_done), steps_done
 
     def _program_arguments(self, state: TrainState) -> tuple[Tree, ...]:
         inputs = () if self.inputs is None else tuple(self.inputs(state))
-        return *self.build_carry(state), to_strong_arrays(inputs)
+        return *self.select_program_arguments(state), drop_weak_types(inputs)
 
     def _find_or_compile_loop(
         self, run: Run, feed: Feed, steps: int, arguments: tuple[Tree, ...]
@@ -258,20 +278,21 @@ class DeviceLoop(abc.ABC):
         key = steps, structure, tuple(map(jax.typeof, leaves)), read_compile_context()
         compiled_loop = feed.programs.get(key)
         if compiled_loop is None:
-            function, outfeed = self._build_function(steps, feed.queue)
+            function, outfeed = self._build_compiled_function(steps, feed.queue)
             compiled_loop = feed.programs[key] = CompiledLoop(
                 function.lower(*arguments).compile(), outfeed
             )
         run.replicas = compiled_loop.executable.lowered.replicas
         return compiled_loop
 
-    def _build_function(
+    def _build_compiled_function(
         self, steps: int, infeed: IPUInfeedQueue
-    ) -> tuple[CompiledFunction, IPUOutfeedQueue]:
+    ) -> tuple[CompiledFunction[..., Any], IPUOutfeedQueue]:
         """Builds the function of some steps, to be compiled, and its outfeed."""
         outfeed = IPUOutfeedQueue(
             outfeed_mode=self.outfeed_mode, device_ordinal=infeed.device_ordinal
         )
+        outfeed.is_awaited = self.awaits_results
         function = compile(
             self.build_program(steps, (infeed, outfeed)),
             device=self.device,
@@ -279,9 +300,11 @@ class DeviceLoop(abc.ABC):
             name=self._program_name,
             replicas=self.replicas,
             alone=self.alone,
+            gather=gathers_results(alone=self.alone) if self.meshes is None else None,
+            meshes=self.meshes,
         )
-        names = () if self.names is None else self.build_carry(self.names)
-        return function.with_argument_names(jax.tree.leaves(names)), outfeed
+        names = () if self.names is None else self.select_program_arguments(self.names)
+        return function.name_arguments_in_reports(jax.tree.leaves(names)), outfeed
 
     @property
     def _program_name(self) -> str:
@@ -332,7 +355,7 @@ class _ResultReader:
         if self._failure is not None:
             raise self._failure
         if self._outfeed.discards:
-            return self._outfeed.stand_in(steps)
+            return self._outfeed.make_zero_results(steps)
         if self._outfeed.keeps_last:
             return self._outfeed.dequeue() if steps else None
         return self._all

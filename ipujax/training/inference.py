@@ -20,11 +20,11 @@ from ipujax.training.training_callbacks import Callback
 from ipujax.training.training_checks import check
 from ipujax.training.training_state import StepOutput, TrainState, Tree
 from ipujax.training.weight_update import SelfDifferentiating
-from lowering import list_in_dir
+from lowering import limit_dir_to
 
 
 @check.guard
-@list_in_dir(
+@limit_dir_to(
     "compile", "evaluate", "executable", "predict", "trace",
     *(each.name for each in dc.fields(DeviceLoop)),
 )  # fmt: skip
@@ -131,11 +131,18 @@ class Inference(DeviceLoop):
     def _reduce_untrained_state(self, old: Tree, new: Tree) -> tuple[Tree]:
         return (new if self.state_reduction is None else self.state_reduction(old, new),)
 
-    def build_carry(self, state: TrainState) -> tuple[Tree, Tree]:
+    def select_program_arguments(self, state: TrainState) -> tuple[Tree, Tree]:
         """Returns the variables and the untrained state."""
         return state.variables, state.state
 
-    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+    def replace_program_arguments(
+        self, state: TrainState, arguments: tuple[Tree, ...]
+    ) -> TrainState:
+        """Returns a state with other variables and untrained state."""
+        variables, untrained_state = arguments
+        return TrainState(variables, state.optimizer_state, untrained_state, state.step)
+
+    def build_state_after_steps(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
         """Returns the state after some steps: the same variables, new untrained state."""
         untrained_state = carry[0] if carry else None  # a pipeline without state returns nothing
         return TrainState(

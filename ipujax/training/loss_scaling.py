@@ -4,9 +4,9 @@ The rule is that of PopART (`automaticlossscaling.hpp` and `lossscaleupdatex.cpp
 gradients are counted in two bins, below and above a fraction of the greatest float16. If the upper
 bin has more than a fraction of them, the factor is halved, else doubled.
 
-The counts come from differentiation: `count_gradient` is the identity, whose derivative by the
-factor is a balance of the two bins. Balances of all gradients, micro-batches and replicas add up,
-or are averaged, as the derivatives of a variable are, and only their sign matters.
+The counts come from differentiation: `pass_and_count_gradient` is the identity, whose derivative by
+the factor is a balance of the two bins. Balances of all gradients, micro-batches and replicas add
+up, or are averaged, as the derivatives of a variable are, and only their sign matters.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class LossScaling:
         check.require_integer(self.period, "automaticLossScalingSettings.updatePeriod", at_least=1)
 
     @property
-    def bin_weights(self) -> tuple[float, float]:
+    def balance_of_bins(self) -> tuple[float, float]:
         """The contributions to the balance of a gradient in the lower and in the upper bin."""
         return -self.threshold, 1 - self.threshold
 
 
-def factor_name(stage: int) -> str:
+def loss_scale_factor_name(stage: int) -> str:
     """Returns the name of the factor of a stage, a variable beside those of the model."""
     return f"{FACTOR}___{stage}"
 
@@ -90,7 +90,7 @@ class Factors:
     @property
     def factor_names(self) -> tuple[str, ...]:
         """The names of the variables that hold the factors."""
-        return tuple(map(factor_name, range(self.stages)))
+        return tuple(map(loss_scale_factor_name, range(self.stages)))
 
     def factor_of_stage(
         self, stage: int | None, variables: Mapping[str, jax.Array]
@@ -98,9 +98,9 @@ class Factors:
         """Returns the factor of a stage; for no stage, that of a model without stages or None."""
         if self.stages == 1:
             return variables[self.factor_names[0]]
-        return None if stage is None else variables[factor_name(stage)]
+        return None if stage is None else variables[loss_scale_factor_name(stage)]
 
-    def scale_of_loss(
+    def multiplier_of_loss(
         self, scale: float | jax.Array, variables: Mapping[str, jax.Array]
     ) -> jax.Array:
         """Returns the number by which the loss, in the last stage, is multiplied.
@@ -115,10 +115,10 @@ class Factors:
         """Returns the loss, with its gradient counted if it is in float16."""
         if loss.dtype != jnp.float16:
             return loss
-        return count_gradient(loss, variables[self.factor_names[-1]], self.settings)
+        return pass_and_count_gradient(loss, variables[self.factor_names[-1]], self.settings)
 
 
-def _without_factors(named: Mapping[str, Value]) -> dict[str, Value]:
+def _drop_factors(named: Mapping[str, Value]) -> dict[str, Value]:
     return {
         name: value for name, value in named.items() if name not in select_loss_scale_factors(named)
     }
@@ -130,7 +130,7 @@ def wrap_with_loss_scaling(
     """Returns an optimizer for gradients of a loss that is multiplied by factors.
 
     The factors are variables of `select_loss_scale_factors`; their gradients are balances of
-    `count_gradient`.
+    `pass_and_count_gradient`.
 
     Args:
       optimizer: the optimizer of the other variables, which are a dict; its state is a dict too,
@@ -139,8 +139,8 @@ def wrap_with_loss_scaling(
     """
 
     def init_with_scale(params: PyTree) -> PyTree:
-        optimizer_state: PyTree = optimizer.init(_without_factors(params))
-        return {**optimizer_state, "scale": Scale.initial_scale()}
+        optimizer_state: PyTree = optimizer.init(_drop_factors(params))
+        return {**optimizer_state, "scale": Scale.make_initial_scale()}
 
     def update_with_scale(
         updates: PyTree, state: PyTree, params: PyTree = None
@@ -149,14 +149,14 @@ def wrap_with_loss_scaling(
         scale: Scale = optimizer_state.pop("scale")
         gradients = {
             name: gradient.astype(jnp.promote_types(gradient.dtype, "float32")) / scale.factor
-            for name, gradient in _without_factors(updates).items()
+            for name, gradient in _drop_factors(updates).items()
         }
-        result: PyTree = optimizer.update(gradients, optimizer_state, _without_factors(params))
+        result: PyTree = optimizer.update(gradients, optimizer_state, _drop_factors(params))
         changes, new_state = result
         balance = sum(
             value.astype("float32") for value in select_loss_scale_factors(updates).values()
         )
-        new_scale = scale.next_scale(jnp.asarray(balance), settings)
+        new_scale = scale.scale_after_update(jnp.asarray(balance), settings)
         factor_changes = {
             name: new_scale.factor - old for name, old in select_loss_scale_factors(params).items()
         }
@@ -177,11 +177,11 @@ class Scale(NamedTuple):
     updates: jax.Array
 
     @classmethod
-    def initial_scale(cls, factor: ArrayLike = 1.0) -> Scale:
+    def make_initial_scale(cls, factor: ArrayLike = 1.0) -> Scale:
         """Returns the state before the first weight update."""
         return cls(jnp.asarray(factor, jnp.float32).reshape(()), jnp.int32(0))
 
-    def next_scale(self, balance: jax.Array, settings: LossScaling) -> Scale:
+    def scale_after_update(self, balance: jax.Array, settings: LossScaling) -> Scale:
         """Returns the state after a weight update whose gradients were counted."""
         is_due = self.updates % settings.period == 0
         new_factor = self.factor * jnp.where(balance > 0, 0.5, 2.0)
@@ -189,7 +189,7 @@ class Scale(NamedTuple):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def count_gradient(x: jax.Array, factor: jax.Array, settings: LossScaling) -> jax.Array:
+def pass_and_count_gradient(x: jax.Array, factor: jax.Array, settings: LossScaling) -> jax.Array:
     """Returns a value in float16 unchanged, and counts its gradient.
 
     The gradient is cut off at the greatest float16, as it is on an IPU: an infinite one would make
@@ -216,9 +216,9 @@ def _count_backward(
 ) -> tuple[jax.Array, jax.Array]:
     greatest = float(jnp.finfo(gradient.dtype).max)
     is_low = jnp.abs(gradient).astype(jnp.float32) < greatest * settings.bin_edge
-    low, high = settings.bin_weights
+    low, high = settings.balance_of_bins
     balance = jnp.sum(jnp.where(is_low, jnp.float32(low), jnp.float32(high)))
     return jnp.clip(gradient, -greatest, greatest), balance
 
 
-count_gradient.defvjp(_count_forward, _count_backward)
+pass_and_count_gradient.defvjp(_count_forward, _count_backward)

@@ -29,8 +29,9 @@ from ipujax.pipelines import (
     PipelineRequest,
     Pytree,
     StageFunction,
+    ValueAndGrad,
     check,
-    run_pipeline,
+    trace_requested_pipeline,
 )
 from ipujax.training.pipeline_differences import (
     Difference,
@@ -42,9 +43,10 @@ from ipujax.training.pipeline_differences import (
 from ipujax.training.recorded_gradients import (
     GradientRecorder,
     PipelineResults,
-    to_64_bits,
-    zero_gradients,
+    gradient_in_64_bits,
+    make_zero_gradients,
 )
+from ipujax.training.staged_check import check_value_and_grad
 from ipujax.training.unpipelined_step import Step, Unpipelined
 from lowering import jaxpr
 
@@ -57,9 +59,10 @@ _REFERENCE = (
 @check.guard
 @api_boundary
 def check_pipeline(
-    computational_stages: Sequence[StageFunction | Sequence[StageFunction]],
+    computational_stages: Sequence[StageFunction | Sequence[StageFunction]] | ValueAndGrad,
     gradient_accumulation_count: int | None = None,
     *,
+    args: Sequence[Pytree] | None = None,
     inputs: Sequence[Pytree] | None = None,
     variables: Pytree = None,
     optimizer_state: Pytree = None,
@@ -81,8 +84,10 @@ def check_pipeline(
     given them; and what a plain call of the optimizer makes of these gradients.
 
     Args:
-      computational_stages: as for `pipeline`.
+      computational_stages: as for `pipeline`; or what `pipelining_ops.value_and_grad` returns,
+        whose results for `args` are compared with those of `jax.value_and_grad`.
       gradient_accumulation_count: as for `pipeline`.
+      args: the arguments of a `value_and_grad`, which takes no others of `pipeline`.
       inputs: as for `pipeline`.
       variables: as for `pipeline`.
       optimizer_state: as for `pipeline`.
@@ -113,12 +118,28 @@ def check_pipeline(
     """
     for name, value in (("rtol", rtol), ("atol", atol)):
         _check_tolerance(value, name)
-    request = _build_request(computational_stages, gradient_accumulation_count, **arguments)
     if not jaxpr.trace_state_clean():
         raise PipelineError(
             "check_pipeline was called in code that is being compiled",
             fix="call it before, with the same arguments",
         )
+    if schedules is not None:
+        schedules = _list_schedules(schedules)
+    if isinstance(computational_stages, ValueAndGrad):
+        of_pipelines = {
+            "gradient_accumulation_count": gradient_accumulation_count, "inputs": inputs,
+            "variables": variables, "optimizer_state": optimizer_state, "state": state,
+            "reference": reference, "whole_batch": whole_batch or None, "batch": batch, **arguments,
+        }  # fmt: skip
+        call_args = _require_args_alone(args, of_pipelines)
+        tolerances = (rtol, atol)
+        return check_value_and_grad(computational_stages, call_args, schedules, engine, tolerances)
+    if args is not None:
+        raise PipelineError(
+            "check_pipeline(args=...) is for what value_and_grad returns, not for stage functions",
+            fix="pass `inputs` and `variables`",
+        )
+    request = _build_request(computational_stages, gradient_accumulation_count, **arguments)
     if whole_batch and not (reference and request.is_training):
         raise PipelineError("whole_batch needs a reference, and an optimizer_function")
     first = check.require_sequence([] if inputs is None else inputs, "inputs")
@@ -128,21 +149,41 @@ def check_pipeline(
     unpipelined = Unpipelined(request, params, first, optimizer_state, reference, untrained)
     case = _PipelineCase(unpipelined, whole_batch)
     source = _choose_infeed(request.infeed_queue, batch)
-    chosen = [request.pipeline_schedule]
-    if schedules is not None:
-        chosen = list(check.require_iterable(schedules, "schedules", "schedules of pipelines"))
+    rows: list[Difference] = []
+    replicas = 1
+    for schedule in schedules or [request.pipeline_schedule]:
+        pairs, replicas = case.run_and_pair_arrays(schedule, engine, source)
+        rows += compare_pairs(schedule_name(schedule), pairs, rtol, atol)
+    count, reduction = request.micro_batches, request.reduction
+    return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
+
+
+def _list_schedules(schedules: object) -> list[AskedSchedule]:
+    """Returns the schedules to check; refuses none at all."""
+    chosen = list(check.require_iterable(schedules, "schedules", "schedules of pipelines"))
     if not chosen:
         raise PipelineError(
             f"check_pipeline(schedules={schedules!r}) names no schedule, so nothing is checked",
             fix="name at least one, or leave `schedules` out for that of the pipeline",
         )
-    rows: list[Difference] = []
-    replicas = 1
-    for schedule in chosen:
-        pairs, replicas = case.compare_arrays(schedule, engine, source)
-        rows += compare_pairs(schedule_name(schedule), pairs, rtol, atol)
-    count, reduction = request.micro_batches, request.reduction
-    return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
+    return chosen
+
+
+def _require_args_alone(
+    args: Sequence[Pytree] | None, of_pipelines: dict[str, object]
+) -> Sequence[Pytree]:
+    """Returns the arguments of a `value_and_grad`; refuses those that only pipelines have."""
+    if others := sorted(name for name, value in of_pipelines.items() if value is not None):
+        raise PipelineError(
+            f"check_pipeline of a value_and_grad has no argument {others[0]}",
+            fix="pass what its function takes as args=(params, batch)",
+        )
+    if args is None:
+        raise PipelineError(
+            "check_pipeline needs the arguments of the value_and_grad",
+            fix="pass args=(params, batch)",
+        )
+    return check.require_sequence(args, "args")
 
 
 def _check_tolerance(value: object, name: str) -> None:
@@ -186,12 +227,12 @@ def _choose_infeed(queue: IPUInfeedQueue | None, batch: Pytree) -> IPUInfeedQueu
     return IPUInfeedQueue(batch)
 
 
-def _read_elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
+def _peek_elements(queue: IPUInfeedQueue | None, count: int) -> list[Arguments]:
     """Reads the next elements of a queue, without removing them, as first-stage arguments."""
     if queue is None:
         return [Arguments((), {})] * count
     rows = queue.rows(count, keep=True)
-    elements = [queue.arguments_of([row[i] for row in rows]) for i in range(count)]
+    elements = [queue.arguments_from_leaves([row[i] for row in rows]) for i in range(count)]
     return [Arguments(tuple(args), kwargs) for args, kwargs in elements]
 
 
@@ -205,7 +246,7 @@ class _PipelineCase:
         self.unpipelined, self.whole_batch = unpipelined, whole_batch
         self.request = unpipelined.request
 
-    def compare_arrays(
+    def run_and_pair_arrays(
         self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
     ) -> tuple[list[Pair], int]:
         """Returns (name, pipelined, reference) of all arrays, and the number of replicas."""
@@ -245,7 +286,7 @@ class _PipelineCase:
     ) -> tuple[PipelineResults, list[Arguments]]:
         """Runs the pipeline once; returns its results and the elements that it took."""
         count, training = self.request.micro_batches, self.request.is_training
-        elements = _read_elements(source, count)
+        elements = _peek_elements(source, count)
         fed = [e.kwargs or e.args for e in elements]  # read lazily: more are added below
         outfeed = IPUOutfeedQueue()
         request = dc.replace(
@@ -260,17 +301,17 @@ class _PipelineCase:
             accumulate_outfeed=False,
         )
 
-        def trace_pipeline(*arguments: PyTree) -> tuple[Pytree, ...]:
-            return run_pipeline(request, *arguments)
+        def trace_checked_pipeline(*arguments: PyTree) -> tuple[Pytree, ...]:
+            return trace_requested_pipeline(request, *arguments)
 
         variables, state = self.unpipelined.variables, self.unpipelined.state
         if state is not None:
-            state = (zero_gradients(variables), zero_gradients(variables), state)
+            state = (make_zero_gradients(variables), make_zero_gradients(variables), state)
         arguments = (variables, state, self.unpipelined.inputs, self.unpipelined.untrained)
-        lowered = ipu_compile(trace_pipeline, engine=engine).lower(*arguments)
+        lowered = ipu_compile(trace_checked_pipeline, engine=engine).lower(*arguments)
         replicas = lowered.program.replicas
         if replicas > 1:
-            elements = _read_elements(source, count * replicas)
+            elements = _peek_elements(source, count * replicas)
             fed += [e.kwargs or e.args for e in elements[count:]]
         results = lowered.compile()(*arguments)
         outputs = outfeed.dequeue() if outfeed.enqueued else []
@@ -304,13 +345,15 @@ class _PipelineCase:
             np.stack([step.loss for step in reference_steps]).reshape(losses.shape),
         )
 
-    def output_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def output_pairs(
+        self, pipelined: PipelineResults, reference_steps: Sequence[Step]
+    ) -> list[Pair]:
         """Returns the pipelined and the reference outputs of the last stage."""
         if reference_steps[0].outputs is None or self.whole_batch:
             return []
         pipeline_arrays = [
             (f"output {number}{jax.tree_util.keystr(path)}", array)
-            for number, output in enumerate(got.outputs)
+            for number, output in enumerate(pipelined.outputs)
             for path, array in jax.tree_util.tree_leaves_with_path(output)
         ]
         reference_arrays = [jax.tree.leaves(step.outputs) for step in reference_steps]
@@ -325,12 +368,14 @@ class _PipelineCase:
             (*pair, np.stack(column)) for pair, column in zip(pipeline_arrays, columns, strict=True)
         ]
 
-    def state_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def state_pairs(
+        self, pipelined: PipelineResults, reference_steps: Sequence[Step]
+    ) -> list[Pair]:
         """Returns the untrained state of replica 0 from the pipeline and the reference."""
         if self.whole_batch:
             return []
-        reference_state = reference_steps[-got.replicas].untrained
-        paths = jax.tree_util.tree_leaves_with_path(got.untrained)
+        reference_state = reference_steps[-pipelined.replicas].untrained
+        paths = jax.tree_util.tree_leaves_with_path(pipelined.untrained)
         return [
             (f"state {jax.tree_util.keystr(path)}".rstrip(), pipeline_leaf, reference_leaf)
             for (path, pipeline_leaf), reference_leaf in zip(
@@ -338,35 +383,44 @@ class _PipelineCase:
             )
         ]
 
-    def gradient_pairs(self, got: PipelineResults, reference_steps: Sequence[Step]) -> list[Pair]:
+    def gradient_pairs(
+        self, pipelined: PipelineResults, reference_steps: Sequence[Step]
+    ) -> list[Pair]:
         """Returns the gradients of replica 0, and with several replicas those of all together."""
         groups = [
             (
                 "gradient",
-                got.gradients,
-                reference_steps[:: 1 if self.whole_batch else got.replicas],
+                pipelined.gradients,
+                reference_steps[:: 1 if self.whole_batch else pipelined.replicas],
                 1,
             )
         ]
-        if got.replicas > 1 and not self.whole_batch:
-            groups.append(("gradient over replicas", got.summed, reference_steps, got.replicas))
+        if pipelined.replicas > 1 and not self.whole_batch:
+            groups.append(
+                ("gradient over replicas", pipelined.summed, reference_steps, pipelined.replicas)
+            )
         pairs: list[Pair] = []
         for kind, tree, steps, replicas in groups:
             leaves = jax.tree.leaves(tree)
             for name, index in self.unpipelined.trained_leaf_numbers.items():
-                gradients = np.stack([to_64_bits(step.gradients[name]) for step in steps])
+                gradients = np.stack([gradient_in_64_bits(step.gradients[name]) for step in steps])
                 by_replica = gradients.reshape(-1, replicas, *gradients.shape[1:]).sum(axis=1)
                 total = self.unpipelined.reduce_micro_batches(by_replica)
                 pairs.append((f"{kind} {name}".rstrip(), leaves[index], total))
         return pairs
 
-    def update_pairs(self, got: PipelineResults) -> list[Pair]:
+    def update_pairs(self, pipelined: PipelineResults) -> list[Pair]:
         """Returns the weight update of the pipeline, and of a plain call of its optimizer."""
-        last = jax.tree.map(lambda x: x[-got.replicas], got.outputs)
+        last = jax.tree.map(lambda x: x[-pipelined.replicas], pipelined.outputs)
         update = self.unpipelined.jitted_update
-        reference_trees = update(got.gradients, got.summed, last, replicas=got.replicas)
+        reference_trees = update(
+            pipelined.gradients, pipelined.summed, last, replicas=pipelined.replicas
+        )
         named = zip(
-            ("updated", "optimizer state"), (got.variables, got.state), reference_trees, strict=True
+            ("updated", "optimizer state"),
+            (pipelined.variables, pipelined.state),
+            reference_trees,
+            strict=True,
         )
         pairs: list[Pair] = []
         for kind, pipeline_tree, reference_tree in named:

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from ipujax.ground import PipelineError, format_columns
 from ipujax.optimizers import GradientAccumulationReductionMethod
 from ipujax.pipelines import check
-from lowering import list_in_dir
+from lowering import limit_dir_to
 
 Pair = tuple[str, ArrayLike, ArrayLike]
 """The name of an array, its value in the pipeline, and its value in the reference."""
@@ -80,7 +80,7 @@ class Difference:
 
 
 @check.guard
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True)
 class PipelineCheck:
     """The result of `check_pipeline`; `print` it.
@@ -250,9 +250,11 @@ def _plural_of_kind(kind: str) -> str:
 
 
 def schedule_name(schedule: object) -> str:
-    """Returns the name of a schedule given as a function, an object or None."""
+    """Returns the name of a schedule given as a function, an object, a name or None."""
     if schedule is None:
         return "default"
+    if isinstance(schedule, str):
+        return schedule
     wrapped_schedule = getattr(schedule, "func", schedule)  # functools.partial
     return str(
         getattr(wrapped_schedule, "name", None)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ipujax.operators import cross_replica_sum
-from ipujax.optimizers import IpuOptimizer, apply_gradients, is_trained
+from ipujax.optimizers import IpuOptimizer, apply_gradients, has_gradient
 from ipujax.pipelines import Pytree
 
 
@@ -41,7 +41,7 @@ class GradientRecorder(IpuOptimizer):
 
     def init(self, params: Pytree) -> tuple[Pytree, Pytree, Pytree]:
         """Returns the initial state, with zeros for the gradients."""
-        return zero_gradients(params), zero_gradients(params), super().init(params)
+        return make_zero_gradients(params), make_zero_gradients(params), super().init(params)
 
     def apply_gradients(
         self,
@@ -52,24 +52,24 @@ class GradientRecorder(IpuOptimizer):
         **extra: object,
     ) -> tuple[Pytree, tuple[Pytree, Pytree, Pytree]]:
         """Applies the wrapped optimizer, and records the gradients."""
-        updates, wrapped_state = apply_gradients(
+        updates, state_of_wrapped_optimizer = apply_gradients(
             self.wrapped, gradients, state[2], params, *args, **extra
         )
         wide = jax.tree.map(lambda g, v: g.astype(_recording_dtype(v)), gradients, params)
-        return updates, (wide, jax.tree.map(cross_replica_sum, wide), wrapped_state)
+        return updates, (wide, jax.tree.map(cross_replica_sum, wide), state_of_wrapped_optimizer)
 
 
-def to_64_bits(gradient: jax.Array) -> np.ndarray:
+def gradient_in_64_bits(gradient: jax.Array) -> np.ndarray:
     """Returns a gradient on the host as a 64-bit array."""
     array = np.asarray(gradient)
     return array.astype(np.complex128 if np.iscomplexobj(array) else np.float64)
 
 
-def zero_gradients(variables: Pytree) -> Pytree:
+def make_zero_gradients(variables: Pytree) -> Pytree:
     """Returns the zeros that a recorder holds before it has recorded any gradients."""
     return jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _recording_dtype(x)), variables)
 
 
 def _recording_dtype(x: jax.Array) -> np.dtype[np.generic]:
     """Returns the dtype in which gradients of a variable are recorded."""
-    return jnp.promote_types(x.dtype, jnp.float32) if is_trained(x) else np.dtype(np.float32)
+    return jnp.promote_types(x.dtype, jnp.float32) if has_gradient(x) else np.dtype(np.float32)

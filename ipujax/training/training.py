@@ -25,7 +25,7 @@ from ipujax.training.feeds import Data
 from ipujax.training.pipeline_model import Pipeline
 from ipujax.training.training_callbacks import Callback
 from ipujax.training.training_checks import check
-from ipujax.training.training_state import TrainState, Tree, to_strong_arrays
+from ipujax.training.training_state import TrainState, Tree, drop_weak_types
 from ipujax.training.weight_update import (
     LoopCarry,
     ReplicaReduction,
@@ -33,11 +33,11 @@ from ipujax.training.weight_update import (
     average_state_over_replicas,
     wrap_with_replica_reduction,
 )
-from lowering import list_in_dir
+from lowering import limit_dir_to
 
 
 @check.guard
-@list_in_dir(
+@limit_dir_to(
     "accumulation_dtype", "compile", "executable", "fit", "init", "optimizer", "reduction_method",
     "replica_reduction", "trace", *(each.name for each in dc.fields(DeviceLoop)),
 )  # fmt: skip
@@ -75,6 +75,11 @@ class Training(DeviceLoop):
       alone: as in `ipu.compile`.
       names: a state with texts in place of arrays, which reports call the arrays by; None for
         their paths in the state: `variables['w']`.
+      meshes: as in `ipu.compile`.
+
+    A state stays where it is computed: between device loops each array is on the JAX device (or the
+    mesh) of the IPU that it is used on, in the process's first replica. `ipurun --spread ipus`
+    brings it to the first device of every process.
 
     When a device loop ends, leaves of the untrained state that are not reduced have the values of
     this process's first replica; if the data ended in the loop, all leaves have.
@@ -114,7 +119,7 @@ class Training(DeviceLoop):
                     "give optimizer_state=opt.init(variables)",
                 )
             optimizer_state = init_optimizer_state(self.optimizer, variables)
-        return TrainState(*to_strong_arrays((variables, optimizer_state, state)))
+        return TrainState(*drop_weak_types((variables, optimizer_state, state)))
 
     @api_boundary
     def fit(
@@ -197,11 +202,18 @@ class Training(DeviceLoop):
         reduce = self.state_reduction or (lambda _, after: average_state_over_replicas(after))
         return variables, optimizer_state, reduce(state, new_state)
 
-    def build_carry(self, state: TrainState) -> LoopCarry:
+    def select_program_arguments(self, state: TrainState) -> LoopCarry:
         """Returns the variables, the optimizer's state and the untrained state."""
         return state.variables, state.optimizer_state, state.state
 
-    def unpack_carry(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
+    def replace_program_arguments(
+        self, state: TrainState, arguments: tuple[Tree, ...]
+    ) -> TrainState:
+        """Returns a state with other variables, optimizer state and untrained state."""
+        variables, optimizer_state, untrained_state = arguments
+        return TrainState(variables, optimizer_state, untrained_state, state.step)
+
+    def build_state_after_steps(self, state: TrainState, carry: Tree, steps: int) -> TrainState:
         """Returns the state after some steps, from the carry of the training loop."""
         # A pipeline may carry two values, and micro-batches in which the data ended carry more.
         variables, optimizer_state, untrained_state = (*carry, None)[:3]

@@ -51,6 +51,6 @@ class StepOutput(NamedTuple):
     optimizer: Tree = None
 
 
-def to_strong_arrays(tree: Tree) -> Tree:
+def drop_weak_types(tree: Tree) -> Tree:
     """Returns a tree of arrays without weak types, which Python numbers have."""
     return jax.tree.map(without_weak_type, tree)

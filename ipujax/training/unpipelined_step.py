@@ -14,7 +14,11 @@ import optax
 from jax.typing import ArrayLike
 
 from ipujax.ground import PipelineError, PyTree, as_list
-from ipujax.optimizers import GradientAccumulationReductionMethod, init_optimizer_state, is_trained
+from ipujax.optimizers import (
+    GradientAccumulationReductionMethod,
+    has_gradient,
+    init_optimizer_state,
+)
 from ipujax.pipelines import (
     Arguments,
     PipelineRequest,
@@ -72,7 +76,7 @@ class Unpipelined:
         return {
             jax.tree_util.keystr(path): index
             for index, (path, leaf) in enumerate(leaves)
-            if is_trained(leaf)
+            if has_gradient(leaf)
         }
 
     @functools.cached_property
@@ -82,8 +86,8 @@ class Unpipelined:
 
     @functools.cached_property
     def jitted_step(self) -> Callable[..., Step]:
-        """The jitted form of `run_element`."""
-        return jax.jit(self.run_element)
+        """The jitted form of `compute_step_of_element`."""
+        return jax.jit(self.compute_step_of_element)
 
     @functools.cached_property
     def jitted_update(self) -> Callable[..., tuple[Pytree, Pytree]]:
@@ -120,7 +124,7 @@ class Unpipelined:
             steps.append(self.jitted_step(self.variables, old_untrained, self.inputs, element, row))
         return steps
 
-    def run_element(
+    def compute_step_of_element(
         self,
         variables: Pytree,
         untrained: Pytree,
@@ -132,7 +136,7 @@ class Unpipelined:
         leaves, structure = jax.tree.flatten(variables)
         arguments = Arguments((*inputs, *element.args), element.kwargs)
         if not self.request.is_training:
-            loss, outputs, new_untrained = self.run_stages_or_reference(
+            loss, outputs, new_untrained = self.compute_outputs_of_element(
                 variables, untrained, arguments
             )
             return Step(loss, outputs, {}, new_untrained)
@@ -141,7 +145,7 @@ class Unpipelined:
             all_leaves = list(leaves)
             for name, leaf in trained.items():
                 all_leaves[self.trained_leaf_numbers[name]] = leaf
-            loss, *outputs_and_state = self.run_stages_or_reference(
+            loss, *outputs_and_state = self.compute_outputs_of_element(
                 structure.unflatten(all_leaves), untrained, arguments
             )
             if jnp.shape(loss):
@@ -164,7 +168,7 @@ class Unpipelined:
         by_name = {name: mapped[index] for name, index in self.trained_leaf_numbers.items()}
         return Step(loss, outputs, by_name, new_untrained)
 
-    def run_stages_or_reference(
+    def compute_outputs_of_element(
         self, variables: Pytree, untrained: Pytree, arguments: Arguments
     ) -> tuple[ArrayLike, list[Pytree] | None, Pytree]:
         """Computes the loss, outputs and new untrained state for one element."""
@@ -218,10 +222,10 @@ class Unpipelined:
             state = init_optimizer_state(output.opt, self.variables)
         if replicas > 1 and combines_replica_gradients(output.opt):
             gradients = jax.tree.map(lambda total: total / replicas, summed)
-        dtype_of = self.request.accumulation_dtype
+        dtype_of = self.request.accumulator_dtype_of
 
         def cast_gradient(gradient: jax.Array, variable: jax.Array) -> jax.Array:
-            if not is_trained(variable):
+            if not has_gradient(variable):
                 return gradient
             return gradient.astype(dtype_of(jax.typeof(variable)))
 

@@ -22,8 +22,8 @@ from ipujax.optimizers import (
     add_to_accumulator,
     apply_gradients,
     apply_updates,
-    is_trained,
-    without_untrained,
+    drop_untrained_gradients,
+    has_gradient,
 )
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
 from ipujax.optimizers import compute_gradients as mapped_gradients
@@ -60,7 +60,7 @@ def average_state_over_replicas(state: Tree) -> Tree:
     """Returns the mean over all replicas of the untrained state."""
 
     def average_leaf(leaf: jax.Array) -> jax.Array:
-        return cross_replica_mean(leaf) if is_trained(leaf) else leaf
+        return cross_replica_mean(leaf) if has_gradient(leaf) else leaf
 
     return jax.tree.map(average_leaf, state)
 
@@ -165,7 +165,7 @@ class WeightUpdate:
     ) -> tuple[PyTree, Tree, Tree]:
         self.queues[1].enqueue(output.loss if output.send is None else output.send)
         optimizer = wrap_with_replica_reduction(optimizer, self.replica_reduction)
-        gradients = without_untrained(gradients, variables)
+        gradients = drop_untrained_gradients(gradients, variables)
         return optimizer, mapped_gradients(optimizer, gradients, variables), output.state
 
     def accumulate_update_gradients(
@@ -179,7 +179,7 @@ class WeightUpdate:
         method, count = self.reduction, self.count
         is_running_mean = method is Reduction.RUNNING_MEAN
         zeros = jax.tree.map(lambda v: jnp.zeros(v.shape, self.dtype(v)), outer_carry[0])
-        zeros = without_untrained(zeros, outer_carry[0])
+        zeros = drop_untrained_gradients(zeros, outer_carry[0])
 
         def micro_batch(  # reports name the variables after its parameters
             variables: Tree,
@@ -221,7 +221,7 @@ def differentiate_loss(
       `(loss, auxiliary), gradients`; the gradient of a leaf that is not trained is None.
     """
     leaves, structure = jax.tree.flatten(variables)
-    trained_indices = [index for index, leaf in enumerate(leaves) if is_trained(leaf)]
+    trained_indices = [index for index, leaf in enumerate(leaves) if has_gradient(leaf)]
 
     def compute_loss_of_trained(trained: list[jax.Array]) -> tuple[PyTree, PyTree]:
         leaf_of_index = dict(zip(trained_indices, trained, strict=True))

@@ -11,7 +11,7 @@ from jax import lax
 
 from lowering import ir
 from lowering.ground import ValueId
-from lowering.jaxprs import function_of_jaxpr
+from lowering.jaxprs import function_of_jaxpr, typed_jax
 
 Values = MutableMapping[ValueId, Any]
 
@@ -58,7 +58,7 @@ def _evaluate_repeat(node: ir.Repeat, values: Values) -> None:
     initial = [values[c.initial] for c in node.carry]
     if node.trips is not None:
         trips = values[node.trips]
-        final = lax.fori_loop(
+        final = typed_jax.fori_loop(
             0, trips, lambda _, carried: run_repeat_iteration(carried, ())[0], initial
         )
         stacked: Iterable[Any] = ()
@@ -100,5 +100,5 @@ def _evaluate_switch(node: ir.Switch, values: Values) -> None:
         return [branch_values[value] for value in branch.results]
 
     branches = [functools.partial(run_switch_branch, branch) for branch in node.branches]
-    results = lax.switch(values[node.index], branches)
+    results = typed_jax.switch(values[node.index], branches)
     values.update(zip(node.writes, results, strict=True))

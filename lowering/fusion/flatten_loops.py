@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 
 from lowering import ir
 from lowering.fusion.emit import Values, evaluate_steps
-from lowering.fusion.merge_iterations import MERGES, MergedIterations, match_accumulation
+from lowering.fusion.merge_iterations import MERGES, MergedIterations, match_accumulating_iteration
 from lowering.ground import IpuId, ValueId
-from lowering.jaxprs import Aval, ShapedArray, has_observable_runs, trace_flat
+from lowering.jaxprs import Aval, ShapedArray, trace_flat, typed_jax, zeros_of_aval
 from lowering.ops import axis_of_replicas
 
 _ONE = IpuId(0)
@@ -28,8 +27,8 @@ def flatten_loops(program: ir.Program, is_hosted: Hosted) -> ir.Program:
     Before: everything is on one IPU; `is_hosted` tells which steps stay with the host.
     After:  a loop whose body is, beside steps that need no host, one loop that streams (and that
             is no loop of the user's own, but the micro-batches of a pipeline) is one loop over all
-            iterations of the inner one. Its kernel counts, and runs the steps after (and before)
-            the inner loop in the iterations in which an inner loop ends (and begins). If it only
+            iterations of the inner one. Its kernel counts, and runs the steps before (and after)
+            the inner loop in the iterations in which an inner loop begins (and ends). If it only
             adds up, several of its iterations may become one of the new loop.
     """
     flattener = _Flattener(program, is_hosted)
@@ -136,8 +135,6 @@ class _Flattener:
         if not all(can_be_flattened):
             return None
         steps_before, steps_after = steps[: hosted_positions[0]], steps[hosted_positions[0] + 1 :]
-        if any(map(_must_be_counted, steps_before)):
-            return None
         return _Nest(node, ir.Sequence(steps_before), inner_loop, ir.Sequence(steps_after))
 
     def build_flat_loop(self, nest: _Nest) -> list[ir.Node]:
@@ -162,24 +159,14 @@ class _Flattener:
         return [prologue, flat_loop]
 
     def build_prologue(self, nest: _Nest) -> ir.Execute:
-        """Returns a kernel of the steps before the inner loop, on the outer loop's first values."""
-        sources = [source for _, source in nest.inner_initial_values]
-        writes = [*(self.new_value(self.avals[v]) for v in sources), self.new_value(_COUNTER)]
-        initial = {c.entering: c.initial for c in nest.outer.carry}
-        needed = [
-            *ir.values_read(nest.before),
-            *(v for v in sources if v not in nest.values_made_before_inner_loop),
-        ]
-        names = {v: initial.get(v, v) for v in needed}
-        reads = list(dict.fromkeys(names.values()))
+        """Returns a kernel that makes room for what the steps before the inner loop compute."""
+        avals = [self.avals[source] for _, source in nest.inner_initial_values]
+        writes = [self.new_value(aval) for aval in (*avals, _COUNTER)]
 
-        def run_steps_before_inner_loop(*operands: Any) -> list[Any]:
-            outside = dict(zip(reads, operands, strict=True))
-            values: Values = {v: outside[name] for v, name in names.items()}
-            evaluate_steps(nest.before, values)
-            return [*(values[v] for v in sources), jnp.int32(0)]
+        def make_zeros() -> list[Any]:
+            return [*map(zeros_of_aval, avals), jnp.int32(0)]
 
-        return self.trace_kernel_of_function(run_steps_before_inner_loop, reads, writes)
+        return self.trace_kernel_of_function(make_zeros, [], writes)
 
     def merge_inner_iterations(self, nest: _Nest) -> MergedIterations | None:
         """Returns several iterations of the inner loop as one, or None if that does not pay."""
@@ -211,7 +198,7 @@ class _Flattener:
             return [values[v] for v in results]
 
         closed = trace_flat(run_inner_iteration, [self.avals[v] for v in names])
-        iteration = match_accumulation(closed, len(entering), len(nest.inner_elements))
+        iteration = match_accumulating_iteration(closed, len(entering), len(nest.inner_elements))
         return None if iteration is None else MergedIterations(iteration, width, outside)
 
     def trace_kernel_of_function(
@@ -224,13 +211,6 @@ class _Flattener:
         avals = [self.avals[v] for v in reads]
         jaxpr = trace_flat(function, avals, axis_of_replicas(self.program.replicas))
         return ir.Execute(ir.Kernel(jaxpr, origin), _ONE, tuple(reads), tuple(writes))
-
-
-def _must_be_counted(node: ir.Node) -> bool:
-    """Returns whether it would be noticed if a step ran once more than it is written."""
-    steps = ir.walk_nodes(ir.Sequence((node,)))
-    kernels = [step.kernel for step in steps if isinstance(step, ir.Execute)]
-    return isinstance(node, ir.While) or any(has_observable_runs(k.jaxpr.jaxpr) for k in kernels)
 
 
 class _FlatLoopKernel:
@@ -308,12 +288,15 @@ class _FlatLoopKernel:
 
         def run_flat_iteration(*flat: Any) -> list[Any]:
             count = len(self.names)
-            state, counter = list(flat[:count]), flat[count]
+            state, counter = dict(zip(self.names, flat[:count], strict=True)), flat[count]
             elements_taken = flat[count + 1 : count + 1 + len(elements)]
             outside: Values = dict(zip(consts, flat[count + 1 + len(elements) :], strict=True))
-            state, results = self.run_merged_iterations(state, elements_taken, outside)
-            counter, state = self.restart_inner_loop_at_end(counter + self.width, state, outside)
-            return [*state, counter, *results]
+            state.update(self.begin_inner_loop(counter == 0, {**outside, **state}))
+            results = self.run_merged_iterations(state, elements_taken, outside)
+            counter = counter + self.width
+            is_last = counter == nest.inner.count
+            state.update(self.end_inner_loop(is_last, {**outside, **state}))
+            return [*state.values(), jnp.where(is_last, 0, counter), *results]
 
         kernels = (
             step.kernel
@@ -327,11 +310,10 @@ class _FlatLoopKernel:
         )
 
     def run_merged_iterations(
-        self, state: list[Any], elements: Sequence[Any], outside: Values
-    ) -> tuple[list[Any], list[Any]]:
-        """Runs the merged iterations of the inner loop; returns the new state and the results."""
-        old_state = dict(zip(self.names, state, strict=True))
-        values: Values = {**outside, **old_state}
+        self, state: Values, elements: Sequence[Any], outside: Values
+    ) -> list[Any]:
+        """Runs the merged iterations of the inner loop on the state; returns their results."""
+        values: Values = {**outside, **state}
         carry = self.nest.inner.carry
         if self.merge is not None:
             entering = [values[c.entering] for c in carry]
@@ -340,30 +322,51 @@ class _FlatLoopKernel:
             values.update(zip(self.nest.inner_elements, elements, strict=True))
             evaluate_steps(self.nest.inner_steps_without_streams, values)
             results = [values[v] for v in (*(c.leaving for c in carry), *self.nest.inner_results)]
-        new_state = {**old_state, **dict(zip((c.entering for c in carry), results, strict=False))}
-        return [new_state[name] for name in self.names], results[len(carry) :]
+        state.update(zip((c.entering for c in carry), results, strict=False))
+        return results[len(carry) :]
 
-    def restart_inner_loop_at_end(
-        self, counter: Any, state: list[Any], outside: Values
-    ) -> tuple[Any, list[Any]]:
-        """Runs the steps between two runs of the inner loop, if its last iteration is over.
+    def begin_inner_loop(self, is_first: Any, values: Values) -> Values:
+        """Returns the inner loop's values, as the steps before it make them in its first iteration.
 
-        They are in a loop that runs once or not at all: a branch would copy unchanged values.
+        Its loop variables and those of the outer loop are written apart from one another, so that
+        XLA need not copy any of them.
         """
-        is_last = counter == self.nest.inner.count
 
-        def run_steps_between_inner_loops(_: Any, state: list[Any]) -> list[Any]:
-            values: Values = {**outside, **dict(zip(self.names, state, strict=True))}
-            values.update((c.final, values[c.entering]) for c in self.nest.inner.carry)
-            evaluate_steps(self.nest.after, values)
-            outer = self.nest.outer.carry
-            next_values: Values = dict(outside)
-            next_values.update((c.entering, values[c.leaving]) for c in outer)
-            evaluate_steps(self.nest.before, next_values)
-            next_values.update(
-                [(name, next_values[source]) for name, source in self.nest.inner_initial_values]
-            )
-            return [next_values[name] for name in self.names]
+        def run_steps_before(before: Values) -> list[Any]:
+            evaluate_steps(self.nest.before, before)
+            return [before[source] for _, source in self.nest.inner_initial_values]
 
-        state = lax.fori_loop(0, is_last.astype(jnp.int32), run_steps_between_inner_loops, state)
-        return jnp.where(is_last, 0, counter), state
+        names = [name for name, _ in self.nest.inner_initial_values]
+        return _replace_if(is_first, run_steps_before, names, values)
+
+    def end_inner_loop(self, is_last: Any, values: Values) -> Values:
+        """Returns the outer loop's variables, as the steps after the inner loop make them."""
+
+        def run_steps_after(after: Values) -> list[Any]:
+            after.update((c.final, after[c.entering]) for c in self.nest.inner.carry)
+            evaluate_steps(self.nest.after, after)
+            return [after[c.leaving] for c in self.nest.outer.carry]
+
+        names = [c.entering for c in self.nest.outer.carry]
+        return _replace_if(is_last, run_steps_after, names, values)
+
+
+def _replace_if(
+    condition: Any, compute: Callable[[Values], list[Any]], names: Sequence[ValueId], values: Values
+) -> Values:
+    """Returns the values of some names: computed anew if a condition holds, or as they are.
+
+    In a loop that runs once or not at all: a branch would copy values that do not change.
+    """
+    kept = {name: value for name, value in values.items() if name not in names}
+
+    def compute_once(index: Any, old_values: Any) -> list[Any]:
+        # What does not depend on the index, XLA would compute in every outer iteration.
+        operands = {**kept, **dict(zip(names, old_values, strict=True))}
+        _, current = typed_jax.optimization_barrier((index, operands))
+        return compute(current)
+
+    trips = condition.astype(jnp.int32)
+    old_values = [values[name] for name in names]
+    new_values = typed_jax.fori_loop(0, trips, compute_once, old_values)
+    return dict(zip(names, new_values, strict=True))

@@ -78,7 +78,7 @@ class _Fuser:
         self.program, self.hosted = program, is_hosted
 
     def fuse_steps(self, body: ir.Sequence, results: Sequence[ValueId]) -> ir.Sequence:
-        groups = itertools.groupby(self.order_streams(body.steps), self.hosted)
+        groups = itertools.groupby(self.move_streams_to_ends(body.steps), self.hosted)
         read_after = set(results)
         fused_steps: list[ir.Node] = []
         for is_hosted, run in reversed([(is_hosted, list(run)) for is_hosted, run in groups]):
@@ -89,7 +89,7 @@ class _Fuser:
             read_after.update(*map(ir.values_read, run))
         return ir.Sequence(tuple(fused_steps))
 
-    def order_streams(self, steps: Sequence[ir.Node]) -> list[ir.Node]:
+    def move_streams_to_ends(self, steps: Sequence[ir.Node]) -> list[ir.Node]:
         """Moves elements first and results last, if no hosted branch or host call is there."""
         hosted = [node for node in steps if self.hosted(node)]
         if not all(isinstance(node, (ir.StreamIn, ir.StreamOut)) for node in hosted):
@@ -116,7 +116,7 @@ class _Fuser:
         return ir.Execute(ir.Kernel(jaxpr, origin), _ONE, reads, writes)
 
     def fuse_body(self, body: ir.Body) -> ir.Sequence:
-        return self.fuse_steps(body.sequence, body.leaving)
+        return self.fuse_steps(body.sequence, body.values_read_after)
 
 
 def is_one_kernel(program: ir.Program) -> bool:

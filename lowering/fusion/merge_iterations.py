@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from lowering.jaxprs import (
     Atom,
@@ -28,6 +27,7 @@ from lowering.jaxprs import (
     function_of_jaxpr,
     jaxpr_of_equations,
     size_in_bytes,
+    typed_jax,
     unique_variables,
     walk_equations,
 )
@@ -63,7 +63,9 @@ class Accumulation:
     added: tuple[Atom | None, ...]
 
 
-def match_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumulation | None:
+def match_accumulating_iteration(
+    closed: ClosedJaxpr, state: int, elements: int
+) -> Accumulation | None:
     """Returns an iteration in a form that can be merged with others, or None."""
     jaxpr = closed.jaxpr
     if any(map(_cannot_be_merged, walk_equations(jaxpr))):
@@ -76,7 +78,7 @@ def match_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumu
     for var, out in zip(jaxpr.invars[:state], jaxpr.outvars[:state], strict=True):
         eqn = None if isinstance(out, Literal) else producer_of_variable.get(out)
         term = None if eqn is None else _term_added_to(eqn, var)
-        if term is not None and uses[var] == 1 and uses[out] == 1:
+        if isinstance(out, Var) and term is not None and uses[var] == 1 and uses[out] == 1:
             terms.append(term)
             accumulators.append(var)
         elif out is var or not uses[var]:
@@ -85,7 +87,7 @@ def match_accumulation(closed: ClosedJaxpr, state: int, elements: int) -> Accumu
             return None  # every iteration needs what the one before it has made
     if not accumulators:
         return None
-    if not is_merging_faster(
+    if not is_merging_iterations_faster(
         count_operations(jaxpr), sum(size_in_bytes(v.aval) for v in accumulators)
     ):
         return None
@@ -106,7 +108,7 @@ def _cannot_be_merged(eqn: JaxprEqn) -> bool:
     return bool(eqn.effects) or name in _UNFIT or "callback" in name
 
 
-def is_merging_faster(operations_per_iteration: float, accumulated_bytes: int) -> bool:
+def is_merging_iterations_faster(operations_per_iteration: float, accumulated_bytes: int) -> bool:
     """Returns whether iterations are faster side by side.
 
     Args:
@@ -121,7 +123,7 @@ def is_merging_faster(operations_per_iteration: float, accumulated_bytes: int) -
 
 def _count_stacked_bytes(iteration: Accumulation) -> int:
     """Returns the bytes of the terms that are made for each iteration on its own."""
-    tails = _tails_of_terms(iteration)
+    tails = _find_linear_tails_of_terms(iteration)
     stacked_variables = {
         *unique_variables(a for tail in tails if tail.product is None for a in tail.sources)
     }
@@ -145,20 +147,22 @@ class _Tail:
     sources: list[Atom]
 
 
-def _tails_of_terms(iteration: Accumulation) -> list[_Tail]:
+def _find_linear_tails_of_terms(iteration: Accumulation) -> list[_Tail]:
     producer_of_variable = {var: eqn for eqn in iteration.jaxpr.jaxpr.eqns for var in eqn.outvars}
     return [
-        _tail_of_term(term, producer_of_variable) for term in iteration.added if term is not None
+        _find_linear_tail_of_term(term, producer_of_variable)
+        for term in iteration.added
+        if term is not None
     ]
 
 
-def _tail_of_term(term: Atom, producer_of_variable: Mapping[Var, JaxprEqn]) -> _Tail:
+def _find_linear_tail_of_term(term: Atom, producer_of_variable: Mapping[Var, JaxprEqn]) -> _Tail:
     chain: list[JaxprEqn] = []
     eqn = None if isinstance(term, Literal) else producer_of_variable.get(term)
     while eqn is not None and _is_linear_equation(eqn):
         chain.append(eqn)
         term = eqn.invars[0]
-        eqn = producer_of_variable.get(term)
+        eqn = None if isinstance(term, Literal) else producer_of_variable.get(term)
     if eqn is not None and eqn.primitive.name == "dot_general":
         return _Tail(chain, eqn, eqn.invars)
     return _Tail(chain, None, [term])
@@ -182,7 +186,11 @@ class MergedIterations:
 
     def __init__(self, iteration: Accumulation, count: int, outside: Sequence[Any] = ()):
         self.outside = tuple(outside)
-        self.iteration, self.count, self.tails = iteration, count, _tails_of_terms(iteration)
+        self.iteration, self.count, self.tails = (
+            iteration,
+            count,
+            _find_linear_tails_of_terms(iteration),
+        )
         jaxpr = iteration.jaxpr.jaxpr
         self.plain = [
             out for out, term in zip(jaxpr.outvars, iteration.added, strict=False) if term is None
@@ -240,4 +248,4 @@ def _contract_over_iterations(
     contracted_axes = (0, *shift_axes(left_axes)), (0, *shift_axes(right_axes))
     dimension_numbers = contracted_axes, (shift_axes(left_batch), shift_axes(right_batch))
     other_params = {name: eqn.params[name] for name in ("precision", "preferred_element_type")}
-    return lax.dot_general(left_operand, right_operand, dimension_numbers, **other_params)
+    return typed_jax.dot_general(left_operand, right_operand, dimension_numbers, **other_params)

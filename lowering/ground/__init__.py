@@ -1,7 +1,7 @@
 """The errors of the compiler, and small tools that all its rooms use."""
 
 from lowering.ground import svg as svg
-from lowering.ground.dir_listing import list_in_dir as list_in_dir
+from lowering.ground.dir_listing import limit_dir_to as limit_dir_to
 from lowering.ground.errors import CollectiveError as CollectiveError
 from lowering.ground.errors import DeviceMeshError as DeviceMeshError
 from lowering.ground.errors import EnqueueError as EnqueueError
@@ -14,8 +14,8 @@ from lowering.ground.errors import TargetError as TargetError
 from lowering.ground.options import Options as Options
 from lowering.ground.registries import import_modules_beside as import_modules_beside
 from lowering.ground.source_lines import file_of_cell as file_of_cell
-from lowering.ground.source_lines import is_installed as is_installed
-from lowering.ground.source_lines import line_of_file as line_of_file
+from lowering.ground.source_lines import is_in_installed_package as is_in_installed_package
+from lowering.ground.source_lines import name_source_line as name_source_line
 from lowering.ground.source_lines import parse_source_line as parse_source_line
 from lowering.ground.topological_order import sort_by_needs as sort_by_needs
 from lowering.ground.units import HOST as HOST

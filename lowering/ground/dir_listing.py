@@ -8,7 +8,7 @@ from typing import TypeVar
 Class = TypeVar("Class", bound=type)
 
 
-def list_in_dir(*names: str) -> Callable[[Class], Class]:
+def limit_dir_to(*names: str) -> Callable[[Class], Class]:
     """Makes `dir()` of a class's objects list these names alone; without names, the public ones."""
 
     def set_dir(cls: Class) -> Class:

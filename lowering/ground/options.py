@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what shows reports needs no JAX
+    from jax.sharding import AbstractMesh
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class Options:
       simplify_gathers: turn lookups with known indices into slices.
       combine_products: merge the products that share an operand into one.
       combine_lookups: merge the lookups of one table into one, and its updates.
+      mesh: the axes of the mesh of JAX devices that each IPU has; None if it has one device.
       on_pass: called with each pass's name and the text after it, for dumps and notebooks.
     """
 
@@ -64,10 +69,11 @@ class Options:
     simplify_gathers: bool = False
     combine_products: bool = False
     combine_lookups: bool = False
+    mesh: AbstractMesh | None = None
     on_pass: Callable[[str, str], None] | None = None
 
     @property
-    def catches(self) -> frozenset[str]:
+    def fault_kinds_to_report(self) -> frozenset[str]:
         """The kinds of floating-point faults that are to be reported."""
         kinds = ("invalid", "division by zero", "overflow")
         flags = (self.catch_invalid, self.catch_division, self.catch_overflow)

@@ -11,14 +11,14 @@ _LINE = re.compile(r"(.*)(?::|, line )(\d+)(?: \(.*\))?$")
 _INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 
-def line_of_file(file: str, line: int) -> str:
+def name_source_line(file: str, line: int) -> str:
     """Returns the name of a line of a file, or of a notebook's cell by its last run's number."""
     cell = _cell_numbers().get(file)
     return f"{file}:{line}" if cell is None else f"cell {cell}, line {line}"
 
 
 def parse_source_line(line: str) -> tuple[str, int] | None:
-    """Returns the file or cell, and the number, that a text of `line_of_file` names.
+    """Returns the file or cell, and the number, that a text of `name_source_line` names.
 
     A function may follow the line. Returns None for any other text.
     """
@@ -34,7 +34,7 @@ def file_of_cell(file_or_cell: str) -> str:
     )
 
 
-def is_installed(file: str) -> bool:
+def is_in_installed_package(file: str) -> bool:
     """Returns whether a file belongs to an installed package."""
     return _INSTALLED.search(file) is not None
 

@@ -33,6 +33,10 @@ from lowering.ir.program_liveness import (
     find_dead_values_after_steps as find_dead_values_after_steps,
 )
 from lowering.ir.program_liveness import (
+    find_overwritable_loop_variables as find_overwritable_loop_variables,
+)
+from lowering.ir.program_liveness import find_overwritable_operands as find_overwritable_operands
+from lowering.ir.program_liveness import (
     find_values_carried_by_one_loop as find_values_carried_by_one_loop,
 )
 from lowering.ir.program_liveness import ipu_of_each_value as ipu_of_each_value

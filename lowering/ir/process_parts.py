@@ -20,7 +20,7 @@ from lowering.ir.program_nodes import (
     Place,
     places_of_writes,
     rewrite_bodies,
-    steering_scalars,
+    scalars_deciding_control_flow,
     walk_nodes,
 )
 
@@ -74,7 +74,7 @@ def part_of_process(
     holders = {value: parting.held[value, HOST] for value in program.outputs}
     part = dc.replace(
         program,
-        body=ir.Sequence(_early_sends((*body.steps, *final_steps))),
+        body=ir.Sequence(_move_sends_behind_producers((*body.steps, *final_steps))),
         outputs=tuple(value for value in program.outputs if own_process in holders[value]),
     )
     owner_of_result = {
@@ -125,7 +125,7 @@ class _PartBuilder:
         steps = [step for node in body.steps for step in self.split_node(node)]
         for value_on_ipu in results:
             steps += self.send_missing_values([value_on_ipu], self.process_of(value_on_ipu[1]))
-        return ir.Sequence(_early_sends(steps))
+        return ir.Sequence(_move_sends_behind_producers(steps))
 
     def split_node(self, node: ir.Node) -> Iterator[ir.Node]:
         """Yields what this process runs of a node, and the messages before and after it."""
@@ -134,16 +134,16 @@ class _PartBuilder:
                 yield from self.split_copy(node)
             case ir.Copy():
                 ipu = node.target if node.source == HOST else node.source
-                yield from self.run_in_process(node, self.process_of(ipu))
+                yield from self.yield_node_in_process(node, self.process_of(ipu))
             case ir.HostCall():
-                yield from self.run_in_process(node, self.process_of_host_call(node))
+                yield from self.yield_node_in_process(node, self.process_of_host_call(node))
             case ir.StreamIn():
-                yield from self.run_in_process(node, self.readers[node.queue])
+                yield from self.yield_node_in_process(node, self.readers[node.queue])
                 yield from self.send_missing_values(
                     places_of_writes(node), self.process_of(node.ipu)
                 )
             case ir.Execute() | ir.Load() | ir.Store() | ir.StreamOut():
-                yield from self.run_in_process(node, self.process_of(node.ipu))
+                yield from self.yield_node_in_process(node, self.process_of(node.ipu))
             case ir.Task():
                 yield dc.replace(node, body=self.keep_local_steps(node.body))
             case ir.Sequence():
@@ -153,7 +153,7 @@ class _PartBuilder:
             case _:
                 yield from self.split_branch(node)
 
-    def run_in_process(self, node: ir.Node, process: int) -> Iterator[ir.Node]:
+    def yield_node_in_process(self, node: ir.Node, process: int) -> Iterator[ir.Node]:
         """Yields a node in the one process that runs it, and brings its operands there before."""
         yield from self.send_missing_values(PlacesOfReads()(node), process)
         self.held.update(
@@ -166,7 +166,7 @@ class _PartBuilder:
         """Yields a copy between two IPUs, or the message that replaces it between processes."""
         sender, receiver = self.process_of(node.source), self.process_of(node.target)
         if sender == receiver:
-            yield from self.run_in_process(node, receiver)
+            yield from self.yield_node_in_process(node, receiver)
             return
         yield from self.send_values(node.values, node.source, node.target, sender, receiver)
         self.held.update(
@@ -208,7 +208,7 @@ class _PartBuilder:
     ) -> Iterator[ir.Node]:
         """Yields a loop or switch in every process that has work in it."""
         workers = sorted(self.processes_with_work(node))
-        scalars = [(value, self.homes[value]) for value in steering_scalars(node)]
+        scalars = [(value, self.homes[value]) for value in scalars_deciding_control_flow(node)]
         for process in workers:
             if not isinstance(node, ir.While):
                 yield from self.send_missing_values(scalars, process)
@@ -234,7 +234,9 @@ class _PartBuilder:
             answer_messages = [
                 node for process in workers for node in self.send_missing_values(answer, process)
             ]
-            local_steps = ir.Sequence(_early_sends((*local_steps.steps, *answer_messages)))
+            local_steps = ir.Sequence(
+                _move_sends_behind_producers((*local_steps.steps, *answer_messages))
+            )
         self.held = holders_outside
         return local_steps
 
@@ -296,7 +298,7 @@ def _keep_entries_of_ipus(node: ir.Node, is_kept_ipu: Callable[[IpuId], bool]) -
             return node
 
 
-def _early_sends(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
+def _move_sends_behind_producers(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
     """Moves every Send right behind the step that makes its value, into a task even."""
     early: list[ir.Node] = []
     for node in steps:
@@ -310,7 +312,7 @@ def _early_sends(steps: Iterable[ir.Node]) -> tuple[ir.Node, ...]:
         if last is None:
             early.append(node)
         elif isinstance(maker, ir.Task):
-            body = ir.Sequence(_early_sends((*maker.body.steps, node)))
+            body = ir.Sequence(_move_sends_behind_producers((*maker.body.steps, node)))
             early[last] = dc.replace(maker, body=body)
         else:
             early.insert(last + 1, node)

@@ -355,7 +355,7 @@ class Program:
     emulates: bool = False
 
     @property
-    def local_replicas(self) -> int:
+    def num_local_replicas(self) -> int:
         """The number of replicas of one instance, which share their stored values."""
         return self.replicas // self.instances
 

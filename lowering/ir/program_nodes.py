@@ -29,7 +29,7 @@ class Body:
     answer: ValueId | None = None
 
     @property
-    def leaving(self) -> tuple[ValueId, ...]:
+    def values_read_after(self) -> tuple[ValueId, ...]:
         """The values that are read after the last step."""
         answer = () if self.answer is None else (self.answer,)
         return (*(value for value, _ in self.results), *answer)
@@ -148,7 +148,7 @@ def values_written(node: ir.Node) -> tuple[ValueId, ...]:
     return tuple(value for value, _ in places_of_writes(node))
 
 
-def steering_scalars(node: ir.Node) -> tuple[ValueId, ...]:
+def scalars_deciding_control_flow(node: ir.Node) -> tuple[ValueId, ...]:
     """Returns the scalars that decide how often a loop runs, or which branch does."""
     match node:
         case ir.Repeat() if node.trips is not None:
@@ -205,11 +205,11 @@ def values_read(node: ir.Node) -> tuple[ValueId, ...]:
 
 def _iterate_values_read(node: ir.Node) -> Iterator[ValueId]:
     if not isinstance(node, ir.While):  # its predicate is made inside
-        yield from steering_scalars(node)
+        yield from scalars_deciding_control_flow(node)
     yield from (value for value, _ in _places_of_own_reads(node))
     for body in bodies_of_node(node):
         values_inside = {value for value, _ in body.arguments}
         for step in body.sequence.steps:
             yield from (value for value in _iterate_values_read(step) if value not in values_inside)
             values_inside.update(values_written(step))
-        yield from (value for value in body.leaving if value not in values_inside)
+        yield from (value for value in body.values_read_after if value not in values_inside)

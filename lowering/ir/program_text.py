@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.jaxprs import JaxprEqn, call_body
+from lowering.jaxprs import JaxprEqn, body_of_call
 from lowering.ops import user_ops
 
 _SHOWN = 6  # primitives named in one kernel's line; the rest are counted
@@ -196,7 +196,7 @@ def kernel_text(kernel: ir.Kernel) -> str:
 
 def operation_name(eqn: JaxprEqn) -> str:
     """Returns the name of a primitive, with that of an inner jit or of a user's operation."""
-    body = call_body(eqn)
+    body = body_of_call(eqn)
     body_eqns = body.jaxpr.eqns if body is not None else []
     custom = user_ops.name_of_user_op(body_eqns[0] if len(body_eqns) == 1 else eqn)
     if custom is not None:

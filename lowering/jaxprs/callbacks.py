@@ -13,7 +13,7 @@ from lowering.jaxprs.rewrite import EquationFinder, EquationRewriter, rewrite_eq
 _PRINT = "debug_print"
 
 
-def calls_back(jaxpr: Jaxpr) -> bool:
+def contains_callbacks(jaxpr: Jaxpr) -> bool:
     """Returns whether an equation of a jaxpr, at any depth, calls Python."""
     return any(map(is_callback, walk_equations(jaxpr)))
 
@@ -23,7 +23,7 @@ def is_callback(eqn: JaxprEqn) -> bool:
     return _has_callback(eqn) or eqn.primitive.name == _PRINT
 
 
-def exchange_callbacks(
+def replace_callbacks(
     closed: ClosedJaxpr, find_replacement: Callable[[Any, str], Any]
 ) -> ClosedJaxpr:
     """Replaces the Python function of every callback in a jaxpr.

@@ -12,15 +12,21 @@ from lowering.jaxprs.jaxpr import (
     JaxprEqn,
     Literal,
     Var,
-    in_context_of,
+    equations_with_bodies,
+    is_tracer,
     run_equations,
     sub_jaxprs,
+    use_configuration_of,
 )
 
 
 def unique_variables(atoms: Iterable[Atom]) -> list[Var]:
     """Returns the atoms that are variables, each once, in order."""
-    return list(dict.fromkeys([a for a in atoms if not isinstance(a, Literal)]))
+    variables = [a for a in atoms if not isinstance(a, Literal)]
+    count = len(variables)
+    if count < 2 or (count == 2 and variables[0] is not variables[1]):
+        return variables
+    return list(dict.fromkeys(variables))
 
 
 def rename_atoms(atoms: Iterable[Atom], new_name_of_variable: Mapping[Var, Atom]) -> list[Atom]:
@@ -28,7 +34,7 @@ def rename_atoms(atoms: Iterable[Atom], new_name_of_variable: Mapping[Var, Atom]
     return [a if isinstance(a, Literal) else new_name_of_variable.get(a, a) for a in atoms]
 
 
-def values_of(atoms: Iterable[Atom], values: Mapping[Var, Any]) -> list[Any]:
+def look_up_values(atoms: Iterable[Atom], values: Mapping[Var, Any]) -> list[Any]:
     """Returns the value of each atom."""
     return [a.val if isinstance(a, Literal) else values[a] for a in atoms]
 
@@ -37,13 +43,17 @@ def walk_equations(
     jaxpr: Jaxpr | ClosedJaxpr, may_enter: Callable[[Jaxpr], bool] = lambda _: True
 ) -> Iterator[JaxprEqn]:
     """Yields the equations of a jaxpr, each before those of its bodies that `may_enter` accepts."""
+    eqns_with_bodies = iter(equations_with_bodies(jaxpr))
+    next_with_bodies = next(eqns_with_bodies, None)
     for eqn in jaxpr.eqns:
         yield eqn
-        for body in filter(may_enter, sub_jaxprs(eqn)):
-            yield from walk_equations(body, may_enter)
+        if eqn is next_with_bodies:
+            for body in filter(may_enter, sub_jaxprs(eqn)):
+                yield from walk_equations(body, may_enter)
+            next_with_bodies = next(eqns_with_bodies, None)
 
 
-def fills_with_zeros(eqn: JaxprEqn) -> bool:
+def broadcasts_zero(eqn: JaxprEqn) -> bool:
     """Returns whether an equation broadcasts a literal zero to an array."""
     if eqn.primitive.name != "broadcast_in_dim":
         return False
@@ -68,6 +78,22 @@ def jaxpr_of_equations_with_constants(
     return ClosedJaxpr(part.replace(constvars=list(closed.jaxpr.constvars)), closed.consts)
 
 
+def with_constants_in_order_of_reading(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Returns a jaxpr with only the constants that it reads, in the order of reading."""
+    if not closed.consts:
+        return closed
+    jaxpr = closed.jaxpr
+    value_of = dict(zip(jaxpr.constvars, closed.consts, strict=True))
+    atoms = (atom for eqn in jaxpr.eqns for atom in eqn.invars)
+    constvars = [v for v in unique_variables([*atoms, *jaxpr.outvars]) if v in value_of]
+    return ClosedJaxpr(jaxpr.replace(constvars=constvars), [value_of[v] for v in constvars])
+
+
+def is_open_result(value: Any) -> bool:
+    """Returns whether tracing knows nothing of a value but its aval."""
+    return is_tracer(value) and not isinstance(getattr(value, "val", None), Literal)
+
+
 def function_of_jaxpr(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
     """Returns a closed jaxpr as a function of its operands; keeps name stacks and lines."""
     return lambda *operands: run_equations(closed.jaxpr, closed.consts, operands)
@@ -83,7 +109,7 @@ def evaluate_equations_with(
     values: dict[Var, Any] = dict(zip(jaxpr.constvars, closed.consts, strict=True))
     values.update(zip(jaxpr.invars, operands, strict=True))
     for eqn in jaxpr.eqns:
-        with in_context_of(eqn):
-            results = run_equation(eqn, values_of(eqn.invars, values))
+        with use_configuration_of(eqn):
+            results = run_equation(eqn, look_up_values(eqn.invars, values))
         values.update(zip(eqn.outvars, results, strict=True))
-    return values_of(jaxpr.outvars, values)
+    return look_up_values(jaxpr.outvars, values)

@@ -8,12 +8,12 @@ given booleans, and the caller of the program converts its arguments and results
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
 
-from lowering.jaxprs.avals import Aval, shape_of
+from lowering.jaxprs.avals import Aval, ShapedValue, shape_of
 from lowering.jaxprs.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -31,9 +31,9 @@ from lowering.jaxprs.rewrite import EquationFinder
 _FLOAT0 = jax.dtypes.float0
 
 
-def is_float0(aval: Aval) -> bool:
+def is_float0(value: object) -> TypeGuard[ShapedValue]:
     """Returns whether an array, or its aval, is of float0."""
-    return getattr(aval, "dtype", None) == _FLOAT0
+    return getattr(value, "dtype", None) == _FLOAT0
 
 
 def replace_float0_by_booleans(closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -71,28 +71,31 @@ class _Float0Replacer:
     def _replace_float0_in_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
         boolean_of_variable: dict[Var, Var] = {}
 
+        def replace_variable(var: Var) -> Var:
+            if is_dropped(var) or not is_float0(var.aval):
+                return var
+            if var not in boolean_of_variable:
+                boolean_of_variable[var] = fresh_var(_boolean_aval(var.aval))
+            return boolean_of_variable[var]
+
         def replace_atom(atom: Atom) -> Atom:
-            if is_dropped(atom) or not is_float0(atom.aval):
+            if isinstance(atom, Var):
+                return replace_variable(atom)
+            if not is_float0(atom.aval):
                 return atom
-            if isinstance(atom, Literal):
-                return Literal(_zeros_in_place_of_float0(atom.aval), _boolean_aval(atom.aval))
-            if atom not in boolean_of_variable:
-                boolean_of_variable[atom] = fresh_var(_boolean_aval(atom.aval))
-            return boolean_of_variable[atom]
+            return Literal(_zeros_in_place_of_float0(atom.aval), _boolean_aval(atom.aval))
 
         def replace_float0_in_equation(eqn: JaxprEqn) -> JaxprEqn:
             new_eqn = map_sub_jaxprs(eqn, self)
-            invars, outvars = (
-                list(map(replace_atom, eqn.invars)),
-                list(map(replace_atom, eqn.outvars)),
-            )
             return new_eqn.replace(
-                invars=invars, outvars=outvars, params=_replace_float0_params(new_eqn.params)
+                invars=list(map(replace_atom, eqn.invars)),
+                outvars=list(map(replace_variable, eqn.outvars)),
+                params=_replace_float0_params(new_eqn.params),
             )
 
         return jaxpr.replace(
-            constvars=list(map(replace_atom, jaxpr.constvars)),
-            invars=list(map(replace_atom, jaxpr.invars)),
+            constvars=list(map(replace_variable, jaxpr.constvars)),
+            invars=list(map(replace_variable, jaxpr.invars)),
             outvars=list(map(replace_atom, jaxpr.outvars)),
             eqns=list(map(replace_float0_in_equation, jaxpr.eqns)),
         )
@@ -100,13 +103,13 @@ class _Float0Replacer:
 
 def _replace_float0_params(params: dict[str, Any]) -> dict[str, Any]:
     """Replaces float0 in the parameters of an equation such as `iota` or a conversion."""
-    dtypes = {n: v for n, v in params.items() if isinstance(v, np.dtype) and v == _FLOAT0}
-    return {**params, **dict.fromkeys(dtypes, np.dtype(np.bool_))}
+    names = [n for n, value in params.items() if isinstance(value, np.dtype) and value == _FLOAT0]
+    return {**params, **dict.fromkeys(names, np.dtype(np.bool_))}
 
 
-def _boolean_aval(aval: Aval) -> Aval:
+def _boolean_aval(aval: ShapedValue) -> Aval:
     return ShapedArray(shape_of(aval), np.dtype(np.bool_))
 
 
-def _zeros_in_place_of_float0(aval: Aval) -> Any:
+def _zeros_in_place_of_float0(aval: ShapedValue) -> Any:
     return np.zeros(shape_of(aval), np.bool_)

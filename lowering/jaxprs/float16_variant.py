@@ -48,7 +48,7 @@ def replace_float32_by_float16(closed: ClosedJaxpr) -> ClosedJaxpr | None:
     """
     if any(_needs_float32(eqn) for eqn in walk_equations(closed.jaxpr)):
         return None
-    return _Float16Rewriter().halve_closed_jaxpr(closed)
+    return _Float16Rewriter().rewrite_closed_jaxpr_in_float16(closed)
 
 
 def _needs_float32(eqn: JaxprEqn) -> bool:
@@ -65,11 +65,14 @@ class _Float16Rewriter:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Jaxpr, Jaxpr]] = {}
 
-    def halve_closed_jaxpr(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+    def rewrite_closed_jaxpr_in_float16(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         """Returns a body in float16, and constants of which only shapes and dtypes are kept."""
-        return ClosedJaxpr(self.halve_jaxpr(closed.jaxpr), [_halve_array(c) for c in closed.consts])
+        return ClosedJaxpr(
+            self.rewrite_jaxpr_in_float16(closed.jaxpr),
+            [_array_in_float16(c) for c in closed.consts],
+        )
 
-    def halve_jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+    def rewrite_jaxpr_in_float16(self, jaxpr: Jaxpr) -> Jaxpr:
         """Returns a body whose variables are float16 where they were float32."""
         if id(jaxpr) in self._known:
             return self._known[id(jaxpr)][1]
@@ -77,14 +80,15 @@ class _Float16Rewriter:
 
         def bind_halved_variables(variables: Sequence[Var]) -> list[Var]:
             new_variables = [
-                v if is_dropped(v) else fresh_var(_halve_aval(v.aval)) for v in variables
+                v if is_dropped(v) else fresh_var(_aval_in_float16(v.aval)) for v in variables
             ]
             halved_variable.update(zip(variables, new_variables, strict=True))
             return new_variables
 
         def halve_atoms(atoms: Sequence[Atom]) -> list[Atom]:
             return [
-                _halve_literal(a) if isinstance(a, Literal) else halved_variable[a] for a in atoms
+                _literal_in_float16(a) if isinstance(a, Literal) else halved_variable[a]
+                for a in atoms
             ]
 
         constvars, invars = (
@@ -93,8 +97,8 @@ class _Float16Rewriter:
         )
         eqns: list[JaxprEqn] = []
         for eqn in jaxpr.eqns:
-            inner_eqn = map_sub_jaxprs(eqn, self.halve_closed_jaxpr)
-            params = {name: _halve_param(value) for name, value in inner_eqn.params.items()}
+            inner_eqn = map_sub_jaxprs(eqn, self.rewrite_closed_jaxpr_in_float16)
+            params = {name: _param_in_float16(value) for name, value in inner_eqn.params.items()}
             operands = halve_atoms(eqn.invars)
             eqns.append(
                 inner_eqn.replace(
@@ -108,29 +112,29 @@ class _Float16Rewriter:
         return halved
 
 
-def _halve_aval(aval: Aval) -> Aval:
+def _aval_in_float16(aval: Aval) -> Aval:
     return aval.update(dtype=_HALF) if dtype_name(aval) == "float32" else aval
 
 
-def _halve_literal(literal: Literal) -> Literal:
+def _literal_in_float16(literal: Literal) -> Literal:
     if dtype_name(literal.aval) != "float32":
         return literal
     with np.errstate(over="ignore"):
-        return Literal(np.asarray(literal.val, _HALF), _halve_aval(literal.aval))
+        return Literal(np.asarray(literal.val, _HALF), _aval_in_float16(literal.aval))
 
 
-def _halve_array(array: Any) -> Any:
+def _array_in_float16(array: Any) -> Any:
     if getattr(array, "dtype", None) != _SINGLE:
         return array
     return np.broadcast_to(_HALF.type(0), shape_of(array))
 
 
-def _halve_param(value: Any) -> Any:
+def _param_in_float16(value: Any) -> Any:
     """Replaces float32 in a parameter of an equation, such as a dtype or an aval."""
     if isinstance(value, np.dtype):
         return _HALF if value == _SINGLE else value  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, ShapedArray):
-        return _halve_aval(value)
+        return _aval_in_float16(value)
     if type(value) is tuple:
-        return tuple(map(_halve_param, value))  # pyright: ignore[reportUnknownArgumentType]
+        return tuple(map(_param_in_float16, value))  # pyright: ignore[reportUnknownArgumentType]
     return value

@@ -5,9 +5,13 @@ that a new JAX release is one file's work.
 
 Names taken from `jax._src`, where nothing public will do:
 
+* `array.ArrayImpl`: the only way to an array that is on another device than JAX's first, and that
+  JAX moves by itself to compute with arrays of others.
 * `config.trace_context`: whether jit would compile the same in another thread, or another time.
 * `config.debug_nans`, `debug_infs`, `disable_jit`: what `jax.config` says in three times the time.
 * `distributed.global_state`: a barrier of processes that waits as long as it is told.
+* `lib.xla_client`: copies between devices in a fifth of the time of `device_put`, which first finds
+  out whether shards have to be cut anew; and what has been compiled for one device, for others.
 * `dispatch.runtime_tokens`: would raise what an effect raised once more, later and at exit.
 * `core.trace_state_clean`: is any trace open? `jax.extend.core` only answers for jit and vmap.
 * `core.weakref_cache_key_types`: of which classes JAX's caches keep no parameter alive.
@@ -17,17 +21,20 @@ Names taken from `jax._src`, where nothing public will do:
   `state.discharge`: which Refs a jaxpr touches, and how each primitive of JAX does without them.
 * `tree_util._registry`: the classes that are nodes of pytrees, which a file may name.
 * `source_info_util.is_user_filename`, `raw_frame_to_frame`, `register_inclusion`,
-  `current_name_stack`: the user's file and line of an equation, and the scopes around one.
+  `current`, `current_name_stack`: the user's file and line of an equation, and its scopes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from traceback import walk_tb
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard, cast
+from weakref import WeakKeyDictionary
 
 import jax
-from jax._src import config as _config
+import numpy as np
+from jax._src import array as _array
 from jax._src import core as _core
 from jax._src import dispatch as _dispatch
 from jax._src import distributed as _distributed
@@ -36,36 +43,74 @@ from jax._src import source_info_util as _source
 from jax._src import traceback_util as _traceback
 from jax._src import tree_util as _tree_util
 from jax._src.core import InternalMutableArrayEffect as _OwnRefEffect
-from jax._src.core import positional_effects as positional_effects
+from jax._src.lib import xla_client as _xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax._src.source_info_util import NameStack as NameStack
 from jax._src.state import discharge as _discharge
 from jax._src.state.types import RefEffect as _RefEffect
-from jax.core import ShapedArray as ShapedArray
 from jax.core import Tracer as Tracer
-from jax.core import eval_jaxpr as eval_jaxpr
-from jax.extend.core import ClosedJaxpr as ClosedJaxpr
-from jax.extend.core import DropVar as DropVar
 from jax.extend.core import Effect as Effect
-from jax.extend.core import Jaxpr as Jaxpr
-from jax.extend.core import JaxprEqn as JaxprEqn
-from jax.extend.core import Literal as Literal
-from jax.extend.core import Primitive as Primitive
-from jax.extend.core import Var as Var
-from jax.extend.random import threefry_2x32 as threefry_2x32
 from jax.extend.source_info_util import register_exclusion
 from jax.interpreters import ad as ad
-from jax.interpreters import batching as batching
 from jax.interpreters import mlir as mlir
-from jax.interpreters import partial_eval as _partial_eval
-from jax.ref import AbstractRef as AbstractRef
 
-from lowering.ground import line_of_file as _line
+from lowering.ground import name_source_line as _line
 from lowering.jaxprs.avals import Aval as Aval
+from lowering.jaxprs.avals import ShapedValue as ShapedValue
 from lowering.jaxprs.primitives_with_bodies import CALLS, has_bodies
+from lowering.jaxprs.typed_jax import dce_jaxpr as _dce_jaxpr
+from lowering.jaxprs.typed_jax import dce_rules as _dce_rules
+from lowering.jaxprs.typed_jax import eval_jaxpr as eval_jaxpr
+from lowering.jaxprs.typed_jax import jit as _jit
+from lowering.jaxprs.typed_jax import lower_fun as lower_fun
+from lowering.jaxprs.typed_jax import make_jaxpr as make_jaxpr
+from lowering.jaxprs.typed_jax import register_lowering as register_lowering
 
-Atom = Any  # Var | Literal; JAX types the avals inside as Any as well
+if TYPE_CHECKING:
+    from lowering.jaxprs.jaxpr_types import AbstractRef as AbstractRef
+    from lowering.jaxprs.jaxpr_types import Atom as Atom
+    from lowering.jaxprs.jaxpr_types import ClosedJaxpr as ClosedJaxpr
+    from lowering.jaxprs.jaxpr_types import DropVar as DropVar
+    from lowering.jaxprs.jaxpr_types import Jaxpr as Jaxpr
+    from lowering.jaxprs.jaxpr_types import JaxprEqn as JaxprEqn
+    from lowering.jaxprs.jaxpr_types import Literal as Literal
+    from lowering.jaxprs.jaxpr_types import Primitive as Primitive
+    from lowering.jaxprs.jaxpr_types import ShapedArray as ShapedArray
+    from lowering.jaxprs.jaxpr_types import SourceInfo as SourceInfo
+    from lowering.jaxprs.jaxpr_types import Traceback as Traceback
+    from lowering.jaxprs.jaxpr_types import Var as Var
+    from lowering.jaxprs.jaxpr_types import current as _current_source
+    from lowering.jaxprs.jaxpr_types import debug_infs as _debug_infs
+    from lowering.jaxprs.jaxpr_types import debug_nans as _debug_nans
+    from lowering.jaxprs.jaxpr_types import disable_jit as _disable_jit
+    from lowering.jaxprs.jaxpr_types import positional_effects as positional_effects
+    from lowering.jaxprs.jaxpr_types import threefry_2x32 as threefry_2x32
+    from lowering.jaxprs.jaxpr_types import trace_context as _trace_context
+else:
+    from jax._src.config import debug_infs as _debug_infs
+    from jax._src.config import debug_nans as _debug_nans
+    from jax._src.config import disable_jit as _disable_jit
+    from jax._src.config import trace_context as _trace_context
+    from jax._src.core import positional_effects as positional_effects
+    from jax._src.source_info_util import current as _current_source
+    from jax.core import ShapedArray as ShapedArray
+    from jax.extend.core import (
+        ClosedJaxpr,
+        DropVar,
+        Jaxpr,
+        JaxprEqn,
+        Literal,
+        Primitive,
+        Var,
+    )
+    from jax.extend.random import threefry_2x32 as threefry_2x32
+    from jax.ref import AbstractRef
 
+    Atom = Var | Literal
+
+_CLIENT = cast("Any", _xla_client)  # without annotations
+JaxPrimitive = _core.Primitive  # of which `Primitive` is the complete declaration
 trace_state_clean: Callable[[], bool] = _core.trace_state_clean
-discharge_state: Callable[[ClosedJaxpr], ClosedJaxpr] = _discharge.discharge_state
+discharge_state = cast("Callable[[ClosedJaxpr], ClosedJaxpr]", _discharge.discharge_state)
 is_user_file: Callable[[str], bool] = _source.is_user_filename
 hold_weakly: Callable[[type], None] = getattr(_core, "weakref_cache_key_types", set[type]()).add
 api_boundary = _traceback.api_boundary
@@ -103,9 +148,8 @@ TABLE_EFFECT = _register_effect("Table", ordered=True)  # of the host: a lookup,
 CALL_EFFECT = _register_effect(
     "Call", ordered=False
 )  # of a user's compiled function, besides computing
-FIRST_REPLICA_EFFECT = _register_effect(
-    "First", ordered=False
-)  # of a callback that is the first replica's
+# Those of a callback that is the first replica's.
+FIRST_REPLICA_EFFECT = _register_effect("First", ordered=False)
 ORDERED_FIRST_REPLICA_EFFECT = _register_effect("FirstInOrder", ordered=True)
 
 
@@ -130,26 +174,29 @@ def add_discharge_rule(primitive: Primitive, rule: Callable[..., Any]) -> None:
     """
     # The avals are the first arguments: in one context since JAX 0.11.
     num_leading_arguments = 1 if hasattr(_discharge, "DischargeContext") else 2
-    register_rule = _discharge.register_discharge_rule(primitive)
-    register_rule(lambda *args, **params: rule(*args[num_leading_arguments:], **params))
+
+    def discharge(*args: Any, **params: Any) -> Any:
+        return rule(*args[num_leading_arguments:], **params)
+
+    _discharge.register_discharge_rule(primitive)(discharge)
 
 
-def trace_context() -> Any:
+def jit_configuration_of_thread() -> Any:
     """Returns the thread's configuration, as far as another one makes jit compile anew."""
-    return _config.trace_context()
+    return _trace_context()
 
 
 def nan_and_inf_checks() -> tuple[bool, bool]:
     """Returns whether this thread raises at a NaN (`jax.debug_nans`), and at an infinity."""
-    return _config.debug_nans.value, _config.debug_infs.value
+    return _debug_nans.value, _debug_infs.value
 
 
 def is_debugging() -> bool:
     """Returns whether this thread checks numbers (`jax.debug_nans`) or runs without jit."""
-    return _config.debug_nans.value or _config.debug_infs.value or _config.disable_jit.value
+    return _debug_nans.value or _debug_infs.value or _disable_jit.value
 
 
-def call_body(eqn: JaxprEqn) -> ClosedJaxpr | None:
+def body_of_call(eqn: JaxprEqn) -> ClosedJaxpr | None:
     """Returns the body of a call (jit, remat, custom derivatives), or None."""
     parameter = CALLS.get(eqn.primitive.name)
     body = eqn.params.get(parameter) if parameter else None
@@ -165,19 +212,34 @@ def params_without_derivative_rules(eqn: JaxprEqn) -> dict[str, Any]:
     return {CALLS[name]: eqn.params[CALLS[name]]} if has_rules else eqn.params
 
 
-def is_jaxpr(value: Any) -> bool:
+def is_jaxpr(value: object) -> TypeGuard[Jaxpr | ClosedJaxpr]:
     """Returns whether an equation's parameter is a jaxpr, closed or not."""
     return isinstance(value, (Jaxpr, ClosedJaxpr))
 
 
-def sub_jaxprs(eqn: JaxprEqn) -> Iterator[Jaxpr]:
-    """Yields the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
+def sub_jaxprs(eqn: JaxprEqn) -> Sequence[Jaxpr]:
+    """Returns the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
     if not has_bodies(eqn.primitive.name):
-        return
+        return ()
+    bodies: list[Jaxpr] = []
     for value in eqn.params.values():
-        for item in value if isinstance(value, (tuple, list)) else (value,):
-            if is_jaxpr(item):
-                yield item.jaxpr if isinstance(item, ClosedJaxpr) else item
+        items = cast("Sequence[object]", value if isinstance(value, (tuple, list)) else (value,))
+        for item in items:
+            if isinstance(item, (Jaxpr, ClosedJaxpr)):
+                bodies.append(item.jaxpr if isinstance(item, ClosedJaxpr) else item)
+    return bodies
+
+
+def equations_with_bodies(jaxpr: Jaxpr | ClosedJaxpr) -> Sequence[JaxprEqn]:
+    """Returns the equations of a jaxpr that have `sub_jaxprs`, in order; finds them once."""
+    jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
+    eqns = _EQUATIONS_WITH_BODIES.get(jaxpr)
+    if eqns is None:
+        eqns = _EQUATIONS_WITH_BODIES[jaxpr] = tuple(filter(sub_jaxprs, jaxpr.eqns))
+    return eqns
+
+
+_EQUATIONS_WITH_BODIES = WeakKeyDictionary["Jaxpr", "tuple[JaxprEqn, ...]"]()
 
 
 def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:
@@ -194,14 +256,14 @@ def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) 
         if isinstance(item, Jaxpr):
             return change(ClosedJaxpr(item, ())).jaxpr if not item.constvars else item
         if isinstance(item, tuple):
-            items = [map_value(part) for part in item]  # pyright: ignore[reportUnknownVariableType]
-            return type(item)(*items) if hasattr(item, "_fields") else tuple(items)
+            parts = cast("tuple[Any, ...]", item)
+            return getattr(parts, "_make", tuple)(map(map_value, parts))
         return item
 
     return eqn.replace(params={name: map_value(value) for name, value in eqn.params.items()})
 
 
-def scan_counts(scan: JaxprEqn) -> tuple[int, int]:
+def count_scan_constants_and_variables(scan: JaxprEqn) -> tuple[int, int]:
     """Returns how many operands of a `lax.scan` are constants, and how many loop variables."""
     params = scan.params
     if "num_consts" in params:
@@ -227,10 +289,18 @@ def replace_equations(jaxpr: Jaxpr, eqns: Sequence[JaxprEqn], outvars: Sequence[
 
 
 def trace_flat(
-    function: Callable[..., Any], avals: Sequence[Aval], axis: tuple[str, int] | None = None
+    function: Callable[..., Any], avals: Sequence[ShapedValue], axis: tuple[str, int] | None = None
 ) -> ClosedJaxpr:
     """Traces a function of flat arrays with the given avals, in a named axis if there is one."""
-    return jax.make_jaxpr(function, axis_env=[axis] if axis else None)(*avals)
+    return make_jaxpr(function, axis_env=[axis] if axis else None)(*avals)
+
+
+def trace_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that JAX traces and derives once; to be called inside a trace only.
+
+    Its equations come to stand where it is called, with the name stack and the line of the call.
+    """
+    return _jit(function, inline=True)
 
 
 def user_line(eqn: JaxprEqn) -> str:
@@ -238,28 +308,38 @@ def user_line(eqn: JaxprEqn) -> str:
     return line_of_traceback(eqn.source_info.traceback)
 
 
-def line_of_traceback(traceback: Any) -> str:
+def line_of_traceback(traceback: Traceback | None) -> str:
     """Returns `file:line (function)` of a JAX traceback's innermost user frame, or ''."""
     frame = next(user_frames(traceback), None)
     return f"{_line(frame.file_name, frame.start_line)} ({frame.function_name})" if frame else ""
 
 
-def user_frames(traceback: Any) -> Iterator[Any]:
+def user_frames(traceback: Traceback | None) -> Iterator[_source.Frame]:
     """Yields the user's frames of a JAX traceback, innermost first."""
     codes, instructions = traceback.raw_frames() if traceback else ((), ())
     for code, instruction in zip(codes, instructions, strict=True):
-        if _is_user_code(code):
+        if is_user_code(code):
             yield _source.raw_frame_to_frame(code, instruction)
 
 
-def _is_user_code(code: CodeType) -> bool:
+def is_user_code(code: CodeType) -> bool:
     """Returns whether the user wrote the code; what `dataclasses` writes has no file to hide."""
     return not code.co_qualname.startswith("__create_fn__.") and is_user_file(code.co_filename)
 
 
 def current_user_line() -> str:
     """Returns `file:line (function)` of the user's code that is running now, or ''."""
-    return line_of_traceback(_source.current().traceback)
+    return line_of_traceback(_current_source().traceback)
+
+
+def line_where_raised(error: BaseException) -> str:
+    """Returns `file:line (function)` of the innermost user frame that an error passed, or ''."""
+    frames = list(walk_tb(error.__traceback__))
+    users = [(frame, line) for frame, line in frames if is_user_code(frame.f_code)]
+    if not users:
+        return ""
+    frame, line = users[-1]
+    return f"{_line(frame.f_code.co_filename, line)} ({frame.f_code.co_name})"
 
 
 def current_name_stack() -> str:
@@ -269,63 +349,35 @@ def current_name_stack() -> str:
 
 def name_stack(eqn: JaxprEqn) -> str:
     """Returns the equation's own name stack, innermost name last."""
-    return str(eqn.source_info.name_stack)
+    stack = eqn.source_info.name_stack
+    known = _TEXTS.get(id(stack))
+    if known is None:
+        if len(_TEXTS) >= _MOST_TEXTS:
+            _TEXTS.clear()
+        known = _TEXTS[id(stack)] = stack, str(stack)
+    return known[1]
 
 
-def source_info_in_call(eqn: JaxprEqn, outer_call: JaxprEqn, body: Jaxpr) -> Any:
-    """Returns the source info that an equation of an outer call has once that is opened."""
-    stack = outer_call.source_info.name_stack + eqn.source_info.name_stack
-    return add_caller_frames(eqn, outer_call, body).source_info.replace(name_stack=stack)
-
-
-def add_caller_frames(eqn: JaxprEqn, outer_eqn: JaxprEqn | None, body: Jaxpr) -> JaxprEqn:
-    """Adds the frames of the equation around a body to those of an equation in it.
-
-    JAX traces a function once and keeps the frames inside it. Equations that a library made get the
-    frames of the outer equation alone.
-    """
-    outer_traceback = outer_eqn.source_info.traceback if outer_eqn is not None else None
-    own_traceback = eqn.source_info.traceback
-    if outer_traceback is None or own_traceback == outer_traceback:
-        return eqn
-    stems = _stems_from_user(eqn, body.debug_info.func_src_info)
-    frames = own_traceback + outer_traceback if stems else outer_traceback
-    return eqn.replace(source_info=eqn.source_info.replace(traceback=frames))
-
-
-def _stems_from_user(eqn: JaxprEqn, function: str) -> bool:
-    """Returns whether the user's code, called by a library or not, made an equation.
-
-    Args:
-      eqn: one of the equations that tracing a function made.
-      function: `name at file:line` of that function.
-    """
-    name, _, location = function.partition(" at ")
-    file = location.rpartition(":")[0]
-    traceback = eqn.source_info.traceback
-    for code in traceback.raw_frames()[0] if traceback else ():
-        if _is_user_code(code):
-            return True
-        if code.co_filename == file and code.co_name == name:
-            return False
-    return False
+# By identity, and kept alive: a scope `jvp` and the transformation make equal stacks.
+_TEXTS: dict[int, tuple[NameStack, str]] = {}
+_MOST_TEXTS = 1 << 15
 
 
 def bind_equation(eqn: JaxprEqn, values: Sequence[Any]) -> list[Any]:
     """Runs an equation on values (or tracers), under its own name stack and source line."""
     params = eqn.primitive.get_bind_params(eqn.params)
-    with at_source_of(eqn), in_context_of(eqn):
+    with use_source_of(eqn), use_configuration_of(eqn):
         result = eqn.primitive.bind(*values, **params)
     return list(result) if eqn.primitive.multiple_results else [result]
 
 
-def at_source_of(eqn: JaxprEqn) -> Any:
+def use_source_of(eqn: JaxprEqn) -> Any:
     """Returns a context; what is traced in it gets the equation's line and name stack."""
     stack = _source.current_name_stack() + eqn.source_info.name_stack
     return _source.user_context(eqn.source_info.traceback, name_stack=stack)
 
 
-def in_context_of(eqn: JaxprEqn) -> Any:
+def use_configuration_of(eqn: JaxprEqn) -> Any:
     """Returns a context; what is traced in it is configured as the equation is.
 
     The configuration is what JAX keeps beside the parameters: how random bits are made, on which
@@ -334,15 +386,37 @@ def in_context_of(eqn: JaxprEqn) -> Any:
     return eqn.ctx.manager
 
 
+def copy_shards(arrays: Sequence[jax.Array], shardings: Sequence[Any]) -> list[jax.Array]:
+    """Copies each array to the devices of a sharding that cuts it into the same shards.
+
+    Nothing is checked; random keys are not taken. The host waits for nothing, and reads no value.
+    """
+    devices = [sharding._internal_device_list for sharding in shardings]
+    semantics = [_REUSE_INPUT] * len(arrays)
+    return _copy_arrays(list(arrays), devices, list(shardings), semantics)
+
+
+def load_executable_for_device(code: bytes, device: Any) -> Any:
+    """Returns what XLA has compiled for one device, for another device of the same client."""
+    options = _CLIENT.CompileOptions()
+    options.device_assignment = _CLIENT.DeviceAssignment.create(np.array([[device.id]], np.int32))
+    return device.client.deserialize_executable(code, _CLIENT.DeviceList((device,)), options)
+
+
+_copy_arrays: Any = getattr(_CLIENT, "batched_copy_array_to_devices_with_sharding", None)
+can_copy_shards: bool = _copy_arrays is not None  # otherwise `device_put` does it, in more time
+_REUSE_INPUT: Any = _CLIENT.ArrayCopySemantics.REUSE_INPUT
+
+
+def release_from_device(array: jax.Array) -> jax.Array:
+    """Returns an array of one device as one that JAX may move to compute with those of others."""
+    build: Any = _array.ArrayImpl
+    return build(array.aval, array.sharding, [array.addressable_data(0)], committed=False)
+
+
 def run_equations(jaxpr: Jaxpr, consts: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """Evaluates a jaxpr on values (or tracers), and keeps its name stacks and source lines."""
     return list(eval_jaxpr(jaxpr, consts, *values))
-
-
-def frames_key(eqn: JaxprEqn) -> tuple[tuple[str, int, int], ...]:
-    """Returns the user's frames behind an equation; those of its backward twin are equal."""
-    frames = user_frames(eqn.source_info.traceback)
-    return tuple((f.file_name, f.start_line, f.start_column) for f in frames)
 
 
 def constants_to_arguments(closed: ClosedJaxpr) -> tuple[ClosedJaxpr, list[Any]]:
@@ -365,7 +439,7 @@ def prune_unused(
     """
     jaxpr, consts = constants_to_arguments(closed)
     is_used = [True] * len(jaxpr.out_avals) if is_result_used is None else list(is_result_used)
-    pruned, is_read = _partial_eval.dce_jaxpr(jaxpr.jaxpr, is_used)
+    pruned, is_read = _dce_jaxpr(jaxpr.jaxpr, is_used)
     count = len(consts)
     kept_consts = [value for value, read in zip(consts, is_read[:count], strict=True) if read]
     constvars, invars = pruned.invars[: len(kept_consts)], pruned.invars[len(kept_consts) :]
@@ -381,7 +455,7 @@ def prune_equation(eqn: JaxprEqn, is_result_used: Sequence[bool]) -> JaxprEqn | 
       eqn: any equation.
       is_result_used: for each of its results, whether it is used.
     """
-    rule = _partial_eval.dce_rules.get(eqn.primitive)
+    rule = _dce_rules.get(eqn.primitive)
     return eqn if rule is None else rule(list(is_result_used), eqn)[1]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 # Calls: primitives whose one sub-jaxpr runs exactly once, with the equation's own operands. The
 # value is the parameter that holds it.
 CALLS = {
@@ -29,6 +31,7 @@ BODIES = frozenset({
 OWN_PREFIX = "ipu_"
 
 
+@functools.cache
 def has_bodies(primitive: str) -> bool:
     """Returns whether the jaxprs in a primitive's parameters are functions of JAX's or ours."""
     return primitive in CALLS or primitive in BODIES or primitive.startswith(OWN_PREFIX)

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lowering import marks
-from lowering.jaxprs.equations import rename_atoms
+from lowering.jaxprs.caller_frames import source_info_in_call
+from lowering.jaxprs.equations import rename_atoms, unique_variables
+from lowering.jaxprs.folding import fold_conversion
 from lowering.jaxprs.jaxpr import (
     Atom,
     ClosedJaxpr,
     Jaxpr,
     JaxprEqn,
     Var,
-    call_body,
+    body_of_call,
+    equations_with_bodies,
     fresh_var,
-    in_context_of,
     is_dropped,
     map_sub_jaxprs,
     name_stack,
     replace_equations,
-    source_info_in_call,
     sub_jaxprs,
     trace_flat,
+    use_configuration_of,
 )
+
+if TYPE_CHECKING:
+    from lowering.jaxprs.jaxpr import SourceInfo
 
 JITTED = ("jit", "pjit", "closed_call", "core_call")
 """Calls that mean nothing but their bodies; others stand for a derivative, or recomputation."""
@@ -50,14 +55,19 @@ class EquationFinder:
 
     def __call__(self, jaxpr: Jaxpr) -> bool:
         """Returns whether a jaxpr has such an equation."""
-        key = id(jaxpr)
-        if key not in self._known:
-            self._known[key] = any(self.test(eqn) or self.occurs_inside(eqn) for eqn in jaxpr.eqns)
-        return self._known[key]
+        known = self._known.get(id(jaxpr))
+        if known is None:
+            eqns_with_bodies = equations_with_bodies(jaxpr)
+            known = any(map(self.test, jaxpr.eqns)) or any(
+                map(self.occurs_inside, eqns_with_bodies)
+            )
+            self._known[id(jaxpr)] = known
+        return known
 
     def occurs_inside(self, eqn: JaxprEqn) -> bool:
         """Returns whether one of an equation's bodies has such an equation."""
-        return not self._closed(eqn) and any(self(body) for body in sub_jaxprs(eqn))
+        bodies = sub_jaxprs(eqn)
+        return bool(bodies) and not self._closed(eqn) and any(map(self, bodies))
 
 
 def rewrite_equations(
@@ -74,18 +84,18 @@ def rewrite_equations(
         if finder.occurs_inside(original):
             eqn = map_sub_jaxprs(original, lambda inner: rewrite_equations(inner, finder, change))
         if finder.test(original):
-            with in_context_of(eqn):
+            with use_configuration_of(eqn):
                 change(rewriter, eqn)
         else:
             rewriter.keep_equation(eqn)
     return rewriter.build_rewritten_jaxpr(closed.consts)
 
 
-def open_jits(closed: ClosedJaxpr) -> ClosedJaxpr:
+def inline_jitted_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Replaces calls of jitted functions by their bodies, so that their values are visible."""
 
     def replace_by_own_body(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
-        body = call_body(eqn)
+        body = body_of_call(eqn)
         if body is not None:
             rewriter.replace_by_jaxpr(eqn, body)
 
@@ -122,7 +132,7 @@ class BodyRewriter:
         return self._known[key][1]
 
     def _rewrite_jaxpr_and_bodies(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        changed_jaxpr = self._change(open_jits(closed)) or closed
+        changed_jaxpr = self._change(inline_jitted_calls(closed)) or closed
         jaxpr, occurs_inside = changed_jaxpr.jaxpr, self._where.occurs_inside
         eqns = [map_sub_jaxprs(eqn, self) if occurs_inside(eqn) else eqn for eqn in jaxpr.eqns]
         return ClosedJaxpr(replace_equations(jaxpr, eqns, jaxpr.outvars), changed_jaxpr.consts)
@@ -142,7 +152,7 @@ class EquationRewriter:
 
     def keep_equation(self, eqn: JaxprEqn) -> None:
         """Takes an equation over as it is."""
-        if self._names:
+        if self._names and not self._names.keys().isdisjoint(unique_variables(eqn.invars)):
             eqn = eqn.replace(invars=rename_atoms(eqn.invars, self._names))
         self._eqns.append(eqn)
 
@@ -159,26 +169,64 @@ class EquationRewriter:
 
     def replace_by_jaxpr(self, eqn: JaxprEqn, body: ClosedJaxpr) -> None:
         """Replaces an equation by the equations of `body`, a function of its operands."""
-        results = self._copy_equations_of(body, rename_atoms(eqn.invars, self._names), eqn)
+        self._replace_by_copies(
+            eqn, body, lambda inner: source_info_in_call(inner, eqn, body.jaxpr)
+        )
+
+    def replace_by_evaluation(self, eqn: JaxprEqn, body: ClosedJaxpr) -> None:
+        """Replaces an equation by those that tracing an evaluation of `body` would give.
+
+        They keep their own lines, and get the name stack of the equation before their own.
+        """
+        outer_stack = eqn.source_info.name_stack
+
+        def source_of(inner: JaxprEqn) -> SourceInfo:
+            source = inner.source_info
+            if not outer_stack.stack:
+                return source
+            return source.replace(name_stack=outer_stack + source.name_stack)
+
+        self._replace_by_copies(eqn, body, source_of, folds=True)
+
+    def _replace_by_copies(
+        self,
+        eqn: JaxprEqn,
+        body: ClosedJaxpr,
+        source_of: Callable[[JaxprEqn], SourceInfo],
+        *,
+        folds: bool = False,
+    ) -> None:
+        operands = rename_atoms(eqn.invars, self._names)
+        results = self._copy_equations_of(body, operands, source_of, folds=folds)
         for var, result in zip(eqn.outvars, results, strict=True):
             if not is_dropped(var):
                 self._names[var] = result
 
     def _copy_equations_of(
-        self, body: ClosedJaxpr, operands: Sequence[Atom], outer: JaxprEqn
+        self,
+        body: ClosedJaxpr,
+        operands: Sequence[Atom],
+        source_of: Callable[[JaxprEqn], SourceInfo],
+        *,
+        folds: bool,
     ) -> list[Atom]:
         jaxpr = body.jaxpr
         names: dict[Var, Atom] = dict(zip(jaxpr.invars, operands, strict=True))
         for var, value in zip(jaxpr.constvars, body.consts, strict=True):
-            names[var] = fresh_var(var.aval)
-            self._constants.append((names[var], value))
+            constant = names[var] = fresh_var(var.aval)
+            self._constants.append((constant, value))
 
         for eqn in jaxpr.eqns:
             invars = rename_atoms(eqn.invars, names)
+            known = fold_conversion(eqn, invars) if folds else None
+            if known is not None:
+                names.update(zip(eqn.outvars, known, strict=True))
+                continue
             outvars = [v if is_dropped(v) else fresh_var(v.aval) for v in eqn.outvars]
             names.update(zip(eqn.outvars, outvars, strict=True))
-            source = source_info_in_call(eqn, outer, jaxpr)
-            self._eqns.append(eqn.replace(invars=invars, outvars=outvars, source_info=source))
+            self._eqns.append(
+                eqn.replace(invars=invars, outvars=outvars, source_info=source_of(eqn))
+            )
         return rename_atoms(jaxpr.outvars, names)
 
     def build_rewritten_jaxpr(self, consts: Sequence[Any]) -> ClosedJaxpr:

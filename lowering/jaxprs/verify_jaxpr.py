@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lowering.ground import InternalError
-from lowering.jaxprs.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, is_dropped, sub_jaxprs
+from lowering.jaxprs.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    equations_with_bodies,
+    is_dropped,
+    sub_jaxprs,
+)
 
 
 class JaxprVerifier:
@@ -35,27 +44,25 @@ class JaxprVerifier:
             return
         bound: set[Var] = set()
         _bind_variables((*jaxpr.constvars, *jaxpr.invars), bound, "a jaxpr's head")
+        for eqn in equations_with_bodies(jaxpr):
+            for body in sub_jaxprs(eqn):
+                self._verify_body(body)
         for eqn in jaxpr.eqns:
-            self._verify_equation(eqn, bound)
+            for atom in eqn.invars:
+                if not isinstance(atom, Literal) and atom not in bound:
+                    raise InternalError(
+                        f"`{eqn.primitive.name}` reads a variable, operand "
+                        f"{eqn.invars.index(atom)}, that nothing before it binds"
+                    )
+            _bind_variables(eqn.outvars, bound, eqn)
         if any(not isinstance(atom, Literal) and atom not in bound for atom in jaxpr.outvars):
             raise InternalError("a jaxpr returns a variable that nothing binds")
         self._verified.add(jaxpr)
 
-    def _verify_equation(self, eqn: JaxprEqn, bound: set[Var]) -> None:
-        """Checks an equation after those that have bound some variables, and adds its own."""
-        for position, atom in enumerate(eqn.invars):
-            if not isinstance(atom, Literal) and atom not in bound:
-                raise InternalError(
-                    f"`{eqn.primitive.name}` reads a variable, operand {position}, that nothing "
-                    "before it binds"
-                )
-        for body in sub_jaxprs(eqn):
-            self._verify_body(body)
-        _bind_variables(eqn.outvars, bound, f"`{eqn.primitive.name}`")
 
-
-def _bind_variables(variables: Iterable[Var], bound: set[Var], binder: str) -> None:
+def _bind_variables(variables: Iterable[Var], bound: set[Var], binder: JaxprEqn | str) -> None:
     for variable in variables:
         if variable in bound and not is_dropped(variable):
-            raise InternalError(f"{binder} binds a variable of {variable.aval} for the second time")
+            name = binder if isinstance(binder, str) else f"`{binder.primitive.name}`"
+            raise InternalError(f"{name} binds a variable of {variable.aval} for the second time")
         bound.add(variable)

@@ -3,5 +3,6 @@
 from lowering.keeping.choice import (
     insert_recomputation_before_readers as insert_recomputation_before_readers,
 )
+from lowering.keeping.choice import is_cheap_to_recompute as is_cheap_to_recompute
 from lowering.keeping.choice import select_equations_to_recompute as select_equations_to_recompute
 from lowering.keeping.scan_residuals import reduce_stacks_of_scans as reduce_stacks_of_scans

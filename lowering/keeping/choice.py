@@ -9,40 +9,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from lowering.jaxprs import JaxprEqn, Var, call_body, size_in_bytes, unique_variables
+from lowering.jaxprs import (
+    ELEMENTWISE,
+    JaxprEqn,
+    Var,
+    body_of_call,
+    size_in_bytes,
+    unique_variables,
+)
 from lowering.keeping.minimum_cut import UNBOUNDED, Network
 
-# Primitives that compute each element of a result from one element of each operand.
-_ELEMENTWISE = frozenset({
-    "abs", "acos", "acosh", "add", "add_any", "and", "asin", "asinh", "atan", "atan2", "atanh",
-    "bitcast_convert_type", "cbrt", "ceil", "clamp", "convert_element_type", "copy", "cos", "cosh",
-    "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
-    "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max", "min",
-    "mul", "ne", "neg", "nextafter", "not", "or", "pow", "reduce_precision", "rem", "round",
-    "rsqrt", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign",
-    "sin", "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh", "xor",
-})  # fmt: skip
 _MOVING = frozenset({
     "broadcast_in_dim", "concatenate", "expand_dims", "iota", "pad", "reshape", "rev", "slice",
     "split", "squeeze", "transpose",
 })  # fmt: skip
 
 
-def is_cheap(eqn: JaxprEqn) -> bool:
+def is_cheap_to_recompute(eqn: JaxprEqn) -> bool:
     """Returns whether an equation may run twice to save memory: elementwise, or moves data."""
     if eqn.effects:
         return False
-    body = call_body(eqn)
+    body = body_of_call(eqn)
     if body is not None:
-        return all(map(is_cheap, body.jaxpr.eqns))
-    return eqn.primitive.name in _ELEMENTWISE or eqn.primitive.name in _MOVING
+        return all(map(is_cheap_to_recompute, body.jaxpr.eqns))
+    return eqn.primitive.name in ELEMENTWISE or eqn.primitive.name in _MOVING
 
 
 def select_equations_to_recompute(
     eqns: Sequence[JaxprEqn],
     required: Collection[Var],
     available: Collection[Var],
-    may_run_twice: Callable[[JaxprEqn], bool] = is_cheap,
+    may_run_twice: Callable[[JaxprEqn], bool] = is_cheap_to_recompute,
 ) -> list[JaxprEqn]:
     """Returns the equations to run once more, so that the fewest bytes must be kept.
 

@@ -41,7 +41,7 @@ class Network:
             if source not in distances:
                 return set(distances)
             num_tried_arcs = [0] * len(self._arcs)
-            while self._augment_shortest_path(source, sink, distances, num_tried_arcs):
+            while self._send_flow_along_shortest_path(source, sink, distances, num_tried_arcs):
                 pass
 
     def _distances_to_sink(self, sink: int) -> dict[int, int]:
@@ -56,7 +56,7 @@ class Network:
                     waiting.append(tail)
         return distances
 
-    def _augment_shortest_path(
+    def _send_flow_along_shortest_path(
         self, source: int, sink: int, distances: dict[int, int], num_tried_arcs: list[int]
     ) -> bool:
         """Sends flow along one more shortest path; returns whether there was one."""

@@ -16,10 +16,10 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     Var,
+    count_scan_constants_and_variables,
     fresh_var,
     rename_atoms,
     replace_equations,
-    scan_counts,
     unique_variables,
 )
 from lowering.keeping.choice import (
@@ -50,7 +50,11 @@ def reduce_stacks_of_scans(
     )
     for index, reader in enumerate(backward_eqns):
         stacks_by_producer: dict[int, set[Var]] = {}
-        for atom in reader.invars[sum(scan_counts(reader)) :] if _is_scan(reader) else ():
+        for atom in (
+            reader.invars[sum(count_scan_constants_and_variables(reader)) :]
+            if _is_scan(reader)
+            else ()
+        ):
             if not isinstance(atom, Literal) and atom in scan_of_stack and readers[atom] == 1:
                 stacks_by_producer.setdefault(scan_of_stack[atom], set()).add(atom)
         for i, stacks in stacks_by_producer.items():
@@ -66,7 +70,7 @@ def _is_scan(eqn: JaxprEqn) -> bool:
 
 
 def _stacks_of_scan(eqn: JaxprEqn) -> Sequence[Var]:
-    return eqn.outvars[scan_counts(eqn)[1] :]
+    return eqn.outvars[count_scan_constants_and_variables(eqn)[1] :]
 
 
 class _Pair:
@@ -88,7 +92,7 @@ class _Pair:
     ) -> None:
         self.ahead, self.behind = forward, backward
         self.body: Jaxpr = forward.params["jaxpr"].jaxpr
-        consts, carried = scan_counts(forward)
+        consts, carried = count_scan_constants_and_variables(forward)
         self.outside: dict[Var, Any] = dict(zip(self.body.invars, forward.invars, strict=True))
         self.constants = self.body.invars[:consts]
         self.elements = self.body.invars[consts + carried :]
@@ -162,7 +166,7 @@ class _Pair:
           stack_of_element: for each other value, the stack that it is a slice of.
         """
         eqn, body = self.behind, self.behind.params["jaxpr"].jaxpr
-        consts, carried = scan_counts(eqn)
+        consts, carried = count_scan_constants_and_variables(eqn)
         first = consts + carried
         scan_invars: list[Any] = list(eqn.invars)
         body_invars = list(body.invars)

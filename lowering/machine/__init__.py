@@ -54,17 +54,23 @@ from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
 
 if TYPE_CHECKING:
+    from lowering.machine.function_cycles import (
+        estimate_function_cycles as estimate_function_cycles,
+    )
     from lowering.machine.ipu_model import model as model
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.machine_options import ModelOptions as ModelOptions
-    from lowering.machine.machine_options import plan_options as plan_options
+    from lowering.machine.machine_options import (
+        planner_options_from_poplar as planner_options_from_poplar,
+    )
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
     "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
+    "estimate_function_cycles": "lowering.machine.function_cycles",
     "model": "lowering.machine.ipu_model",
-    "plan_options": "lowering.machine.machine_options",
+    "planner_options_from_poplar": "lowering.machine.machine_options",
 }
 
 

@@ -76,8 +76,8 @@ def model(
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
         assumptions=(
-            *_assume_instance_links(program, options.target),
-            *_assume_ladder_order(program, options),
+            *_list_assumptions_on_instance_links(program, options.target),
+            *_list_assumptions_on_ladder_order(program, options),
             *timing.assumptions,
         ),
         mappings={
@@ -88,7 +88,7 @@ def model(
     )
 
 
-def _assume_instance_links(program: ir.Program, target: Target) -> Sequence[str]:
+def _list_assumptions_on_instance_links(program: ir.Program, target: Target) -> Sequence[str]:
     """Returns the assumptions on the links between instances."""
     if program.instances == 1:
         return ()
@@ -99,7 +99,7 @@ def _assume_instance_links(program: ir.Program, target: Target) -> Sequence[str]
     )
 
 
-def _assume_ladder_order(program: ir.Program, options: ModelOptions) -> Sequence[str]:
+def _list_assumptions_on_ladder_order(program: ir.Program, options: ModelOptions) -> Sequence[str]:
     """Returns the assumptions on copies between IPUs that are not neighbours on the ladder."""
     copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
     pairs = [

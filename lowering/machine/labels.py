@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lowering.machine.cost import Operation
 from lowering.machine.planner.multi_convolution import MULTI_CONV
-from lowering.machine.planner.operation import product_extents
+from lowering.machine.planner.operation import product_without_number_types
 from lowering.machine.primitives import ELEMENTWISE
 
 _MOST_WORDS = 3  # of a fused chain
@@ -164,7 +164,7 @@ def label_operations(
         return _label_convolution(last)
     if last.name in ELEMENTWISE or last.name.startswith(("reduce_", "arg", "cum")):
         names = (*functions, scope.rpartition("/")[2])
-        function_label = next(filter(None, map(_label_of_function, names)), "")
+        function_label = next((label for label in map(_label_of_function, names) if label), "")
         return function_label or _label_chain(operations)
     return _word_of_operation(last)
 
@@ -188,7 +188,7 @@ def _label_of_function(name: str) -> str:
 
 def _label_matmul(op: Operation) -> str:
     """Returns a label as `matmul rows x inner x columns`; a vector has no rows or columns."""
-    product = product_extents(op)
+    product = product_without_number_types(op)
     rows, summed, columns = math.prod(product.field), product.in_channels, product.out_channels
     row_words, column_words = [rows] * (rows != 1), [columns] * (columns != 1)
     text = f"matmul {' x '.join(map(str, (*row_words, summed, *column_words)))}"
@@ -199,8 +199,9 @@ def _label_matmul(op: Operation) -> str:
 
 def _label_convolution(op: Operation) -> str:
     """Returns a label of kernel and channels; a gradient of weights is named by its weights."""
-    product = product_extents(op)
-    _, spec, out_spec = op.param("dimension_numbers")
+    product = product_without_number_types(op)
+    numbers: tuple[tuple[int, ...], ...] = op.param("dimension_numbers")
+    _, spec, out_spec = numbers
     weights, result = op.operands[1].dims, op.first_result.dims
     groups = op.param("feature_group_count", 1)
     if product.kind == "weight_update":

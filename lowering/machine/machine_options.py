@@ -124,7 +124,7 @@ class ModelOptions:
         return self.ladder[ipu] if self.ladder else ipu
 
 
-def plan_options(
+def planner_options_from_poplar(
     matmuls: Mapping[str, str], convolutions: Mapping[str, str], base: PlanOptions = _NO_OPTIONS
 ) -> PlanOptions:
     """Returns the planner's options from Poplar options.
@@ -149,7 +149,7 @@ def plan_options_of_stage(spec: TaskSpec, base: PlanOptions) -> PlanOptions:
     matmuls, convolutions = (
         groups.get(f"{kind}_options", {}) for kind in ("matmul", "convolution")
     )
-    return plan_options(matmuls, convolutions, base) if groups else base
+    return planner_options_from_poplar(matmuls, convolutions, base) if groups else base
 
 
 def _memory_proportion_of(options: Mapping[str, str], default: float | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import get_args
 
 import numpy as np
 
-from lowering.ground import list_in_dir
+from lowering.ground import limit_dir_to
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.liveness_report import Liveness
 from lowering.machine.mapping import TileMapping
@@ -67,7 +67,7 @@ class Tensor:
     path: str = ""
 
 
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory:
     """Memory of the IPUs of one replica, in bytes.
@@ -216,7 +216,7 @@ class Grid:
     tick: np.ndarray
 
     @classmethod
-    def sort_tasks(
+    def from_unsorted_tasks(
         cls, stage: np.ndarray, phase: np.ndarray, micro_batch: np.ndarray, tick: np.ndarray
     ) -> Grid:
         """Builds a grid of tasks that come in any order."""

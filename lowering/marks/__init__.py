@@ -9,6 +9,7 @@ from lowering.marks.scope_marks import NARROWED as NARROWED
 from lowering.marks.scope_marks import OUTSIDE as OUTSIDE
 from lowering.marks.scope_marks import PARTIALS_TYPE as PARTIALS_TYPE
 from lowering.marks.scope_marks import PRODUCTS as PRODUCTS
+from lowering.marks.scope_marks import ROWS as ROWS
 from lowering.marks.scope_marks import SHARD as SHARD
 from lowering.marks.scope_marks import STAGE as STAGE
 from lowering.marks.scope_marks import STOCHASTIC_ROUNDING as STOCHASTIC_ROUNDING
@@ -18,7 +19,7 @@ from lowering.marks.scope_marks import derivative_pass as derivative_pass
 from lowering.marks.scope_marks import innermost_user_scope as innermost_user_scope
 from lowering.marks.scope_marks import join_name_stacks as join_name_stacks
 from lowering.marks.scope_marks import join_user_scopes as join_user_scopes
-from lowering.marks.scope_marks import on_shard as on_shard
+from lowering.marks.scope_marks import place_on_shard as place_on_shard
 from lowering.marks.scope_marks import read_marks as read_marks
 from lowering.marks.scope_marks import user_scopes as user_scopes
 from lowering.marks.scope_marks import write_mark as write_mark

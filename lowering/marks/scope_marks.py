@@ -25,6 +25,7 @@ JIT_SCOPE = "ipu_jit_scope"
 UNIT = "outlined"
 BLOCK = "outlined_block"
 EACH_REPLICA = "each_replica"
+ROWS = "rows_of_ipu"
 
 # The attributes that the two numeric scopes set, as the original named them.
 PARTIALS_TYPE = "partials_type"
@@ -39,7 +40,7 @@ PRODUCTS = "products"
 
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(?<![^/(])((?:ipu_shard|pipeline_stage)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica)"
+    r"(?<![^/(])((?:ipu_shard|pipeline_stage|rows_of_ipu)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica)"
     r"\[([^\]]*)\]"
 )
 
@@ -51,7 +52,7 @@ _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 _AGAIN = re.compile(r"^(.+?)((?:/[^/]+)*)/transpose\(\1\)\2(?=/|$)")
 _DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH_REPLICA, NARROWED)
+_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH_REPLICA, ROWS, NARROWED)
 _OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
 
 
@@ -62,6 +63,7 @@ class Marks:
     Attributes:
       shard: the IPU that `ipu_shard` asked for.
       stage: the pipeline stage that a front end put the equation into.
+      rows_of_ipu: the IPU of the stage that reads a slice of a stacked parameter.
       outside: the name of the `outside_compilation_scope` around it.
       unit: the name of the outlined function around it that must stay on one IPU.
       block: the name of the outlined function around it whose calls share one code.
@@ -73,6 +75,7 @@ class Marks:
 
     shard: int | None = None
     stage: int | None = None
+    rows_of_ipu: int | None = None
     outside: str | None = None
     unit: str | None = None
     block: str | None = None
@@ -113,7 +116,7 @@ def write_mark(kind: str, *fields: str) -> str:
     return f"{kind}[{'='.join(quote(field, safe='') for field in fields)}]"
 
 
-def on_shard(shard: int | None) -> contextlib.AbstractContextManager[object]:
+def place_on_shard(shard: int | None) -> contextlib.AbstractContextManager[object]:
     """Returns a scope that places what is traced in it on a shard; None leaves that open."""
     return (
         contextlib.nullcontext()
@@ -135,10 +138,11 @@ def read_marks(stack: str) -> Marks:
             attributes[unquote(name)] = unquote(value)
         else:
             texts[kind] = unquote(text)
-    shard, stage = texts.get(SHARD), texts.get(STAGE)
+    numbers = {kind: int(texts[kind]) for kind in (SHARD, STAGE, ROWS) if kind in texts}
     return Marks(
-        shard=None if shard is None else int(shard),
-        stage=None if stage is None else int(stage),
+        shard=numbers.get(SHARD),
+        stage=numbers.get(STAGE),
+        rows_of_ipu=numbers.get(ROWS),
         outside=texts.get(OUTSIDE),
         unit=texts.get(UNIT),
         block=texts.get(BLOCK),

@@ -21,10 +21,10 @@ from lowering.ops.control_flow_primitives import ControlFlow as ControlFlow
 from lowering.ops.control_flow_primitives import is_control_flow as is_control_flow
 from lowering.ops.draws import SEED_WORDS as SEED_WORDS
 from lowering.ops.draws import WORDS as WORDS
-from lowering.ops.draws import derive_key as derive_key
+from lowering.ops.draws import derive_key_words as derive_key_words
 from lowering.ops.draws import derive_keys_of_examples as derive_keys_of_examples
+from lowering.ops.draws import draw_key_words as draw_key_words
 from lowering.ops.draws import draw_p as draw_p
-from lowering.ops.draws import draw_words as draw_words
 from lowering.ops.draws import first_key_of_run as first_key_of_run
 from lowering.ops.draws import is_draw as is_draw
 from lowering.ops.draws import random_uint16 as random_uint16
@@ -36,18 +36,22 @@ from lowering.ops.first_callback import is_shared_callback as is_shared_callback
 from lowering.ops.float16_rounding import POLES as POLES
 from lowering.ops.float16_rounding import Float16Format as Float16Format
 from lowering.ops.float16_rounding import round_to_float16 as round_to_float16
-from lowering.ops.foreign_code import find_foreign_code as find_foreign_code
+from lowering.ops.foreign_code import (
+    find_actions_outside_compiled_code as find_actions_outside_compiled_code,
+)
 from lowering.ops.host_tables import look_up_rows as look_up_rows
 from lowering.ops.host_tables import tables_of as tables_of
 from lowering.ops.norm_primitives import NORM_PRIMITIVES as NORM_PRIMITIVES
-from lowering.ops.norm_primitives import norm_correction as norm_correction
+from lowering.ops.norm_primitives import (
+    bessel_correction_over_group as bessel_correction_over_group,
+)
+from lowering.ops.norm_primitives import mean_square_deviation as mean_square_deviation
 from lowering.ops.norm_primitives import norm_group_mean as norm_group_mean
 from lowering.ops.norm_primitives import resolve_norm_primitive as resolve_norm_primitive
 from lowering.ops.norm_primitives import square_p as square_p
-from lowering.ops.norm_primitives import update_mean_square as update_mean_square
 from lowering.ops.partial_sums import accumulate_in_float16 as accumulate_in_float16
 from lowering.ops.partial_sums import accumulate_in_float32 as accumulate_in_float32
-from lowering.ops.replica_differences import replicas_may_differ as replicas_may_differ
+from lowering.ops.replica_differences import depends_on_replica_count as depends_on_replica_count
 from lowering.ops.storage_primitives import ON_TILES as ON_TILES
 from lowering.ops.storage_primitives import Storage as Storage
 from lowering.ops.storage_primitives import bring_from_storage as bring_from_storage
@@ -57,6 +61,7 @@ from lowering.ops.storage_primitives import store_p as store_p
 from lowering.ops.streams import Infeed as Infeed
 from lowering.ops.streams import Outfeed as Outfeed
 from lowering.ops.streams import Stream as Stream
+from lowering.ops.streams import Variables as Variables
 from lowering.ops.streams import dequeue as dequeue
 from lowering.ops.streams import dequeue_p as dequeue_p
 from lowering.ops.streams import enqueue as enqueue
@@ -72,15 +77,18 @@ from lowering.ops.tasks import PlannedPipeline as PlannedPipeline
 from lowering.ops.tasks import Recomputation as Recomputation
 from lowering.ops.tasks import TaskRole as TaskRole
 from lowering.ops.tasks import TaskSpec as TaskSpec
+from lowering.ops.tasks import call_without_tracing as call_without_tracing
 from lowering.ops.tasks import checkpoint_p as checkpoint_p
+from lowering.ops.tasks import evaluate_without_tracing as evaluate_without_tracing
 from lowering.ops.tasks import is_task as is_task
 from lowering.ops.tasks import mark_recomputation_checkpoint as mark_recomputation_checkpoint
 from lowering.ops.tasks import run_as_task as run_as_task
 from lowering.ops.tasks import task_p as task_p
+from lowering.ops.tasks import trace_with_untraced_calls as trace_with_untraced_calls
 from lowering.ops.types import Array as Array
 from lowering.ops.user_ops import UserOp as UserOp
 from lowering.ops.user_ops import call_for_each_example as call_for_each_example
-from lowering.ops.user_ops import name_on_host as name_on_host
+from lowering.ops.user_ops import name_of_host_operation as name_of_host_operation
 from lowering.ops.user_ops import user_callback_p as user_callback_p
 from lowering.ops.user_ops import user_op_p as user_op_p
 from lowering.ops.user_ops import user_ops_of as user_ops_of

@@ -2,7 +2,7 @@
 
 The replication factor is the device's IPUs divided by the shards used, so it is known only once
 a whole program has been traced. Until then a collective is a primitive of ours; the pass
-`resolve_replicas` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
+`resolve_collectives` turns it into `lax` collectives over the axis `REPLICAS`, or, with one
 replica, into nothing. Plain `jax.jit` lowers it as with one replica.
 
 Four collectives suffice: every other one is a sum, scattered or not, a gather or an exchange, with
@@ -27,6 +27,7 @@ from lowering.jaxprs import (
     Primitive,
     ShapedArray,
     sub_jaxprs,
+    typed_jax,
     user_line,
     walk_equations,
 )
@@ -127,7 +128,7 @@ def _gather_aval(x: ShapedArray, *, group: int) -> ShapedArray:
 
 def _gather_transpose(_: Primitive, cotangent: Array, _x: Array, *, group: int) -> Arrays:
     total = cross_replica_sum(cotangent, group)
-    return [lax.dynamic_index_in_dim(total, replication_index() % group, keepdims=False)]
+    return [typed_jax.dynamic_index_in_dim(total, replication_index() % group, keepdims=False)]
 
 
 def _gather_vmap(primitive: Primitive, xs: Arrays, dims: Sequence[int], *, group: int) -> Results:
@@ -203,19 +204,21 @@ def resolve_collective(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
 
 def _group_sum(x: Array, group: int, replicas: int) -> Array:
     if group == replicas:
-        return lax.psum(x, REPLICAS)
+        return typed_jax.psum(x, REPLICAS)
     return jnp.sum(_group_gather(x, group, replicas), axis=0, dtype=x.dtype)
 
 
 def _group_scatter(x: Array, group: int, replicas: int) -> Array:
     if group == replicas:
-        return lax.psum_scatter(x, REPLICAS)
+        return typed_jax.psum_scatter(x, REPLICAS)
     index_in_group = lax.rem(lax.axis_index(REPLICAS), jnp.int32(group))
-    return lax.dynamic_index_in_dim(_group_sum(x, group, replicas), index_in_group, keepdims=False)
+    return typed_jax.dynamic_index_in_dim(
+        _group_sum(x, group, replicas), index_in_group, keepdims=False
+    )
 
 
 def _group_gather(x: Array, group: int, replicas: int) -> Array:
-    all_values = lax.all_gather(x, REPLICAS)
+    all_values = typed_jax.all_gather(x, REPLICAS)
     if group == replicas:
         return all_values
     first_of_group = lax.div(lax.axis_index(REPLICAS), jnp.int32(group)) * group
@@ -226,10 +229,10 @@ def _group_exchange(x: Array, group: int, replicas: int) -> Array:
     index = lax.axis_index(REPLICAS)
     if group == replicas:
         # JAX 0.10.2 fails over a vmapped axis along which x is the same: here it never is.
-        return lax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
+        return typed_jax.all_to_all(lax.select(index >= 0, x, x), REPLICAS, 0, 0)
     all_rows = _group_gather(x, group, replicas)
     index_in_group = lax.rem(index, jnp.int32(group))
-    return lax.dynamic_index_in_dim(all_rows, index_in_group, axis=1, keepdims=False)
+    return typed_jax.dynamic_index_in_dim(all_rows, index_in_group, axis=1, keepdims=False)
 
 
 _IN_GROUPS: dict[Primitive, Callable[..., Array]] = {

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from lowering.jaxprs import Atom, ClosedJaxpr, JaxprEqn, scan_counts
+from lowering.jaxprs import Atom, ClosedJaxpr, JaxprEqn, count_scan_constants_and_variables
 from lowering.ops.tasks import PipelineSpec, PlannedPipeline
 
 T = TypeVar("T")
@@ -77,13 +77,23 @@ class ControlFlow:
         parts = (self.constants[body_index], self.carried, self.elements)
         return [operand for part in parts for operand in operands[part]]
 
+    def params_with_bodies(
+        self, bodies: Sequence[ClosedJaxpr], num_constants: Sequence[int]
+    ) -> dict[str, object]:
+        """Returns the parameters for other bodies, with other numbers of constants.
+
+        It is for a `while`, an `ipu_repeat` or a `cond`, whose branches share their constants.
+        """
+        if self.kind == "cond":
+            return {**self.eqn.params, "branches": tuple(bodies)}
+        names = _PARAMETERS[self.kind]
+        return {**self.eqn.params, **dict(zip(names, (*bodies, *num_constants), strict=True))}
+
     def replace_bodies_and_constants(
         self, bodies: Sequence[ClosedJaxpr], constants: Sequence[Sequence[Atom]]
     ) -> JaxprEqn:
         """Returns the `while` or `ipu_repeat` with other bodies and constants."""
-        counts = map(len, constants)
-        names = _PARAMETERS[self.kind]
-        params = {**self.eqn.params, **dict(zip(names, (*bodies, *counts), strict=True))}
+        params = self.params_with_bodies(bodies, [*map(len, constants)])
         steering = self.eqn.invars[: self.constants[0].start]
         leading = (atom for atoms in constants for atom in atoms)
         invars = [*steering, *leading, *self.eqn.invars[self.carried]]
@@ -96,7 +106,7 @@ def is_control_flow(eqn: JaxprEqn) -> bool:
 
 
 def _view_scan(eqn: JaxprEqn) -> ControlFlow:
-    first, variables = scan_counts(eqn)
+    first, variables = count_scan_constants_and_variables(eqn)
     last = first + variables
     constants, carried, elements = slice(0, first), slice(first, last), slice(last, None)
     body, length = eqn.params["jaxpr"], eqn.params["length"]

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from lowering.jaxprs import Aval, ClosedJaxpr, Effect, Primitive, ad, batching, mlir, shape_of
+from lowering.jaxprs import Aval, ClosedJaxpr, Effect, Primitive, ad, mlir, shape_of, typed_jax
 from lowering.ops.types import Array, Arrays, Dims, Results, Rule, Tangents
+
+Operand = TypeVar("Operand")
 
 
 def vmap_elementwise(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
@@ -56,34 +58,36 @@ def define_primitive(
     if effects is None and on_host is None:
         primitive.def_abstract_eval(avals)
     else:
-        effects = effects or (lambda *_, **params: {on_host})
-        primitive.def_effectful_abstract_eval(
-            lambda *operands, **params: (avals(*operands, **params), effects(*operands, **params))
-        )
+
+        def find_avals_and_effects(*operands: Aval, **params: Any) -> tuple[Any, set[Any]]:
+            all_effects = {on_host} if effects is None else effects(*operands, **params)
+            return avals(*operands, **params), all_effects
+
+        primitive.def_effectful_abstract_eval(find_avals_and_effects)
     if on_host is not None and run is not None:
         _define_on_host(primitive, on_host, run)
     elif run is not None:
         primitive.def_impl(run)
-        rule = mlir.lower_fun(run_compiled or run, multiple_results=has_several_results)
-        mlir.register_lowering(primitive, rule)
-    batching.primitive_batchers[primitive] = functools.partial(vmap, primitive)
+        rule = typed_jax.lower_fun(run_compiled or run, multiple_results=has_several_results)
+        typed_jax.register_lowering(primitive, rule)
+    typed_jax.primitive_batchers[primitive] = functools.partial(vmap, primitive)
     if jvp is not None:
-        ad.primitive_jvps[primitive] = functools.partial(jvp, primitive)
+        typed_jax.primitive_jvps[primitive] = functools.partial(jvp, primitive)
     if transpose is not None:
-        ad.primitive_transposes[primitive] = functools.partial(transpose, primitive)
+        typed_jax.primitive_transposes[primitive] = functools.partial(transpose, primitive)
     return primitive
 
 
 def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any]) -> None:
     def run_eagerly(*operands: Array, **params: object) -> Any:
-        return jax.tree.map(jnp.asarray, run(*operands, **params))
+        return jax.tree.map(typed_jax.asarray, run(*operands, **params))
 
     def lower_to_callback(ctx: Any, *operands: Any, **params: object) -> Any:
         def call_host(*arrays: Any) -> tuple[Any, ...]:
             results = run(*arrays, **params)
             return tuple(results) if primitive.multiple_results else (results,)
 
-        results, token, _ = mlir.emit_python_callback(
+        results, token, _ = typed_jax.emit_python_callback(
             ctx,
             call_host,
             ctx.tokens_in.get(effect),
@@ -97,7 +101,7 @@ def _define_on_host(primitive: Primitive, effect: Effect, run: Callable[..., Any
         return results
 
     primitive.def_impl(run_eagerly)
-    mlir.register_lowering(primitive, lower_to_callback, cacheable=False)
+    typed_jax.register_lowering(primitive, lower_to_callback, cacheable=False)
 
 
 def define_identity_mark(name: str) -> Primitive:
@@ -108,12 +112,11 @@ def define_identity_mark(name: str) -> Primitive:
     ) -> Results:
         return primitive.bind(*xs, **params), tangents[0]
 
+    def transpose_of_mark(_: Primitive, cotangent: Array, x: Array, **params: object) -> Arrays:
+        return [cotangent]
+
     return define_primitive(
-        name,
-        first_operand,
-        first_operand,
-        jvp=jvp_of_mark,
-        transpose=lambda _, cotangent, x, **params: [cotangent],
+        name, first_operand, first_operand, jvp=jvp_of_mark, transpose=transpose_of_mark
     )
 
 
@@ -138,8 +141,8 @@ def define_primitive_with_body(
         return body.out_avals
 
     def jvp_of_body(_: Primitive, primals: Arrays, tangents: Tangents, **params: object) -> Results:
-        filled = tuple(ad.instantiate_zeros(t) for t in tangents)
-        return jax.jvp(function(**params), tuple(primals), filled)
+        filled = tuple(typed_jax.instantiate_zeros(t) for t in tangents)
+        return typed_jax.jvp(function(**params), tuple(primals), filled)
 
     def vmap_of_body(_: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
         results = jax.vmap(function(**params), in_axes=tuple(dims))(*values)
@@ -158,7 +161,7 @@ def define_primitive_with_body(
     )
 
 
-def first_operand(x: Aval, **_: object) -> Aval:
+def first_operand(x: Operand, **_: object) -> Operand:
     """Returns the operand, as the aval or the value of a primitive of one operand."""
     return x
 
@@ -202,7 +205,7 @@ def move_examples_to_front(values: Arrays, dims: Dims) -> list[Array]:
     """Returns the operands of a vmap, each with the examples along its first axis."""
     pairs = list(zip(values, dims, strict=True))
     count = next(shape_of(x)[dim] for x, dim in pairs if dim is not None)
-    return [batching.bdim_at_front(x, dim, count) for x, dim in pairs]
+    return [typed_jax.bdim_at_front(x, dim, count) for x, dim in pairs]
 
 
 def move_mapped_axes_to_front(values: Arrays, dims: Dims) -> list[Array]:

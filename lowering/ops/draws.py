@@ -15,10 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import partial_eval
 
 from lowering.ground import LoweringError
-from lowering.jaxprs import JaxprEqn, Primitive, ShapedArray, current_user_line, threefry_2x32
+from lowering.jaxprs import (
+    JaxprEqn,
+    Primitive,
+    ShapedArray,
+    current_user_line,
+    threefry_2x32,
+    typed_jax,
+)
 from lowering.ops.define import define_primitive, jvp_of_constant, vmap_along_leading_axes
 from lowering.ops.types import Array, Arrays, Results
 
@@ -28,7 +34,7 @@ WORDS = 2
 SEED_WORDS = 4
 
 
-def draw_words(like: Array | None = None) -> Array:
+def draw_key_words(like: Array | None = None) -> Array:
     """Draws two fresh words, uint32[2], for a key.
 
     Args:
@@ -39,22 +45,23 @@ def draw_words(like: Array | None = None) -> Array:
 
 def wrap_words_as_key(words: Array) -> Array:
     """Returns the JAX key of drawn words."""
-    return jax.random.wrap_key_data(words, impl=ALGORITHM)
+    return typed_jax.wrap_key_data(words, impl=ALGORITHM)
 
 
-def derive_key(words: Array, number: Array | int) -> Array:
+def derive_key_words(words: Array, number: Array | int) -> Array:
     """Returns the words of the key that follows from a key and a number (uint32[])."""
-    return key_p.bind(words, jnp.asarray(number, jnp.uint32))
+    return key_p.bind(words, typed_jax.asarray(number, jnp.uint32))
 
 
 def derive_keys_of_examples(words: Array, number: int, examples: tuple[int, ...]) -> Array:
     """Returns the words of a key for each example: `[*examples, 2]`."""
-    key = derive_key(words, number)
+    key = derive_key_words(words, number)
     if examples:
-        numbers = jnp.arange(math.prod(examples), dtype=jnp.uint32)
-        key = jax.vmap(lambda n: key_p.bind(key, n))(numbers).reshape(*examples, WORDS)
+        numbers = typed_jax.arange(math.prod(examples), dtype=jnp.uint32)
+        keys: Array = jax.vmap(functools.partial(key_p.bind, key))(numbers)
+        key = keys.reshape(*examples, WORDS)
     # Without it, XLA would derive a key again for each random number.
-    return lax.optimization_barrier(key)
+    return typed_jax.optimization_barrier(key)
 
 
 def first_key_of_run(seed: Array, replica: Array | int) -> Array:
@@ -65,8 +72,8 @@ def first_key_of_run(seed: Array, replica: Array | int) -> Array:
         let all replicas draw the same numbers.
       replica: the replica's number.
     """
-    run = derive_key(seed[:2], seed[2])
-    return derive_key(run, seed[3] * jnp.asarray(replica, jnp.uint32))
+    run = derive_key_words(seed[:2], seed[2])
+    return derive_key_words(run, seed[3] * typed_jax.asarray(replica, jnp.uint32))
 
 
 def random_uint16(key: Array, shape: Sequence[int]) -> Array:
@@ -78,7 +85,7 @@ def random_uint16(key: Array, shape: Sequence[int]) -> Array:
     return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
 
 
-def _draw_aval(*_: ShapedArray, examples: tuple[int, ...]) -> ShapedArray:
+def _key_words_aval(*_: ShapedArray, examples: tuple[int, ...]) -> ShapedArray:
     return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
 
 
@@ -127,24 +134,28 @@ def _make_random_uint16(words: Array, *, shape: tuple[int, ...], algorithm: Any)
         counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
         drawn = threefry_2x32(words, counters)
     else:
-        key = jax.random.wrap_key_data(words, impl=algorithm)
+        key = typed_jax.wrap_key_data(words, impl=algorithm)
         drawn = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
     halves = jnp.concatenate([drawn & 0xFFFF, drawn >> 16]).astype(jnp.uint16)
     return halves[:size].reshape(shape)
 
 
-def _halves_aval(words: ShapedArray, *, shape: tuple[int, ...], **_: object) -> ShapedArray:
+def _random_uint16_aval(words: ShapedArray, *, shape: tuple[int, ...], **_: object) -> ShapedArray:
     return ShapedArray((*words.shape[:-1], *shape), jnp.uint16.dtype)
 
 
 draw_p = define_primitive(
-    "ipu_draw", _draw_aval, _refuse_draw_outside_compiled_code, jvp=jvp_of_constant, vmap=_draw_vmap
+    "ipu_draw",
+    _key_words_aval,
+    _refuse_draw_outside_compiled_code,
+    jvp=jvp_of_constant,
+    vmap=_draw_vmap,
 )
-partial_eval.partial_eval_jaxpr_custom_rules[draw_p] = _keep_draw_in_checkpoint
+typed_jax.partial_eval_jaxpr_custom_rules[draw_p] = _keep_draw_in_checkpoint
 # One operation each, whatever they are on a CPU: a tile of an IPU has a generator of its own.
 key_p = define_primitive("ipu_draw_key", _key_aval, _fold_in_number, vmap=vmap_along_leading_axes)
 halves_p = define_primitive(
-    "ipu_random_halves", _halves_aval, _make_random_uint16, vmap=vmap_along_leading_axes
+    "ipu_random_halves", _random_uint16_aval, _make_random_uint16, vmap=vmap_along_leading_axes
 )
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 from jax import lax
 
 from lowering import marks
@@ -24,6 +23,7 @@ from lowering.jaxprs import (
     is_ordered,
     mlir,
     name_stack,
+    typed_jax,
 )
 from lowering.ops.collective_primitives import REPLICAS
 from lowering.ops.define import define_primitive
@@ -61,7 +61,7 @@ def call_for_first_replica(
     is_first = lax.axis_index(REPLICAS) == 0
     calls = is_first if is_reached is None else is_first & is_reached
     results = first_callback_p.bind(calls, *operands, eqn=eqn)
-    return [lax.all_gather(result, REPLICAS)[0] for result in results]
+    return [typed_jax.all_gather(result, REPLICAS)[0] for result in results]
 
 
 def _callback_avals(*_: Aval, eqn: JaxprEqn) -> list[Aval]:
@@ -85,10 +85,10 @@ def _lower_first_callback(ctx: Any, *operands: Any, eqn: JaxprEqn) -> Any:
 
     def call_if_first(calls: Array, *operands: Array) -> list[Array]:
         avals: list[Aval] = [var.aval for var in eqn.outvars]
-        zeros = [jnp.zeros(aval.shape, aval.dtype) for aval in avals]
-        return lax.cond(calls, lambda: bind_equation(eqn, operands), lambda: zeros)
+        zeros = [typed_jax.zeros(aval.shape, aval.dtype) for aval in avals]
+        return typed_jax.cond(calls, lambda: bind_equation(eqn, operands), lambda: zeros)
 
-    rule = mlir.lower_fun(call_if_first, multiple_results=True)
+    rule = typed_jax.lower_fun(call_if_first, multiple_results=True)
     if not is_ordered(eqn):
         return rule(ctx, *operands)
     (effect,) = eqn.effects
@@ -107,4 +107,4 @@ first_callback_p = define_primitive(
     effects=_callback_effects,
     vmap=_vmap_first_callback,
 )
-mlir.register_lowering(first_callback_p, _lower_first_callback, cacheable=False)
+typed_jax.register_lowering(first_callback_p, _lower_first_callback, cacheable=False)

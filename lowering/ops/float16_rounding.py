@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from lowering import marks
+from lowering.jaxprs import typed_jax
 from lowering.ops import draws
 
 LARGEST = 65504.0
@@ -82,7 +82,7 @@ def round_to_float16(
         operands_finite = _operands_are_finite(primitive_name, operands)
         is_overflow &= jnp.isfinite(result_float32) if operands_finite is None else operands_finite
         replacement = (
-            jnp.full_like(result_float32, jnp.nan)
+            typed_jax.full_like(result_float32, jnp.nan)
             if format.nan
             else lax.sign(result_float32) * LARGEST
         )
@@ -97,7 +97,9 @@ def _operands_are_finite(primitive_name: str, operands: Sequence[Any]) -> Any:
     """Returns, for each element, whether its operands' elements are finite; None if unknown."""
     if primitive_name in _MIXING:
         return None
-    return functools.reduce(operator.and_, map(jnp.isfinite, operands))
+    return functools.reduce(
+        lambda one, other: one & other, [jnp.isfinite(operand) for operand in operands]
+    )
 
 
 def _find_poles(
@@ -118,6 +120,6 @@ def _round_stochastically(result: Any) -> Any:
     exponent = lax.bitcast_convert_type(y0, jnp.uint32) & jnp.uint32(0x7F800000)
     power = jnp.maximum(lax.bitcast_convert_type(exponent, jnp.float32), SMALLEST_NORMAL)
     step = power * 2.0**-FRACTION_BITS
-    bits = draws.random_uint16(draws.wrap_words_as_key(draws.draw_words()), result.shape)
+    bits = draws.random_uint16(draws.wrap_words_as_key(draws.draw_key_words()), result.shape)
     chance = (bits >> (16 - _SPARE_BITS)).astype(jnp.float32) * 2.0**-_SPARE_BITS
     return jnp.where(finite, jnp.floor(y0 / step + chance) * step, result)

@@ -9,7 +9,7 @@ from lowering.ops import host_tables, user_ops
 from lowering.ops.first_callback import first_callback_p
 
 
-def find_foreign_code(jaxpr: Jaxpr) -> Iterator[tuple[str, str]]:
+def find_actions_outside_compiled_code(jaxpr: Jaxpr) -> Iterator[tuple[str, str]]:
     """Yields what a jaxpr does outside of compiled code, as a verb, and the user's line."""
     for eqn in walk_equations(jaxpr):
         callback_eqn = eqn.params["eqn"] if eqn.primitive is first_callback_p else eqn

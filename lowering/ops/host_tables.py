@@ -23,6 +23,7 @@ from lowering.jaxprs import (
     ad,
     current_user_line,
     shape_of,
+    typed_jax,
     walk_equations,
 )
 from lowering.ops import collective_primitives
@@ -101,11 +102,13 @@ def _lookup_avals(indices: Aval, *_: Aval, table: Table, **params: object) -> li
     return [_aval_of_rows(indices, table), ShapedArray((), np.dtype(np.int32))]
 
 
-def _update_aval(*_: Aval, **params: object) -> Aval:
+def _table_update_aval(*_: Aval, **params: object) -> Aval:
     return ShapedArray((), np.dtype(np.float32))
 
 
-def _derivative_aval(_: Aval, indices: Aval, *unused_avals: Aval, table: Table, site: int) -> Aval:
+def _lookup_derivative_aval(
+    _: Aval, indices: Aval, *unused_avals: Aval, table: Table, site: int
+) -> Aval:
     return _aval_of_rows(indices, table)
 
 
@@ -125,7 +128,9 @@ def _zero_derivative_of_lookup(
     tangent: Array, indices: Array, _: Array, *, table: Table, site: int
 ) -> Array:
     # Rows do not change with the handle, whose only use is the way back of gradients.
-    return jnp.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(table.dtype)
+    return typed_jax.zeros((*indices.shape, table.columns), table.dtype) * tangent.astype(
+        table.dtype
+    )
 
 
 # --- differentiation: only the handle can vary ----------------------------------------------------
@@ -139,11 +144,13 @@ def _lookup_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: 
     return [rows, site_output], [change, zero_tangent(site_output)]
 
 
-def _derivative_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any) -> Results:
+def _lookup_derivative_jvp(
+    primitive: Primitive, xs: Arrays, tangents: Tangents, **params: Any
+) -> Results:
     return primitive.bind(*xs, **params), primitive.bind(tangents[0], *xs[1:], **params)
 
 
-def _derivative_transpose(
+def _lookup_derivative_transpose(
     _: Primitive, cotangent: Array | ad.Zero, *operands: Any, table: Table, site: int
 ) -> list[Array | ad.Zero | None]:
     tangent, indices, site_output = operands
@@ -153,11 +160,11 @@ def _derivative_transpose(
     site_of_element = site_output.reshape(
         *site_output.shape, *(1,) * (cotangent.ndim - site_output.ndim)
     )
-    gradients = jnp.where(site_of_element == site, cotangent, jnp.zeros((), table.dtype))
+    gradients = jnp.where(site_of_element == site, cotangent, typed_jax.zeros((), table.dtype))
     return [update_p.bind(gradients, indices, table=table), None, None]
 
 
-def _update_jvp(*_: object, table: Table) -> Results:
+def _table_update_jvp(*_: object, table: Table) -> Results:
     raise LoweringError(
         f"the gradient of host embedding `{table.name}` was itself differentiated: it is on "
         "the host, where the optimizer has applied it",
@@ -186,7 +193,9 @@ def _lookup_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: obj
     return [rows, jnp.broadcast_to(site_output, (count, *site_output.shape))], [in_rows, 0]
 
 
-def _derivative_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params: object) -> Results:
+def _lookup_derivative_vmap(
+    primitive: Primitive, values: Arrays, dims: Dims, **params: object
+) -> Results:
     tangent, indices, site_output = move_mapped_axes_to_front(values, dims)
     tangent = tangent if dims[0] is None else jnp.sum(tangent, 0)
     if dims[2] is not None and dims[1] is None:
@@ -197,7 +206,9 @@ def _derivative_vmap(primitive: Primitive, values: Arrays, dims: Dims, **params:
     return rows, None if dims[1] is dims[2] is None else 0
 
 
-def _update_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, table: Table) -> Results:
+def _table_update_vmap(
+    primitive: Primitive, values: Arrays, dims: Dims, *, table: Table
+) -> Results:
     return primitive.bind(*move_examples_to_front(values, dims), table=table), None
 
 
@@ -212,19 +223,19 @@ lookup_p = define_primitive(
 )
 update_p = define_primitive(
     "ipu_host_update",
-    _update_aval,
+    _table_update_aval,
     _send_gradients,
     on_host=TABLE_EFFECT,
-    jvp=_update_jvp,
-    vmap=_update_vmap,
+    jvp=_table_update_jvp,
+    vmap=_table_update_vmap,
 )
 # The derivative of a lookup: nothing but the way back to the update.
 _derivative_p = define_primitive(
     "ipu_host_lookup_derivative",
-    _derivative_aval,
+    _lookup_derivative_aval,
     _zero_derivative_of_lookup,
-    jvp=_derivative_jvp,
-    transpose=_derivative_transpose,
-    vmap=_derivative_vmap,
+    jvp=_lookup_derivative_jvp,
+    transpose=_lookup_derivative_transpose,
+    vmap=_lookup_derivative_vmap,
 )
 PRIMITIVES = (lookup_p, update_p)

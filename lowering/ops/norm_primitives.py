@@ -28,7 +28,7 @@ from lowering.ops.types import Array, Arrays, Dims, Results, Tangents
 Axes = tuple[int, ...]
 
 
-def update_mean_square(x: Array, mean: Array, axes: Sequence[int]) -> Array:
+def mean_square_deviation(x: Array, mean: Array, axes: Sequence[int]) -> Array:
     """Returns `x`'s part of a variance, whose mean over calls with one `mean` is the variance.
 
     It is the mean of `(x - mean)**2`, or of `x**2 - mean**2`, over the axes, which stay with extent
@@ -48,7 +48,7 @@ def norm_group_mean(x: Array) -> Array:
     return group_mean_p.bind(x)
 
 
-def norm_correction(count: int) -> Array:
+def bessel_correction_over_group(count: int) -> Array:
     """Returns Bessel's correction N / (N - 1), float32; N is `count` times the group's replicas."""
     return correction_p.bind(count=count)
 
@@ -56,7 +56,7 @@ def norm_correction(count: int) -> Array:
 # --- what the primitives do -----------------------------------------------------------------------
 
 
-def _square_aval(x: ShapedArray, _: ShapedArray, *, axes: Axes) -> ShapedArray:
+def _mean_square_aval(x: ShapedArray, _: ShapedArray, *, axes: Axes) -> ShapedArray:
     return ShapedArray(tuple(1 if i in axes else n for i, n in enumerate(x.shape)), x.dtype)
 
 
@@ -81,6 +81,10 @@ def _bessel_correction(total: int) -> Array:
     return jnp.float32(total / max(total - 1, 1))
 
 
+def _run_correction(*, count: int) -> Array:
+    return _bessel_correction(count)
+
+
 def resolve_norm_primitive(eqn: JaxprEqn, *, stable: bool, group: int) -> Callable[..., Array]:
     """Returns a statistic's equation under a configuration, as a function of its operands."""
     if eqn.primitive is square_p:
@@ -90,30 +94,44 @@ def resolve_norm_primitive(eqn: JaxprEqn, *, stable: bool, group: int) -> Callab
     if eqn.primitive is correction_p:
         return lambda: _bessel_correction(eqn.params["count"] * group)
     if group == 1:
-        return lambda x: x
-    return lambda x: collective_primitives.cross_replica_sum(x, group) / group
+        return _unchanged
+    return functools.partial(_mean_over_group, group=group)
+
+
+def _unchanged(x: Array) -> Array:
+    return x
+
+
+def _mean_over_group(x: Array, *, group: int) -> Array:
+    return collective_primitives.cross_replica_sum(x, group) / group
 
 
 # --- differentiation and vmap -------------------------------------------------------------------
 
 
-def _square_jvp(primitive: Primitive, xs: Arrays, tangents: Tangents, *, axes: Axes) -> Results:
+def _mean_square_jvp(
+    primitive: Primitive, xs: Arrays, tangents: Tangents, *, axes: Axes
+) -> Results:
     # A variance does not change with its mean: deviations from it sum to nothing.
     (x, mean), (dx, _) = xs, tangents
-    value = primitive.bind(x, mean, axes=axes)
+    value: Array = primitive.bind(x, mean, axes=axes)
     if isinstance(dx, ad.Zero):
         return value, zero_tangent(value)
     return value, _mean_along_axes(2 * (x - mean) * dx, axes)
 
 
-def _square_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, axes: Axes) -> Results:
+def _mean_square_vmap(primitive: Primitive, values: Arrays, dims: Dims, *, axes: Axes) -> Results:
     return primitive.bind(
         *move_examples_to_front(values, dims), axes=tuple(axis + 1 for axis in axes)
     ), 0
 
 
 square_p = define_primitive(
-    "ipu_mean_square", _square_aval, _variance_in_one_pass, jvp=_square_jvp, vmap=_square_vmap
+    "ipu_mean_square",
+    _mean_square_aval,
+    _variance_in_one_pass,
+    jvp=_mean_square_jvp,
+    vmap=_mean_square_vmap,
 )
 group_mean_p = define_primitive(
     "ipu_norm_group_mean",
@@ -122,8 +140,6 @@ group_mean_p = define_primitive(
     jvp=jvp_of_linear,
     transpose=transpose_of_self_transposed,
 )
-correction_p = define_primitive(
-    "ipu_norm_correction", _correction_aval, lambda *, count: _bessel_correction(count)
-)
+correction_p = define_primitive("ipu_norm_correction", _correction_aval, _run_correction)
 
 NORM_PRIMITIVES = (square_p, group_mean_p, correction_p)

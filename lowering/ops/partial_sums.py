@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.jaxprs import JaxprEqn, shape_of
+from lowering.jaxprs import JaxprEqn, shape_of, typed_jax
 from lowering.ops.float16_rounding import Float16Format, round_to_float16
 
 # The products that the IPU adds up before it rounds: those of one step of its matrix unit.
@@ -43,7 +43,7 @@ def accumulate_in_float16(
         added = total.astype(jnp.float32) + rounded.astype(jnp.float32)
         return round_to_float16(added, "add", (total, rounded), format), None
 
-    start = jnp.zeros(shape_of(eqn.outvars[0].aval), jnp.float16)
+    start = typed_jax.zeros(shape_of(eqn.outvars[0].aval), jnp.float16)
     total, _ = lax.scan(add_block, start, blocks)
     return [total.astype(jnp.float32)]
 
@@ -66,5 +66,5 @@ def _split_into_blocks(x: Any, axis: int) -> Any:
     count = -(-size // BLOCK)
     block = -(-size // max(count, 1))
     pads = [(0, count * block - size if i == axis else 0) for i in range(x.ndim)]
-    padded = jnp.pad(x, pads).reshape(*x.shape[:axis], count, block, *x.shape[axis + 1 :])
+    padded = typed_jax.pad(x, pads).reshape(*x.shape[:axis], count, block, *x.shape[axis + 1 :])
     return jnp.moveaxis(padded, axis, 0)

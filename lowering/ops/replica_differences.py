@@ -14,7 +14,7 @@ _OF_REPLICAS = frozenset({*COLLECTIVES, dequeue_p, enqueue_p, lookup_p, update_p
 _SHARED_NORMS = frozenset({group_mean_p, correction_p})
 
 
-def replicas_may_differ(closed: ClosedJaxpr, norm_group: int = 1) -> bool:
+def depends_on_replica_count(closed: ClosedJaxpr, norm_group: int = 1) -> bool:
     """Returns whether what a function does depends on how many replicas run it.
 
     It does for functions with queues, host tables, collectives, the replica's index, or draws from

@@ -26,7 +26,7 @@ from lowering.jaxprs import (
     Primitive,
     ShapedArray,
     bind_equation,
-    call_body,
+    body_of_call,
     current_user_line,
     effects_of,
     evaluate_equations_with,
@@ -34,6 +34,7 @@ from lowering.jaxprs import (
     jaxpr_of_equations_with_constants,
     sub_jaxprs,
     trace_flat,
+    typed_jax,
     user_line,
     walk_equations,
 )
@@ -187,11 +188,11 @@ def _element_avals(*, avals: Sequence[Aval], count: int | None, **_: object) -> 
     return [ShapedArray((count, *aval.shape), aval.dtype) for aval in avals]
 
 
-def _pull(*, queue: Infeed, count: int | None, **_: object) -> Sequence[np.ndarray]:
+def _pull_element(*, queue: Infeed, count: int | None, **_: object) -> Sequence[np.ndarray]:
     return queue.pull(count)
 
 
-def _push(*leaves: Array, queue: Outfeed, structure: Any, count: int | None) -> Arrays:
+def _push_element(*leaves: Array, queue: Outfeed, structure: Any, count: int | None) -> Arrays:
     queue.push(structure, leaves, count)
     return []
 
@@ -212,7 +213,7 @@ def _repeat_effects(
 
 def split_repeat_operands(
     operands: Arrays, num_consts: int, count: int | None
-) -> tuple[int | Array, Arrays, Arrays]:
+) -> tuple[int | Array, Arrays, list[Array]]:
     """Returns the trip count, the constants and the loop variables of a repeat."""
     trips, constants_and_variables = (
         (operands[0], operands[1:]) if count is None else (count, operands)
@@ -230,14 +231,14 @@ def _run_repeat_eagerly(*operands: Array, body: ClosedJaxpr, **params: Any) -> A
 def _lower_repeat_to_fori_loop(*operands: Array, body: ClosedJaxpr, **params: Any) -> Arrays:
     trips, consts, carry = split_repeat_operands(operands, params["num_consts"], params["count"])
     step = function_of_jaxpr(body)
-    return jax.lax.fori_loop(0, trips, lambda _, carry: step(*consts, *carry), carry)
+    return typed_jax.fori_loop(0, trips, lambda _, carry: step(*consts, *carry), carry)
 
 
 def _repeat_as_scan(
     body: ClosedJaxpr, num_consts: int, count: int | None, **_: object
 ) -> Callable[..., Arrays]:
     """Returns the loop as a `lax.scan` that dequeues before it, and enqueues after it."""
-    length = _need_static(count)
+    length = _require_static_count(count)
     flat_body = trace_flat(
         lambda *operands: evaluate_equations_with(body, operands, _evaluate_with_queues_on_top),
         body.in_avals,
@@ -272,7 +273,7 @@ def _repeat_as_scan(
     return run_scan_with_queues
 
 
-def _need_static(count: int | None) -> int:
+def _require_static_count(count: int | None) -> int:
     if count is None:
         raise LoweringError(
             "the derivative or a vmap of a `loops.repeat` with queues whose trip count is known at "
@@ -289,7 +290,7 @@ def _evaluate_with_queues_on_top(eqn: JaxprEqn, inputs: Arrays) -> Arrays:
         return bind_equation(eqn, inputs)
     if eqn.primitive is repeat_p:
         return _repeat_as_scan(**eqn.params)(*inputs)
-    body = call_body(eqn)
+    body = body_of_call(eqn)
     if body is not None:
         return evaluate_equations_with(body, inputs, _evaluate_with_queues_on_top)
     raise EnqueueError(
@@ -321,12 +322,12 @@ def _enqueue_all(eqn: JaxprEqn, stacked: Arrays, length: int) -> None:
 
 
 dequeue_p = define_primitive(
-    "ipu_dequeue", _element_avals, _pull, has_several_results=True, on_host=STREAM_EFFECT
+    "ipu_dequeue", _element_avals, _pull_element, has_several_results=True, on_host=STREAM_EFFECT
 )
 enqueue_p = define_primitive(
     "ipu_enqueue",
     lambda *leaves, **params: [],
-    _push,
+    _push_element,
     has_several_results=True,
     on_host=STREAM_EFFECT,
     jvp=jvp_of_constant,

@@ -10,17 +10,26 @@ from __future__ import annotations
 
 import dataclasses as dc
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
 from lowering.jaxprs import (
+    Aval,
+    ClosedJaxpr,
+    Effect,
+    EquationFinder,
+    EquationRewriter,
     JaxprEqn,
     constants_to_arguments,
     effects_of,
     function_of_jaxpr,
+    is_open_result,
+    rewrite_equations,
+    touches_refs,
     trace_flat,
+    with_constants_in_order_of_reading,
 )
 from lowering.ops.define import define_identity_mark, define_primitive_with_body
 from lowering.ops.types import Array, Arrays
@@ -95,6 +104,7 @@ class PipelineSpec:
       offload_activations: keep values that wait for backward tasks in remote memory.
       origin: the user's line.
       variables: kind and name of the first loop variables, for reports: "gradient sum", say.
+      brings_ipus: whether a system that nobody has configured gets as many IPUs as it needs.
     """
 
     name: str
@@ -106,6 +116,7 @@ class PipelineSpec:
     offload_activations: bool = False
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    brings_ipus: bool = False
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +130,57 @@ class PlannedPipeline:
     variables: tuple[tuple[str, str], ...] = ()
 
 
+class UntracedCall(enum.Enum):
+    """The kind of a call that stands for the equations of its body while others are traced."""
+
+    AS_FUNCTION = "the body's equations get the lines of the call besides their own"
+    AS_EVALUATION = "the body's equations keep their lines"
+
+
+def call_without_tracing(
+    body: ClosedJaxpr, operands: Sequence[Any], kind: UntracedCall = UntracedCall.AS_FUNCTION
+) -> list[Any]:
+    """Calls a body that `trace_with_untraced_calls` takes over as it stands."""
+    return list(task_p.bind(*operands, body=body, spec=kind))
+
+
+def evaluate_without_tracing(closed: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
+    """Evaluates a jaxpr inside `trace_with_untraced_calls`: as if its equations were traced again.
+
+    They are, where that could give others: with operands of other avals or known values, or Refs.
+    """
+    avals = [jax.typeof(x) for x in operands]
+    if avals != closed.in_avals or not all(map(is_open_result, operands)) or touches_refs(closed):
+        return function_of_jaxpr(closed)(*operands)
+    body, consts = constants_to_arguments(with_constants_in_order_of_reading(closed))
+    return call_without_tracing(body, [*consts, *operands], UntracedCall.AS_EVALUATION)
+
+
+def trace_with_untraced_calls(function: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
+    """Traces a function that puts bodies together.
+
+    Bodies that are called by `call_without_tracing` are taken over as they stand, since a second
+    trace takes time, and would need to know the axis of their collectives.
+    """
+    return rewrite_equations(
+        trace_flat(function, avals), EquationFinder(_is_untraced_call), _open_untraced_call
+    )
+
+
+def _is_untraced_call(eqn: JaxprEqn) -> bool:
+    return is_task(eqn) and isinstance(eqn.params["spec"], UntracedCall)
+
+
+def _open_untraced_call(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+    is_evaluation = eqn.params["spec"] is UntracedCall.AS_EVALUATION
+    replace = rewriter.replace_by_evaluation if is_evaluation else rewriter.replace_by_jaxpr
+    replace(eqn, eqn.params["body"])
+
+
 def run_as_task(function: Callable[..., Arrays], operands: Arrays, spec: TaskSpec) -> list[Array]:
-    """Runs a flat function as a task, and returns its flat results."""
-    closed, consts = constants_to_arguments(trace_flat(function, [jax.typeof(x) for x in operands]))
+    """Runs a flat function, which may evaluate jaxprs without tracing them, as a task."""
+    traced = trace_with_untraced_calls(function, [jax.typeof(x) for x in operands])
+    closed, consts = constants_to_arguments(traced)
     shifted = tuple((operand + len(consts), result) for operand, result in spec.accumulated)
     spec = dc.replace(spec, accumulated=shifted)
     return task_p.bind(*consts, *operands, body=closed, spec=spec)
@@ -132,10 +191,18 @@ def mark_recomputation_checkpoint(x: Array) -> Array:
     return checkpoint_p.bind(x)
 
 
+def _effects_of_task(*_: Aval, body: ClosedJaxpr, spec: TaskSpec) -> set[Effect]:
+    return effects_of(body)
+
+
+def _function_of_task(*, body: ClosedJaxpr, spec: TaskSpec) -> Callable[..., list[Array]]:
+    return function_of_jaxpr(body)
+
+
 task_p = define_primitive_with_body(
     "ipu_task",
-    effects=lambda *_, body, spec: effects_of(body),
-    function=lambda body, spec: function_of_jaxpr(body),
+    effects=_effects_of_task,
+    function=_function_of_task,
 )
 checkpoint_p = define_identity_mark("ipu_recomputation_checkpoint")
 

@@ -128,7 +128,7 @@ user_op_p, user_callback_p = _define_user_op("ipu_user_op"), _define_user_op("ip
 PRIMITIVES = (user_op_p, user_callback_p)
 
 
-def name_on_host(eqn: JaxprEqn) -> str | None:
+def name_of_host_operation(eqn: JaxprEqn) -> str | None:
     """Returns the name of an operation of the host; None for any other equation."""
     return eqn.params["op"].name if eqn.primitive is user_callback_p else None
 

@@ -36,7 +36,7 @@ def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:
 
     The scope must stand right around the convolution: bodies of loops have their own name stacks.
     """
-    is_slow_convolution = EquationFinder(_is_slow)
+    is_slow_convolution = EquationFinder(_is_slow_convolution)
 
     def rewrite_node(node: ir.Node) -> ir.Node:
         if not isinstance(node, ir.Execute) or not is_slow_convolution(node.kernel.jaxpr.jaxpr):
@@ -47,7 +47,7 @@ def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:
     return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_node))
 
 
-def _is_slow(eqn: JaxprEqn) -> bool:
+def _is_slow_convolution(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a convolution that is faster in another form."""
     if eqn.primitive is not lax.conv_general_dilated_p:
         return False
@@ -58,7 +58,7 @@ def _is_slow(eqn: JaxprEqn) -> bool:
     avals: list[Any] = [var.aval for var in (*eqn.invars, *eqn.outvars)]
     if any(aval.dtype != np.float32 or not aval.size for aval in avals):
         return False
-    return Convolution.from_equation(eqn).faster_form() is not None
+    return Convolution.from_equation(eqn).find_faster_form() is not None
 
 
 def _rewrite_slow_convolutions(
@@ -75,10 +75,10 @@ def _rewrite_slow_convolutions(
         }:
             # Filters of gradients are reversed. Products can read them backwards, without a copy.
             flipped = dc.replace(convolution, flipped=tuple(flip.params["dimensions"]))
-            if (product := flipped.product_form()) is not None:
+            if (product := flipped.find_product_form()) is not None:
                 rewriter.replace_by_function(eqn.replace(invars=[images, flip.invars[0]]), product)
                 return
-        if (faster := convolution.faster_form()) is not None:
+        if (faster := convolution.find_faster_form()) is not None:
             rewriter.replace_by_function(eqn, faster)
 
     return rewrite_equations(closed, is_slow_convolution, rewrite_convolution)

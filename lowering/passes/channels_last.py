@@ -9,7 +9,7 @@ from typing import Any
 from jax import lax
 
 from lowering import ir
-from lowering.jaxprs import EquationFinder, EquationRewriter, JaxprEqn, rewrite_equations
+from lowering.jaxprs import EquationFinder, EquationRewriter, JaxprEqn, rewrite_equations, typed_jax
 
 
 def move_channels_last(program: ir.Program) -> ir.Program:
@@ -56,7 +56,7 @@ def _transpose_convolution(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
         rhs = lax.transpose(
             rhs, _permutation_between_layouts(old_numbers.rhs_spec, new_numbers.rhs_spec)
         )
-        result = lax.conv_general_dilated_p.bind(lhs, rhs, **params)
+        result = typed_jax.conv_general_dilated_p.bind(lhs, rhs, **params)
         return lax.transpose(
             result, _permutation_between_layouts(new_numbers.out_spec, old_numbers.out_spec)
         )

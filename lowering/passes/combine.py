@@ -16,10 +16,10 @@ from lowering.jaxprs import (
     EquationRewriter,
     JaxprEqn,
     Var,
-    in_context_of,
     name_stack,
     parameters_key,
     unique_variables,
+    use_configuration_of,
 )
 
 
@@ -104,9 +104,11 @@ def combine_equations_in_kernels(program: ir.Program, kind: CombinableKind) -> i
     def combine_equations(closed: ClosedJaxpr) -> ClosedJaxpr | None:
         eqns = closed.jaxpr.eqns
         units = [_Unit([eqn], kind.find(eqn)) for eqn in eqns]
-        for levels in (_depth_of_each, _height_of_each):
+        for levels in (_count_levels_before_each, _count_levels_behind_each):
             units = _sort_units(_merge_units(units, levels(units)))
-        return _combine_units(closed, units, kind) if len(units) < len(eqns) else None
+        return (
+            _merge_equations_of_each_unit(closed, units, kind) if len(units) < len(eqns) else None
+        )
 
     return rewrite_bodies_in_kernels(
         program, EquationFinder(lambda eqn: bool(kind.find(eqn))), combine_equations
@@ -121,7 +123,7 @@ class _Unit:
     common: Sequence[SharedProperties]
 
 
-def _units_before_each(units: Sequence[_Unit]) -> list[list[int]]:
+def _predecessors_of_each(units: Sequence[_Unit]) -> list[list[int]]:
     """Returns which units must come before each: those it reads from; effects stay in order."""
     unit_of_variable = {
         v: number for number, unit in enumerate(units) for e in unit.eqns for v in e.outvars
@@ -137,18 +139,18 @@ def _units_before_each(units: Sequence[_Unit]) -> list[list[int]]:
     return needs
 
 
-def _depth_of_each(units: Sequence[_Unit]) -> list[int]:
+def _count_levels_before_each(units: Sequence[_Unit]) -> list[int]:
     """Returns the number of units of the kind on the longest way to each."""
     depths: list[int] = []
-    for needed in _units_before_each(units):
+    for needed in _predecessors_of_each(units):
         depths.append(max((depths[n] + bool(units[n].common) for n in needed), default=0))
     return depths
 
 
-def _height_of_each(units: Sequence[_Unit]) -> list[int]:
+def _count_levels_behind_each(units: Sequence[_Unit]) -> list[int]:
     """Returns the number of units of the kind on the longest way from each."""
     heights = [0] * len(units)
-    for number, needed in reversed(list(enumerate(_units_before_each(units)))):
+    for number, needed in reversed(list(enumerate(_predecessors_of_each(units)))):
         above = heights[number] + bool(units[number].common)
         for need in needed:
             heights[need] = max(heights[need], above)
@@ -181,10 +183,10 @@ def _merge_units(units: Sequence[_Unit], levels: Sequence[int]) -> list[_Unit]:
 
 def _sort_units(units: Sequence[_Unit]) -> list[_Unit]:
     """Returns the units in their order, but those that earlier ones need come first."""
-    return [units[number] for number in sort_by_needs(_units_before_each(units))]
+    return [units[number] for number in sort_by_needs(_predecessors_of_each(units))]
 
 
-def _combine_units(
+def _merge_equations_of_each_unit(
     closed: ClosedJaxpr, units: Sequence[_Unit], kind: CombinableKind
 ) -> ClosedJaxpr:
     rewriter = EquationRewriter(closed.jaxpr)
@@ -196,7 +198,7 @@ def _combine_units(
         (common,) = unit.common
         other_operands = [member.invars[1 - common.position] for member in unit.eqns]
         results = [member.outvars[0] for member in unit.eqns]
-        with in_context_of(eqn):
+        with use_configuration_of(eqn):
             combined_eqn = eqn.replace(invars=[common.shared, *other_operands], outvars=results)
             rewriter.replace_by_function(combined_eqn, kind.join(common, eqn))
     return rewriter.build_rewritten_jaxpr(closed.consts)

@@ -19,9 +19,10 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     Var,
+    broadcasts_zero,
     dtype_name,
-    fills_with_zeros,
     shape_of,
+    unique_variables,
 )
 from lowering.passes.combine import rewrite_bodies_in_kernels, settings_of, take_index_list
 
@@ -85,7 +86,7 @@ class _ReducedSum:
 
     terms: list[Atom]
     updates: list[list[JaxprEqn]]
-    gone: Sequence[Atom]
+    gone: Sequence[Var]
 
     @property
     def operands(self) -> list[Atom]:
@@ -146,12 +147,13 @@ class _Sums:
         if not updates:
             return None
         replaced_terms = {update.outvars[0] for group in updates for update in group}
-        zeros = {update.invars[0] for group in updates for update in group[1:]}
+        zeros = unique_variables(u.invars[0] for group in updates for u in group[1:])
         unread += [
             *replaced_terms,
             *(var for var in zeros if self._producer_for_single_reader(var)),
         ]
-        return _ReducedSum([term for term in terms if term not in replaced_terms], updates, unread)
+        other_terms = [t for t in terms if isinstance(t, Literal) or t not in replaced_terms]
+        return _ReducedSum(other_terms, updates, unread)
 
     def _producer_for_single_reader(self, atom: Atom) -> JaxprEqn | None:
         """Returns the equation that makes a value with a single reader."""
@@ -159,10 +161,10 @@ class _Sums:
             return None
         return self._made.get(atom)
 
-    def _terms_of_sum(self, eqn: JaxprEqn) -> tuple[list[Atom], list[Atom]]:
+    def _terms_of_sum(self, eqn: JaxprEqn) -> tuple[list[Atom], list[Var]]:
         """Returns the terms of a sum, in order, and the sums inside it."""
         terms: list[Atom] = []
-        inner_sums: list[Atom] = []
+        inner_sums: list[Var] = []
         waiting = list(reversed(eqn.invars))
         while waiting:
             term = waiting.pop()
@@ -178,7 +180,7 @@ class _Sums:
         """Returns whether an equation adds rows to zeros."""
         table = eqn.invars[0] if _is_update(eqn) else None
         producer = self._made.get(table) if isinstance(table, Var) else None
-        return producer is not None and fills_with_zeros(producer)
+        return producer is not None and broadcasts_zero(producer)
 
 
 def _key_of_update(eqn: JaxprEqn) -> Hashable:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
-from lowering.jaxprs import JaxprEqn
+from lowering.jaxprs import JaxprEqn, typed_jax
 
 Form = Callable[[Any, Any], Any]  # of images and filters
 Ints = tuple[int, ...]
@@ -77,9 +77,9 @@ class Convolution:
         """A flag: there are gaps between the elements of images."""
         return any(spread > 1 for spread in self.params["lhs_dilation"])
 
-    def faster_form(self) -> Form | None:
+    def find_faster_form(self) -> Form | None:
         """Returns the form that is faster than the convolution, or None."""
-        if (product := self.product_form()) is not None:
+        if (product := self.find_product_form()) is not None:
             return product
         # Filling the gaps would be more work than the plain loop, which skips them.
         is_padded = self.has_small_images and not self.has_spread_images
@@ -91,12 +91,12 @@ class Convolution:
         for axis, edge in zip(self.numbers.lhs_spec[2:], self._padding_config(), strict=True):
             edges[axis] = edge
         # Without the barrier, XLA would make it a padding convolution again.
-        images = lax.optimization_barrier(_pad_if_needed(images, edges))
+        images = typed_jax.optimization_barrier(_pad_if_needed(images, edges))
         count = len(self.image_size)
         changed = {"padding": ((0, 0),) * count, "lhs_dilation": (1,) * count}
-        return lax.conv_general_dilated_p.bind(images, filters, **{**self.params, **changed})
+        return typed_jax.conv_general_dilated_p.bind(images, filters, **{**self.params, **changed})
 
-    def product_form(self) -> Form | None:
+    def find_product_form(self) -> Form | None:
         """Returns the convolution as a product of matrices, if that is small enough to be fast.
 
         One factor, or the product, has an entry for each position, feature and element of the
@@ -222,7 +222,7 @@ class Convolution:
 
     def _dot_general(self, lhs: Any, rhs: Any, of_lhs: Sequence[int], of_rhs: Sequence[int]) -> Any:
         numbers = ((of_lhs, of_rhs), ((), ()))
-        return lax.dot_general(lhs, rhs, numbers, precision=self.params["precision"])
+        return typed_jax.dot_general(lhs, rhs, numbers, precision=self.params["precision"])
 
     def _transpose_to_result(self, product: Any, feature: int) -> Any:
         """Returns the result from batch and positions in order, with features at one end."""

@@ -111,11 +111,11 @@ def _move_refs_behind_variables(rewriter: EquationRewriter, eqn: JaxprEqn) -> No
     rewriter.keep_equation(loop.replace(invars=invars, outvars=rotate_refs_to_end(eqn.outvars)))
 
 
-def _repeat_without_refs(
+def _run_repeat_without_refs(
     *operands: Any, body: ClosedJaxpr, num_consts: int, count: int | None, loop: Any, pipeline: Any
 ) -> Any:
     """Runs a loop with the Refs that its body uses as loop variables, behind the others."""
-    is_ref = _are_refs(body)[:num_consts]
+    is_ref = _which_arguments_are_refs(body)[:num_consts]
     if pipeline is not None and any(is_ref):
         raise _error_of_ref_in_pipeline(pipeline.origin)
     trips, constants, carry = split_repeat_operands(operands, num_consts, count)
@@ -145,15 +145,15 @@ def _repeat_without_refs(
     return [*[None] * steering, *kept, *[None] * len(carry)], results[: len(carry)]
 
 
-def _task_without_refs(*operands: Array, body: ClosedJaxpr, spec: TaskSpec) -> Any:
+def _run_task_without_refs(*operands: Array, body: ClosedJaxpr, spec: TaskSpec) -> Any:
     """Runs a task without Refs; it may use Refs only if it makes them itself."""
-    if any(_are_refs(body)):
+    if any(_which_arguments_are_refs(body)):
         raise _error_of_ref_in_pipeline(current_user_line())
     results = task_p.bind(*operands, body=discharge_state(body), spec=spec)
     return [None] * len(operands), results
 
 
-def _are_refs(body: ClosedJaxpr) -> list[bool]:
+def _which_arguments_are_refs(body: ClosedJaxpr) -> list[bool]:
     return [isinstance(aval, AbstractRef) for aval in body.in_avals]
 
 
@@ -167,5 +167,5 @@ def _error_of_ref_in_pipeline(line: str) -> LoweringError:
     )
 
 
-add_discharge_rule(repeat_p, _repeat_without_refs)
-add_discharge_rule(task_p, _task_without_refs)
+add_discharge_rule(repeat_p, _run_repeat_without_refs)
+add_discharge_rule(task_p, _run_task_without_refs)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
+    Jaxpr,
     JaxprEqn,
+    Var,
+    body_of_call,
     jaxpr_of_equations_with_constants,
     map_sub_jaxprs,
     prune_equation,
@@ -39,6 +43,7 @@ class _Dropper:
     bodies: dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]] = dc.field(
         default_factory=dict[Any, tuple[ClosedJaxpr, ClosedJaxpr]]
     )
+    arguments_read: dict[Jaxpr, list[bool]] = dc.field(default_factory=dict[Jaxpr, list[bool]])
 
     def prune_body(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         key = id(closed.jaxpr), *map(id, closed.consts)
@@ -56,15 +61,44 @@ class _Dropper:
             if pruned is not None:
                 kept_eqns.append(pruned)
                 live.update(unique_variables(pruned.invars))
-        return ClosedJaxpr(replace_equations(jaxpr, kept_eqns[::-1], jaxpr.outvars), closed.consts)
+        kept_eqns.reverse()
+        if len(kept_eqns) == len(jaxpr.eqns) and all(map(operator.is_, kept_eqns, jaxpr.eqns)):
+            return closed
+        return ClosedJaxpr(replace_equations(jaxpr, kept_eqns, jaxpr.outvars), closed.consts)
 
     def prune_bodies_of_equation(self, eqn: JaxprEqn, used: Sequence[bool]) -> JaxprEqn | None:
         """Returns an equation with smaller bodies; None for one that nobody needs."""
-        if any(True for _ in sub_jaxprs(eqn)):
-            eqn = map_sub_jaxprs(eqn, self.prune_body)
+        bodies = sub_jaxprs(eqn)
+        if bodies:
+            smaller = map_sub_jaxprs(eqn, self.prune_body)
+            if not all(map(operator.is_, sub_jaxprs(smaller), bodies)):
+                eqn = smaller
+            # JAX would prune bodies in bodies once more for each level around them.
+            if all(used) and self.reads_all_operands(eqn):
+                return eqn
         if eqn.primitive.name in ("while", repeat_p.name) and eqn.params.get("pipeline") is None:
             return _drop_unread_constants_of_loop(eqn)
         return prune_equation(eqn, used)
+
+    def reads_all_operands(self, eqn: JaxprEqn) -> bool:
+        """Returns whether a call, or one of a condition's branches, reads each operand."""
+        if body_of_call(eqn) is None and eqn.primitive.name != "cond":
+            return False
+        reads_of_bodies = map(self.which_arguments_are_read, sub_jaxprs(eqn))
+        return all(map(any, zip(*reads_of_bodies, strict=True)))
+
+    def which_arguments_are_read(self, jaxpr: Jaxpr) -> list[bool]:
+        """Returns, for each argument of a body, whether the body reads it."""
+        if jaxpr not in self.arguments_read:
+            read = _read_variables(jaxpr)
+            self.arguments_read[jaxpr] = [var in read for var in jaxpr.invars]
+        return self.arguments_read[jaxpr]
+
+
+def _read_variables(jaxpr: Jaxpr) -> set[Var]:
+    """Returns the variables that a jaxpr's equations read, or that it returns."""
+    operands = (atom for eqn in jaxpr.eqns for atom in eqn.invars)
+    return set(unique_variables([*jaxpr.outvars, *operands]))
 
 
 def _drop_unread_constants_of_loop(eqn: JaxprEqn) -> JaxprEqn:
@@ -81,7 +115,7 @@ def _drop_unread_constants(
 ) -> tuple[ClosedJaxpr, list[Atom]]:
     """Returns a body with only those of a loop's constants that it reads."""
     jaxpr = body.jaxpr
-    read = set(unique_variables([*jaxpr.outvars, *(a for eqn in jaxpr.eqns for a in eqn.invars)]))
+    read = _read_variables(jaxpr)
     read_constants = [i for i in range(len(constants)) if jaxpr.invars[i] in read]
     if len(read_constants) == len(constants):
         return body, list(constants)

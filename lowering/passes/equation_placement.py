@@ -16,11 +16,11 @@ from lowering.jaxprs import (
     JaxprEqn,
     Var,
     add_innermost_scope,
-    frames_key,
     map_sub_jaxprs,
     name_stack,
     replace_equations,
     unique_variables,
+    user_frames_key,
 )
 from lowering.passes.inline_calls import inline_calls
 from lowering.passes.place import PlacedBody, find_used_shards, place
@@ -36,7 +36,7 @@ def producer_of_each_variable(jaxpr: Jaxpr) -> dict[Var, int]:
     return {var: index for index, eqn in enumerate(jaxpr.eqns) for var in eqn.outvars}
 
 
-def ancestors(jaxpr: Jaxpr, roots: Iterable[int]) -> list[int]:
+def equations_needed_by(jaxpr: Jaxpr, roots: Iterable[int]) -> list[int]:
     """Returns the indices of some equations and of all that they depend on, in order."""
     needed, producer_of_variable = set(roots), producer_of_each_variable(jaxpr)
     for index in range(len(jaxpr.eqns) - 1, -1, -1):
@@ -53,9 +53,9 @@ def infer_shard_from_twin_or_operands(eqn: JaxprEqn, jaxpr: Jaxpr) -> int | None
     equation.
     """
     if marks.read_marks(name_stack(eqn)).backward:
-        key = frames_key(eqn)
+        key = user_frames_key(eqn)
         forward = (e for e in jaxpr.eqns if not marks.read_marks(name_stack(e)).backward)
-        twins = {read_shard_mark(e) for e in forward if frames_key(e) == key} - {None}
+        twins = {read_shard_mark(e) for e in forward if user_frames_key(e) == key} - {None}
         if len(twins) == 1:  # with more it is open: one line of the user's built several layers
             return twins.pop()
     operands = _producers_of_operands(eqn, producer_of_each_variable(jaxpr))

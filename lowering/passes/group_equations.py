@@ -4,6 +4,10 @@ An equation's level is the number of times that data had to change IPU before it
 one IPU and one level become one kernel; kernels of one level share no value, so they may overlap.
 Control flow that is split, queue operations and host calls are steps of their own.
 
+An equation that makes constants joins the kernel that reads them first. So does a cheap one that
+reads the body's inputs only: an optimizer's decay, computed before its update, would otherwise
+be kept beside the input, by a kernel of its own.
+
 Kernels that read values from streaming memory are cut further, into parts that share scalars only,
 so that one value (of an optimizer's state, say) is loaded, changed and stored after the other.
 """
@@ -15,7 +19,6 @@ from collections.abc import Sequence
 
 from lowering.ground import HOST, IpuId
 from lowering.jaxprs import (
-    Atom,
     JaxprEqn,
     Var,
     is_ordered,
@@ -31,6 +34,9 @@ from lowering.passes.place import Home, PlacedBody
 _STEPS = (dequeue_p, enqueue_p, load_p, store_p)
 
 _SCALAR = 8  # values of up to so many bytes may be shared by parts
+
+# Elementwise primitives that take no longer than reading their operands.
+_CHEAP = frozenset({"add", "sub", "mul", "div", "neg", "convert_element_type"})
 
 
 @dc.dataclass(slots=True)
@@ -70,11 +76,19 @@ def group_equations(placed: PlacedBody, enclosing_stack: str) -> tuple[list[Grou
 
 @dc.dataclass(frozen=True, slots=True)
 class _Waiting:
-    """An equation that makes constants only, and joins the kernel that reads them first."""
+    """An equation that joins the kernel that reads its results first.
+
+    Attributes:
+      index: its number in the body.
+      eqn: the equation.
+      home: the IPU that runs it.
+      is_constant: whether it makes constants only.
+    """
 
     index: int
     eqn: JaxprEqn
     home: IpuId
+    is_constant: bool
 
 
 class _Grouper:
@@ -89,9 +103,13 @@ class _Grouper:
         self.last_task: Group | None = None
         self.waiting: dict[Var, _Waiting] = {}
         # Equations that need no element would otherwise be a kernel before that of their readers.
-        eqns = placed.jaxpr.jaxpr.eqns
+        jaxpr = placed.jaxpr.jaxpr
+        eqns = jaxpr.eqns
         self.first_level = int(any(eqn.primitive in (dequeue_p, load_p) for eqn in eqns))
         self.part_of = _part_of_each_variable(eqns) if any(map(_loads_remotely, eqns)) else {}
+        # The body's inputs, and variables that wait; not inputs of bodies that have parts, since
+        # parts are loaded, changed and stored one after the other, each as a whole.
+        self.early = set[Var]() if self.part_of else {*jaxpr.invars, *jaxpr.constvars}
 
     def group_body(self) -> None:
         for index, eqn in enumerate(self.placed.jaxpr.jaxpr.eqns):
@@ -103,19 +121,27 @@ class _Grouper:
         is_step = index in self.placed.bodies or eqn.primitive in _STEPS
         kernel_home = None if is_step or home == HOST else home
         operands = unique_variables(eqn.invars)
-        if kernel_home is not None and self.can_wait(eqn, operands, kernel_home):
-            waiting = _Waiting(index, eqn, kernel_home)
+        awaited = [v for v in operands if v in self.waiting]
+        are_early = self.early.issuperset(operands)
+        if (
+            are_early
+            and kernel_home is not None
+            and self.can_wait(eqn, operands, awaited, kernel_home)
+        ):
+            is_constant = len(awaited) == len(operands) and self.are_constants(awaited)
+            waiting = _Waiting(index, eqn, kernel_home, is_constant)
             self.waiting.update((var, waiting) for var in eqn.outvars)
+            self.early.update(eqn.outvars)
             return
         # An equation that waits on another IPU cannot join the reader, nor can any join a step.
-        early_variables = [
-            v for v in operands if v in self.waiting and self.waiting[v].home != kernel_home
-        ]
-        self.move_waiting_into_kernel(early_variables)
+        if awaited:
+            others = [v for v in awaited if self.waiting[v].home != kernel_home]
+            self.move_waiting_into_kernel(others)
         group = self.find_or_add_group(
-            self.level_of_equation(eqn, kernel_home), home, index if is_step else -1, eqn
+            self.level_of_equation(eqn, operands, kernel_home), home, index if is_step else -1, eqn
         )
-        self.move_waiting_into_kernel(operands, group)
+        if awaited:
+            self.move_waiting_into_kernel(awaited, group)
         group.eqns.append(eqn)
         if is_ordered(eqn):
             self.last_ordered = group
@@ -123,10 +149,23 @@ class _Grouper:
             self.last_task = group
         self.group_of.update((var, group) for var in eqn.outvars)
 
-    def can_wait(self, eqn: JaxprEqn, operands: Sequence[Var], home: IpuId) -> bool:
-        """Returns whether an equation makes constants only, and can join their reader."""
-        waiting = (var in self.waiting and self.waiting[var].home == home for var in operands)
-        return not eqn.effects and all(waiting)
+    def can_wait(
+        self, eqn: JaxprEqn, operands: Sequence[Var], awaited: Sequence[Var], home: IpuId
+    ) -> bool:
+        """Returns whether an equation of early operands can join the first reader's kernel."""
+        if eqn.effects or any(self.waiting[var].home != home for var in awaited):
+            return False
+        if len(awaited) == len(operands) and self.are_constants(awaited):
+            return True
+        if eqn.primitive.name not in _CHEAP:
+            return False
+        # The operands are kept until then: they must not take more room than the results.
+        kept = sum(size_in_bytes(var.aval) for var in operands)
+        return kept <= sum(size_in_bytes(var.aval) for var in eqn.outvars)
+
+    def are_constants(self, awaited: Sequence[Var]) -> bool:
+        """Returns whether all of some waiting variables are constants."""
+        return all(self.waiting[var].is_constant for var in awaited)
 
     def move_waiting_into_kernel(
         self, variables_needed: Sequence[Var], target_group: Group | None = None
@@ -135,15 +174,20 @@ class _Grouper:
         for waiting in self.waiting_equations_for(variables_needed):
             eqn, group = waiting.eqn, target_group
             if group is None:
-                level = max((g.level for g in self.groups_producing(eqn.invars)), default=0)
+                producers = self.groups_producing(unique_variables(eqn.invars))
+                first_level = 0 if waiting.is_constant else self.first_level
+                level = max([first_level, *(g.level for g in producers)])
                 group = self.find_or_add_group(level, waiting.home, -1, eqn)
             group.eqns.append(eqn)
             for result in eqn.outvars:
                 self.waiting.pop(result, None)
+                self.early.discard(result)
                 self.group_of[result] = group
 
     def waiting_equations_for(self, variables_needed: Sequence[Var]) -> list[_Waiting]:
         """Returns the waiting equations that variables need, in the order of the body."""
+        if self.waiting.keys().isdisjoint(variables_needed):
+            return []
         needed: dict[int, _Waiting] = {}
         unvisited = list(variables_needed)
         while unvisited:
@@ -153,16 +197,16 @@ class _Grouper:
                 unvisited.extend(unique_variables(waiting.eqn.invars))
         return [needed[index] for index in sorted(needed)]
 
-    def groups_producing(self, atoms: Sequence[Atom]) -> list[Group]:
+    def groups_producing(self, operands: Sequence[Var]) -> list[Group]:
         """Returns the groups that operands, or the operands of waiting equations, come from."""
-        sources = unique_variables(atoms)
-        for waiting in self.waiting_equations_for(sources):
+        sources = list(operands)
+        for waiting in self.waiting_equations_for(operands):
             sources += unique_variables(waiting.eqn.invars)
         return [self.group_of[var] for var in sources if var in self.group_of]
 
-    def level_of_equation(self, eqn: JaxprEqn, home: Home) -> int:
+    def level_of_equation(self, eqn: JaxprEqn, operands: Sequence[Var], home: Home) -> int:
         """Returns the producers' highest level plus one; plus none for those in the same kernel."""
-        groups_before = self.groups_producing(eqn.invars)
+        groups_before = self.groups_producing(operands)
         if is_ordered(eqn) and self.last_ordered is not None:
             groups_before.append(self.last_ordered)
         if is_task(eqn) and self.last_task is not None:
@@ -181,19 +225,22 @@ class _Grouper:
             group = Group(level, len(self.groups), home, index=index)
             self.groups.append(group)
             return group
-        stack = join_name_stacks(self.enclosing, name_stack(eqn))
-        part, outside = (
-            self.part_of_equation(eqn),
-            read_marks(stack).outside if home == HOST else None,
-        )
+        part = self.part_of_equation(eqn)
+        outside = self.outside_scope_of(eqn) if home == HOST else None
         key = (level, home, part, outside)
         if key not in self.kernels:
             self.kernels[key] = Group(level, len(self.groups), home, outside=outside, part=part)
             self.groups.append(self.kernels[key])
         return self.kernels[key]
 
+    def outside_scope_of(self, eqn: JaxprEqn) -> str | None:
+        """Returns the name of the `outside_compilation_scope` around an equation, or None."""
+        return read_marks(join_name_stacks(self.enclosing, name_stack(eqn))).outside
+
     def part_of_equation(self, eqn: JaxprEqn) -> Var | None:
         """Returns the part of the body that an equation is in; None if the body is one part."""
+        if not self.part_of:
+            return None
         return next((self.part_of[var] for var in eqn.outvars if var in self.part_of), None)
 
     def variables_read_by_other_groups(self) -> set[Var]:

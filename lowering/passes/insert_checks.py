@@ -15,7 +15,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from lowering import marks
 from lowering.ground import Options
@@ -25,12 +24,13 @@ from lowering.jaxprs import (
     EquationFinder,
     JaxprEqn,
     bind_equation,
-    call_body,
+    body_of_call,
     evaluate_equations_with,
     function_of_jaxpr,
     is_tracer,
     name_stack,
     trace_flat,
+    typed_jax,
     user_line,
 )
 from lowering.ops import (
@@ -71,14 +71,14 @@ def insert_checks(
     After:  the jaxpr has one more result, int32[], equal on all replicas; unchanged, with no
             faults, if the options catch none or no operation could do it.
     """
-    if not options.catches:
+    if not options.fault_kinds_to_report:
         return closed, ()
     watcher = _Watcher(options, axis_of_replicas(replicas))
 
     def run_with_checks(*operands: Any) -> list[Any]:
         outputs, fault = watcher.evaluate_with_checks(closed, operands)
         if replicas > 1:
-            fault = lax.pmax(fault, REPLICAS)
+            fault = typed_jax.pmax(fault, REPLICAS)
         return [*outputs, fault]
 
     checked = trace_flat(run_with_checks, closed.in_avals, watcher.axis)
@@ -127,7 +127,7 @@ class _Watcher:
             if len(self.faults) > num_faults_before:
                 fault_numbers_of_bodies.append(fault)
             return outputs
-        body = call_body(eqn)
+        body = body_of_call(eqn)
         if body is not None:
             with jax.named_scope(str(eqn.source_info.name_stack) or "call"):
                 return evaluate_equations_with(
@@ -180,7 +180,7 @@ class _Watcher:
         self, watch: FaultWatch, kind: str, eqn: JaxprEqn, happened: Bits, unless: Bits
     ) -> None:
         """Adds a fault, if options ask for it and a bit may be set while none of `unless` is."""
-        if kind in self.options.catches and not happened <= unless:
+        if kind in self.options.fault_kinds_to_report and not happened <= unless:
             watch.add_fault(self.number_of_new_fault(kind, eqn), happened, unless)
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from lowering import marks
-from lowering.jaxprs import JaxprEqn, is_tracer, size_of
+from lowering.jaxprs import JaxprEqn, is_tracer, size_of, typed_jax
 
 Bits = frozenset[int]
 """Bits one of which is set if a fact holds; without any, it never holds."""
@@ -162,7 +162,7 @@ class FaultWatch:
         masks = lax.shift_left(lax.full((_WORD,), 1, np.uint32), lax.iota(np.uint32, _WORD))
         bits = (words[:, None] & masks[None, :]).reshape(-1) != 0
         width = max(len(fault.happened) for fault in self._faults)
-        table = jnp.asarray(self._table_of_faults(width))
+        table = typed_jax.asarray(self._table_of_faults(width))
         is_set = bits.at[table[:, 1:]].get(mode="promise_in_bounds", wrap_negative_indices=False)
         happened = jnp.any(is_set[:, :width], axis=1) & ~jnp.any(is_set[:, width:], axis=1)
         return jnp.where(happened, table[:, 0], _NO_FAULT)
@@ -240,8 +240,12 @@ class FaultWatch:
     ) -> None:
         word: Any = None
         bit_position = len(self._words) * _WORD + sum(len(finder.bits) for finder in finders)
-        with marks.on_shard(shard):
-            full = functools.cache(lambda number: lax.full(shape, number, np.uint32))
+        with marks.place_on_shard(shard):
+
+            @functools.cache
+            def full(number: int) -> Any:
+                return lax.full(shape, number, np.uint32)
+
             for look in finders:
                 digits = look.find(full)
                 if word is not None:
@@ -278,7 +282,7 @@ def _classify_elements(value: Any, full: Callable[[int], Any]) -> Any:
 
 def _operand_with_same_class(name: str, inputs: Sequence[Any], value: Any) -> Any:
     """Returns the operand that a result is NaN, infinite or finite with, or None."""
-    target = jnp.finfo(jax.typeof(value).dtype)
+    target = typed_jax.finfo(jax.typeof(value).dtype)
     if name == "convert_element_type":
         return inputs[0] if _has_range_of(target, jax.typeof(inputs[0]).dtype) else None
     if name not in ("add", "sub", "mul", "div"):
@@ -306,7 +310,7 @@ def _has_range_of(target: Any, source: Any) -> bool:
         return float(jnp.iinfo(source).max) <= float(target.max)
     if not jnp.issubdtype(source, jnp.floating):
         return False
-    return target.bits >= 16 and float(jnp.finfo(source).max) <= float(target.max)
+    return target.bits >= 16 and float(typed_jax.finfo(source).max) <= float(target.max)
 
 
 def _is_complex(value: Any) -> bool:

@@ -23,12 +23,13 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
-    call_body,
+    body_of_call,
     dtype_name,
-    in_context_of,
     map_sub_jaxprs,
     name_stack,
     sub_jaxprs,
+    typed_jax,
+    use_configuration_of,
 )
 from lowering.ops import (
     Float16Format,
@@ -109,9 +110,9 @@ def number_formats(closed: ClosedJaxpr, options: Options, replicas: int) -> Clos
         nan=options.nan_on_overflow,
         stochastic=options.stochastic_rounding,
     )
-    return _Formats(axis_of_replicas(replicas), EquationFinder(_has_half)).rewrite_shared_body(
-        closed, _FormatRequest(format, by_product=options.partials)
-    )
+    return _Formats(
+        axis_of_replicas(replicas), EquationFinder(_computes_float16)
+    ).rewrite_shared_body(closed, _FormatRequest(format, by_product=options.partials))
 
 
 @dc.dataclass(slots=True)
@@ -144,11 +145,11 @@ class _Formats:
     ) -> ClosedJaxpr:
         rewriter, changed = EquationRewriter(closed.jaxpr), False
         for eqn in closed.jaxpr.eqns:
-            if not (_has_half(eqn) or self.halves.occurs_inside(eqn)):
+            if not (_computes_float16(eqn) or self.halves.occurs_inside(eqn)):
                 rewriter.keep_equation(eqn)
                 continue
             eqn_request = request.request_of_equation(eqn)
-            if is_control_flow(eqn) or call_body(eqn) is not None:
+            if is_control_flow(eqn) or body_of_call(eqn) is not None:
                 new = map_sub_jaxprs(
                     eqn, lambda body, wanted=eqn_request: self.rewrite_shared_body(body, wanted)
                 )
@@ -158,7 +159,7 @@ class _Formats:
                 rewriter.keep_equation(eqn if is_unchanged else new)
             elif _needs_rewriting(eqn, eqn_request):
                 changed = True
-                with in_context_of(eqn):
+                with use_configuration_of(eqn):
                     rewriter.replace_by_function(
                         eqn, _build_emulation_of(eqn, eqn_request), self.axis
                     )
@@ -167,21 +168,21 @@ class _Formats:
         return rewriter.build_rewritten_jaxpr(closed.consts) if changed else closed
 
 
-def _has_half(eqn: JaxprEqn) -> bool:
-    return any(_is_half(atom.aval) for atom in (*eqn.invars, *eqn.outvars))
+def _computes_float16(eqn: JaxprEqn) -> bool:
+    return any(_is_float16(atom.aval) for atom in (*eqn.invars, *eqn.outvars))
 
 
 def _needs_rewriting(eqn: JaxprEqn, request: _FormatRequest) -> bool:
     name, format = eqn.primitive.name, request.format
-    makes_half = any(_is_half(var.aval) for var in eqn.outvars)
+    makes_half = any(_is_float16(var.aval) for var in eqn.outvars)
     if name in _PRODUCTS:
-        takes_half = all(_is_half(atom.aval) for atom in eqn.invars)
+        takes_half = all(_is_float16(atom.aval) for atom in eqn.invars)
         return makes_half and (
             format.changes_results or (takes_half and request.dtype_of_partials(name) is not None)
         )
     if name == "convert_element_type":
         (source,), (target,) = eqn.invars, eqn.outvars
-        if _is_half(source.aval):
+        if _is_float16(source.aval):
             return format.limits and dtype_name(target.aval) == "int32"
         return makes_half and format.changes_results
     return makes_half and format.changes_results and (name in _WIDENED or name in _SCATTERS)
@@ -192,7 +193,7 @@ def _build_emulation_of(eqn: JaxprEqn, request: _FormatRequest) -> Any:
     name = eqn.primitive.name
 
     def run_in_float32_and_round(*operands: Any) -> list[Any]:
-        if name == "convert_element_type" and _is_half(jnp.asarray(operands[0])):
+        if name == "convert_element_type" and _is_float16(typed_jax.asarray(operands[0])):
             return [_convert_to_int32(operands[0])]
         if name in _PRODUCTS and request.dtype_of_partials(name) == "float16":
             wide = accumulate_in_float16(eqn, operands, request.format)
@@ -200,7 +201,7 @@ def _build_emulation_of(eqn: JaxprEqn, request: _FormatRequest) -> Any:
             wide = _evaluate_in_float32(eqn, operands)
         return [
             round_to_float16(result, name, operands, request.format)
-            if _is_half(var.aval)
+            if _is_float16(var.aval)
             else result
             for result, var in zip(wide, eqn.outvars, strict=True)
         ]
@@ -215,7 +216,7 @@ def _evaluate_in_float32(eqn: JaxprEqn, operands: Any) -> list[Any]:
         return [operands[0].astype(jnp.float32)]
     if name in _PRODUCTS:
         return [accumulate_in_float32(eqn, operands)]
-    widened = [x.astype(jnp.float32) if _is_half(jnp.asarray(x)) else x for x in operands]
+    widened = [x.astype(jnp.float32) if _is_float16(typed_jax.asarray(x)) else x for x in operands]
     if name in _SCATTERS:
         same = ("dimension_numbers", "indices_are_sorted", "unique_indices", "mode")
         return [_SCATTERS[name](*widened, **{key: params[key] for key in same})]
@@ -228,5 +229,5 @@ def _convert_to_int32(x: Any) -> Any:
     return jnp.where(jnp.isnan(x), jnp.int32(-(2**31)), x.astype(jnp.int32))
 
 
-def _is_half(x: Any) -> bool:
+def _is_float16(x: Any) -> bool:
     return getattr(x, "dtype", None) == _HALF

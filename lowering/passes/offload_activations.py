@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lowering.jaxprs import ClosedJaxpr, JaxprEqn, Var, fresh_var, rename_atoms, unique_variables
-from lowering.marks import on_shard
+from lowering.marks import place_on_shard
 from lowering.ops import Storage, TaskRole, bring_from_storage, is_task, move_to_storage
 from lowering.pipelines import (
     call_without_tracing,
@@ -75,7 +75,7 @@ def _store_in_forward_task(eqn: JaxprEqn, stored_vars: dict[Var, Var], ipu: int 
         values = dict(zip(operands, flat, strict=True))
         results = call_without_tracing(body, flat[: len(eqn.invars)])
         values.update(zip(eqn.outvars, results, strict=True))
-        with on_shard(ipu):
+        with place_on_shard(ipu):
             return [*results, *(move_to_storage(values[v], _REMOTE) for v in stored_vars)]
 
     closed = trace_with_untraced_calls(run_task_and_store, [atom.aval for atom in operands])
@@ -89,7 +89,7 @@ def _load_in_backward_task(eqn: JaxprEqn, stored_vars: dict[Var, Var], ipu: int 
     positions_to_load = {i for i, atom in enumerate(invars) if atom is not eqn.invars[i]}
 
     def load_and_run_task(*flat: Any) -> list[Any]:
-        with on_shard(ipu):
+        with place_on_shard(ipu):
             operands = [
                 bring_from_storage(x, _REMOTE) if i in positions_to_load else x
                 for i, x in enumerate(flat)

@@ -26,7 +26,7 @@ from lowering.ops import (
     PlannedPipeline,
     dequeue_p,
     load_p,
-    name_on_host,
+    name_of_host_operation,
     repeat_p,
     store_p,
     task_p,
@@ -153,18 +153,18 @@ class _Body:
         reads = tuple(self.table.ids[var] for var in invars)
         writes = self.table.bind_to_new_values(outvars)
         if group.home == HOST:
-            name = group.outside or name_on_host(group.eqns[0]) or "host"
+            name = group.outside or name_of_host_operation(group.eqns[0]) or "host"
             return ir.HostCall(name, kernel, reads, writes, once=group.outside is not None)
-        return ir.Execute(kernel, _ipu(group.home), reads, writes)
+        return ir.Execute(kernel, _ipu_of_home(group.home), reads, writes)
 
     def build_load_or_store(self, eqn: JaxprEqn, home: Home) -> ir.Node:
         value = self.table.value_of_atom(eqn.invars[0])
         (result,) = self.table.bind_to_new_values(eqn.outvars)
         step = ir.Load if eqn.primitive is load_p else ir.Store
-        return step(value, result, _ipu(home), eqn.params["storage"])
+        return step(value, result, _ipu_of_home(home), eqn.params["storage"])
 
     def build_stream_step(self, eqn: JaxprEqn, home: Home) -> ir.Node:
-        params, ipu = eqn.params, _ipu(home)
+        params, ipu = eqn.params, _ipu_of_home(home)
         if eqn.primitive is dequeue_p:
             writes = self.table.bind_to_new_values(eqn.outvars)
             origin, loop = user_line(eqn), params["loop"].structure
@@ -211,7 +211,8 @@ class _BranchBuilder:
             names_of_all[: self.flow.num_loop_variables] for names_of_all in (self.homes, *names)
         )
         return tuple(
-            ir.Carry(*four, ipu=_ipu(home)) for home, *four in zip(*names_of_variables, strict=True)
+            ir.Carry(*four, ipu=_ipu_of_home(home))
+            for home, *four in zip(*names_of_variables, strict=True)
         )
 
     @property
@@ -219,7 +220,7 @@ class _BranchBuilder:
         return user_line(self.flow.eqn)
 
 
-def _ipu(home: Home) -> IpuId:
+def _ipu_of_home(home: Home) -> IpuId:
     return IpuId(0) if home is None or home == HOST else home
 
 
@@ -250,8 +251,8 @@ def _build_repeat_or_pipeline(builder: _BranchBuilder) -> ir.Node:
         trips=operands[0] if flow.trips is None else None,
         body=sequence,
         carry=carry,
-        slices=tuple(ir.Slice(stacked, e, _ipu(home)) for stacked, e, home in slices),
-        stacks=tuple(ir.Stack(e, stacked, _ipu(home)) for e, stacked, home in stacks),
+        slices=tuple(ir.Slice(stacked, e, _ipu_of_home(home)) for stacked, e, home in slices),
+        stacks=tuple(ir.Stack(e, stacked, _ipu_of_home(home)) for e, stacked, home in stacks),
         reverse=params.get("reverse", False),
         loop=None if loop is None else loop.structure,
         names=() if loop is None else loop.names,
@@ -290,7 +291,7 @@ def _build_switch(builder: _BranchBuilder) -> ir.Node:
         index=index,
         branches=tuple(branches),
         writes=tuple(builder.list_result_values()),
-        ipus=tuple(map(_ipu, builder.homes)),
+        ipus=tuple(map(_ipu_of_home, builder.homes)),
         origin=builder.origin,
     )
 

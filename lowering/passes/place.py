@@ -1,4 +1,7 @@
-"""The placement of equations: mark > forward twin's > operands' > users' IPU > IPU 0."""
+"""The placement of equations: mark > forward twin's > operands' > users' IPU, > IPU 0.
+
+The IPU of an argument is that of its first reader that has one.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,12 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     Var,
-    frames_key,
+    equations_with_bodies,
     name_stack,
     size_of,
     sub_jaxprs,
     unique_variables,
+    user_frames_key,
     user_line,
     walk_equations,
 )
@@ -30,7 +34,7 @@ from lowering.ops import (
     is_control_flow,
     is_task,
     load_p,
-    name_on_host,
+    name_of_host_operation,
     repeat_p,
     store_p,
     uses_streams,
@@ -87,7 +91,7 @@ class _ShardsNamedInside:
         key = id(jaxpr)
         if key not in self._known:
             marked_shards = (marks.read_marks(name_stack(eqn)).shard for eqn in jaxpr.eqns)
-            shards_of_bodies = map(self.shards_in_bodies_of, jaxpr.eqns)
+            shards_of_bodies = map(self.shards_in_bodies_of, equations_with_bodies(jaxpr))
             self._known[key] = frozenset(s for s in marked_shards if s is not None).union(
                 *shards_of_bodies
             )
@@ -95,7 +99,8 @@ class _ShardsNamedInside:
 
     def shards_in_bodies_of(self, eqn: JaxprEqn) -> frozenset[int]:
         """Returns the shards that an equation's bodies name."""
-        return frozenset[int]().union(*map(self, sub_jaxprs(eqn)))
+        bodies = sub_jaxprs(eqn)
+        return frozenset[int]().union(*map(self, bodies)) if bodies else frozenset()
 
 
 def find_used_shards(closed: ClosedJaxpr) -> frozenset[int]:
@@ -105,6 +110,12 @@ def find_used_shards(closed: ClosedJaxpr) -> frozenset[int]:
     """
     stages = (ipu for spec in _pipeline_specs(closed.jaxpr) for ipus in spec.ipus for ipu in ipus)
     return _ShardsNamedInside()(closed.jaxpr).union(stages)
+
+
+def brings_ipus(closed: ClosedJaxpr) -> bool:
+    """Returns whether a pipeline of a function asks for the IPUs that it needs."""
+    specs = _pipeline_specs(closed.jaxpr)
+    return any(isinstance(spec, PipelineSpec) and spec.brings_ipus for spec in specs)
 
 
 def _pipeline_specs(jaxpr: Jaxpr) -> Iterator[PipelineSpec | PlannedPipeline]:
@@ -120,7 +131,7 @@ def line_of_shard(jaxpr: Jaxpr, shard: int) -> str:
     eqns = (
         eqn for eqn in walk_equations(jaxpr) if marks.read_marks(name_stack(eqn)).shard == shard
     )
-    return next(filter(None, map(user_line, eqns)), "")
+    return next((line for line in map(user_line, eqns) if line), "")
 
 
 class _Placer:
@@ -182,7 +193,7 @@ class _Placer:
         )
 
     def home_by_mark(self, eqn: JaxprEqn, scopes: marks.Marks) -> Home:
-        if scopes.outside is not None or (self.is_top and name_on_host(eqn) is not None):
+        if scopes.outside is not None or (self.is_top and name_of_host_operation(eqn) is not None):
             return HOST
         if scopes.shard is not None:
             return IpuId(scopes.shard)
@@ -194,11 +205,9 @@ class _Placer:
         placed_operands = [
             var for var in unique_variables(operands) if self.home_of.get(var, HOST) != HOST
         ]
-        return (
-            self.home_of[max(placed_operands, key=lambda var: size_of(var.aval))]
-            if placed_operands
-            else None
-        )
+        if len(placed_operands) < 2:
+            return self.home_of[placed_operands[0]] if placed_operands else None
+        return self.home_of[max(placed_operands, key=lambda var: size_of(var.aval))]
 
     def assign_home(self, index: int, eqn: JaxprEqn, home: Home) -> None:
         self.homes[index] = home
@@ -265,10 +274,18 @@ class _Placer:
                     home_of_reader[atom] = home
 
     def place_remaining(self) -> None:
+        """Places the rest where its operands are; arguments are with their first readers."""
+        homes = self.homes_of_arguments(reads_of_bodies=False)
+        arguments = zip(self.closed.jaxpr.invars, homes, strict=True)
+        readers = {var: home for var, home in arguments if home is not None and self.is_top}
         for index, eqn in enumerate(self.eqns):
             if self.homes[index] is None and index not in self.bodies:
                 home = self.home_of_largest_operand(eqn.invars)
-                self.assign_home(index, eqn, IpuId(0) if home is None else home)
+                if home is None:
+                    read = [var for var in unique_variables(eqn.invars) if var in readers]
+                    largest = max(read, key=lambda var: size_of(var.aval), default=None)
+                    home = IpuId(0) if largest is None else readers[largest]
+                self.assign_home(index, eqn, home)
 
     def build_placed_body(self) -> PlacedBody:
         return PlacedBody(
@@ -281,13 +298,19 @@ class _Placer:
             outputs=tuple(self.homes_of(self.closed.jaxpr.outvars)),
         )
 
-    def homes_of_arguments(self) -> tuple[Home, ...]:
-        """Returns each argument's home, or its first reader's: IPU 0 would send it each time."""
+    def homes_of_arguments(self, *, reads_of_bodies: bool = True) -> tuple[Home, ...]:
+        """Returns each argument's home, or its first reader's: IPU 0 would send it each time.
+
+        Without `reads_of_bodies`, what reads it in the bodies of control flow does not count.
+        """
         readers: dict[Var, IpuId] = {}
-        for eqn, home in zip(self.eqns, self.homes, strict=True):
-            if home is not None and home != HOST:
-                for var in unique_variables(eqn.invars):
-                    readers.setdefault(var, home)
+        for index, eqn in enumerate(self.eqns):
+            homes = [self.homes[index]] * len(eqn.invars)
+            if reads_of_bodies:
+                homes = self.wants.get(index, homes)
+            for atom, home in zip(eqn.invars, homes, strict=True):
+                if home is not None and home != HOST and not isinstance(atom, Literal):
+                    readers.setdefault(atom, home)
         pairs = zip(self.closed.jaxpr.invars, self.inputs, strict=True)
         return tuple(readers.get(var) if home is None else home for var, home in pairs)
 
@@ -309,9 +332,9 @@ class _ForwardTwins:
 
     def home_of_twin(self, eqn: JaxprEqn) -> Home:
         for forward, home in self._unread:  # frames are slow to read: only once somebody asks
-            self._homes.setdefault(frames_key(forward), set()).add(home)
+            self._homes.setdefault(user_frames_key(forward), set()).add(home)
         self._unread.clear()
-        homes = self._homes.get(frames_key(eqn), set())
+        homes = self._homes.get(user_frames_key(eqn), set())
         return next(iter(homes)) if len(homes) == 1 else None
 
 

@@ -20,7 +20,7 @@ from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import lift_constants_of_tasks, prune_tasks
-from lowering.schedules import Schedule, ScheduleError, build, outline, simulate
+from lowering.schedules import Schedule, ScheduleError, build, representative_ticks, simulate
 
 
 def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJaxpr:
@@ -49,7 +49,7 @@ def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
     spec: PipelineSpec = eqn.params["pipeline"]
     schedule = _build_pipeline_schedule(spec, eqn.params["count"], options, ipus)
     # Unread values must be gone before anything asks which values wait for which task.
-    body = prune_tasks(lift_constants_of_tasks(eqn.params["body"]))
+    body = pruned = prune_tasks(lift_constants_of_tasks(eqn.params["body"]))
     if schedule.splits_backward:
         body = split_backward(body)
     _check_order_of_elements(body, spec, schedule)
@@ -57,6 +57,8 @@ def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
         body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
+    if body is not pruned:
+        body = prune_tasks(body)
     planned = PlannedPipeline(
         name=spec.name,
         ipus=spec.ipus,
@@ -64,7 +66,7 @@ def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
         origin=spec.origin,
         variables=spec.variables,
     )
-    return eqn.replace(params={**eqn.params, "body": prune_tasks(body), "pipeline": planned})
+    return eqn.replace(params={**eqn.params, "body": body, "pipeline": planned})
 
 
 def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
@@ -77,7 +79,7 @@ def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Sc
     for queue, positions in task_positions_of_queue.items():
         order = [
             ((task.micro_batch, positions[task.stage, task.phase.value]), task)
-            for tick in outline(schedule.ticks)
+            for tick in representative_ticks(schedule.ticks)
             for task in tick
             if (task.stage, task.phase.value) in positions
         ]

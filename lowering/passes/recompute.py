@@ -11,15 +11,15 @@ from lowering.jaxprs import (
     Var,
     fresh_var,
     jaxpr_of_equations,
+    look_up_values,
     rename_atoms,
     unique_variables,
-    values_of,
 )
 from lowering.ops import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
 from lowering.pipelines import (
     call_without_tracing,
     equations_reading,
-    has_action,
+    has_effect_besides_collectives,
     replace_equations_by_id,
     replace_task_body,
     select_equations_for,
@@ -103,7 +103,9 @@ class _RecomputedSlice:
         interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
         if not self.buffers.isdisjoint(unique_variables(eqn.invars)):
             return True  # a counter, say, has another value when this runs again
-        return has_action(eqn) or (interleaved and eqn.primitive is checkpoint_p)
+        return has_effect_besides_collectives(eqn) or (
+            interleaved and eqn.primitive is checkpoint_p
+        )
 
     def build_forward_task(self, read_by_others: set[Var]) -> JaxprEqn:
         """Returns the forward task that leaves only kept values and those that others read."""
@@ -122,9 +124,12 @@ class _RecomputedSlice:
 
         def run_slice_and_backward(*flat: Any) -> list[Any]:
             values = dict(zip(operands, flat, strict=True))
-            recomputed = self.evaluate_slice(values_of(self.operands, values))
+            recomputed = self.evaluate_slice(look_up_values(self.operands, values))
             values.update(zip(self.residuals, recomputed, strict=True))
-            return [*call_without_tracing(body, values_of(backward.invars, values)), *recomputed]
+            return [
+                *call_without_tracing(body, look_up_values(backward.invars, values)),
+                *recomputed,
+            ]
 
         closed = trace_with_untraced_calls(run_slice_and_backward, [atom.aval for atom in operands])
         return replace_task_body(

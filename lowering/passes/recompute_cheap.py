@@ -6,8 +6,6 @@ import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
-from jax import lax
-
 from lowering import marks
 from lowering.jaxprs import (
     Atom,
@@ -16,13 +14,14 @@ from lowering.jaxprs import (
     JaxprEqn,
     Var,
     fresh_var,
+    inline_jitted_calls,
     is_dropped,
     map_sub_jaxprs,
     name_stack,
-    open_jits,
     rename_atoms,
     replace_equations,
     trace_flat,
+    typed_jax,
     unique_variables,
 )
 from lowering.keeping import insert_recomputation_before_readers, select_equations_to_recompute
@@ -52,7 +51,7 @@ def _is_backward(eqn: JaxprEqn) -> bool:
 def _recompute_in_body(closed: ClosedJaxpr, backward: EquationFinder) -> ClosedJaxpr:
     if not backward(closed.jaxpr):
         return closed
-    opened = open_jits(closed)
+    opened = inline_jitted_calls(closed)
     jaxpr = opened.jaxpr
     eqns = [
         eqn
@@ -140,5 +139,5 @@ def _repeat_behind_barriers(
 
 
 def _barrier_equation(var: Var, name: Any, reader: JaxprEqn) -> JaxprEqn:
-    (eqn,) = trace_flat(lax.optimization_barrier, [var.aval]).jaxpr.eqns
+    (eqn,) = trace_flat(typed_jax.optimization_barrier, [var.aval]).jaxpr.eqns
     return eqn.replace(invars=[var], outvars=[name], source_info=reader.source_info)

@@ -14,12 +14,12 @@ from lowering.jaxprs import (
     EquationFinder,
     JaxprEqn,
     ShapedArray,
-    at_source_of,
     bind_equation,
-    call_body,
+    body_of_call,
     evaluate_equations_with,
     function_of_jaxpr,
     trace_flat,
+    use_source_of,
 )
 from lowering.ops import (
     REPLICAS,
@@ -27,7 +27,7 @@ from lowering.ops import (
     WORDS,
     ControlFlow,
     axis_of_replicas,
-    derive_key,
+    derive_key_words,
     derive_keys_of_examples,
     draw_p,
     first_key_of_run,
@@ -87,20 +87,20 @@ class _DrawResolver:
             if eqn.primitive is not draw_p and not self.draws.occurs_inside(eqn):
                 return bind_equation(eqn, inputs)
             number += 1
-            with at_source_of(eqn):
+            with use_source_of(eqn):
                 if eqn.primitive is draw_p:
                     return [derive_keys_of_examples(words, number, eqn.params["examples"])]
-                key = derive_key(words, number)
+                key = derive_key_words(words, number)
             return self.evaluate_bodies_with_key(eqn, inputs, key)
 
         return evaluate_equations_with(closed, operands, evaluate_numbered_draw)
 
     def evaluate_bodies_with_key(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
         """Evaluates an equation with bodies that draw."""
-        body = call_body(eqn)
+        body = body_of_call(eqn)
         if body is not None and eqn.primitive.name == "jit":
             return bind_equation(self.call_with_key(eqn, body), [words, *inputs])
-        with at_source_of(eqn):
+        with use_source_of(eqn):
             if is_control_flow(eqn):
                 return self.evaluate_control_flow_with_key(eqn, inputs, words)
             if body is not None:
@@ -131,7 +131,9 @@ class _DrawResolver:
     def evaluate_control_flow_with_key(self, eqn: JaxprEqn, inputs: Values, words: Any) -> Values:
         """Evaluates control flow; counts iterations (or those of each task) for keys."""
         flow = ControlFlow.view_of_equation(eqn)
-        keys_of_bodies = [derive_key(words, n) for n in range(2)] if flow.kind == "while" else []
+        keys_of_bodies = (
+            [derive_key_words(words, n) for n in range(2)] if flow.kind == "while" else []
+        )
 
         def run_body_with_derived_key(
             body_index: int, closed: ClosedJaxpr, operands: Values, counters: Values
@@ -140,9 +142,9 @@ class _DrawResolver:
             if flow.pipeline is not None:
                 if not self.draws(closed.jaxpr):
                     return function_of_jaxpr(closed)(*operands), counters
-                key = derive_key(words, body_index)
+                key = derive_key_words(words, body_index)
             for count in counters:
-                key = derive_key(key, count)
+                key = derive_key_words(key, count)
             results = self.evaluate_with_key(closed, operands, key)
             return results, [] if flow.is_condition(body_index) else [
                 count + 1 for count in counters

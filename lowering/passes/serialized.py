@@ -28,6 +28,7 @@ from lowering.jaxprs import (
     rewrite_equations,
     shape_of,
     sub_jaxprs,
+    typed_jax,
     unique_variables,
     user_line,
     walk_equations,
@@ -105,7 +106,9 @@ def serialize_products(
         joint_products = partners.get(id(eqn), [eqn])
         if eqn is joint_products[0]:
             joint = splitter.split_operands_of_equation(
-                rewriter, _join_products(joint_products), _axes_to_split(joint_products, dimension)
+                rewriter,
+                _join_products_of_one_operand(joint_products),
+                _axes_to_split(joint_products, dimension),
             )
             rewriter.replace_by_function(
                 joint,
@@ -135,11 +138,13 @@ class _Splitter:
             key = rewriter, atom, axis
             if key not in self._known:
                 extents = _split_extents(shape_of(atom.aval), axis, self._factor)
-                self._known[key] = fresh_var(atom.aval.update(shape=extents))
-                cut = eqn.replace(invars=[atom], outvars=[self._known[key]])
-                rewriter.replace_by_function(
-                    cut, lambda x, axis=axis: [_split_operand_axis(x, axis, self._factor)]
-                )
+                part = self._known[key] = fresh_var(atom.aval.update(shape=extents))
+                cut = eqn.replace(invars=[atom], outvars=[part])
+
+                def split_operand(x: Any, axis: int = axis) -> list[Any]:
+                    return [_split_operand_axis(x, axis, self._factor)]
+
+                rewriter.replace_by_function(cut, split_operand)
             invars[position] = self._known[key]
         return eqn.replace(invars=invars)
 
@@ -180,7 +185,7 @@ def _find_products_in_one_loop(
     return partners
 
 
-def _join_products(eqns: Sequence[JaxprEqn]) -> JaxprEqn:
+def _join_products_of_one_operand(eqns: Sequence[JaxprEqn]) -> JaxprEqn:
     """Returns one equation for products of one left operand, with all right ones and results."""
     invars = [eqns[0].invars[0], *(eqn.invars[1] for eqn in eqns)]
     return eqns[0].replace(invars=invars, outvars=[var for eqn in eqns for var in eqn.outvars])
@@ -244,7 +249,7 @@ def _multiply_products_in_parts(
     """Computes products of one left operand, part by part, in one loop."""
     axes = [_axes_of_dimension(eqn, dimension) for eqn in eqns]
     split_axes = _axes_to_split(eqns, dimension)
-    pairs = list(zip(_join_products(eqns).invars, operands, split_axes, strict=True))
+    pairs = list(zip(_join_products_of_one_operand(eqns).invars, operands, split_axes, strict=True))
     # Literals are not cut yet, unlike the other operands.
     split_operands = [
         _split_operand_axis(x, axis, num_parts) if isinstance(a, Literal) else x
@@ -272,7 +277,8 @@ def _multiply_products_in_parts(
         return sums, [product if total is None else None for total, product in pairs]
 
     initial_totals = [
-        None if a.result is not None else _initial_total(e) for e, a in zip(eqns, axes, strict=True)
+        None if a.result is not None else _zeros_for_sum_of_parts(e)
+        for e, a in zip(eqns, axes, strict=True)
     ]
     totals, stacks = lax.scan(multiply_one_part, initial_totals, (parts[0], parts[1:]))
     return [
@@ -283,11 +289,11 @@ def _multiply_products_in_parts(
     ]
 
 
-def _initial_total(eqn: JaxprEqn) -> Any:
+def _zeros_for_sum_of_parts(eqn: JaxprEqn) -> Any:
     """Returns the zeros that parts are added to; a forward float16 product is added in float32."""
     result = eqn.outvars[0].aval
     wide = dtype_name(result) == "float16" and not _is_backward(eqn)
-    return jnp.zeros(shape_of(result), "float32" if wide else dtype_name(result))
+    return typed_jax.zeros(shape_of(result), "float32" if wide else dtype_name(result))
 
 
 def _split_operand_axis(x: Any, axis: int | None, num_parts: int) -> Any:

@@ -19,9 +19,10 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     Var,
-    fills_with_zeros,
-    in_context_of,
+    broadcasts_zero,
     shape_of,
+    typed_jax,
+    use_configuration_of,
 )
 
 _MOST = 1 << 16  # the most elements of a value that is computed here
@@ -43,7 +44,7 @@ def simplify_gathers(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _simplify_gathers_of_body(closed: ClosedJaxpr) -> ClosedJaxpr | None:
     eqns, values = closed.jaxpr.eqns, _compute_known_integers(closed)
-    zeros = {eqn.outvars[0] for eqn in eqns if fills_with_zeros(eqn)}
+    zeros = {eqn.outvars[0] for eqn in eqns if broadcasts_zero(eqn)}
     slices = {
         id(eqn): slice_and_operand
         for eqn in eqns
@@ -57,7 +58,7 @@ def _simplify_gathers_of_body(closed: ClosedJaxpr) -> ClosedJaxpr | None:
             rewriter.keep_equation(eqn)
             continue
         function, operand = slices[id(eqn)]
-        with in_context_of(eqn):
+        with use_configuration_of(eqn):
             rewriter.replace_by_function(eqn.replace(invars=[operand]), function)
     return rewriter.build_rewritten_jaxpr(closed.consts)
 
@@ -69,10 +70,10 @@ def _compute_known_integers(closed: ClosedJaxpr) -> dict[Var, np.ndarray]:
     """Returns the integers and booleans that a body makes of constants alone."""
     jaxpr = closed.jaxpr
     constants = zip(jaxpr.constvars, closed.consts, strict=True)
-    values = {var: np.asarray(value) for var, value in constants if _is_small(var)}
+    values = {var: np.asarray(value) for var, value in constants if _is_small_integer_array(var)}
     for eqn in jaxpr.eqns:
         compute = _RULES.get(eqn.primitive.name)
-        if compute is None or not _is_small(eqn.outvars[0]):
+        if compute is None or not _is_small_integer_array(eqn.outvars[0]):
             continue
         operands = [_value_if_known(atom, values) for atom in eqn.invars]
         if all(operand is not None for operand in operands):
@@ -81,7 +82,7 @@ def _compute_known_integers(closed: ClosedJaxpr) -> dict[Var, np.ndarray]:
     return values
 
 
-def _is_small(var: Var) -> bool:
+def _is_small_integer_array(var: Var) -> bool:
     aval: Any = var.aval
     dtype = getattr(aval, "dtype", None)
     return isinstance(dtype, np.dtype) and dtype.kind in "biu" and math.prod(aval.shape) <= _MOST
@@ -92,7 +93,8 @@ def _value_if_known(atom: Atom, values: Mapping[Var, np.ndarray]) -> np.ndarray 
 
 
 def _compute_iota(eqn: JaxprEqn) -> np.ndarray:
-    shape, axis = eqn.params["shape"], eqn.params["dimension"]
+    shape: tuple[int, ...] = eqn.params["shape"]
+    axis: int = eqn.params["dimension"]
     along = [extent if i == axis else 1 for i, extent in enumerate(shape)]
     return np.broadcast_to(np.arange(shape[axis]).reshape(along), shape)
 
@@ -111,8 +113,15 @@ def _compute_select(_: JaxprEqn, which: np.ndarray, *cases: np.ndarray) -> np.nd
     return np.choose(which.astype(int), cases)
 
 
+def _first_operand(operand: np.ndarray) -> np.ndarray:
+    return operand
+
+
 def _ignore_equation(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _, *operands: function(*operands)
+    def compute(_: JaxprEqn, *operands: np.ndarray) -> Any:
+        return function(*operands)
+
+    return compute
 
 
 _RULES: dict[str, Callable[..., Any]] = {
@@ -121,7 +130,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "reshape": _compute_reshape,
     "squeeze": _compute_reshape,
     "select_n": _compute_select,
-    "convert_element_type": _ignore_equation(lambda x: x),
+    "convert_element_type": _ignore_equation(_first_operand),
     "add": _ignore_equation(np.add),
     "sub": _ignore_equation(np.subtract),
     "mul": _ignore_equation(np.multiply),
@@ -177,7 +186,9 @@ class _Rows:
         rows = lax.slice_in_dim(table, self.first, self.end_of_rows, step, self.axis)
         rows = _move_axis(rows, self.axis, 0)
         if not self.step:
-            rows = lax.broadcast_in_dim(rows, (self.num_rows, *rows.shape[1:]), range(rows.ndim))
+            rows = typed_jax.broadcast_in_dim(
+                rows, (self.num_rows, *rows.shape[1:]), range(rows.ndim)
+            )
         return _transpose_if_needed(rows.reshape(*self.batch, *rows.shape[1:]), self.source_axes)
 
     def pad_rows_with_zeros(self, rows: Any) -> Any:
@@ -187,7 +198,7 @@ class _Rows:
         )
         rows = rows.reshape(self.num_rows, *rows.shape[len(self.batch) :])
         if not self.step:
-            rows = lax.expand_dims(lax.reduce_sum(rows, [0]), [0])
+            rows = lax.expand_dims(typed_jax.reduce_sum(rows, [0]), [0])
         rows = _move_axis(rows, 0, self.axis)
         padding = [(0, 0, 0)] * rows.ndim
         num_rows_behind = self.table[self.axis] - self.end_of_rows

@@ -13,13 +13,13 @@ from lowering.jaxprs import (
     jaxpr_of_equations,
     unique_variables,
 )
-from lowering.ops import TaskRole, is_task
+from lowering.ops import TaskRole, TaskSpec, is_task
 from lowering.pipelines import (
     add_equations_with_actions,
+    copy_task_with_kind,
     replace_equations_by_id,
     replace_task_body,
     select_equations_for,
-    task_of_kind,
     variables_read_from_outside,
 )
 
@@ -43,7 +43,8 @@ def split_backward(body: ClosedJaxpr) -> ClosedJaxpr:
 def _split_backward_task(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
     task_body: ClosedJaxpr = eqn.params["body"]
     jaxpr = task_body.jaxpr
-    buffers = {result: jaxpr.invars[operand] for operand, result in eqn.params["spec"].accumulated}
+    spec: TaskSpec = eqn.params["spec"]
+    buffers = {result: jaxpr.invars[operand] for operand, result in spec.accumulated}
     results = list(zip(eqn.outvars, jaxpr.outvars, strict=True))
     passed = [pair for i, pair in enumerate(results) if i not in buffers]
     input_eqns = add_equations_with_actions(
@@ -74,7 +75,7 @@ def _split_backward_task(eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
     backward_task = _task_of_equations(
         eqn, input_eqns, [*passed, *zip(outside, crossing, strict=True)], names
     )
-    return backward_task, task_of_kind(
+    return backward_task, copy_task_with_kind(
         _task_of_equations(eqn, weight_eqns, summed, names), TaskRole.WEIGHTS
     )
 

@@ -1,4 +1,4 @@
-"""The choice of loop variables and results of branches to keep stored, for `keep_stored`."""
+"""The choice of loop variables and branches' results that `keep_loop_variables_stored` stores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def stores_equally(first_storage: Storage, second_storage: Storage) -> bool:
     )
 
 
-def find_slots(program: ir.Program) -> list[tuple[Slot, Storage]]:
+def find_slots_to_store(program: ir.Program) -> list[tuple[Slot, Storage]]:
     """Returns the slots that are to be kept stored, and how.
 
     A slot stays stored if something loads it, or if it may be set to a stored value. So does one

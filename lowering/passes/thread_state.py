@@ -17,6 +17,7 @@ from lowering.jaxprs import (
     evaluate_equations_with,
     function_of_jaxpr,
     trace_flat,
+    typed_jax,
 )
 from lowering.ops import ControlFlow, TaskSpec, is_task, repeat_with_queues
 
@@ -107,7 +108,9 @@ def _while_with_state(
 
 
 def _switch_with_state(_: ControlFlow, bodies: _Bodies, operands: Values, state: Values) -> Values:
-    return lax.switch(operands[0], list(map(function_of_jaxpr, bodies)), *operands[1:], *state)
+    return typed_jax.switch(
+        operands[0], list(map(function_of_jaxpr, bodies)), *operands[1:], *state
+    )
 
 
 def _repeat_with_state(

@@ -15,7 +15,7 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
-    open_jits,
+    inline_jitted_calls,
     rewrite_equations,
     walk_equations,
 )
@@ -50,14 +50,14 @@ def pipelines_of(closed: ClosedJaxpr) -> list[PipelineSpec]:
     return [eqn.params["pipeline"] for eqn in walk_equations(closed.jaxpr) if is_pipeline(eqn)]
 
 
-def change_pipelines(
+def change_pipeline_specs(
     closed: ClosedJaxpr, change: Callable[[PipelineSpec], PipelineSpec]
 ) -> ClosedJaxpr:
     """Returns the function with the specifications of its pipelines changed."""
     return _change_param(closed, is_pipeline, "pipeline", change)
 
 
-def change_storage(closed: ClosedJaxpr, kind: str, **attributes: bool) -> ClosedJaxpr:
+def move_values_to_other_memory(closed: ClosedJaxpr, kind: str, **attributes: bool) -> ClosedJaxpr:
     """Returns the function, which keeps one kind of value in another memory.
 
     Args:
@@ -180,13 +180,13 @@ def distribute_layers(closed: ClosedJaxpr, ipus: int) -> Resharded | None:
     """
     if pipelines_of(closed):
         return None
-    opened = open_jits(closed)
+    opened = inline_jitted_calls(closed)
     body = ShardedBody.find_layers_in(opened)
     starts = None if body is None else body.choose_starts_of_ipus(ipus)
     if body is None or starts is None:
         return None
     return Resharded(
-        body.mark_equations_of_layers(opened, starts), ipus, body.count_products(starts)
+        body.mark_equations_with_ipu_of_layer(opened, starts), ipus, body.count_products(starts)
     )
 
 

@@ -42,7 +42,7 @@ def variables_depending_on(eqns: Sequence[JaxprEqn], sources: Iterable[Var]) -> 
     return reached
 
 
-def has_action(eqn: JaxprEqn) -> bool:
+def has_effect_besides_collectives(eqn: JaxprEqn) -> bool:
     """Returns whether an equation has an effect other than talking to replicas."""
     return any(getattr(effect, "name", None) != REPLICAS for effect in eqn.effects)
 
@@ -51,7 +51,7 @@ def add_equations_with_actions(
     eqns: Sequence[JaxprEqn], selected_eqns: Sequence[JaxprEqn]
 ) -> list[JaxprEqn]:
     """Returns selected equations, and those that act (prints, queues), with all they need."""
-    actions = [e for e in eqns if has_action(e)]
+    actions = [e for e in eqns if has_effect_besides_collectives(e)]
     needed = select_equations_for(eqns, [a for e in actions for a in e.invars])
     ids_to_keep = {id(e) for e in (*selected_eqns, *actions, *needed)}
     return [e for e in eqns if id(e) in ids_to_keep]

@@ -162,6 +162,15 @@ class ForwardAndBackward:
         return np.cumsum(lasting), np.cumsum(waiting)
 
 
+def bytes_between_equations(eqns: Sequence[JaxprEqn]) -> np.ndarray:
+    """Returns the bytes of what equations compute that pass each position among them.
+
+    Args:
+      eqns: some equations in order; entry n is in front of equation n, the last behind them all.
+    """
+    return ForwardAndBackward(eqns, []).crossing_bytes()
+
+
 def has_product(eqn: JaxprEqn) -> bool:
     """Returns whether an equation is a product or convolution, or calls a function with one."""
     if eqn.primitive.name in _PRODUCTS:

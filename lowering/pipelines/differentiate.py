@@ -13,21 +13,17 @@ import dataclasses as dc
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import jax
-
 from lowering.jaxprs import (
     ClosedJaxpr,
     EquationFinder,
     JaxprEqn,
     Literal,
     Var,
-    function_of_jaxpr,
+    inline_jitted_calls,
     is_dropped,
     jaxpr_of_equations_with_constants,
-    open_jits,
     rename_atoms,
     replace_equations,
-    trace_flat,
     unique_variables,
 )
 from lowering.keeping import (
@@ -42,6 +38,7 @@ from lowering.pipelines.backward_slices import (
     variables_depending_on,
     variables_read_from_outside,
 )
+from lowering.pipelines.pullbacks import PullbackTracer
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -67,6 +64,7 @@ def differentiate_stage(
     gradients: Sequence[int],
     cotangents: Sequence[int],
     constant_operands: Collection[int],
+    tracer: PullbackTracer | None = None,
 ) -> StageDerivative:
     """Differentiates a stage, and cuts the result into a forward and a backward function.
 
@@ -75,10 +73,10 @@ def differentiate_stage(
       gradients: the operands whose gradients are wanted.
       cotangents: the results whose cotangents will be given; the others' are zero.
       constant_operands: the operands that are the same for all micro-batches, as parameters are.
+      tracer: of the stages that may share a trace with this one; None for one of its own.
     """
-    joint = _read_checkpoints_instead_of_originals(
-        open_jits(_trace_stage_and_pullback(stage, gradients, cotangents))
-    )
+    traced = (tracer or PullbackTracer()).trace(stage, gradients, cotangents)
+    joint = _read_checkpoints_instead_of_originals(inline_jitted_calls(traced))
     jaxpr = joint.jaxpr
     num_operands = len(stage.in_avals)
     operands, cotangent_vars = jaxpr.invars[:num_operands], jaxpr.invars[num_operands:]
@@ -119,6 +117,8 @@ def differentiate_stage(
 def _read_checkpoints_instead_of_originals(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Makes everything read checkpoints, not the originals, so that only one is kept."""
     jaxpr = closed.jaxpr
+    if all(eqn.primitive is not checkpoint_p for eqn in jaxpr.eqns):
+        return closed
     inputs_and_copies = {*jaxpr.invars, *jaxpr.constvars}  # nothing is gained by copies of these
     new_name_of_variable: dict[Var, Any] = {}
     copies: dict[Var, JaxprEqn] = {}
@@ -137,29 +137,6 @@ def _read_checkpoints_instead_of_originals(closed: ClosedJaxpr) -> ClosedJaxpr:
             eqns += [copies[var] for var in eqn.outvars if var in copies]
     outvars = rename_atoms(jaxpr.outvars, new_name_of_variable)
     return ClosedJaxpr(replace_equations(jaxpr, eqns, outvars), closed.consts)
-
-
-def _trace_stage_and_pullback(
-    stage: ClosedJaxpr, gradients: Sequence[int], cotangents: Sequence[int]
-) -> ClosedJaxpr:
-    """Traces a stage and its pullback: operands, cotangents -> results, gradients."""
-    avals = stage.in_avals
-
-    def run_stage_and_pullback(*flat: Any) -> list[Any]:
-        operands, seeds = list(flat[: len(avals)]), list(flat[len(avals) :])
-
-        def run_stage(*differentiated_operands: Any) -> Any:
-            value_of_operand = dict(zip(gradients, differentiated_operands, strict=True))
-            results = function_of_jaxpr(stage)(
-                *(value_of_operand.get(i, x) for i, x in enumerate(operands))
-            )
-            return [results[i] for i in cotangents], results
-
-        chosen = [operands[i] for i in gradients]
-        _, pullback, results = jax.vjp(run_stage, *chosen, has_aux=True)
-        return [*results, *pullback(jax.lax.optimization_barrier(seeds))]
-
-    return trace_flat(run_stage_and_pullback, [*avals, *(stage.out_avals[i] for i in cotangents)])
 
 
 def _split_at_cotangent_barrier(

@@ -61,12 +61,14 @@ class ShardedBody(ForwardAndBackward):
         stage_memory = StageMemory(copies, [1] * ipus, recomputes=False)
         return self.choose_starts(range(1, end), end, ipus, stage_memory) if end else None
 
-    def mark_equations_of_layers(self, closed: ClosedJaxpr, starts: Sequence[int]) -> ClosedJaxpr:
+    def mark_equations_with_ipu_of_layer(
+        self, closed: ClosedJaxpr, starts: Sequence[int]
+    ) -> ClosedJaxpr:
         """Returns the function with the body's equations marked with the IPU of their layer."""
         if closed.jaxpr is self.jaxpr:
             return ClosedJaxpr(self._add_shard_marks(starts), closed.consts)
         eqns = [
-            map_sub_jaxprs(eqn, lambda body: self.mark_equations_of_layers(body, starts))
+            map_sub_jaxprs(eqn, lambda body: self.mark_equations_with_ipu_of_layer(body, starts))
             for eqn in closed.jaxpr.eqns
         ]
         return ClosedJaxpr(

@@ -9,7 +9,7 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
-    call_body,
+    body_of_call,
     name_stack,
     sub_jaxprs,
     walk_equations,
@@ -22,21 +22,21 @@ def stages_in_marks(eqn: JaxprEqn) -> set[int]:
     return {stage for e in (eqn, *nested_eqns) if (stage := _stage_in_mark(e)) is not None}
 
 
-def open_jits_with_stage_marks(closed: ClosedJaxpr) -> ClosedJaxpr:
+def inline_jits_with_stage_marks(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Returns the function with each `jit` opened that has marks of stages inside."""
-    return _open_marked_jits(closed, EquationFinder(lambda eqn: _stage_in_mark(eqn) is not None))
+    return _inline_marked_jits(closed, EquationFinder(lambda eqn: _stage_in_mark(eqn) is not None))
 
 
-def _open_marked_jits(closed: ClosedJaxpr, has_stage_mark: EquationFinder) -> ClosedJaxpr:
+def _inline_marked_jits(closed: ClosedJaxpr, has_stage_mark: EquationFinder) -> ClosedJaxpr:
     if not has_stage_mark(closed.jaxpr):
         return closed
     rewriter = EquationRewriter(closed.jaxpr)
     for eqn in closed.jaxpr.eqns:
-        body = call_body(eqn) if eqn.primitive.name in JITTED else None
+        body = body_of_call(eqn) if eqn.primitive.name in JITTED else None
         if body is None or not has_stage_mark.occurs_inside(eqn):
             rewriter.keep_equation(eqn)
         else:
-            rewriter.replace_by_jaxpr(eqn, _open_marked_jits(body, has_stage_mark))
+            rewriter.replace_by_jaxpr(eqn, _inline_marked_jits(body, has_stage_mark))
     return rewriter.build_rewritten_jaxpr(closed.consts)
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from lowering.jaxprs import (
     Atom,
     ClosedJaxpr,
-    EquationFinder,
     JaxprEqn,
     Var,
     constants_to_arguments,
     fresh_var,
     prune_unused,
     replace_equations,
-    rewrite_equations,
-    trace_flat,
     unique_variables,
 )
-from lowering.ops import TaskRole, TaskSpec, is_task, task_p
+from lowering.ops import TaskRole, TaskSpec, is_task
 
 
 def tasks_of_stage(body: ClosedJaxpr, stage: int) -> dict[TaskRole, JaxprEqn]:
@@ -51,7 +47,7 @@ def replace_task_body(
     )
 
 
-def task_of_kind(eqn: JaxprEqn, kind: TaskRole) -> JaxprEqn:
+def copy_task_with_kind(eqn: JaxprEqn, kind: TaskRole) -> JaxprEqn:
     """Returns a copy of a task with another kind."""
     spec = dc.replace(eqn.params["spec"], kind=kind)
     return eqn.replace(params={**eqn.params, "spec": spec})
@@ -65,26 +61,6 @@ def replace_equations_by_id(
         replacement for eqn in body.jaxpr.eqns for replacement in replacements.get(id(eqn), (eqn,))
     ]
     return ClosedJaxpr(replace_equations(body.jaxpr, eqns, body.jaxpr.outvars), body.consts)
-
-
-def call_without_tracing(body: ClosedJaxpr, operands: Sequence[Any]) -> list[Any]:
-    """Calls a body that tracing takes over as it stands."""
-    return list(task_p.bind(*operands, body=body, spec=None))
-
-
-def trace_with_untraced_calls(function: Callable[..., Any], avals: Sequence[Any]) -> ClosedJaxpr:
-    """Traces a function that puts bodies together.
-
-    Bodies that are called by `call_without_tracing` are taken over as they stand, since a second
-    trace would need to know the axis of their collectives.
-    """
-    has_untraced_call = EquationFinder(lambda eqn: is_task(eqn) and eqn.params["spec"] is None)
-    closed = trace_flat(function, avals)
-    return rewrite_equations(
-        closed,
-        has_untraced_call,
-        lambda rewriter, eqn: rewriter.replace_by_jaxpr(eqn, eqn.params["body"]),
-    )
 
 
 def prune_tasks(body: ClosedJaxpr) -> ClosedJaxpr:

@@ -33,6 +33,6 @@ from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
 from lowering.schedules.ticks import Run as Run
 from lowering.schedules.ticks import Ticks as Ticks
-from lowering.schedules.ticks import outline as outline
-from lowering.schedules.ticks import runs_of as runs_of
+from lowering.schedules.ticks import representative_ticks as representative_ticks
+from lowering.schedules.ticks import runs_of_ticks as runs_of_ticks
 from lowering.schedules.zero_bubble import zero_bubble as zero_bubble

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NotRequired, TypedDict, cast
 
-from lowering.ground import line_of_file
+from lowering.ground import name_source_line
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages
-from lowering.schedules.schedule_errors import ScheduleError, show_value
+from lowering.schedules.schedule_errors import ScheduleError, repr_or_type
 from lowering.schedules.schedule_text import from_text
 from lowering.schedules.simulate import simulate
 from lowering.schedules.task import Groups, Task
@@ -62,7 +62,7 @@ def build(
         return _check_fits_pipeline(spec, pipeline)
     if not callable(spec):
         raise ScheduleError(
-            f"{show_value(spec)} as a schedule",
+            f"{repr_or_type(spec)} as a schedule",
             fix="give a Schedule or a function of the numbers of stages and micro-batches",
         )
     keywords = {"training": training, "ipus": pipeline.get("ipus"), "io_tiles": io_tiles}
@@ -122,7 +122,7 @@ def _convert_to_schedule(result: Any, name: str, pipeline: _Pipeline) -> Schedul
     elif isinstance(result, Iterable):
         orders = map(_tasks_of_order, cast(Iterable[Any], result))
     else:
-        raise ScheduleError(f"it gave {show_value(result)}", fix=f"give {_RESULTS}")
+        raise ScheduleError(f"it gave {repr_or_type(result)}", fix=f"give {_RESULTS}")
     return from_orders(name, orders, **pipeline)
 
 
@@ -131,7 +131,7 @@ def _tasks_of_order(order: Any) -> Iterable[Any]:
         return order.split()
     if isinstance(order, Task) or not isinstance(order, Iterable):
         raise ScheduleError(
-            f"it gave {show_value(order)} as the order of an IPU", fix=f"give {_RESULTS}"
+            f"it gave {repr_or_type(order)} as the order of an IPU", fix=f"give {_RESULTS}"
         )
     return cast(Iterable[Any], order)
 
@@ -159,4 +159,4 @@ def _location_of_function(function: Callable[..., Any]) -> str:
     """Returns the user's file and line of a function, or an empty string."""
     plain_function: Any = inspect.unwrap(getattr(function, "func", function))
     code = getattr(plain_function, "__code__", None)
-    return line_of_file(code.co_filename, code.co_firstlineno) if code else ""
+    return name_source_line(code.co_filename, code.co_firstlineno) if code else ""

@@ -17,7 +17,7 @@ from lowering.ground import InternalError
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Phase, Task, inputs_of_task
 from lowering.schedules.task_progress import Kind
-from lowering.schedules.ticks import Run, Tick, runs_of
+from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
 _TimeLine: TypeAlias = tuple[int, int]
 """A time, and its growth per round: 0 where rounds are run one by one."""
@@ -38,7 +38,7 @@ def compute_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
       durations: the duration of a task of each kind.
     """
     clocks = _ClockState(schedule, durations)
-    for run in runs_of(schedule.ticks):
+    for run in runs_of_ticks(schedule.ticks):
         clocks.run_all_rounds(run)
     return max(clocks.free.values())[0]
 
@@ -77,15 +77,15 @@ class _GrowingTimes:
         self.turns: int | None = None
         self.made: list[tuple[Task, _TimeLine]] = []
 
-    def _limit_turns(self, turns: int) -> None:
+    def _limit_repeats(self, turns: int) -> None:
         self.turns = turns if self.turns is None else min(self.turns, turns)
 
-    def latest_end(self, lines: Sequence[_TimeLine], duration: int) -> _TimeLine:
+    def end_of_task_after(self, lines: Sequence[_TimeLine], duration: int) -> _TimeLine:
         """Returns the end of a task that waits until certain times."""
         time, growth = max(lines)
         for earlier, faster in lines:
             if faster > growth:
-                self._limit_turns(1 + (time - earlier) // (faster - growth))
+                self._limit_repeats(1 + (time - earlier) // (faster - growth))
         return time + duration, growth
 
     def take_stored_result(self, task: Task) -> _TimeLine | None:
@@ -94,7 +94,7 @@ class _GrowingTimes:
             return None
         if not self.step:
             return self.kept.pop(task), 0
-        self._limit_turns(1)
+        self._limit_repeats(1)
         return self.kept[task], 0
 
     def read_result_row(self, row: _ResultRow, micro_batch: int) -> _TimeLine | None:
@@ -105,7 +105,7 @@ class _GrowingTimes:
         time, growth = row.line
         rows_per_round, remainder = divmod(self.step, row.step)
         if self.step:
-            self._limit_turns(1 if remainder else 1 + (row.times - 1 - index) // rows_per_round)
+            self._limit_repeats(1 if remainder else 1 + (row.times - 1 - index) // rows_per_round)
         return time + growth * index, growth * rows_per_round
 
 
@@ -172,7 +172,7 @@ class _ClockState:
                 waits = [self.free[ipu] for ipu in group]
                 if kind in self.source:
                     waits.append(self._time_of_result(self.source[kind], task.micro_batch, times))
-                end = times.latest_end(waits, self.durations[kind])
+                end = times.end_of_task_after(waits, self.durations[kind])
                 self.free.update(dict.fromkeys(group, end))
                 if kind in self.inside:
                     self.made[task] = end
@@ -216,8 +216,8 @@ class _ClockState:
         """Skips rounds whose times are known, and returns how many."""
         current = history[-1]
         for cycle in range(1, (len(history) - 1) // 2 + 1):
-            growth = _growth_between(current, history[-1 - cycle])
-            if growth is None or growth != _growth_between(
+            growth = _growth_of_each_time(current, history[-1 - cycle])
+            if growth is None or growth != _growth_of_each_time(
                 history[-1 - cycle], history[-1 - 2 * cycle]
             ):
                 continue
@@ -258,7 +258,7 @@ class _ClockState:
         return times
 
 
-def _growth_between(
+def _growth_of_each_time(
     current: Mapping[_ClockKey, _TimeLine], earlier: Mapping[_ClockKey, _TimeLine]
 ) -> dict[_ClockKey, int] | None:
     """Returns how much later each time is; None where other results are waited for."""

@@ -145,7 +145,7 @@ class _TaskPlacer:
         if not all(self.cursors[ipu].run.times > 1 for ipu in awake):
             self.before.clear()
             return
-        done = self.done.counts_if_in_order()
+        done = self.done.counts_if_run_in_order()
         if done is None:
             return
         cursors = self.cursors.values()
@@ -156,7 +156,7 @@ class _TaskPlacer:
         moving = self._rounds_advanced(earlier, current) if earlier else {}
         if earlier is None or not awake <= moving.keys():
             return
-        step = self._common_step(earlier, current, moving)
+        step = self._count_micro_batches_advanced(earlier, current, moving)
         times = self._count_repeats(earlier, current, moving, step) if step > 0 else 0
         if not times:
             return
@@ -164,7 +164,9 @@ class _TaskPlacer:
         self.runs.append(Run(tuple(self.recent[earlier.tick :]), 1 + times, step))
         self.recent.clear()
         self.before.clear()
-        self.done.record_more({kind: times * (n - earlier.done[kind]) for kind, n in done.items()})
+        self.done.record_tasks_in_order(
+            {kind: times * (n - earlier.done[kind]) for kind, n in done.items()}
+        )
         for ipu, rounds in moving.items():
             self.cursors[ipu].skip_cursor_rounds(times * rounds)
         self._shift_waiting(moving, times * step)
@@ -179,7 +181,7 @@ class _TaskPlacer:
             ipu: rounds for ipu, rounds in zip(self.cursors, differences, strict=True) if rounds
         }
 
-    def _common_step(
+    def _count_micro_batches_advanced(
         self, earlier: _Snapshot, current: _Snapshot, moving: Mapping[int, int]
     ) -> int:
         """Returns how many micro-batches everything has advanced; 0 if not all by as many."""

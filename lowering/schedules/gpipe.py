@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lowering.schedules.orders import schedule_orders
-from lowering.schedules.rotations import stages_of_word
+from lowering.schedules.rotations import stage_phases_of_micro_batch
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.task import Task
@@ -27,7 +27,7 @@ def gpipe(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
     check_pipeline_sizes(stages, micro_batches, training)
     stage_ipus = ipus_of_stages(stages, ipus)
     orders: dict[int, list[Run]] = {ipu: [] for group in stage_ipus for ipu in group}
-    for stage, phase in stages_of_word(stages, training):
+    for stage, phase in stage_phases_of_micro_batch(stages, training):
         for ipu in stage_ipus[stage]:
             orders[ipu].append(one_task_per_tick([Task(stage, phase, 0)], micro_batches, 1))
     return schedule_orders("gpipe", orders, stage_ipus, micro_batches, training)

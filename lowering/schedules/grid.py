@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lowering.schedules.schedule_errors import ScheduleError, check_instance, show_value
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.task import Groups, Task
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
     """
     if not hasattr(schedule, "ticks"):
         raise ScheduleError(
-            f"cannot draw {show_value(schedule)}: it is not a schedule", fix="give a Schedule"
+            f"cannot draw {repr_or_type(schedule)}: it is not a schedule", fix="give a Schedule"
         )
     check_instance(first, int, "the first tick")
     if last is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
+from lowering.schedules.rotations import check_complete_sets, schedule_repeated_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
     Schedule,
@@ -53,4 +53,4 @@ def grouped(
             f"at least {length + 2}, two more than stages to pass",
             fix=f"use {length + 2} micro-batches or more",
         )
-    return schedule_word("grouped", starts, stage_ipus, micro_batches, training)
+    return schedule_repeated_word("grouped", starts, stage_ipus, micro_batches, training)

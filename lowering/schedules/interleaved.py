@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.schedules.rotations import check_complete_sets, schedule_word, start_offsets
+from lowering.schedules.rotations import check_complete_sets, schedule_repeated_word, start_offsets
 from lowering.schedules.schedule import (
     Ipus,
     Schedule,
@@ -45,4 +45,4 @@ def interleaved(
         )
     starts = start_offsets("interleaved", stages, training=training, ipus=stage_ipus)
     check_complete_sets("interleaved", micro_batches, len(starts))
-    return schedule_word("interleaved", starts, stage_ipus, micro_batches, training)
+    return schedule_repeated_word("interleaved", starts, stage_ipus, micro_batches, training)

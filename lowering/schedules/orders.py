@@ -150,7 +150,7 @@ def _check_all_tasks_listed(
 ) -> None:
     """Raises if an order lacks a task; without any weight gradients none is needed."""
     splits = any(
-        progress.count_run(kind)
+        progress.count_tasks_run(kind)
         for progress in progress_of_ipu.values()
         for kind in progress.count
         if kind[0] == Phase.WEIGHTS

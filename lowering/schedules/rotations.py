@@ -17,7 +17,7 @@ from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 
-def stages_of_word(stages: int, training: bool) -> list[tuple[int, Phase]]:
+def stage_phases_of_micro_batch(stages: int, training: bool) -> list[tuple[int, Phase]]:
     """Returns the word: the stages that a micro-batch passes, with their phases."""
     forward = [(stage, Phase.FORWARD) for stage in range(stages)]
     backward = [(stage, Phase.BACKWARD) for stage in reversed(range(stages))]
@@ -61,7 +61,7 @@ def start_offsets(
     check_instance(name, str, "the name of a schedule")
     check_pipeline_sizes(stages, 1, training)
     stage_ipus = ipus_of_stages(stages, ipus)
-    word = stages_of_word(stages, training)
+    word = stage_phases_of_micro_batch(stages, training)
     if name == "grouped":
         return tuple(range(len(word)))
     if name == "interleaved":
@@ -95,7 +95,7 @@ def check_complete_sets(name: str, micro_batches: int, multiple: int) -> None:
     )
 
 
-def schedule_word(
+def schedule_repeated_word(
     name: str, starts: Sequence[int], ipus: Groups, micro_batches: int, training: bool
 ) -> Schedule:
     """Builds the schedule in which micro-batch q * K + r starts at tick q * N + starts[r].
@@ -109,7 +109,7 @@ def schedule_word(
       micro_batches: how many there are.
       training: whether there are backward tasks.
     """
-    word = stages_of_word(len(ipus), training)
+    word = stage_phases_of_micro_batch(len(ipus), training)
     length, overlapping = len(word), len(starts)
     ticks = length * micro_batches // overlapping + length
 

@@ -8,12 +8,12 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.ground import list_in_dir
+from lowering.ground import limit_dir_to
 from lowering.schedules.grid import grid
-from lowering.schedules.schedule_errors import ScheduleError, check_instance, show_value
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.schedule_picture import draw_schedule
 from lowering.schedules.task import Groups, Phase
-from lowering.schedules.ticks import Tick, Ticks, runs_of
+from lowering.schedules.ticks import Tick, Ticks, runs_of_ticks
 
 # Larger numbers are taken for a mistake: reports have an entry for each task.
 MAX_STAGES = 1024
@@ -23,7 +23,7 @@ MAX_MICRO_BATCHES = 10**7
 Ipus = Sequence[int | Sequence[int]] | None
 
 
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Schedule:
     """Every task of a pipeline, in the tick in which it runs.
@@ -71,13 +71,13 @@ class Schedule:
     @property
     def splits_backward(self) -> bool:
         """True if gradients of inputs and of weights are separate tasks."""
-        runs = runs_of(self.ticks)
+        runs = runs_of_ticks(self.ticks)
         return any(t.phase == Phase.WEIGHTS for run in runs for tick in run.ticks for t in tick)
 
     @property
     def num_tasks(self) -> int:
         """The number of tasks; one that runs on several IPUs counts once."""
-        return sum(run.times * sum(map(len, run.ticks)) for run in runs_of(self.ticks))
+        return sum(run.times * sum(map(len, run.ticks)) for run in runs_of_ticks(self.ticks))
 
     def _repr_html_(self) -> str:
         """Returns a drawing, for notebooks."""
@@ -117,7 +117,7 @@ def check_boolean(value: Any, argument_name: str) -> None:
     """
     if type(value).__name__ not in ("bool", "bool_"):
         raise ScheduleError(
-            f"{argument_name}={show_value(value)} for a schedule", fix="give True or False"
+            f"{argument_name}={repr_or_type(value)} for a schedule", fix="give True or False"
         )
 
 
@@ -131,7 +131,7 @@ def check_positive_int(number: Any, message: str, maximum: int) -> None:
     if value is not None and 1 <= value <= maximum:
         return
     if value is None:
-        number_text = show_value(number)
+        number_text = repr_or_type(number)
     elif value.bit_length() > 256:  # Python does not print ints with thousands of digits
         number_text = f"2^{value.bit_length() - 1} and more"
     else:
@@ -151,7 +151,7 @@ def ipus_of_stages(stages: int, ipus: Ipus) -> Groups:
         return tuple((stage,) for stage in range(stages))
     entries = _read_entries(ipus)
     if entries is None or len(entries) != stages:
-        given_text = show_value(ipus) if entries is None else f"{len(entries)} entries of"
+        given_text = repr_or_type(ipus) if entries is None else f"{len(entries)} entries of"
         raise ScheduleError(
             f"{given_text} `ipus` for {stages} stages", fix="give one entry for every forward stage"
         )

@@ -23,7 +23,7 @@ class ScheduleError(LoweringError):
         self.summary, self.grid = what, grid
 
 
-def show_value(value: Any) -> str:
+def repr_or_type(value: Any) -> str:
     """Returns a value as Python shows it, or its type if it cannot, as for a deleted array."""
     try:
         return repr(value)
@@ -38,5 +38,7 @@ def check_instance(value: Any, kind: type, role: str) -> None:
       ScheduleError: it names the `role` of the value.
     """
     if not isinstance(value, kind):
-        message = f"{role} is a {kind.__name__}, not a {type(value).__name__}: {show_value(value)}"
+        message = (
+            f"{role} is a {kind.__name__}, not a {type(value).__name__}: {repr_or_type(value)}"
+        )
         raise ScheduleError(message, fix=f"give a {kind.__name__}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.schedules.rotations import check_complete_sets, stages_of_word
+from lowering.schedules.rotations import check_complete_sets, stage_phases_of_micro_batch
 from lowering.schedules.schedule import (
     MAX_MICRO_BATCHES,
     Ipus,
@@ -42,7 +42,7 @@ def sequential(
     check_positive_int(batch_serialization, "batch_serialization={}", MAX_MICRO_BATCHES)
     check_complete_sets("sequential", micro_batches, batch_serialization)
     set_size, sets = batch_serialization, micro_batches // batch_serialization
-    word = stages_of_word(stages, training)
+    word = stage_phases_of_micro_batch(stages, training)
     if set_size <= sets:
         first_set = [Task(*stage_and_phase, i) for stage_and_phase in word for i in range(set_size)]
         runs = [one_task_per_tick(first_set, sets, set_size)]

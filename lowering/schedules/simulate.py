@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NoReturn
 
-from lowering.ground import InternalError, list_in_dir
+from lowering.ground import InternalError, limit_dir_to
 from lowering.schedules.clocks import compute_makespan
 from lowering.schedules.grid import draw_grid
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Phase, Task, inputs_of_task
 from lowering.schedules.task_progress import Kind, Progress
-from lowering.schedules.ticks import Run, Tick, runs_of
+from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
 # The duration of a task of each phase: one number, or one for every stage.
 Seconds = Mapping[Phase, float | Sequence[float]]
@@ -24,7 +24,7 @@ Seconds = Mapping[Phase, float | Sequence[float]]
 _AROUND = 4  # ticks before and after a mistake that its message shows
 
 
-@list_in_dir()
+@limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """The cost of a schedule.
@@ -100,10 +100,10 @@ def _check_all_tasks(
     """
     checker, tick = _TaskChecker(schedule, kinds), 0
     try:
-        for run in runs_of(schedule.ticks):
+        for run in runs_of_ticks(schedule.ticks):
             number = 0
             while number < run.times:
-                counts_before = checker.done.counts_if_in_order()
+                counts_before = checker.done.counts_if_run_in_order()
                 for tasks in run.ticks_of_round(number):
                     checker.check_tick(tick, tasks)
                     tick += 1
@@ -159,20 +159,22 @@ class _TaskChecker:
             self.done.record_task(kind, micro_batch)
             run_in_tick.add((kind, micro_batch))
             if phase == self.first:
-                in_flight = self.done.count_run(kind) - self.done.count_run((self.last, stage))
+                in_flight = self.done.count_tasks_run(kind) - self.done.count_tasks_run(
+                    (self.last, stage)
+                )
                 self.most[stage] = max(self.most[stage], in_flight)
 
     def skip_rounds_like(
         self, counts_before: Mapping[Kind, int] | None, run: Run, rounds: int
     ) -> bool:
         """Skips rounds that repeat the one since `counts_before`, by counting them all at once."""
-        counts_now = self.done.counts_if_in_order()
+        counts_now = self.done.counts_if_run_in_order()
         if counts_before is None or counts_now is None:
             return False
         steps = {kind: counts_now[kind] - count for kind, count in counts_before.items()}
         if any(step not in (0, run.step) for step in steps.values()):
             return False
-        self.done.record_more({kind: step * rounds for kind, step in steps.items()})
+        self.done.record_tasks_in_order({kind: step * rounds for kind, step in steps.items()})
         return True
 
     def check_all_have_run(self) -> None:
@@ -248,7 +250,7 @@ def bubble_fraction_of(schedule: Schedule) -> float:
     """Returns the idle share; a task on several IPUs counts once on each."""
     most_tasks = {ipu: 0 for group in schedule.ipus for ipu in group}
     total = 0
-    for run in runs_of(schedule.ticks):
+    for run in runs_of_ticks(schedule.ticks):
         for tasks in run.ticks:
             count = Counter(ipu for task in tasks for ipu in schedule.ipus[task.stage])
             total += count.total() * run.times
@@ -288,7 +290,7 @@ def _integer_durations(
 def _compute_synced_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> tuple[int, int]:
     """Returns the makespan with a sync after every tick, and the work of all IPUs together."""
     synced = busy = 0
-    for run in runs_of(schedule.ticks):
+    for run in runs_of_ticks(schedule.ticks):
         for tasks in run.ticks:
             clock: dict[int, int] = {}  # since the sync; inputs of other IPUs were there by then
             for stage, phase, _ in tasks:

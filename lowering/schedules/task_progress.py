@@ -32,7 +32,7 @@ class Progress:
         """Returns whether a task has run."""
         return micro_batch < self.count[kind] or micro_batch in self.beyond[kind]
 
-    def count_run(self, kind: Kind) -> int:
+    def count_tasks_run(self, kind: Kind) -> int:
         """Returns how many tasks of a kind have run."""
         return self.count[kind] + len(self.beyond[kind])
 
@@ -48,11 +48,11 @@ class Progress:
             micro_batch += 1
         self.count[kind] = micro_batch
 
-    def counts_if_in_order(self) -> dict[Kind, int] | None:
+    def counts_if_run_in_order(self) -> dict[Kind, int] | None:
         """Returns the counts, or None if some tasks have run out of order."""
         return None if any(self.beyond.values()) else dict(self.count)
 
-    def record_more(self, steps: Mapping[Kind, int]) -> None:
+    def record_tasks_in_order(self, steps: Mapping[Kind, int]) -> None:
         """Records as many more tasks of each kind, in order."""
         for kind, number in steps.items():
             self.count[kind] += number

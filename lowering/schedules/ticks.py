@@ -10,7 +10,7 @@ import bisect
 import dataclasses as dc
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, cast, overload
 
 from lowering.schedules.task import Phase, Task
 
@@ -81,11 +81,11 @@ class Ticks(Sequence[Tick]):
                 yield from run.ticks_of_round(number)
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, Ticks) and other.runs == self.runs:
+            return True
         if not isinstance(other, (Ticks, tuple)):
             return NotImplemented
-        ticks: Sequence[Any] = other
-        if isinstance(ticks, Ticks) and ticks.runs == self.runs:
-            return True
+        ticks = cast("Sequence[object]", other)
         return len(self) == len(ticks) and all(a == b for a, b in zip(self, ticks, strict=True))
 
     def __hash__(self) -> int:
@@ -106,25 +106,25 @@ def shift_micro_batches(tick: Tick, by: int) -> Tick:
     return tuple(Task(stage, phase, number + by) for stage, phase, number in tick)
 
 
-def runs_of(ticks: Sequence[Tick]) -> tuple[Run, ...]:
+def runs_of_ticks(ticks: Sequence[Tick]) -> tuple[Run, ...]:
     """Returns the runs of ticks; others than `Ticks` are one run of a single round."""
     return ticks.runs if isinstance(ticks, Ticks) else (Run(tuple(ticks)),)
 
 
-def outline(ticks: Sequence[Tick]) -> Iterator[Tick]:
+def representative_ticks(ticks: Sequence[Tick]) -> Iterator[Tick]:
     """Yields the ticks of the first two rounds of each run, and of the last.
 
     A property of neighbouring ticks there, if independent of the micro-batches' numbers, holds
     between all neighbours.
     """
-    for run in runs_of(ticks):
+    for run in runs_of_ticks(ticks):
         for number in sorted({0, min(1, run.times - 1), run.times - 1}):
             yield from run.ticks_of_round(number)
 
 
 def fold_repeated_ticks(ticks: Sequence[Tick]) -> Ticks:
     """Folds ticks: those that repeat for other micro-batches are stored once."""
-    marks, bases = _mark_ticks(ticks)
+    marks, bases = _compare_each_tick_with_last(ticks)
     next_same: list[int] = [len(marks)] * len(marks)  # the next position of the same mark
     last: dict[int, int] = {}
     for position in reversed(range(len(marks))):
@@ -144,7 +144,7 @@ def fold_repeated_ticks(ticks: Sequence[Tick]) -> Ticks:
     return Ticks([*runs, Run(tuple(ticks[begin:]))])
 
 
-def _mark_ticks(ticks: Sequence[Tick]) -> tuple[list[int], list[int]]:
+def _compare_each_tick_with_last(ticks: Sequence[Tick]) -> tuple[list[int], list[int]]:
     """Returns a mark for each tick relative to the one before, and its first micro-batch.
 
     Where the marks repeat, the ticks do, each time the same number of micro-batches further on.

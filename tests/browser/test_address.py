@@ -103,7 +103,7 @@ def test_a_frame_without_an_address_selects_all_the_same(
 ) -> None:
     assert pages["small"]
     tab = visit.tab()
-    frame_of = html.render_html_frame([reports["small"].to_dict()])
+    frame_of = html.render_notebook_iframe([reports["small"].to_dict()])
     tab.set_content(f"<!doctype html><body>{frame_of}</body>")
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=true]").wait_for()

@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 
 import ipujax as ipu
 from ipujax.report import Report
-from ipujax.report.presentation.html import render_html_frame, render_html_page
+from ipujax.report.presentation.html import render_html_page, render_notebook_iframe
 from tests.browser.looking import (
     Visit,
     colours,
@@ -173,7 +173,7 @@ def test_a_notebook_shows_the_page_in_a_sandbox(
     assert pages["small"]
     tab = visit.tab()
     html = reports["small"]._repr_html_()
-    assert html == render_html_frame([reports["small"].to_dict()])
+    assert html == render_notebook_iframe([reports["small"].to_dict()])
     tab.set_content(f"<!doctype html><body>{html}</body>")
     frame = tab.frame_locator("iframe")
     frame.locator("html[data-ready=true]").wait_for()

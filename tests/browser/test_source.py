@@ -97,6 +97,18 @@ def test_a_line_lists_its_operations_and_is_selected_in_all_views(
     assert f"takes {takes} cycles" in show(tab, "timeline").locator(".controls.below").inner_text()
 
 
+def test_a_click_counts_though_the_table_scrolls_a_little_meanwhile(
+    report: Report, visit: Visit
+) -> None:
+    tab, view = opened(visit, report.to_dict())
+    view.locator("[data-table=source] tr", has_text=f"{CALLS[1]}").first.hover()
+    tab.mouse.down()
+    view.locator(".table-scroll").first.evaluate("box => box.dispatchEvent(new Event('scroll'))")
+    frames(tab)
+    tab.mouse.up()
+    assert selection(tab)["origin"] == f"{__file__}:{CALLS[1]} (model)"
+
+
 def test_an_operation_of_a_line_is_selected_and_tells_its_calls(
     report: Report, visit: Visit
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from playwright.sync_api import Locator
 
 from ipujax.ground import format_percents
 from ipujax.report import Report
+from ipujax.report.device_meshes import DeviceMesh
 from ipujax.report.presentation import html
 from tests.browser.looking import Visit, frames, selection, show
 from tests.browser.samples import IPUS
@@ -106,3 +108,16 @@ def test_reports_of_earlier_versions_open(
     path.write_text(html.render_html_page([document]), encoding="utf-8")
     view = show(visit.open(path), "summary")
     assert "model the program again" in view.inner_text()
+
+
+def test_the_meshes_of_ipus_are_listed(reports: dict[str, Report], visit: Visit) -> None:
+    meshes = (
+        DeviceMesh(0, 0, ("data", "model"), (2, 2), ("cpu:0", "cpu:1", "cpu:2", "cpu:3")),
+        DeviceMesh(0, 1, ("data", "model"), (2, 2), ("cpu:4", "cpu:5", "cpu:7", "cpu:6")),
+    )
+    report = dc.replace(reports["pipeline"], meshes=meshes)
+    view = show(visit.open(html.render_html_page([report.to_dict()])), "summary")
+    assert view.locator(".meshes li").all_inner_texts() == [
+        "IPU 0: mesh data=2, model=2 of cpu:0..3",
+        "IPU 1: mesh data=2, model=2 of cpu:4..5, cpu:7, cpu:6",
+    ]

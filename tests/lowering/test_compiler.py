@@ -76,6 +76,18 @@ def test_unsharded_programs_use_one_ipu():
     assert count_ipus_and_replicas(using(0), 16) == (1, 16)
 
 
+@given(st.integers(0, 20), st.integers(1, 64))
+def test_meshes_are_split_by_the_next_power_of_two_or_by_the_shards(last, num_ipus):
+    power = 1 << last.bit_length()
+    if last >= num_ipus or (num_ipus % power and num_ipus % (last + 1)):
+        with pytest.raises(ShardError, match=f"{num_ipus}"):
+            count_ipus_and_replicas(using(last), num_ipus, on_meshes=True)
+        return
+    ipus, replicas = count_ipus_and_replicas(using(last), num_ipus, on_meshes=True)
+    assert ipus == (last + 1 if num_ipus % power else power)
+    assert ipus * replicas == num_ipus
+
+
 def two_layers(x):
     with shard(0):
         h = jnp.tanh(x)
@@ -117,7 +129,7 @@ def test_a_broken_promise_comes_with_the_programs_text(monkeypatch):
     assert note.startswith("after pass `insert_copies`:\nprogram")
 
 
-@pytest.mark.parametrize("name", ["keep_small", "drop_dead", "insert_checks"])
+@pytest.mark.parametrize("name", ["keep_small_values_on_tiles", "drop_dead", "insert_checks"])
 def test_the_pass_that_breaks_a_jaxpr_is_named(name, monkeypatch):
     original = getattr(lowering.compiler, name)
 
@@ -146,6 +158,20 @@ def test_the_pass_that_breaks_a_program_without_copies_is_named(monkeypatch):
     with pytest.raises(InternalError, match="before it is written") as error:
         lowered(two_layers, V)
     assert error.value.__notes__[0].startswith("after pass `load_late`:\nprogram")
+
+
+def test_a_program_that_a_pass_leaves_is_not_verified_again(monkeypatch):
+    verified: list[tuple[str, ir.Program, bool]] = []
+
+    def record(name: str, program: ir.Program, *, has_copies: bool) -> None:
+        verified.append((name, program, has_copies))
+
+    monkeypatch.setattr(lowering.compiler, "verify_after_pass", record)
+    lowered(lambda x: x + 1, V)
+    names = [name for name, _, _ in verified]
+    assert names[0] == "partition"
+    assert "keep_loop_variables_stored" not in names
+    assert len({(id(program), has_copies) for _, program, has_copies in verified}) == len(names)
 
 
 def test_lowering_is_pure():

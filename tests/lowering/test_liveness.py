@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import dataclasses as dc
+
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from lowering import ir
 from lowering.ground import HOST
-from tests.lowering.samples import N, V, lowered, shard
+from lowering.ops import dequeue
+from tests.lowering.samples import N, Queue, V, lowered, shard
 
 
 def dead(program):
@@ -125,3 +129,91 @@ def test_carried_once():
     assert names(lambda x, y: (loop(x, y), loop(x, y))) == []
     assert names(lambda x, y: loop(x, x)) == []
     assert names(lambda x, y: loop(x, loop(y, y * 0) * 0)) == [0]
+
+
+def overwritable(fn, *args, donated=()):
+    program = lowered(fn, *args)
+    results = [(value, HOST) for value in program.outputs]
+    body = ir.Sequence(ir.inline_tasks(program.body.steps))
+    given = [program.inputs[number] for number in donated]
+    steps = zip(body.steps, ir.find_overwritable_operands(body, results, given), strict=True)
+    return [places for node, places in steps if isinstance(node, ir.Execute)], program
+
+
+def in_turn(x):
+    with shard(0):
+        a = jnp.sin(x)
+    with shard(1):
+        b = a * 2
+    with shard(0):
+        return b + 1
+
+
+def test_kernels_overwrite_what_nobody_reads_later():
+    (first, second, third), program = overwritable(in_turn, V)
+    assert not first  # the caller's
+    assert [ipu for _, ipu in (*second, *third)] == [1, 0]
+    assert not {value for value, _ in (*second, *third)} & {*program.inputs, *program.outputs}
+
+
+def test_kernels_overwrite_donated_arguments():
+    (first, *_), program = overwritable(in_turn, V, donated=[0])
+    assert first == {(program.inputs[0], 0)}
+
+
+def test_what_is_read_later_on_another_ipu_is_not_overwritten():
+    def fn(x):
+        with shard(0):
+            a = jnp.sin(x)
+        with shard(1):
+            b = a * 2
+        with shard(0):
+            return b + a  # IPUs 0 and 1 may be one device
+
+    (_, second, third), _ = overwritable(fn, V)
+    assert not second
+    assert len(third) == 1  # one result, and two operands of its type
+
+
+def test_results_and_operands_of_loops_are_not_overwritten():
+    def fn(x):
+        with shard(0):
+            a = jnp.sin(x)
+        with shard(1):
+            b = a * 2
+        looped, _ = lax.scan(lambda c, _: (c + 1, None), a, None, length=3)
+        with shard(0):
+            return a, looped + a, b + 1
+
+    steps, program = overwritable(fn, V)
+    taken = {value for places in steps for value, _ in places}
+    assert not taken & set(program.outputs)
+
+
+def test_an_operand_of_another_type_is_not_overwritten():
+    def fn(x):
+        with shard(0):
+            a = jnp.sin(x)
+        with shard(1):
+            return (a * 2).sum()
+
+    (_, second), _ = overwritable(fn, V)
+    assert not second
+
+
+def test_loop_variables_are_overwritten_after_the_last_element_only():
+    def body(_, carry):
+        (element,) = dequeue(Queue("in"), [jax.typeof(V)])
+        x, y = carry
+        return x + element, y * element
+
+    program = lowered(lambda x, y: lax.fori_loop(0, 3, body, (x, y)), V, V)
+    (node,) = (n for n in ir.walk_nodes(program.body) if isinstance(n, ir.Repeat))
+    x, y = node.carry[-2:]
+    assert ir.find_overwritable_loop_variables(node, {x.initial}) == {x.entering}
+    assert ir.find_overwritable_loop_variables(node, {x.initial, y.initial}) == {
+        x.entering,
+        y.entering,
+    }
+    taken_last = dc.replace(node, body=ir.Sequence(node.body.steps[::-1]))
+    assert not ir.find_overwritable_loop_variables(taken_last, {x.initial, y.initial})

@@ -18,7 +18,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.sampled(1, 200)
+@pytest.mark.sampled(1, 100)
 @pytest.mark.parametrize("example", EXAMPLES, ids=str)
 def test_a_function_gives_the_numbers_of_jit(example: Example) -> None:
     use_ipus(2)

@@ -163,7 +163,7 @@ class Library:
                     status.st_mtime,
                     status.st_size,
                     content,
-                    _note_incomplete_folder(path),
+                    _describe_incomplete_folder(path),
                 )
 
     def _wait_for_content(
@@ -195,7 +195,7 @@ class Library:
                         yield Path(folder, name), name in _SURE
 
 
-def _note_incomplete_folder(path: Path) -> str:
+def _describe_incomplete_folder(path: Path) -> str:
     folder = path.absolute().parent
     is_complete = not _AUTO_REPORT.match(folder.name) or files.is_complete(folder)
     return "" if is_complete else _INCOMPLETE

@@ -64,7 +64,7 @@ def render_run_log(entries: Sequence[Entry], ticked_keys: Collection[str] = ()) 
     )
     rows = "".join(_render_entry_row(entry, programs, ticked_keys) for entry in entries)
     header_cells = "".join(
-        f'<th scope="col"{_numeric_class(head)}>{head or "<span hidden>more</span>"}</th>'
+        f'<th scope="col"{_css_class_of_column(head)}>{head}</th>' if head else "<td></td>"
         for head in _HEADS
     )
     table = f"<thead><tr>{header_cells}</tr></thead><tbody>{rows}</tbody>"
@@ -74,7 +74,7 @@ def render_run_log(entries: Sequence[Entry], ticked_keys: Collection[str] = ()) 
     )
 
 
-def _numeric_class(head: str) -> str:
+def _css_class_of_column(head: str) -> str:
     return ' class="numeric"' if head in _NUMBERS else ""
 
 
@@ -211,7 +211,7 @@ def _render_run_row(
         ("", f'{compare}<a href="/report/{entry.key}.json">JSON</a>'),
     )
     cells_html = "".join(
-        f'<td{_numeric_class(head)} data-head="{head}"><div>{text}</div></td>'
+        f'<td{_css_class_of_column(head)} data-head="{head}"><div>{text}</div></td>'
         for head, text in cells
     )
     title_link = f'<a href="/report/{entry.key}">{title}</a>{path_and_note}'

@@ -20,6 +20,7 @@ from ipujax.doors.estimators.initial_states import InitialStates
 from ipujax.doors.estimators.input_data import DataSet, open_data_set
 from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.metric_totals import MetricTotals, unstack_tree
+from ipujax.doors.estimators.model_fn import FunctionByName
 from ipujax.doors.estimators.model_folder import ModelFolder
 from ipujax.doors.estimators.predictions import (
     select_features,
@@ -83,7 +84,8 @@ class Estimator(abc.ABC):
         if params is not None and not isinstance(params, dict):
             raise check.value_error(f"params is {params!r}, but must be a dict", "give a dict")
         self._model_fn = model_fn
-        check.require_function(init_fn, "init_fn", optional=True)
+        if init_fn is not None:
+            init_fn = FunctionByName(init_fn, "init_fn", (), ("key", "features"))
         if warm_start_from is not None:
             check.require_path(warm_start_from, "warm_start_from")
         self._settings = EstimatorSettings(config, dict(params or {}), batch_sizes)
@@ -159,7 +161,7 @@ class Estimator(abc.ABC):
         check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
         if max_steps is not None:
             check.require_integer(max_steps, "max_steps", at_least=1)
-        self._configure()
+        self._configure_system()
         with self._folder.lock_for_training() as was_interrupted:
             path = self._folder.latest_path_of_chief()
             remaining_steps = (
@@ -201,7 +203,7 @@ class Estimator(abc.ABC):
         """Returns metrics over some steps, or until the data ends; see the class."""
         user_hooks = check_hooks(hooks, "hooks")
         check_steps(steps, self.config.ipu_run_config.iterations_per_loop)
-        self._configure()
+        self._configure_system()
         data = DataSet(self._open_elements(input_fn, ModeKeys.EVAL))
         mode, state = self._prepare_mode(
             ModeKeys.EVAL, self._checkpoint_to_use(checkpoint_path), data
@@ -306,7 +308,7 @@ class Estimator(abc.ABC):
         path = self._checkpoint_to_use(checkpoint_path)
         if path is None:
             raise check.value_error(f"{self.model_dir} has no checkpoint to export", "train first")
-        self._configure()
+        self._configure_system()
         programs: dict[str, tuple[EstimatorMode, TrainState, Tree]] = {}
         for key in sorted(structs, key=MODES.index, reverse=True):
             state = self._beginning.load_or_init_state(path, make_zero_element(structs[key]))
@@ -337,7 +339,7 @@ class Estimator(abc.ABC):
         mode = _MODE_WORDS.get(mode, mode)
         check.require_one_of(mode, MODES, "the mode to report")
         if input_fn is not None:
-            self._configure()
+            self._configure_system()
             data = DataSet(self._open_elements(input_fn, mode))
             prepared_mode, state = self._prepare_mode(
                 mode, self._folder.latest_path_of_chief(), data
@@ -379,7 +381,7 @@ class Estimator(abc.ABC):
         keys: Sequence[str] | None,
         yields_examples: bool,
     ) -> Generator[PyTree]:
-        self._configure()
+        self._configure_system()
         data = DataSet(map(select_features, self._open_elements(input_fn, ModeKeys.PREDICT)))
         mode, state = self._prepare_mode(
             ModeKeys.PREDICT, self._checkpoint_to_use(checkpoint_path), data
@@ -391,7 +393,7 @@ class Estimator(abc.ABC):
                 for batch in unstack_tree(predictions, 1 + (hook_callback.replicas > 1)):
                     yield from split_into_examples(batch) if yields_examples else [batch]
 
-    def _configure(self) -> None:
+    def _configure_system(self) -> None:
         """Configures the system as the run config says; equal options change nothing."""
         options = self.config.ipu_run_config.ipu_options
         if options is not None:

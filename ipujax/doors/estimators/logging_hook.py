@@ -133,7 +133,7 @@ class IPULoggingTensorHook(SessionRunHook):
                 value, (jax.Array, np.ndarray, np.generic), f"`{name}`", "an array"
             )
         outfeed = self._find_or_make_outfeed()
-        if outfeed.enqueued and trace_frames.current_frame() is not None:
+        if outfeed.enqueued and trace_frames.current_trace_frame() is not None:
             raise FailedPreconditionError(
                 "log was called twice on one hook in one traced function",
                 fix="log all arrays in one call, as a dict or a list, or make another hook",

@@ -44,6 +44,14 @@ class FunctionByName:
                 f"take {', '.join(positional)} first, as in def {_name_of_user_function(function)}"
                 f"({', '.join([*positional, *list(offered)[:3]])}, ...)",
             )
+        for parameter, expected in zip(ordered, positional, strict=False):
+            if parameter.name != expected and parameter.name in {*offered, *positional}:
+                raise check.value_error(
+                    f"{label} is given {expected} where it takes {parameter.name}",
+                    f"take {', '.join(positional)} first, as in "
+                    f"def {_name_of_user_function(function)}"
+                    f"({', '.join([*positional, *list(offered)[:3]])}, ...)",
+                )
         other_parameters = [p for p in parameters if p not in ordered[: len(positional)]]
         takes_all = any(p.kind is kinds.VAR_KEYWORD for p in other_parameters)
         keyword_names = {

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ipujax.checkpoints import Position, checkpoint_store, find_checkpoint
+from ipujax.checkpoints import Position, find_checkpoint, store
 from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.doors.estimators.workers import Workers
@@ -63,7 +63,7 @@ class ModelFolder:
 
     def latest_checkpoint_path(self) -> str | None:
         """Returns the path of the newest checkpoint."""
-        if checkpoint_store.latest_step(self.path) is None:
+        if store.latest_step(self.path) is None:
             return None
         return os.path.join(self.path, find_checkpoint(self.path, None).name)
 
@@ -77,7 +77,7 @@ class ModelFolder:
         """Writes a checkpoint of a state's step, with the state of all workers together."""
         averaged_state = self._workers.average_untrained(state)
         if self._workers.is_chief_process:
-            checkpoint_store.save_checkpoint(
+            store.save_checkpoint(
                 self.path, state.step, _tree_to_write(averaged_state), self._keep, position
             )
 
@@ -96,7 +96,7 @@ class ModelFolder:
         def read_parts() -> dict[str, Tree]:
             folder, step = _split_checkpoint_path(path)
             templates = {part: _tree_to_write(template)[part] for part in parts}
-            return checkpoint_store.restore_checkpoint(folder, templates, step, partly=True).tree
+            return store.restore_checkpoint(folder, templates, step, partly=True).tree
 
         part_templates = {part: _tree_to_write(template)[part] for part in parts}
         restored = _tree_to_write(template) | self._workers.find_on_chief(
@@ -115,7 +115,7 @@ class ModelFolder:
 
         def read_position() -> Position | None:
             folder, step = _split_checkpoint_path(path)
-            return checkpoint_store.restore_checkpoint(folder, {}, step, partly=True).position
+            return store.restore_checkpoint(folder, {}, step, partly=True).position
 
         if not self._workers.are_several:
             return read_position()
@@ -134,7 +134,7 @@ class ModelFolder:
             raise check.value_error(
                 f"{self.path} has no checkpoint yet", "train first, or give another model_dir"
             )
-        values = checkpoint_store.restore_checkpoint(self.path).tree
+        values = store.restore_checkpoint(self.path).tree
         visible_values = {
             name.removeprefix(f"{VARIABLES}/"): value
             for name, value in values.items()

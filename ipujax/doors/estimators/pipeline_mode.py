@@ -24,7 +24,7 @@ from ipujax.doors.estimators.session_hooks import SessionRunHook
 from ipujax.ground import InternalError, PyTree
 from ipujax.operators import Metric
 from ipujax.optimizers import init_optimizer_state
-from ipujax.pipelines import OptimizerFunctionOutput
+from ipujax.pipelines import OptimizerFunctionOutput, call_optimizer_function
 from ipujax.training import Inference, Pipeline, ReplicaReduction, Training, TrainState, Tree
 
 
@@ -175,7 +175,7 @@ class PipelineMode(EstimatorMode):
         function = self._spec.optimizer_function
         if function is None:
             raise InternalError("a training without optimizer_function")
-        output = function(*outputs)
+        output = call_optimizer_function(function, outputs)
         output.opt = self.workers.wrap_with_summation(output.opt)
         self._optimizers = [output.opt]
         return output

@@ -9,7 +9,11 @@ from typing import Any
 from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_spec import MODES, ModeKeys
 from ipujax.ground import Keywords, PyTree
-from ipujax.pipelines import OptimizerFunctionOutput
+from ipujax.pipelines import (
+    AskedOptimizer,
+    OptimizerFunctionOutput,
+    check_optimizer_function,
+)
 
 _RESERVED_ARGUMENTS = frozenset({
     "infeed_queue", "outfeed_queue", "repeat_count", "outfeed_loss", "accumulate_outfeed",
@@ -30,8 +34,8 @@ class IPUPipelineEstimatorSpec:
       eval_metrics_fn: called on the host with the last stage's outputs (a dict by keyword) for
         each micro-batch and replica; gives a dict of `ipujax.metrics` that has the loss, an
         array or a metric, as "loss". Needed to evaluate.
-      optimizer_function: takes the last stage's outputs, gives an `OptimizerFunctionOutput`.
-        Needed to train.
+      optimizer_function: takes the last stage's outputs, gives an `OptimizerFunctionOutput`; or
+        the optimizer itself, where these are the loss alone. Needed to train.
       device_mapping: the IPU of each stage.
       loss_accumulator_dtype: the dtype of the summed losses of an execution; None for the loss's.
       pipeline_op_kwargs: further arguments of `pipelining_ops.pipeline`, among them `inputs`.
@@ -57,7 +61,7 @@ class IPUPipelineEstimatorSpec:
         computational_stages: Sequence[Callable[..., Any]],
         gradient_accumulation_count: int | None = None,
         eval_metrics_fn: Callable[..., object] | None = None,
-        optimizer_function: Callable[..., OptimizerFunctionOutput] | None = None,
+        optimizer_function: AskedOptimizer = None,
         device_mapping: Sequence[int | Sequence[int]] | None = None,
         loss_accumulator_dtype: object = None,
         **pipeline_op_kwargs: object,
@@ -73,7 +77,7 @@ class IPUPipelineEstimatorSpec:
             gradient_accumulation_count, "gradient_accumulation_count", at_least=1
         )
         check.require_function(eval_metrics_fn, "eval_metrics_fn", optional=True)
-        check.require_function(optimizer_function, "optimizer_function", optional=True)
+        optimizer_function = check_optimizer_function(optimizer_function, check)
         needed = {
             ModeKeys.TRAIN: ("optimizer_function", optimizer_function),
             ModeKeys.EVAL: ("eval_metrics_fn", eval_metrics_fn),

@@ -19,7 +19,7 @@ from ipujax.doors.estimators.session_hooks import (
     SessionRunValues,
 )
 from ipujax.ground import files, host_trace
-from ipujax.report import draw_host_spans
+from ipujax.report import list_host_span_events
 
 
 @check.guard
@@ -138,7 +138,7 @@ class ProfilerHook(SessionRunHook):
         self._recording = None
         step = run_context.session.global_step
         self._timer.mark_done(step)
-        text = json.dumps({"traceEvents": list(draw_host_spans(self._trace.spans, 1))})
+        text = json.dumps({"traceEvents": list(list_host_span_events(self._trace.spans, 1))})
         path = os.path.join(self._folder, f"timeline-{step}.json")
         try:
             os.makedirs(self._folder or os.curdir, exist_ok=True)

@@ -14,7 +14,7 @@ from ipujax.distribution import host_collectives
 from ipujax.doors.estimators.estimator_checks import check
 from ipujax.ground import current_instance
 from ipujax.operators import cross_replica_mean
-from ipujax.optimizers import SummingOptimizer, is_trained
+from ipujax.optimizers import SummingOptimizer, has_gradient
 from ipujax.strategies import WorkerStrategy
 from ipujax.training import Callback, Run, TrainState, Tree
 
@@ -113,7 +113,7 @@ class Workers:
     def average_untrained(self, state: TrainState) -> TrainState:
         """Returns a state whose untrained leaves of float or complex are averaged over workers."""
         leaves, structure = jax.tree.flatten(state.state)
-        averaged_indices = [n for n, leaf in enumerate(leaves) if is_trained(leaf)]
+        averaged_indices = [n for n, leaf in enumerate(leaves) if has_gradient(leaf)]
         if not self.are_several or not averaged_indices:
             return state
         means = host_collectives.average_over_processes([leaves[n] for n in averaged_indices])
@@ -155,7 +155,7 @@ class Workers:
             return None
 
         def average_over_replicas(leaf: jax.Array) -> jax.Array:
-            return cross_replica_mean(leaf, replicas) if is_trained(leaf) else leaf
+            return cross_replica_mean(leaf, replicas) if has_gradient(leaf) else leaf
 
         return lambda before, after: jax.tree.map(average_over_replicas, after)
 

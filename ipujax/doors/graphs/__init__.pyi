@@ -33,8 +33,8 @@ from .optimizers.formula import Formula as Formula
 from .optimizers.formula import Settings as Settings
 from .optimizers.formula import Slot as Slot
 from .optimizers.formula import Slots as Slots
-from .optimizers.optimizer_variables import begin_slot as begin_slot
 from .optimizers.optimizer_variables import joint_norm as joint_norm
+from .optimizers.optimizer_variables import make_initial_slot as make_initial_slot
 from .optimizers.optimizer_variables import update_variable as update_variable
 from .optimizers.sgd import decay_velocity as decay_velocity
 from .placement import Place as Place

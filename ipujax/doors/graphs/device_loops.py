@@ -12,7 +12,7 @@ import optax
 from ipujax.distribution import broadcast_from_process
 from ipujax.doors.graphs.forward import Forward
 from ipujax.pipelines import OptimizerFunctionOutput
-from ipujax.training import Inference, Training, TrainState, to_strong_arrays
+from ipujax.training import Inference, Training, TrainState, drop_weak_types
 
 
 def build_training(
@@ -30,7 +30,7 @@ def build_training(
       options: the arguments of `Training`.
     """
     if not forward.placement.is_pipelined:
-        return Training(forward.differentiable, optimizer, **options)
+        return Training(forward.forward_for_training, optimizer, **options)
 
     def build_optimizer_output(loss: jax.Array, *_: Any) -> OptimizerFunctionOutput:
         return OptimizerFunctionOutput(optimizer, loss)
@@ -48,7 +48,7 @@ def build_inference(forward: Forward, count: int, **options: Any) -> Inference:
 def broadcast_train_state(state: TrainState, root: int) -> TrainState:
     """Returns the state of process `root`, in all processes that call this."""
     parts = state.variables, state.optimizer_state, state.state
-    variables, optimizer_state, untrained = to_strong_arrays(broadcast_from_process(root, parts))
+    variables, optimizer_state, untrained = drop_weak_types(broadcast_from_process(root, parts))
     return TrainState(variables, optimizer_state, untrained, state.step)
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from ipujax.doors.graphs.graph import Graph, Node, Ref
 from ipujax.doors.graphs.operators import Call, Operand, Operators
-from ipujax.ground import FrontendError, IPUError, PyTree
+from ipujax.ground import FrontendError, IPUError, PyTree, call_on_behalf
 
 Scopes = Callable[[Node], Iterable[str]]
 """A function that returns the names of the JAX scopes around a node's operations."""
@@ -79,7 +79,8 @@ class Evaluation:
             substitute_refs(dict(node.kwargs), value_of_name),
         )
         try:
-            value = self.operators.apply(call, args, kwargs)
+            apply = functools.partial(self.operators.apply, call, args, kwargs)
+            value = call_on_behalf(node.frames, apply)
             values = (value,) if len(node.results) == 1 else value
             for name, aval, result in zip(node.results, node.avals, values, strict=True):
                 value_of_name[name] = result if aval is None else _cast_to_aval(result, aval)

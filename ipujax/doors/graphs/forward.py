@@ -98,7 +98,7 @@ class Forward(abc.ABC):
         return gradients, output._replace(send=send)
 
     @property
-    def differentiable(self) -> Forward | SelfDifferentiating:
+    def forward_for_training(self) -> Forward | SelfDifferentiating:
         """The forward pass for `Training`: it computes its own gradients if some are anchors."""
         return SelfDifferentiating(self.differentiate) if self.gradients_of else self
 
@@ -113,9 +113,10 @@ class Forward(abc.ABC):
         options = {**self.placement.pipeline_options(), **options}
         if self.loss is not None and self.sent:
             options["outfeed_mask"] = [True, False]  # it is for the optimizer
-        return Pipeline(self.compute_stage_output, options, len(self.placement.ipus), self.policy)
+        count, policy = len(self.placement.ipus), self.policy
+        return Pipeline(self.compute_stage_output, options, count, policy, shares_variables=True)
 
-    def counted(self, operators: Operators, variables: Named) -> Operators:
+    def count_gradients_of(self, operators: Operators, variables: Named) -> Operators:
         """Returns a table of operators that counts gradients, if they are to be counted."""
         return operators if self.counting is None else self.counting.count(operators, variables)
 
@@ -129,7 +130,7 @@ class Forward(abc.ABC):
             {**variables, **state}, perturbations, tuple(inputs), key
         )
         if self.counting is not None:
-            scale = self.counting.factors.scale_of_loss(scale, variables)
+            scale = self.counting.factors.multiplier_of_loss(scale, variables)
         results[FINAL_SCALE] = jnp.asarray(scale, "float32")
         loss = None
         if self.loss is not None:

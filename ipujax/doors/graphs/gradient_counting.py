@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from ipujax.doors.graphs.graph import Node, Ref, names_of_refs
 from ipujax.doors.graphs.operators import Call, Operand, Operators
 from ipujax.doors.graphs.placement import Placement
-from ipujax.training import Factors, LossScaling, count_gradient
+from ipujax.training import Factors, LossScaling, pass_and_count_gradient
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -78,7 +78,9 @@ class CountedOperators(Operators):
         if isinstance(operands, Ref):
             counts = self._counts(node, operands.name)
             return (
-                jax.tree.map(lambda x: self._count_float16(x, factor), values) if counts else values
+                jax.tree.map(lambda x: self._count_gradient_of_float16(x, factor), values)
+                if counts
+                else values
             )
         if not names_of_refs(operands):
             return values
@@ -90,6 +92,6 @@ class CountedOperators(Operators):
         pairs = zip(operands, values, strict=True)
         return type(values)([self._count_operands(node, *pair, factor) for pair in pairs])
 
-    def _count_float16(self, value: object, factor: jax.Array) -> Operand:
+    def _count_gradient_of_float16(self, value: object, factor: jax.Array) -> Operand:
         is_float16 = isinstance(value, jax.Array) and value.dtype == jnp.float16
-        return count_gradient(value, factor, self._settings) if is_float16 else value
+        return pass_and_count_gradient(value, factor, self._settings) if is_float16 else value

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ipujax.ground import PyTree
+from ipujax.ground import PyTree, SourceFrame
 
 
 class Ref(NamedTuple):
@@ -29,6 +29,7 @@ class Node:
       scope: the path of the module that contains it; empty for the outermost module.
       where: the user's source line, `file:line`; None if it is unknown.
       marks: the user's annotations, such as its block.
+      frames: the user's source lines behind it, the outermost first; () if they are unknown.
     """
 
     operator: str
@@ -39,6 +40,7 @@ class Node:
     scope: str = ""
     where: str | None = None
     marks: Mapping[str, Any] = dc.field(default_factory=dict[str, Any])
+    frames: tuple[SourceFrame, ...] = ()
 
     @property
     def reads(self) -> set[str]:
@@ -79,7 +81,7 @@ class Graph:
     outputs: tuple[Any, ...]
     graphs: Mapping[str, Graph] = dc.field(default_factory=dict[str, "Graph"])
 
-    def sources(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
+    def find_source_inputs(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
         """Returns the inputs that some values are computed from.
 
         Args:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from ipujax.doors.graphs.evaluate import module_scope
 from ipujax.doors.graphs.graph import Node
 from ipujax.ground import Keywords
-from ipujax.pipelines import schedules, shard_scope, stage_scope
+from ipujax.pipelines import ipu_scope_name, schedules, stage_scope_name
 
 
 class Place(NamedTuple):
@@ -53,7 +53,7 @@ class Placement:
         del node
         return Place(None, None)
 
-    def names_of(self, node: Node) -> Iterable[str]:
+    def scope_names_of_node(self, node: Node) -> Iterable[str]:
         """Returns the names of a node's scopes besides those of its place."""
         return module_scope(node)
 
@@ -63,14 +63,14 @@ class Placement:
 
     def scopes(self, node: Node) -> Iterable[str]:
         """Returns the scopes of a node: its stage or its IPU, and its names."""
-        names, place = self.names_of(node), self.place_of(node)
+        names, place = self.scope_names_of_node(node), self.place_of(node)
         if self.is_pipelined and place.stage is not None:
-            return stage_scope(place.stage), *names
+            return stage_scope_name(place.stage), *names
         if self.is_sharded and self.ipu_count > 1 and place.ipu is not None:
-            return shard_scope(place.ipu), *names
+            return ipu_scope_name(place.ipu), *names
         return names
 
-    def in_turn(self) -> Self:
+    def run_stages_in_turn(self) -> Self:
         """Returns the same places, with one stage after the other."""
         return dc.replace(self, is_sharded=True)
 

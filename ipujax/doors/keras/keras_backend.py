@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import types
 from pathlib import Path
 
 from ipujax.ground import KerasError, MissingExtraError, hide_package_lines
+from ipujax.system import get_logger
 
 _SWITCH = (
     'set KERAS_BACKEND=jax in the environment (os.environ["KERAS_BACKEND"] = "jax") before Keras '
@@ -28,6 +30,7 @@ def import_keras() -> types.ModuleType:
         raise MissingExtraError(
             "Keras is not installed", fix="pip install 'ipujax[keras]', which brings keras 3"
         )
+    choose_jax_backend()
     try:
         module = importlib.import_module("keras")
     except ImportError as error:
@@ -39,8 +42,34 @@ def import_keras() -> types.ModuleType:
     return module
 
 
-def is_keras_expected() -> bool:
-    """Returns whether Keras is imported already or configured to run on JAX."""
-    return "keras" in sys.modules or (
-        os.environ.get("KERAS_BACKEND") == "jax" and importlib.util.find_spec("keras") is not None
-    )
+def choose_jax_backend() -> bool:
+    """Has Keras run on JAX where nobody has chosen its backend yet; logs that.
+
+    A choice is the variable KERAS_BACKEND, or the backend in Keras's own file of settings; but not
+    TensorFlow where it is not installed: Keras writes that name when it is first imported.
+
+    Returns:
+      Whether Keras is imported already, or will run on JAX.
+    """
+    if "keras" in sys.modules:
+        return True
+    if importlib.util.find_spec("keras") is None:
+        return False
+    chosen = os.environ.get("KERAS_BACKEND") or _backend_in_settings()
+    if chosen is None:
+        os.environ["KERAS_BACKEND"] = chosen = "jax"
+        get_logger().info("Keras runs on JAX: nothing else was chosen, so KERAS_BACKEND=jax is set")
+    return chosen == "jax"
+
+
+def _backend_in_settings() -> str | None:
+    """Returns the backend that Keras's file of settings names, if it is one to choose."""
+    folder = os.environ.get("KERAS_HOME") or Path("~/.keras").expanduser()
+    try:
+        settings = json.loads((Path(folder) / "keras.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    backend = settings.get("backend") if isinstance(settings, dict) else None
+    if backend == "tensorflow" and importlib.util.find_spec("tensorflow") is None:
+        return None
+    return backend if isinstance(backend, str) else None

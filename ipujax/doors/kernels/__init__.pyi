@@ -7,8 +7,8 @@ from .interpolation import cubic_pieces as cubic_pieces
 from .interpolation import cubic_weights as cubic_weights
 from .interpolation import take_nearest as take_nearest
 from .interpolation import triangle_weights as triangle_weights
-from .running_statistics import channel_shaped as channel_shaped
 from .running_statistics import deviations_from_mean as deviations_from_mean
+from .running_statistics import shape_per_channel as shape_per_channel
 from .running_statistics import widen_for_statistics as widen_for_statistics
 from .window_kernels import Windows as Windows
 from .window_kernels import plan_windows as plan_windows

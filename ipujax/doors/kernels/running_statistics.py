@@ -15,7 +15,7 @@ def widen_for_statistics(x: Array) -> Array:
     return jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32))
 
 
-def channel_shaped(values: Array, rank: int) -> Array:
+def shape_per_channel(values: Array, rank: int) -> Array:
     """Shapes one value for each channel (axis 1) to broadcast with an array of some rank."""
     return jnp.reshape(values, (-1, *[1] * (rank - 2)))
 

@@ -24,7 +24,7 @@ from ipujax.doors.onnx.graph_inputs import (
 from ipujax.doors.onnx.onnx_nodes import convert_graph_proto, tensor_to_numpy
 from ipujax.doors.onnx.operators import ONNX
 from ipujax.doors.onnx.read_model import read_onnx_model, resolve_operator
-from ipujax.pipelines import stage_scope
+from ipujax.pipelines import stage_scope_name
 
 STAGE = "__pipeline_stage"
 """The node attribute that holds its pipeline stage (PopART's name for it)."""
@@ -86,7 +86,7 @@ def convert_onnx_model(source: object, shapes: Shapes, constants: Mapping[str, o
 def scopes_of_onnx_node(node: Node) -> tuple[str, ...]:
     """Returns the scope names of a node: its stage, then the path in its name."""
     stage = node.marks.get(STAGE)
-    return module_scope(node) if stage is None else (stage_scope(stage), *module_scope(node))
+    return module_scope(node) if stage is None else (stage_scope_name(stage), *module_scope(node))
 
 
 def convert_graph(

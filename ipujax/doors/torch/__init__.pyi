@@ -16,7 +16,7 @@ from .torch_conversion import from_torch as from_torch
 from .torch_errors import first_line_of_function as first_line_of_function
 from .torch_errors import is_user_code as is_user_code
 from .torch_errors import torchscript_error as torchscript_error
-from .torch_gradients import find_trained_variables as find_trained_variables
+from .torch_gradients import find_trainable_sources as find_trainable_sources
 from .torch_model import collect_updated_variables as collect_updated_variables
 from .torch_model import compute_named_values as compute_named_values
 from .trace import BLOCK as BLOCK

@@ -15,13 +15,13 @@ from ipujax.doors.graphs import Graph, Node, Ref
 from ipujax.doors.torch.schema import is_higher_order, writes_in_place
 from ipujax.doors.torch.tensor_arrays import EXTREMES, aval_of_tensor, jax_dtype_of
 from ipujax.doors.torch.torch_errors import data_dependence_error, is_user_code
-from ipujax.ground import FrontendError, PyTree
+from ipujax.ground import FrontendError, PyTree, SourceFrame
 
 # Operators that write to arguments without a mark in their schemas: the positions of the arguments
 # that receive the second and later results.
 _UNDECLARED_WRITES = {"aten.batch_norm.default": (3, 4), "aten.instance_norm.default": (3, 4)}
 
-_FRAME = re.compile(r'File "(.+?)", line (\d+), in ')
+_FRAME = re.compile(r'File "(.+?)", line (\d+), in (.+)')
 
 
 def convert_exported_program(program: ExportedProgram) -> Graph:
@@ -112,6 +112,7 @@ def _convert_call(
         _functional_name(name) if writes_in_place(node.target) else name,
         args, kwargs, results, avals,
         _module_path_of_node(node), _user_line_of_node(node), node.meta.get("custom") or {},
+        _user_frames_of_node(node),
     )  # fmt: skip
     if not writes_in_place(node.target):
         return [call]
@@ -146,8 +147,18 @@ def _module_path_of_node(node: torch.fx.Node) -> str:
 
 def _user_line_of_node(node: Any) -> str | None:
     """Returns the innermost line of user code in a node's stack trace."""
-    frames = [f for f in _FRAME.findall(node.meta.get("stack_trace") or "") if is_user_code(f[0])]
-    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else None
+    frames = _user_frames_of_node(node)
+    return str(frames[-1]) if frames else None
+
+
+def _user_frames_of_node(node: Any) -> tuple[SourceFrame, ...]:
+    """Returns the frames of user code in a node's stack trace, the outermost first."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return tuple(
+        SourceFrame(file, int(line), function)
+        for file, line, function in frames
+        if is_user_code(file)
+    )
 
 
 def _avals_of_result(value: object) -> PyTree:

@@ -20,7 +20,7 @@ _CONSTANTS = tuple(
 )  # fmt: skip
 
 
-def find_trained_variables(module_trace: ModuleTrace, values: Iterable[str]) -> tuple[str, ...]:
+def find_trainable_sources(module_trace: ModuleTrace, values: Iterable[str]) -> tuple[str, ...]:
     """Returns the trainable variables that some values depend on.
 
     PyTorch's optimizers skip the others; with a gradient of zero, weight decay and momentum would
@@ -30,7 +30,7 @@ def find_trained_variables(module_trace: ModuleTrace, values: Iterable[str]) -> 
       module_trace: the traced module.
       values: the names of the values in its graph.
     """
-    sources = module_trace.graph.sources(values, _cuts_gradients)
+    sources = module_trace.graph.find_source_inputs(values, _cuts_gradients)
     return tuple(
         v for v in module_trace.trainable if not sources.isdisjoint(module_trace.names.get(v, ()))
     )

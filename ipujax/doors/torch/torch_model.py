@@ -26,11 +26,11 @@ from ipujax.doors.torch.operators.backward import refuse_derivatives
 from ipujax.doors.torch.schema import is_traced_script
 from ipujax.doors.torch.tensor_arrays import to_jax, to_torch
 from ipujax.doors.torch.torch_errors import torchscript_error
-from ipujax.doors.torch.torch_gradients import find_trained_variables
+from ipujax.doors.torch.torch_gradients import find_trainable_sources
 from ipujax.doors.torch.torch_structures import flatten_inputs, to_jax_pytree
 from ipujax.doors.torch.trace import BLOCK
 from ipujax.ground import PyTree
-from ipujax.pipelines import stage_scope
+from ipujax.pipelines import stage_scope_name
 
 
 def convert_torch_module(
@@ -47,7 +47,9 @@ def convert_torch_module(
 
     def scopes_of_torch_node(node: Node) -> tuple[str, ...]:
         stage = stage_of(node)
-        return module_scope(node) if stage is None else (stage_scope(stage), *module_scope(node))
+        return (
+            module_scope(node) if stage is None else (stage_scope_name(stage), *module_scope(node))
+        )
 
     evaluation = Evaluation(ATEN, scopes_of_torch_node)
 
@@ -74,7 +76,7 @@ def convert_torch_module(
         return find_module_parts(module_trace, stage_of)
 
     variables = {name: to_jax(tensor) for name, tensor in module_trace.variables.items()}
-    trainable = find_trained_variables(module_trace, names_of_refs(module_trace.graph.outputs))
+    trainable = find_trainable_sources(module_trace, names_of_refs(module_trace.graph.outputs))
     return Model(variables, trainable, apply_torch_module, find_parts)
 
 

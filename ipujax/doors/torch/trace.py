@@ -29,10 +29,10 @@ class Trace:
     def mark(self, **marks: object) -> None:
         """Adds marks (`Node.marks`) to all operators that follow."""
         # PyTorch offers only a context manager for this, which a block without an end cannot use.
-        fx_traceback.current_meta["custom"] = {**self.marks, **marks}
+        fx_traceback.current_meta["custom"] = {**self.current_marks, **marks}
 
     @property
-    def marks(self) -> dict[str, Any]:
+    def current_marks(self) -> dict[str, Any]:
         """The marks that operators get at this point of the trace."""
         return fx_traceback.current_meta.get("custom", {})
 

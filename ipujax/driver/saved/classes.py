@@ -36,8 +36,8 @@ _PLAIN: tuple[type, ...] = (
 )
 _CLASS_MODULES = (
     "optax",
-    "ipujax.metrics",
-    "ipujax.rnn_ops",
+    "ipujax.operators.metrics",
+    "ipujax.operators.recurrent_layers",
     "ipujax.training.training_state",
     "ipujax.training.loss_scaling",
     "ipujax.training.device_loop",
@@ -83,7 +83,7 @@ def name_class(kind: type, holder: str) -> str:
             "that another process would not find it",
             fix="define the class at the top of a module, not in a function",
         )
-    name = _class_file_name(kind)
+    name = _class_name_in_files(kind)
     if _class_table().get(name) is not kind:
         clear_class_table()
     if _class_table().get(name) is not kind:
@@ -124,12 +124,12 @@ def clear_class_table() -> None:
     _class_table.cache_clear()
 
 
-def is_node(kind: type) -> bool:
+def is_pytree_class(kind: type) -> bool:
     """Returns whether a class is registered with JAX as a pytree node."""
     return kind in _pytree_node_classes()
 
 
-def is_named_tuple(kind: type) -> bool:
+def is_named_tuple_class(kind: type) -> bool:
     """Returns whether a class is a named tuple, which JAX treats as a node unregistered."""
     fields = kind.__dict__.get("_fields") if issubclass(kind, tuple) else None
     return isinstance(fields, tuple)
@@ -141,11 +141,11 @@ def _class_table() -> Mapping[str, type]:
     _pytree_node_classes.cache_clear()
     several = (
         _subclasses(enum.Enum),
-        filter(is_named_tuple, _subclasses(tuple)),
+        filter(is_named_tuple_class, _subclasses(tuple)),
         _pytree_node_classes(),
         _PLAIN,
     )
-    return {_class_file_name(kind): kind for kinds in several for kind in kinds}
+    return {_class_name_in_files(kind): kind for kinds in several for kind in kinds}
 
 
 @functools.cache
@@ -159,6 +159,6 @@ def _subclasses(kind: type) -> Iterator[type]:
         yield from _subclasses(subclass)
 
 
-def _class_file_name(kind: type) -> str:
+def _class_name_in_files(kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
     return f"{_MODULES_IN_FILES.get(name, kind.__module__)}:{kind.__qualname__}"

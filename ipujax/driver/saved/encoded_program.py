@@ -19,11 +19,19 @@ from ipujax.driver.saved.encoded_values import (
     encode_aval,
     encode_tree,
 )
-from ipujax.driver.saved.fields import make_node
-from ipujax.engine import set_weak_type
+from ipujax.driver.saved.fields import make_program_node
 from ipujax.ground import ExecutableError
 from ipujax.host import Queue
-from lowering import ir, jaxpr, ops, pipelines, schedules, shape_of, structure_key
+from lowering import (
+    ir,
+    jaxpr,
+    ops,
+    pipelines,
+    schedules,
+    set_weak_type,
+    shape_of,
+    structure_key,
+)
 
 _NODES: dict[str, Any] = {
     each.__name__: each
@@ -153,7 +161,7 @@ def decode_program(
             case "Kernel":
                 number, origin = content
                 values = {"jaxpr": kernels[_check_number(number)], "origin": origin}
-                return make_node(ir.Kernel, values, len(avals))
+                return make_program_node(ir.Kernel, values, len(avals))
             case "Queue":
                 return queues[_check_number(content)]
             case "Kind":
@@ -164,7 +172,7 @@ def decode_program(
                 return decode_tree(content)
             case _:
                 fields = {field: decode_node(field_value) for field, field_value in content.items()}
-                return make_node(_NODES[name], fields, len(avals))
+                return make_program_node(_NODES[name], fields, len(avals))
 
     avals = tuple(map(decode_aval, written["avals"]))
     pairs = zip(written["constants"], blobs, strict=True)
@@ -175,7 +183,7 @@ def decode_program(
             (value, _restore_constant(array, avals[value])) for value, array in arrays
         ),
     }
-    return make_node(ir.Program, fields, len(avals))
+    return make_program_node(ir.Program, fields, len(avals))
 
 
 def _check_number(data: Json) -> int:
@@ -196,7 +204,7 @@ def _restore_constant(array: np.ndarray, aval: jaxpr.Aval) -> Any:
 def _encode_schedule(schedule: schedules.Schedule) -> Json:
     runs = [
         [run.times, run.step, [" ".join(map(str, tick)) for tick in run.ticks]]
-        for run in schedules.runs_of(schedule.ticks)
+        for run in schedules.runs_of_ticks(schedule.ticks)
     ]
     return {
         "name": schedule.name,

@@ -15,7 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.driver.saved.classes import find_class, is_named_tuple, is_node, name_class
+from ipujax.driver.saved.classes import (
+    find_class,
+    is_named_tuple_class,
+    is_pytree_class,
+    name_class,
+)
 from ipujax.ground import ExecutableError, Json, PyTree, TreeStructure
 from lowering import dtype_name, jaxpr, shape_of
 
@@ -139,7 +144,7 @@ def decode_tree(data: Json) -> TreeStructure:
       ExecutableError: nothing that `encode_tree` gives, or a node whose data does not fit its
         children.
     """
-    tree = _decode_node(data)
+    tree = _decode_tree_structure(data)
     try:
         jax.tree.unflatten(tree, [0] * tree.num_leaves)
     except Exception as error:  # of classes of others
@@ -147,11 +152,11 @@ def decode_tree(data: Json) -> TreeStructure:
     return tree
 
 
-def _decode_node(data: Json) -> Any:
+def _decode_tree_structure(data: Json) -> Any:
     if data is None:
         return jax.tree.structure(0)
     name, auxiliary, below = _check_list(data, 3)
-    children = [_decode_node(child) for child in _check_list(below)]
+    children = [_decode_tree_structure(child) for child in _check_list(below)]
     if name == _NONE:
         kind: type = type(None)
     else:
@@ -177,8 +182,8 @@ def _check_node(kind: type, auxiliary: Any, count: int, data: Json) -> None:
     elif kind in (tuple, list):
         if auxiliary is not None:
             _raise_malformed("a tuple or list without data of its own", data)
-    elif not is_node(kind):
-        if not is_named_tuple(kind):
+    elif not is_pytree_class(kind):
+        if not is_named_tuple_class(kind):
             _raise_malformed("a node of a pytree", data)
         if auxiliary is not None or len(kind.__dict__["_fields"]) != count:
             _raise_malformed("a named tuple with its fields", data)

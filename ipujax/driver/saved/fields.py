@@ -21,7 +21,7 @@ _MOST = 2**53  # of a number in a node
 _QUEUES: dict[type, type[Queue]] = {ops.Infeed: IPUInfeedQueue, ops.Outfeed: IPUOutfeedQueue}
 
 
-def make_node(kind: type, values: Mapping[str, object], count: int) -> Any:
+def make_program_node(kind: type, values: Mapping[str, object], count: int) -> Any:
     """Builds a node of a Program from its fields.
 
     Args:

@@ -93,15 +93,15 @@ def import_kernel(description: Json, code: bytes | memoryview, replicas: int) ->
     if type(operations) not in (int, float) or not operations >= 0:
         raise ExecutableError(f"a kernel of {operations!r:.100} operations")
     exported = export.deserialize(bytearray(code))
-    _check_form(exported, arguments, results, replicas)
-    _check_calls(exported)
+    _check_exported_signature(exported, arguments, results, replicas)
+    _check_called_libraries(exported)
     call: Callable[..., Any] = exported.call
     kernel = ops.Exported(function=call, avals=results, replicas=replicas, operations=operations)
     axis = (ops.REPLICAS, replicas) if replicas > 1 else None
     return jaxpr.trace_flat(lambda *operands: ops.call_exported(kernel, operands), arguments, axis)
 
 
-def _check_form(
+def _check_exported_signature(
     exported: export.Exported,
     arguments: tuple[jaxpr.Aval, ...],
     results: tuple[jaxpr.Aval, ...],
@@ -110,7 +110,9 @@ def _check_form(
     """Raises an error if exported code has other arguments, results or effects than described."""
     lead = (replicas,) if replicas > 1 else ()
 
-    def shapes_and_dtypes(avals: Sequence[object], lead: tuple[int, ...] = ()) -> list[Any]:
+    def shapes_and_dtypes(
+        avals: Sequence[jaxpr.ShapedValue], lead: tuple[int, ...] = ()
+    ) -> list[Any]:
         return [((*lead, *shape_of(aval)), dtype_name(aval)) for aval in avals]
 
     fits = (
@@ -127,7 +129,7 @@ def _check_form(
         raise ExecutableError("a kernel's code does not take and give what the program says")
 
 
-def _check_calls(exported: export.Exported) -> None:
+def _check_called_libraries(exported: export.Exported) -> None:
     """Raises an error if exported code calls anything but the libraries that JAX itself uses.
 
     `jax.export` looks at that when it writes, and not when it reads: a call by address, as Python's

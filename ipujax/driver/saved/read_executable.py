@@ -26,7 +26,7 @@ from ipujax.engine import (
     ENGINES,
     HostCode,
     Watch,
-    compile_loaded,
+    compile_loaded_program,
     list_memory_analyses,
     sum_cost_analyses,
 )
@@ -53,7 +53,7 @@ from ipujax.system import (
     copy_config,
     target_of,
 )
-from lowering import ir, list_in_dir
+from lowering import ir, limit_dir_to
 
 if TYPE_CHECKING:
     from ipujax.report import Report
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 _check = Checks(ConfigTypeError, ExecutableError)
 
 
-@list_in_dir()
+@limit_dir_to()
 class LoadedExecutable:
     """A program that was loaded from a file; called like the one that was saved.
 
@@ -82,7 +82,7 @@ class LoadedExecutable:
         self._index = index
         executable_cache.activate_cache()
         with events.span("load", loaded_program.name):
-            self._machine = compile_loaded(
+            self._machine = compile_loaded_program(
                 loaded_program, self.engine, device.first, index["ipus"], signature.donated
             )
         host_code = HostCode.collect_host_code(loaded_program, Watch())
@@ -176,7 +176,7 @@ def load_executable(
     classes.clear_class_table()
     with _explain_errors(content, path_text):
         _check_index(content.index)
-        _check_machine(content.index, path_text)
+        _check_platform_and_precision(content.index, path_text)
         signature = decode_signature(content.index["signature"])
         device = _find_or_make_device(content.index, signature.name)
         needs = [Need.decode_need(need_json) for need_json in content.index["queues"]]
@@ -235,7 +235,7 @@ def _check_index(index: Mapping[str, Json]) -> None:
         raise ExecutableError("its engine, its IPUs, its text or its report cannot be")
 
 
-def _check_machine(index: Mapping[str, Json], path: str) -> None:
+def _check_platform_and_precision(index: Mapping[str, Json], path: str) -> None:
     platform = jax.default_backend()
     if index["platform"] != platform:
         raise ExecutableError(

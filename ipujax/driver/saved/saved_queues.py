@@ -105,7 +105,7 @@ def match_queues(
             raise _unfit_queues_error(program, needs, f"what is given for `{need.name}` {wrong}")
     for need, queue in zip(needs, queues, strict=True):
         if isinstance(queue, IPUOutfeedQueue):
-            queue.announce(need.structure, need.avals)
+            queue.record_element_form(need.structure, need.avals)
             queue.expect(replicas)
     return queues
 

@@ -18,7 +18,7 @@ from ipujax.driver.saved.saved_queues import list_needed_queues
 from ipujax.driver.saved.saved_signatures import encode_signature
 from ipujax.ground import Checks, ConfigTypeError, ExecutableError, __version__
 from ipujax.system import get_logger
-from lowering import find_foreign_code, ir
+from lowering import find_actions_outside_compiled_code, ir
 
 if TYPE_CHECKING:
     from ipujax.driver.compile_stages import Executable
@@ -39,7 +39,7 @@ def save_executable(executable: Executable, path: str | os.PathLike[str]) -> Non
     container.write_container(_build_content(executable), path)
 
 
-def save_into(executable: Executable, folder: str) -> None:
+def save_into_folder(executable: Executable, folder: str) -> None:
     """Writes an executable into the folder that `serialization_output_folder` names.
 
     A program that cannot be saved, or whose folder cannot be written, runs all the same; a warning
@@ -59,6 +59,11 @@ def _build_content(executable: Executable) -> Content:
     lowered, program = executable.lowered, executable.program
     device, signature, name = lowered.device, lowered.signature, program.name
     _check_savable(lowered.program, signature)
+    if lowered.traced.settings.meshes:
+        raise ExecutableError(
+            f"`{name}` runs on meshes of this process's devices, and cannot be saved",
+            fix="compile it in the process that runs it, or save it compiled without `meshes`",
+        )
     writer = Writer(program)
     encoded_program = writer.encode_program()
     exported = [kernels.export_kernel(kernel, program.replicas, name) for kernel in writer.kernels]
@@ -85,7 +90,7 @@ def _check_savable(program: ir.Program, signature: Signature) -> None:
     name = program.name
     for node in ir.walk_nodes(program.body):
         if isinstance(node, (ir.Execute, ir.HostCall)):
-            for description, line in find_foreign_code(node.kernel.jaxpr.jaxpr):
+            for description, line in find_actions_outside_compiled_code(node.kernel.jaxpr.jaxpr):
                 raise _not_savable_error(f"`{name}` {description}", line)
         if isinstance(node, ir.HostCall):
             description = f"`{name}` runs `{node.name}` outside of the compiled code, on the host"

@@ -91,10 +91,10 @@ class PopnnGRU(Recurrent):
     def _run_operator(
         self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[Any]
     ) -> tuple[jax.Array, list[jax.Array]]:
-        operator = self._operator(reset_after=self.reset_after)
+        operator = self._build_operator(reset_after=self.reset_after)
         outputs, last = operator(parameters, inputs, initial_states[0])
         return outputs, [last]
 
     def state_shape(self, batch_size: int) -> list[int]:
         """Returns the shape of the state."""
-        return self._operator().state_shape(batch_size)
+        return self._build_operator().state_shape(batch_size)

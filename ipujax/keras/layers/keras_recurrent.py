@@ -85,9 +85,9 @@ class Recurrent(Layer):
         self.partials_dtype = arguments["partials_dtype"]
         self.states: list[Any] = []
         self.input_spec = keras.layers.InputSpec(ndim=3)
-        self._operator()  # checks the activations and the dtypes
+        self._build_operator()  # checks the activations and the dtypes
 
-    def _operator(self, **options: Any) -> Any:
+    def _build_operator(self, **options: Any) -> Any:
         return self._runs(
             self.units,
             dtype=self.compute_dtype,

@@ -143,9 +143,11 @@ class PopnnLSTM(Recurrent):
         self, parameters: dict[str, jax.Array], inputs: jax.Array, initial_states: list[object]
     ) -> tuple[jax.Array, list[jax.Array]]:
         h, c = initial_states
-        outputs, last = self._operator()(parameters, inputs, recurrent_layers.LSTMStateTuple(c, h))
+        outputs, last = self._build_operator()(
+            parameters, inputs, recurrent_layers.LSTMStateTuple(c, h)
+        )
         return outputs, [last.h, last.c]
 
     def state_shape(self, batch_size: int) -> tuple[list[int], list[int]]:
         """Returns the shapes of the two parts of the state."""
-        return self._operator().state_shape(batch_size)
+        return self._build_operator().state_shape(batch_size)

@@ -56,7 +56,7 @@ class Gradients(NamedTuple):
     gradient_attributes: object
 
 
-def check_call(
+def check_custom_op_call(
     inputs: PyTree,
     library_path: object,
     outs: Mapping[str, Any] | None,
@@ -84,7 +84,7 @@ def check_call(
         path=shared_library.resolve_library_path(library_path, call_line),
         symbol=op_name,
         name=name,
-        results=_check_outs(outs, name),
+        results=_check_output_types(outs, name),
         attributes=check.require_text(attributes, f"`{name}`: attributes", optional=True) or "",
         gradient_attributes=check.require_text(text, attributes_argument, optional=True) or "",
         separate=check.require_flag(separate, f"`{name}`: separate_gradients"),
@@ -94,7 +94,7 @@ def check_call(
     return function, arrays
 
 
-def _check_outs(outs: Mapping[str, Any] | None, name: str) -> tuple[Result, ...]:
+def _check_output_types(outs: Mapping[str, Any] | None, name: str) -> tuple[Result, ...]:
     if outs is None:
         return ()
     keys = ("output_types", "output_shapes")

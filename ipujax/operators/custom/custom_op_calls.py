@@ -31,7 +31,7 @@ def call_user_function(
     with jax.named_scope(function.name):
         if not function.results:
             return _bind_function(function, "", function.results, inputs, on_host)
-        return list(_add_gradient(function, on_host)(*inputs))
+        return list(_build_function_with_gradient(function, on_host)(*inputs))
 
 
 def _bind_function(
@@ -55,7 +55,9 @@ def _bind_function(
     return primitive.bind(*operands, op=op)
 
 
-def _add_gradient(function: Function, on_host: bool) -> Callable[..., tuple[jax.Array, ...]]:
+def _build_function_with_gradient(
+    function: Function, on_host: bool
+) -> Callable[..., tuple[jax.Array, ...]]:
     bound = functools.partial(_bind_function, function, on_host=on_host)
 
     @jax.custom_vjp
@@ -80,10 +82,10 @@ def _add_gradient(function: Function, on_host: bool) -> Callable[..., tuple[jax.
                 pairs = zip(function.differentiable, gradient_types, strict=True)
                 computed = [bound(f"_grad_{i}", (result,), operands)[0] for i, result in pairs]
         except CustomOpError as error:
-            error.add_note(_gradient_note(function))
+            error.add_note(_describe_missing_gradient(function))
             raise
         gradients = dict(zip(function.differentiable, computed, strict=True))
-        return tuple(_or_none(gradients.get(i), x) for i, x in enumerate(inputs))
+        return tuple(_none_for_integer_operand(gradients.get(i), x) for i, x in enumerate(inputs))
 
     call_forward.defvjp(call_and_save, call_gradient)
     return call_forward
@@ -94,12 +96,12 @@ def _cotangent_or_zeros(cotangent: PyTree, output: jax.Array) -> PyTree:
     return cotangent if cotangent.dtype == output.dtype else jnp.zeros_like(output)
 
 
-def _or_none(gradient: PyTree, operand: jax.Array) -> PyTree:
+def _none_for_integer_operand(gradient: PyTree, operand: jax.Array) -> PyTree:
     """Returns a gradient in the form that JAX takes: None for an integer operand."""
     return gradient if jnp.issubdtype(operand.dtype, jnp.inexact) else None
 
 
-def _gradient_note(function: Function) -> str:
+def _describe_missing_gradient(function: Function) -> str:
     symbol = f"{function.symbol}_grad"
     names = [f"{symbol}_{i}" for i in function.differentiable] if function.separate else [symbol]
     return (

@@ -48,7 +48,7 @@ def trace_elementwise(
     name = _expression_name(function)
     scalars = [jax.ShapeDtypeStruct((), x.dtype, weak_type=jax.typeof(x).weak_type) for x in arrays]
     try:
-        closed, shape = jax.make_jaxpr(function, return_shape=True)(*scalars)
+        closed, shape = jaxpr.make_jaxpr(function, return_shape=True)(*scalars)
     except IPUError:
         raise
     except (TypeError, ValueError, IndexError) as wrong:
@@ -117,10 +117,10 @@ def require_expression_arrays(args: Sequence[PyTree]) -> list[jax.Array]:
 def _check_elementwise(body: jaxpr.Jaxpr, name: str) -> None:
     for eqn in body.eqns:
         operation = eqn.primitive.name
-        if jaxpr.call_body(eqn) is not None:
+        if jaxpr.body_of_call(eqn) is not None:
             for sub_jaxpr in jaxpr.sub_jaxprs(eqn):
                 _check_elementwise(sub_jaxpr, name)
-        elif operation not in machine.ELEMENTWISE and not _does_nothing(eqn):
+        elif operation not in machine.ELEMENTWISE and not _is_harmless_scalar_equation(eqn):
             raise CustomOpError(
                 f"{name} uses `{operation}`, which is no operation on elements",
                 where=jaxpr.user_line(eqn) or jaxpr.current_user_line(),
@@ -129,7 +129,7 @@ def _check_elementwise(body: jaxpr.Jaxpr, name: str) -> None:
             )
 
 
-def _does_nothing(eqn: jaxpr.JaxprEqn) -> bool:
+def _is_harmless_scalar_equation(eqn: jaxpr.JaxprEqn) -> bool:
     is_scalar = all(not shape_of(var.aval) for var in (*eqn.invars, *eqn.outvars))
     return eqn.primitive.name in _ALLOWED and is_scalar
 

@@ -57,9 +57,9 @@ def _define_rules(primitive: jaxpr.Primitive) -> None:
             raise custom_op_error(f"the custom operation `{op.name}`", wrong, [op]) from wrong
 
     primitive.def_impl(run_now)
-    register = jaxpr.mlir.register_lowering
-    register(primitive, jaxpr.mlir.lower_fun(call_through_host, multiple_results=True))
-    register(primitive, jaxpr.mlir.lower_fun(_call_on_cpu, multiple_results=True), platform="cpu")
+    register = jaxpr.register_lowering
+    register(primitive, jaxpr.lower_fun(call_through_host, multiple_results=True))
+    register(primitive, jaxpr.lower_fun(_call_on_cpu, multiple_results=True), platform="cpu")
 
 
 for _primitive in (ops.user_op_p, ops.user_callback_p):

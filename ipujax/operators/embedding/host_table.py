@@ -84,7 +84,7 @@ class HostTable:
 
     def check_registered(self) -> None:
         """Raises FailedPreconditionError if no program may use the table now."""
-        if _registered.get(self.name) is not self and not _is_synthetic():
+        if _registered.get(self.name) is not self and not _is_embedding_data_synthetic():
             raise FailedPreconditionError(
                 f"failed precondition: a program looks up host embedding `{self.name}`, which is "
                 "not registered",
@@ -118,7 +118,7 @@ class HostTable:
 
     def rows(self, indices: np.ndarray, site: int) -> np.ndarray:
         """Returns the rows at indices of any shape, `[*indices.shape, columns]`, for a lookup."""
-        if _is_synthetic():
+        if _is_embedding_data_synthetic():
             shape = (*indices.shape, self.columns)
             return make_synthetic_array(jax.ShapeDtypeStruct(shape, self.dtype))
         with self._record_failure():
@@ -130,7 +130,7 @@ class HostTable:
 
     def send(self, indices: np.ndarray, gradients: np.ndarray) -> None:
         """Applies or collects the gradients of rows; those of equal indices are added."""
-        if _is_synthetic() or self.spec is None:
+        if _is_embedding_data_synthetic() or self.spec is None:
             return
         with self._record_failure():
             self.check_registered()
@@ -189,5 +189,5 @@ class HostTable:
 jaxpr.hold_weakly(HostTable)
 
 
-def _is_synthetic() -> bool:
+def _is_embedding_data_synthetic() -> bool:
     return use_synthetic_data_for(SyntheticDataCategory.HostEmbedding)

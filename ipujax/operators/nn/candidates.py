@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from ipujax.ground import PyTree, check
-from ipujax.operators.random_keys import draw_key
+from ipujax.operators.random_keys import choose_random_key
 
 Candidates = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -65,7 +65,7 @@ def log_uniform_candidate_sampler(
     is_unique = check.require_flag(unique, f"`unique` of {operator}")
     with check.operator_scope(name):
         return sample_candidates(
-            operator, true, count, classes, draw_key(seed, key, operator), is_unique
+            operator, true, count, classes, choose_random_key(seed, key, operator), is_unique
         )
 
 
@@ -78,7 +78,7 @@ def sample_candidates(
       OperatorError: (a `ValueError`) more unique classes than there are.
     """
     if not unique:
-        sampled = _draw_classes(key, count, classes)
+        sampled = _draw_log_uniform_classes(key, count, classes)
         of_true, of_sampled = (_class_probability(c, classes) * count for c in (true, sampled))
         return sampled, of_true, of_sampled
     if count > classes:
@@ -91,7 +91,7 @@ def sample_candidates(
     return sampled, of_true, of_sampled
 
 
-def _draw_classes(key: jax.Array, count: int, classes: int) -> jax.Array:
+def _draw_log_uniform_classes(key: jax.Array, count: int, classes: int) -> jax.Array:
     """Draws `count` independent classes by inverting their distribution."""
     uniform = jax.random.uniform(key, (count,), jnp.float32)
     drawn = jnp.exp(uniform * math.log(classes + 1)).astype(jnp.int32) - 1
@@ -104,7 +104,7 @@ def _draw_distinct_classes(key: jax.Array, count: int, classes: int) -> tuple[ja
 
     def draw_block(state: PyTree) -> PyTree:
         block, distinct, number, tries = state
-        drawn = _draw_classes(jax.random.fold_in(key, block), count, classes)
+        drawn = _draw_log_uniform_classes(jax.random.fold_in(key, block), count, classes)
         new = _is_first_occurrence(jnp.concatenate([distinct, drawn]))[count:]
         slot = number + jnp.cumsum(new, dtype=jnp.int32) - 1
         is_accepted = new & (slot < count)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import HALF_OR_SINGLE, PyTree, check, concrete_values, parse_dtype
+from ipujax.ground import HALF_OR_SINGLE, PyTree, check, parse_dtype, values_if_known
 from ipujax.operators.nn import ctc_arguments
 from ipujax.operators.nn.ctc_alignments import Problem, negative_log_likelihood
 
@@ -104,7 +104,7 @@ def ctc_loss_with_log_probs(
     array = ctc_arguments.check_time_major(data, "the data of ctc_loss_with_log_probs")
     dtype = _check_out_dtype(out_dtype, array, "ctc_loss_with_log_probs")
     with check.operator_scope(name or _NAME):
-        log_probs = _with_logits_gradient(array.astype(jnp.float32))
+        log_probs = _use_gradient_of_logits(array.astype(jnp.float32))
         losses = _compute_losses(
             "ctc_loss_with_log_probs", labels, log_probs, label_length, data_length, blank_index
         )
@@ -175,7 +175,7 @@ def _check_labels(
     labels: ArrayLike, lengths: ArrayLike, blank: int, classes: int, argument: str
 ) -> None:
     """Raises an error for labels that make no sense, if they and their lengths are known."""
-    values, ends = concrete_values(labels), concrete_values(lengths)
+    values, ends = values_if_known(labels), values_if_known(lengths)
     if values is None or ends is None:
         return
     used = values[np.arange(values.shape[1]) < ends[:, None]]
@@ -188,20 +188,20 @@ def _check_labels(
 
 
 @jax.custom_vjp
-def _with_logits_gradient(log_probs: jax.Array) -> jax.Array:
+def _use_gradient_of_logits(log_probs: jax.Array) -> jax.Array:
     """Returns log probabilities whose gradient is that of the logits behind them."""
     return log_probs
 
 
-def _save_log_probs(log_probs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _save_log_probs_for_gradient(log_probs: jax.Array) -> tuple[jax.Array, jax.Array]:
     return log_probs, log_probs
 
 
-def _through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
+def _pull_back_through_log_softmax(log_probs: jax.Array, cotangent: jax.Array) -> tuple[jax.Array]:
     return (cotangent - jnp.exp(log_probs) * jnp.sum(cotangent, axis=-1, keepdims=True),)
 
 
-_with_logits_gradient.defvjp(_save_log_probs, _through_log_softmax)
+_use_gradient_of_logits.defvjp(_save_log_probs_for_gradient, _pull_back_through_log_softmax)
 
 
 def _check_out_dtype(requested_dtype: DTypeLike | None, data: jax.Array, function: str) -> np.dtype:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from ipujax.ground import IPUError, Keywords, PyTree, check
-from ipujax.system import suggest_closest_name
+from ipujax.ground import IPUError, Keywords, PyTree, check, suggest_closest_name
 from lowering import jaxpr, marks
 
 _ATTRIBUTE = marks.MULTI_CONV
@@ -65,7 +64,7 @@ def multi_conv(
         # A new function each time: what JAX remembers of a function may be of another trace.
         body, results = jax.make_jaxpr(lambda *operands: func(*operands), return_shape=True)(*args)
         check.require_some_array(results, f"multi_conv function `{label}`")
-        _check_independent(body.jaxpr, [False] * len(body.jaxpr.invars), label)
+        _refuse_dependent_convolutions(body.jaxpr, [False] * len(body.jaxpr.invars), label)
         with jax.named_scope("/".join(attributes)):
             values = jaxpr.run_equations(body.jaxpr, body.consts, jax.tree.leaves(args))
         return jax.tree.unflatten(jax.tree.structure(results), values)
@@ -73,7 +72,9 @@ def multi_conv(
     return run_multi_conv
 
 
-def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -> list[bool]:
+def _refuse_dependent_convolutions(
+    body: jaxpr.Jaxpr, follows: Sequence[bool], label: str
+) -> list[bool]:
     """Raises an error if a convolution depends on the result of another one.
 
     Args:
@@ -94,12 +95,12 @@ def _check_independent(body: jaxpr.Jaxpr, follows: Sequence[bool], label: str) -
         is_convolution = eqn.primitive.name == "conv_general_dilated"
         if is_convolution and any(operands):
             raise _dependent_convolution_error(eqn, label)
-        call = jaxpr.call_body(eqn)
+        call = jaxpr.body_of_call(eqn)
         if call is not None:
-            results = _check_independent(call.jaxpr, operands, label)
+            results = _refuse_dependent_convolutions(call.jaxpr, operands, label)
         else:
             sub_results = [
-                _check_independent(sub, [any(operands)] * len(sub.invars), label)
+                _refuse_dependent_convolutions(sub, [any(operands)] * len(sub.invars), label)
                 for sub in jaxpr.sub_jaxprs(eqn)
             ]
             does = is_convolution or any(operands) or any(map(any, sub_results))

@@ -11,7 +11,7 @@ from jax.typing import ArrayLike
 
 from ipujax.ground import PyTree, check
 from ipujax.operators.nn.candidates import Candidates, sample_candidates
-from ipujax.operators.random_keys import draw_key
+from ipujax.operators.random_keys import choose_random_key
 
 
 @check.guard
@@ -187,7 +187,9 @@ def _check_or_draw_sample(
 ) -> Candidates:
     count = check.require_integer(num_sampled, f"num_sampled of {operator}", 1)
     if values is None:
-        return sample_candidates(operator, true, count, classes, draw_key(seed, key, operator))
+        return sample_candidates(
+            operator, true, count, classes, choose_random_key(seed, key, operator)
+        )
     if seed is not None or key is not None:
         raise check.value_error(
             f"{operator} was given sampled_values, and a seed or key to draw others",

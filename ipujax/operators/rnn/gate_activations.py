@@ -91,7 +91,9 @@ class Gates:
         offset = y - (1 - stretches)
         return stretches * stretches - offset * offset
 
-    def center_tangent(self, tangent: jax.Array, y: jax.Array | None) -> jax.Array:
+    def center_tangents_of_coupled_gates(
+        self, tangent: jax.Array, y: jax.Array | None
+    ) -> jax.Array:
         """Subtracts from tangents of coupled gates their mean; other gates' stay as they are.
 
         Args:

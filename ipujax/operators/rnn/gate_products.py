@@ -26,12 +26,12 @@ def multiply_all_steps(x: jax.Array, weights: jax.Array) -> jax.Array:
     return (rows @ weights).reshape(*x.shape[:2], weights.shape[1])
 
 
-def times_transposed(x: jax.Array, weights: jax.Array) -> jax.Array:
+def multiply_by_transposed(x: jax.Array, weights: jax.Array) -> jax.Array:
     """Returns `x @ weights.T`, whose transpose is the faster plain `y @ weights`."""
     return lax.dot_general(x, weights, (((1,), (1,)), ((), ())))
 
 
-def previous_states(first: jax.Array, states: jax.Array) -> jax.Array:
+def states_before_each_step(first: jax.Array, states: jax.Array) -> jax.Array:
     """Returns the state before each step: the first state, then all states but the last."""
     steps = states.shape[0]  # may be 0
     return jnp.concatenate([first[None], states[:-1]])[:steps]

@@ -21,8 +21,8 @@ from ipujax.operators.rnn.gate_activations import Gates
 from ipujax.operators.rnn.gate_products import (
     concatenate_last_axis,
     multiply_all_steps,
+    multiply_by_transposed,
     split_kernel,
-    times_transposed,
 )
 
 
@@ -186,7 +186,11 @@ def _gru_jvp(cell: GRUCell, primals: PyTree, tangents: PyTree) -> tuple[_Results
     of_inputs, of_state = split_kernel(weights.kernel, units)
     to_gates, to_candidate = of_state[:, : 2 * units].T, of_state[:, 2 * units :].T
     of_weights = _weight_tangents(
-        cell, d_weights, inputs, gate_products.previous_states(h, results[0]), kept_values.resetting
+        cell,
+        d_weights,
+        inputs,
+        gate_products.states_before_each_step(h, results[0]),
+        kept_values.resetting,
     )
     shape = (*inputs.shape[:2], 3 * units)
     by_inputs = gate_products.multiply_tangent(d_inputs, of_inputs)
@@ -201,17 +205,19 @@ def _gru_jvp(cell: GRUCell, primals: PyTree, tangents: PyTree) -> tuple[_Results
     ) -> PyTree:
         d_projected, d_mixed, kept_values = x
         outer, candidate_tangent = jnp.split(d_projected, [2 * units], axis=-1)
-        outer = cell.gates.center_tangent(
-            outer + times_transposed(d_h, to_gates), kept_values.gates
+        outer = cell.gates.center_tangents_of_coupled_gates(
+            outer + multiply_by_transposed(d_h, to_gates), kept_values.gates
         )
         update, reset = jnp.split(outer, 2, axis=-1)
         if cell.reset_after:
-            partner = kept_values.resetting * times_transposed(d_h, to_candidate)
+            partner = kept_values.resetting * multiply_by_transposed(d_h, to_candidate)
             candidate_tangent = candidate_tangent + partner + kept_values.reset * reset
         else:
             partner = kept_values.resetting * d_h + kept_values.reset * reset
-            candidate_tangent = candidate_tangent + times_transposed(partner, to_candidate)
-        candidate_tangent = cell.candidate.center_tangent(candidate_tangent, kept_values.activated)
+            candidate_tangent = candidate_tangent + multiply_by_transposed(partner, to_candidate)
+        candidate_tangent = cell.candidate.center_tangents_of_coupled_gates(
+            candidate_tangent, kept_values.activated
+        )
         new_tangent = (
             kept_values.update * update
             + kept_values.candidate * candidate_tangent

@@ -24,8 +24,8 @@ from ipujax.operators.rnn.gate_activations import Gates
 from ipujax.operators.rnn.gate_products import (
     concatenate_last_axis,
     multiply_all_steps,
+    multiply_by_transposed,
     split_kernel,
-    times_transposed,
 )
 
 
@@ -145,18 +145,23 @@ def _lstm_jvp(cell: LSTMCell, primals: PyTree, tangents: PyTree) -> tuple[_Resul
     d_inputs, d_weights, d_c, d_h = tangents
     shape = (*inputs.shape[:2], of_state.shape[1])
     by_inputs = gate_products.multiply_tangent(d_inputs, of_inputs)
-    operands = concatenate_last_axis(inputs, gate_products.previous_states(h, results[0]))
+    operands = concatenate_last_axis(inputs, gate_products.states_before_each_step(h, results[0]))
     by_kernel = gate_products.multiply_tangent(operands, d_weights.kernel)
     d_projected = gate_products.sum_broadcast(shape, h.dtype, by_inputs, by_kernel, d_weights.bias)
 
     def run_lstm_tangent_step(state: PyTree, x: tuple[jax.Array, _Kept]) -> PyTree:
         d_c, d_h = state
         d_projected, kept_values = x
-        d_gates = d_projected + times_transposed(d_h, to_gates)
-        d_gates = cell.gates.center_tangent(d_gates, kept_values.values) * kept_values.gates
+        d_gates = d_projected + multiply_by_transposed(d_h, to_gates)
+        d_gates = (
+            cell.gates.center_tangents_of_coupled_gates(d_gates, kept_values.values)
+            * kept_values.gates
+        )
         into, forget, candidate, out = jnp.split(d_gates, 4, axis=-1)
         d_c = into + forget + candidate + kept_values.forget * d_c
-        d_h = out + kept_values.state * cell.output.center_tangent(d_c, kept_values.activated)
+        d_h = out + kept_values.state * cell.output.center_tangents_of_coupled_gates(
+            d_c, kept_values.activated
+        )
         return (d_c, d_h), d_h
 
     state = gate_products.instantiate_tangent(d_c), gate_products.instantiate_tangent(d_h)

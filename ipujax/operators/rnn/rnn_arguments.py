@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
-from ipujax.ground import HALF_OR_SINGLE, PyTree, check, concrete_values, parse_dtype
+from ipujax.ground import HALF_OR_SINGLE, PyTree, check, parse_dtype, values_if_known
 from ipujax.operators.rnn.gate_activations import ACTIVATIONS
 
 
@@ -57,7 +57,7 @@ def is_within_sequence(seq_len: ArrayLike, steps: int, batch: int, layer: str) -
             f"give one integer for each sequence of the batch, [{batch}]; inputs are [time, batch, "
             "input_size], or with time_major=False [batch, time, input_size]",
         )
-    values = concrete_values(seq_len)
+    values = values_if_known(seq_len)
     if values is not None and (np.any(values < 0) or np.any(values > steps)):
         raise check.value_error(
             f"the seq_len of {layer} has lengths from {values.min()} to {values.max()}, but "
@@ -74,15 +74,15 @@ def refuse_gradients(layer: str, results: PyTree) -> PyTree:
         f"{layer} was called with training=False, but its results are differentiated",
         "call it with training=True, or stop the gradient with jax.lax.stop_gradient",
     )
-    return _without_gradient(error, results)
+    return _return_without_gradient(error, results)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _without_gradient(error: Exception, results: PyTree) -> PyTree:
+def _return_without_gradient(error: Exception, results: PyTree) -> PyTree:
     return results
 
 
-def _keep_nothing(error: Exception, results: PyTree) -> tuple[object, None]:
+def _save_no_residuals(error: Exception, results: PyTree) -> tuple[object, None]:
     return results, None
 
 
@@ -90,4 +90,4 @@ def _refuse_gradient(error: Exception, residuals: None, cotangents: PyTree) -> P
     raise error
 
 
-_without_gradient.defvjp(_keep_nothing, _refuse_gradient)
+_return_without_gradient.defvjp(_save_no_residuals, _refuse_gradient)

@@ -19,6 +19,7 @@ from ipujax.ground import (
     PopARTError,
     api_boundary,
     files,
+    suggest_closest_name,
 )
 from ipujax.popart.builder.attributes import Attributes, write_node_attribute
 from ipujax.popart.builder.operator_signatures import Operation, Request
@@ -101,7 +102,8 @@ class Builder(Attributes, Tensors):
     def __getattr__(self, name: str) -> Opset:
         number = name.removeprefix("aiOnnxOpset")
         if number == name or not number.isdecimal():
-            raise MissingAttributeError(f"Builder has no attribute {name!r}")
+            hint = suggest_closest_name(name, dir(self))
+            raise MissingAttributeError(f"Builder has no attribute {name!r}{hint}")
         return self._get_onnx_opset(name, int(number))
 
     @property

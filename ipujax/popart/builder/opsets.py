@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ipujax.ground import MissingAttributeError
+from ipujax.ground import MissingAttributeError, suggest_closest_name
 from ipujax.popart.builder.graphcore_ops import graphcore_operations
 from ipujax.popart.builder.operator_signatures import Operation, onnx_operations
 from ipujax.popart.popart_checks import check
@@ -38,6 +38,7 @@ class Opset:
         if operation is None:
             raise MissingAttributeError(
                 f"there is no operator {name!r} in version {self.version} of this domain"
+                f"{suggest_closest_name(name, self._operations)}"
             )
 
         def add_operator_node(*args: object, **kwargs: object) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.typing import DTypeLike
 
-from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, begin_slot, update_variable
+from ipujax.doors.graphs import NAMES_ON_IPU, Formula, Slot, make_initial_slot, update_variable
 from ipujax.ground import Keywords, PyTree
 from ipujax.popart.optimizers.clipping import ClipNormSettings
 from ipujax.popart.optimizers.hyperparameter_values import (
@@ -265,7 +265,7 @@ class Optimizer(abc.ABC):
             )
         return value
 
-    def _prefix(self, slot: Slot) -> str:
+    def _slot_prefix(self, slot: Slot) -> str:
         return f"Accl{slot.number}___" if slot.number else "Step___"
 
     def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
@@ -273,7 +273,7 @@ class Optimizer(abc.ABC):
         del hyper
         return 1.0
 
-    def _plan(self, hyper: Hyper) -> _Plan:
+    def _plan_weight_update(self, hyper: Hyper) -> _Plan:
         acting = [name for name in self.values if hyper.may_differ_from_zero(name)]
         settings: dict[str, Any] = {
             **{_NAMES.get(name, name): hyper(name) for name in self.values},
@@ -285,14 +285,14 @@ class Optimizer(abc.ABC):
             del settings["weight_decay"]
         switches = self._formula.switches(settings)
         slots = sorted(self._formula.slots(settings, switches), key=lambda slot: slot.number or 4)
-        prefixes = {self._prefix(slot): slot for slot in slots}
+        prefixes = {self._slot_prefix(slot): slot for slot in slots}
         return _Plan(switches, self._formula.numbers(settings), prefixes)
 
-    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
+    def _make_initial_slots(self, hyper: Hyper, weight: Array) -> Slots:
         """The slots of a weight to begin with."""
         return {
-            prefix: begin_slot(slot, weight.shape, self._slot_dtype(slot, weight))
-            for prefix, slot in self._plan(hyper).slots.items()
+            prefix: make_initial_slot(slot, weight.shape, self._slot_dtype(slot, weight))
+            for prefix, slot in self._plan_weight_update(hyper).slots.items()
         }
 
     def _slot_dtype(self, slot: Slot, weight: Array) -> DTypeLike:
@@ -304,7 +304,9 @@ class Optimizer(abc.ABC):
         slots = {
             prefix + weight: value
             for weight, array in params.items()
-            for prefix, value in self._begin(Hyper(self, weight, hyper), jnp.asarray(array)).items()
+            for prefix, value in self._make_initial_slots(
+                Hyper(self, weight, hyper), jnp.asarray(array)
+            ).items()
         }
         return {"hyper": hyper, "slots": slots}
 
@@ -321,37 +323,39 @@ class Optimizer(abc.ABC):
             old_slots = {
                 prefix: slots[key] for prefix in PREFIXES if (key := prefix + name) in slots
             }
-            change, new_slots = self._step(
+            change, new_slots = self._compute_weight_change(
                 Hyper(self, name, hyper), gradient, params[name], old_slots
             )
             changes[name] = jnp.asarray(change, params[name].dtype)
             slots |= {prefix + name: value for prefix, value in new_slots.items()}
         return changes, {"hyper": hyper, "slots": slots}
 
-    def _step(
+    def _compute_weight_change(
         self, hyper: Hyper, gradient: Array, weight: Array, slots: Slots
     ) -> tuple[Array, Slots]:
         """Returns the change that is added to a weight, and the new slots of the weight."""
-        plan, scale = self._plan(hyper), self._slot_scale(hyper)
+        plan, scale = self._plan_weight_update(hyper), self._slot_scale(hyper)
         previous: object = slots.get(PREVIOUS_SCALING, scale)
         old_slots = {
-            slot.name: _scale_slot(slots[prefix].astype(jnp.float32), previous, -self._power(slot))
+            slot.name: _scale_slot(
+                slots[prefix].astype(jnp.float32), previous, -self._scale_power_of_slot(slot)
+            )
             for prefix, slot in plan.slots.items()
         }
         change, new_slots = update_variable(
             self._formula, plan.switches, plan.numbers, gradient, weight, old_slots
         )
         stored_slots = {
-            prefix: _scale_slot(new_slots[slot.name], scale, self._power(slot)).astype(
-                slots[prefix].dtype
-            )
+            prefix: _scale_slot(
+                new_slots[slot.name], scale, self._scale_power_of_slot(slot)
+            ).astype(slots[prefix].dtype)
             for prefix, slot in plan.slots.items()
         }
         if PREVIOUS_SCALING in slots:
             stored_slots[PREVIOUS_SCALING] = jnp.asarray(scale, jnp.float32)
         return change, stored_slots
 
-    def _power(self, slot: Slot) -> int:
+    def _scale_power_of_slot(self, slot: Slot) -> int:
         """The power of the slots' scale by which a slot is multiplied."""
         return slot.order
 

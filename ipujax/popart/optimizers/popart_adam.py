@@ -139,11 +139,11 @@ class Adam(Optimizer):
     def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
         return hyper("lossScaling") if self.keeps_scaled else 1.0
 
-    def _power(self, slot: Slot) -> int:
+    def _scale_power_of_slot(self, slot: Slot) -> int:
         return min(slot.order, 1) if self._mode is AdamMode.AdaMax else slot.order
 
-    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
-        slots = super()._begin(hyper, weight)
+    def _make_initial_slots(self, hyper: Hyper, weight: Array) -> Slots:
+        slots = super()._make_initial_slots(hyper, weight)
         if self.keeps_scaled and not self.values["lossScaling"].getDefault().constant:
             slots[PREVIOUS_SCALING] = jnp.asarray(hyper("lossScaling"), jnp.float32)
         return slots

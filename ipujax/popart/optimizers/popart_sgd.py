@@ -126,14 +126,14 @@ class SGD(Optimizer):
     def _slot_scale(self, hyper: Hyper) -> float | jax.Array:
         return hyper("velocityScaling")
 
-    def _prefix(self, slot: Slot) -> str:
-        return "Accl___" if self._is_combined else super()._prefix(slot)
+    def _slot_prefix(self, slot: Slot) -> str:
+        return "Accl___" if self._is_combined else super()._slot_prefix(slot)
 
-    def _begin(self, hyper: Hyper, weight: Array) -> Slots:
-        slots = super()._begin(hyper, weight)
+    def _make_initial_slots(self, hyper: Hyper, weight: Array) -> Slots:
+        slots = super()._make_initial_slots(hyper, weight)
         if not self._is_combined:
             return slots
-        numbers, scale = self._plan(hyper).numbers, self._slot_scale(hyper)
+        numbers, scale = self._plan_weight_update(hyper).numbers, self._slot_scale(hyper)
         return {
             prefix: (scale * decay_velocity(numbers, velocity, weight)).astype(velocity.dtype)
             for prefix, velocity in slots.items()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 from typing import Any
 
 from ipujax.ground import (
@@ -12,6 +11,7 @@ from ipujax.ground import (
     check_attribute_value,
     count_replica_groups,
     current_instance,
+    suggest_closest_name,
 )
 from ipujax.popart.options import settings
 from ipujax.popart.options.option_kinds import (
@@ -191,16 +191,18 @@ class SessionOptions:
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in self.__dict__:
-            similar_names = difflib.get_close_matches(name, self.__dict__, 1)
-            hint = f"; did you mean {similar_names[0]}?" if similar_names else ""
-            raise MissingAttributeError(f"SessionOptions has no option {name!r}{hint}")
+            raise self._unknown_option_error(name)
         expected_type = attribute_type(_DEFAULTS[name])
         object.__setattr__(
             self, name, check_attribute_value(value, expected_type, f"SessionOptions.{name}", check)
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise MissingAttributeError(f"SessionOptions has no option {name!r}")
+        raise self._unknown_option_error(name)
+
+    def _unknown_option_error(self, name: str) -> MissingAttributeError:
+        hint = suggest_closest_name(name, self.__dict__)
+        return MissingAttributeError(f"SessionOptions has no option {name!r}{hint}")
 
     def __deepcopy__(self, memo: dict[int, object]) -> SessionOptions:
         copied = SessionOptions()

@@ -130,7 +130,7 @@ class AsynchronousDataAccessor:
     def __iter__(self) -> AsynchronousDataAccessor:
         if self._is_used or self._worker is None:
             self._ring = self._start_reading_epoch(is_started=True)
-        self._ring.allow_reading_on()
+        self._ring.let_reading_continue()
         self._is_over = False
         return self
 

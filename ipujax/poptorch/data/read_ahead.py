@@ -80,7 +80,7 @@ class Ring:
         has_room = self._is_started and len(self._elements) < self._capacity
         return has_room or self._is_cancelled
 
-    def allow_reading_on(self) -> None:
+    def let_reading_continue(self) -> None:
         """Lets the thread read on after the first element."""
         with self._changed:
             self._is_started = True

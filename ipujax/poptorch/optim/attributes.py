@@ -69,7 +69,7 @@ class VariableAttributes:
             )
 
 
-def select_given(**arguments: object) -> Keywords:
+def drop_none_arguments(**arguments: object) -> Keywords:
     """Selects the arguments that are not None."""
     return {name: value for name, value in arguments.items() if value is not None}
 
@@ -113,7 +113,7 @@ class Optimizer(torch.optim.Optimizer):
                     f"{name} of {type(self).__name__} is {value}", "give a positive number"
                 )
             setattr(self, name, value)
-        variable = [*torch_arguments, *select_given(**own_arguments)]
+        variable = [*torch_arguments, *drop_none_arguments(**own_arguments)]
         self.variable_attrs = VariableAttributes(variable, [*self.defaults, "loss_scaling"])
         self._state_dict: dict[str, Any] = dict.fromkeys(_IPU)
         self._loaded: tuple[Mapping[str, Any], Any] = {}, None

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ipujax.poptorch.optim.attributes import Optimizer, select_given
+from ipujax.poptorch.optim.attributes import Optimizer, drop_none_arguments
 from ipujax.poptorch.optim.host_optimizer import compute_adam_direction, step_on_host
 from ipujax.poptorch.optim.torch_optimizers import MOMENTS
 from ipujax.poptorch.poptorch_checks import check
@@ -55,7 +55,7 @@ class LAMB(Optimizer):
         first_order_momentum_accum_type: torch.dtype | None = None,
         second_order_momentum_accum_type: torch.dtype | None = None,
     ) -> None:
-        torch_arguments = select_given(
+        torch_arguments = drop_none_arguments(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, max_weight_norm=max_weight_norm
         )
         torch.optim.Optimizer.__init__(self, params, {**_DEFAULTS, **torch_arguments})

@@ -94,7 +94,7 @@ class Rule:
       fresh: the optimizer's settings, by group, as they were when the rule was made.
       hypers: what `read_hyperparameters` gave then.
       scaling: whether, and how, the loss is scaled automatically. There are then variables of
-        `select_loss_scale_factors`, whose gradients are the balances of `count_gradient`.
+        `select_loss_scale_factors`, whose gradients are the balances of `pass_and_count_gradient`.
     """
 
     kind: str
@@ -156,7 +156,9 @@ class Rule:
                     value = loaded.get(popart.name_slot(slot, name), value)
                 slots_of_variables[name][slot.name] = self._fill_slot(slot, name, parameter, value)
         scale = (
-            {} if self.scaling is None else {"scale": Scale.initial_scale(loaded.get(FACTOR, 1))}
+            {}
+            if self.scaling is None
+            else {"scale": Scale.make_initial_scale(loaded.get(FACTOR, 1))}
         )
         return {"hyper": self.read_hyperparameters(optimizer), "state": slots_of_variables, **scale}
 
@@ -229,7 +231,7 @@ class Rule:
         """Fills a slot of a variable with a value of torch's or of a file; None begins anew."""
         dtype, shape = self.types.dtype_of_slot(slot), tuple(like.shape) if slot.order else ()
         if value is None:
-            return optimizers.begin_slot(slot, tuple(like.shape), dtype, like.is_complex())
+            return optimizers.make_initial_slot(slot, tuple(like.shape), dtype, like.is_complex())
         if slot.order and like.is_complex():
             dtype = optimizers.COMPLEX
         if isinstance(value, torch.Tensor):
@@ -252,7 +254,7 @@ class Rule:
                 value = params[name]
                 is_complex = bool(jnp.iscomplexobj(value))
                 slots_of_variables[name] = {
-                    slot.name: optimizers.begin_slot(
+                    slot.name: optimizers.make_initial_slot(
                         slot, value.shape, self.types.dtype_of_slot(slot), is_complex
                     )
                     for slot in slots
@@ -290,7 +292,9 @@ class Rule:
         factor = 1 / hyper["loss_scaling"]
         own_names = {name for group in self.groups for name in group.names}
         own_gradients = {name: jnp.conj(g) for name, g in gradients.items() if name in own_names}
-        unscaled = {name: optimizers.to_single(g) * factor for name, g in own_gradients.items()}
+        unscaled = {
+            name: optimizers.to_float32_parts(g) * factor for name, g in own_gradients.items()
+        }
         if not self.clips:
             return unscaled
         norm = optimizers.joint_norm(unscaled.values()) + _CLIP_EPSILON

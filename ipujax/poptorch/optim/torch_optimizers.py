@@ -26,7 +26,7 @@ import torch
 
 from ipujax.poptorch.optim.attributes import (
     Optimizer,
-    select_given,
+    drop_none_arguments,
 )
 from ipujax.poptorch.optim.host_optimizer import compute_adam_direction, step_on_host
 from ipujax.poptorch.poptorch_checks import check
@@ -92,7 +92,7 @@ class SGD(Optimizer, torch.optim.SGD):
         velocity_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        torch_arguments = select_given(
+        torch_arguments = drop_none_arguments(
             lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay,
             nesterov=nesterov, maximize=maximize, foreach=foreach, differentiable=differentiable,
         )  # fmt: skip
@@ -155,7 +155,7 @@ class Adam(Optimizer, torch.optim.Adam):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        torch_arguments = select_given(
+        torch_arguments = drop_none_arguments(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
             foreach=foreach, maximize=maximize, capturable=capturable,
             differentiable=differentiable, fused=fused,
@@ -221,7 +221,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
         second_order_momentum_accum_type: torch.dtype | None = None,
         max_grad_norm: float | None = None,
     ) -> None:
-        torch_arguments = select_given(
+        torch_arguments = drop_none_arguments(
             lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad,
             maximize=maximize, foreach=foreach, capturable=capturable,
             differentiable=differentiable, fused=fused,
@@ -293,7 +293,7 @@ class RMSprop(Optimizer, torch.optim.RMSprop):
         second_order_momentum_accum_type: torch.dtype | None = None,
         use_tf_variant: bool | None = None,
     ) -> None:
-        torch_arguments = select_given(
+        torch_arguments = drop_none_arguments(
             lr=lr, alpha=alpha, eps=eps, weight_decay=weight_decay, momentum=momentum,
             centered=centered, foreach=foreach, maximize=maximize, differentiable=differentiable,
         )  # fmt: skip

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any, Self
 
-from ipujax.ground import Keywords, PopTorchOptionError
+from ipujax.ground import Keywords, PopTorchOptionError, suggest_closest_name
 from ipujax.poptorch.poptorch_checks import check
 
 _FROZEN = "_is_frozen"
@@ -128,7 +128,9 @@ class OptionsDict(Freezable):
     def _unknown_option_error(self, name: str) -> PopTorchOptionError:
         known_names = ", ".join(sorted(self._values))
         return PopTorchOptionError(
-            f"{type(self).__name__} has no option {name!r}", fix=f"its options are {known_names}"
+            f"{type(self).__name__} has no option {name!r}"
+            f"{suggest_closest_name(name, self._values)}",
+            fix=f"its options are {known_names}",
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -238,13 +238,13 @@ def log_options(values: Mapping[str, object]) -> None:
             for key, entry in value.items():
                 logger.debug("poptorch.Options set %s[%s] to %s", name, key, entry)
         elif isinstance(value, (list, tuple, set)):
-            for entry in _sort_if_set(value):
+            for entry in _list_and_sort_if_set(value):
                 logger.debug("poptorch.Options added %s to %s", entry, name)
         else:
             logger.debug("poptorch.Options set %s to value %s", name, _format_option_value(value))
 
 
-def _sort_if_set(entries: Iterable[object]) -> list[object]:
+def _list_and_sort_if_set(entries: Iterable[object]) -> list[object]:
     return sorted(entries, key=str) if isinstance(entries, set) else list(entries)
 
 

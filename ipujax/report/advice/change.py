@@ -93,7 +93,7 @@ class Change:
     is_late: bool = False
     make_stronger: Callable[[], Change | None] = lambda: None
 
-    def excludes(self, change: Change) -> bool:
+    def cannot_go_with(self, change: Change) -> bool:
         """Returns whether the two cannot be made together: both cut the model, or share a rule."""
         has_same_rule = (self.rule, self.line) == (change.rule, change.line)
         return has_same_rule or (self.first and change.first)

@@ -51,7 +51,7 @@ def rank_costs(facts: Facts) -> tuple[Cost, ...]:
     rules = (
         *(
             _find_bubble_cost,
-            _find_sharing_cost,
+            _find_mixed_direction_cost,
             _find_imbalance_cost,
             _find_unused_ipu_cost,
             _find_ipu_waiting_cost,
@@ -85,7 +85,7 @@ def _find_bubble_cost(facts: Facts) -> Iterator[_Cause]:
     yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.remedy_for_bubble)
 
 
-def _find_sharing_cost(facts: Facts) -> Iterator[_Cause]:
+def _find_mixed_direction_cost(facts: Facts) -> Iterator[_Cause]:
     """Finds the cost of ticks in which some IPUs go forward while others go backward."""
     if facts.waiting.schedule is None:
         return
@@ -94,7 +94,7 @@ def _find_sharing_cost(facts: Facts) -> Iterator[_Cause]:
         "that go backward, even where all stages are equal"
     )
     title = "forward and backward share a tick"
-    yield _Cause(title, facts.waiting.sharing, detail, remedies.remedy_for_sharing)
+    yield _Cause(title, facts.waiting.sharing, detail, remedies.remedy_for_mixed_directions)
 
 
 def _find_imbalance_cost(facts: Facts) -> Iterator[_Cause]:
@@ -118,7 +118,7 @@ def _find_imbalance_cost(facts: Facts) -> Iterator[_Cause]:
 
 
 def _find_ipu_waiting_cost(facts: Facts) -> Iterator[_Cause]:
-    cycles = facts.waiting.elsewhere - facts.exposed_io
+    cycles = facts.waiting.elsewhere - facts.cycles_waiting_for_io_tiles
     if facts.profile.num_ipus < 2 or cycles <= 0:
         return
     is_pipelined = facts.waiting.schedule is not None
@@ -140,17 +140,17 @@ def _find_unused_ipu_cost(facts: Facts) -> Iterator[_Cause]:
 
 
 def _find_exchange_costs(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.sum_of_kind("exchange"):
+    for total in facts.total_of_kind("exchange"):
         detail = (
             f"{count_with_noun(total.steps, 'exchange')} of {total.average:,.0f} cycles on "
-            f"average; {total.largest_share:.0%} for {_label_of_steps(facts, total)}"
+            f"average; {total.largest_share:.0%} for {_operation_label(facts, total)}"
         )
         remedy = functools.partial(remedies.remedy_for_exchange, steps=total)
         yield _Cause("exchange among tiles", total.cycles, detail, remedy, total)
 
 
 def _find_sync_costs(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.sum_of_kind("sync"):
+    for total in facts.total_of_kind("sync"):
         compute_per_sync = sum(compute.cycles for compute in facts.totals_of_kind("compute")) / max(
             total.steps, 1
         )
@@ -164,11 +164,11 @@ def _find_sync_costs(facts: Facts) -> Iterator[_Cause]:
 def _find_inter_ipu_costs(facts: Facts) -> Iterator[_Cause]:
     routes: dict[str, list[Total]] = {}
     for total in facts.totals_of_kind("inter_ipu"):
-        routes.setdefault(_inter_ipu_route(total.name), []).append(total)
+        routes.setdefault(_classify_inter_ipu_transfer(total.name), []).append(total)
     for title, totals in routes.items():
         total = Total.sum_totals(totals)
         largest_part = (
-            f", {total.largest_share:.0%} of their time for {_label_of_steps(facts, total)}"
+            f", {total.largest_share:.0%} of their time for {_operation_label(facts, total)}"
         )
         detail = (
             f"{count_with_noun(total.steps, 'transfer')}{largest_part if len(totals) > 1 else ''}"
@@ -181,7 +181,7 @@ def _find_inter_ipu_costs(facts: Facts) -> Iterator[_Cause]:
         yield _Cause(title, total.cycles, detail, remedy, total)
 
 
-def _inter_ipu_route(name: str) -> str:
+def _classify_inter_ipu_transfer(name: str) -> str:
     """Returns the kind of transfer that a step between IPUs belongs to."""
     if name == "pipeline transfers":
         return "copies between stages"
@@ -190,23 +190,23 @@ def _inter_ipu_route(name: str) -> str:
 
 def _find_host_io_costs(facts: Facts) -> Iterator[_Cause]:
     overlaps_io, waiting_cycles = facts.options.overlaps_io, facts.waiting.host
-    for total in facts.sum_of_kind("host"):
-        cycles = facts.exposed_io if overlaps_io else total.cycles + waiting_cycles
+    for total in facts.total_of_kind("host"):
+        cycles = facts.cycles_waiting_for_io_tiles if overlaps_io else total.cycles + waiting_cycles
         overlap_text = ", beside compute where that takes as long" if overlaps_io else ""
         waiting_text = (
             f"; in ticks of the pipeline other IPUs wait {waiting_cycles:,} cycles for it"
         )
         detail = (
             f"queues and copies from and to the host take {total.cycles:,} cycles of all IPUs, "
-            f"{total.largest_share:.0%} of them "
-            f"{_label_of_steps(facts, total)}{overlap_text}{waiting_text if waiting_cycles else ''}"
+            f"{total.largest_share:.0%} of them {_operation_label(facts, total)}"
+            f"{overlap_text}{waiting_text if waiting_cycles else ''}"
         )
         remedy = functools.partial(remedies.remedy_for_host_io, cycles=cycles)
         yield _Cause("host I/O", cycles, detail, remedy, total)
 
 
 def _find_remote_memory_costs(facts: Facts) -> Iterator[_Cause]:
-    for total in facts.sum_of_kind("remote"):
+    for total in facts.total_of_kind("remote"):
         detail = f"{total.steps:,} loads and stores of what is offloaded"
         total_without_line = total._replace(origin="")
         yield _Cause(
@@ -230,11 +230,15 @@ def _find_compute_costs(facts: Facts) -> Iterator[_Cause]:
         detail = ", ".join(details) or count_with_noun(total.steps, "step")
         remedy = functools.partial(remedies.remedy_for_compute, steps=total)
         yield _Cause(
-            f"compute of {_label_of_steps(facts, total)}", total.cycles, detail, remedy, total
+            f"compute of {_operation_label(facts, total)}",
+            total.cycles,
+            detail,
+            remedy,
+            total,
         )
 
 
-def _label_of_steps(facts: Facts, total: Total) -> str:
+def _operation_label(facts: Facts, total: Total) -> str:
     """Returns the label of the steps of one name and line; without extents if these differ."""
     labels = list(dict.fromkeys(operation.label for operation in facts.operations_of_steps(total)))
     if len(labels) > 1:

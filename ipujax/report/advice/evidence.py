@@ -54,13 +54,15 @@ class Evidence:
     single_share: float
 
 
-def gather_evidence(facts: Facts) -> tuple[Evidence, ...]:
+def gather_memory_evidence(facts: Facts) -> tuple[Evidence, ...]:
     """Returns evidence of the IPU with the fullest tile, then of each that lacks memory."""
     memory = facts.profile.memory
     worst, _ = memory.worst
     needs = bytes_to_free(memory)
     lacking_ipus = [ipu for ipu, need in enumerate(needs) if need and ipu != worst]
-    idle_memory = facts.model_with_nodes(_empty_pipeline).memory if facts.index.pipelines else None
+    idle_memory = (
+        facts.model_with_nodes(_remove_work_of_pipeline).memory if facts.index.pipelines else None
+    )
     derivatives = Derivatives(facts.index)
     return tuple(
         _evidence_of_ipu(facts, derivatives, idle_memory, ipu, needs[ipu])
@@ -91,7 +93,9 @@ def _evidence_of_ipu(
         else peak,
         working_bytes=_count_untrained_activation_bytes(profile.liveness[ipu], trained_shapes),
         kept_bytes=0 if index.pipelines or derivatives.recomputes else derivatives.kept_bytes,
-        state_bytes=index.bytes_of_values(_state_on_ipu(index, updates, remote_values, ipu)),
+        state_bytes=index.bytes_of_values(
+            _find_update_state_on_ipu(index, updates, remote_values, ipu)
+        ),
         accumulator_bytes=_count_spare_accumulator_bytes(index, remote_values, ipu),
         single_share=_compute_single_precision_share(facts),
     )
@@ -105,7 +109,7 @@ def _peak_bytes_outside_pipelines(
     return int(profile.memory.always_live_bytes[ipu] + temporary_bytes)
 
 
-def _empty_pipeline(node: ir.Node) -> ir.Node:
+def _remove_work_of_pipeline(node: ir.Node) -> ir.Node:
     """Returns the node; a pipeline becomes a loop that leaves its accumulators unchanged."""
     if not isinstance(node, ir.Pipeline):
         return node
@@ -146,7 +150,7 @@ def _values_in_streaming_memory(index: ProgramIndex) -> set[ir.ValueId]:
     return remote
 
 
-def _state_on_ipu(
+def _find_update_state_on_ipu(
     index: ProgramIndex, updates: Iterable[ir.Task], remote: set[ir.ValueId], ipu: int
 ) -> set[ir.ValueId]:
     """Returns the values that only updates read on an IPU and that no other memory holds."""

@@ -58,7 +58,7 @@ class Facts:
         return machine.model(dc.replace(self.program, body=body), self.options)
 
     @property
-    def exposed_io(self) -> int:
+    def cycles_waiting_for_io_tiles(self) -> int:
         """The cycles in which other tiles wait for the I/O tiles, on the IPU where these are most.
 
         Counts IPUs whose queues take longer than the rest of their work; 0 without overlap.
@@ -69,7 +69,7 @@ class Facts:
         return int(exposed_cycles.clip(0).sum())
 
     @property
-    def spared_by_io_tiles(self) -> int:
+    def cycles_that_io_tiles_could_hide(self) -> int:
         """The largest number of cycles of all IPUs that queues take and other work could hide."""
         return int(np.minimum(self._host, self.profile.cycles - self._host).sum())
 
@@ -81,7 +81,7 @@ class Facts:
         ]
         return sorted(totals, key=lambda total: -total.cycles)
 
-    def sum_of_kind(self, kind: str) -> list[Total]:
+    def total_of_kind(self, kind: str) -> list[Total]:
         """Returns all steps of a kind as one total; [] if there are none."""
         totals = self.totals_of_kind(kind)
         return [Total.sum_totals(totals)] if totals else []
@@ -124,7 +124,7 @@ class Facts:
         input_bytes = self.index.bytes_by_dtype([*self.program.inputs, *streamed_values])
         return input_bytes["float32"] > input_bytes["float16"] + input_bytes["bfloat16"]
 
-    def could_be_half(self, dtypes: Collection[str]) -> bool:
+    def could_compute_in_half(self, dtypes: Collection[str]) -> bool:
         """Returns whether one of the dtypes is float32 by the user's choice of inputs."""
         return "float32" in dtypes and self.has_mostly_single_inputs
 
@@ -190,5 +190,5 @@ class Facts:
 def _count_mergeable_all_reduces(body: jaxpr.Jaxpr) -> int:
     """Counts all-reduces of a body and its calls; those in inner loops cannot be merged."""
     own_all_reduces = sum(eqn.primitive.name in _ALL_REDUCES for eqn in body.eqns)
-    calls = (call for eqn in body.eqns if (call := jaxpr.call_body(eqn)) is not None)
+    calls = (call for eqn in body.eqns if (call := jaxpr.body_of_call(eqn)) is not None)
     return own_all_reduces + sum(_count_mergeable_all_reduces(call.jaxpr) for call in calls)

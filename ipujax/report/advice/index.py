@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from lowering import dtype_name, ir, jaxpr, schedules, size_in_bytes
+from lowering import add_caller_frames, dtype_name, ir, jaxpr, schedules, size_in_bytes
 
 _Node = TypeVar("_Node", bound=ir.Node)
 _Counts = collections.Counter[str | None]
@@ -65,7 +65,7 @@ class ProgramIndex:
         while todo:
             body, caller = todo.pop()
             equations_of_body = [
-                jaxpr.add_caller_frames(called_eqn, caller, body) for called_eqn in body.eqns
+                add_caller_frames(called_eqn, caller, body) for called_eqn in body.eqns
             ]
             equations += equations_of_body
             todo += [

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipujax.ground import count_with_noun, format_bytes
 from ipujax.report.advice import product_advice
 from ipujax.report.advice.change import Case, Source
-from ipujax.report.advice.evidence import gather_evidence
+from ipujax.report.advice.evidence import gather_memory_evidence
 from ipujax.report.advice.facts import Facts
 from ipujax.report.advice.findings import Advice, bytes_to_free
 from ipujax.report.advice.memory_changes import list_memory_changes
@@ -30,7 +30,7 @@ def advise_on_memory(facts: Facts, source: Source | None) -> tuple[Advice, ...]:
         are tried.
     """
     profile = facts.profile
-    evidence = gather_evidence(facts)
+    evidence = gather_memory_evidence(facts)
     worst = evidence[0]
     least_bytes = _LEAST_SHARE * worst.peak_bytes
     case = Case(facts.program, source, facts.options)

@@ -123,7 +123,7 @@ def _change_training_pipelines(**pipeline_options: Any) -> Callable[[Case], Case
     """Returns a change that sets options of every pipeline that trains."""
 
     def set_pipeline_options(closed: jaxpr.ClosedJaxpr) -> jaxpr.ClosedJaxpr:
-        return variants.change_pipelines(
+        return variants.change_pipeline_specs(
             closed, lambda spec: dc.replace(spec, **pipeline_options) if spec.training else spec
         )
 
@@ -132,7 +132,9 @@ def _change_training_pipelines(**pipeline_options: Any) -> Callable[[Case], Case
 
 def _change_state_storage(stored_values: str, **storage_options: bool) -> Callable[[Case], Case]:
     return lambda case: case.with_function_change(
-        lambda closed: variants.change_storage(closed, stored_values, **storage_options)
+        lambda closed: variants.move_values_to_other_memory(
+            closed, stored_values, **storage_options
+        )
     )
 
 

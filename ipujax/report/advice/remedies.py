@@ -52,7 +52,7 @@ def _suggest_more_micro_batches(pipeline: machine.PipelineProfile) -> str:
     )
 
 
-def remedy_for_sharing(facts: Facts) -> str:
+def remedy_for_mixed_directions(facts: Facts) -> str:
     """Advises a schedule in which all IPUs go the same way in each tick."""
     if not facts.fits_in_memory:
         return _FIRST
@@ -132,7 +132,7 @@ def remedy_for_exchange(facts: Facts, steps: Total) -> str:
     if steps.average < _SMALL * fixed:
         reason = f"{fixed} cycles of each exchange are fixed, so a larger batch costs little more"
         return f"fewer, larger operations: {reason}"
-    if facts.could_be_half(facts.dtypes_of_steps(steps)):
+    if facts.could_compute_in_half(facts.dtypes_of_steps(steps)):
         return f"{_HALVES}: half the bytes to exchange"
     if steps.name in PRODUCTS:
         return "a larger batch: products grow with it, and weights are exchanged once all the same"
@@ -148,7 +148,7 @@ def remedy_for_sync(facts: Facts) -> str:
 
 def remedy_for_copies(facts: Facts) -> str:
     """Advises to copy fewer bytes from IPU to IPU."""
-    if facts.could_be_half(facts.copied_dtypes):
+    if facts.could_compute_in_half(facts.copied_dtypes):
         return f"{_HALVES}: half the bytes to copy"
     if facts.profile.pipeline:
         return "cut the stages where fewer bytes pass from one to the next"
@@ -178,7 +178,7 @@ def remedy_for_replica_collectives(facts: Facts) -> str:
 def remedy_for_host_io(facts: Facts, cycles: int) -> str:
     """Advises I/O tiles, or fewer bytes in queues."""
     options = facts.options
-    hidden_cycles = 0 if options.overlaps_io else facts.spared_by_io_tiles
+    hidden_cycles = 0 if options.overlaps_io else facts.cycles_that_io_tiles_could_hide
     if hidden_cycles >= _WORTH * cycles:
         tiles = options.io_tiles or _IO_TILES
         setting = f"io_tiles.num_io_tiles = {tiles} and io_tiles.place_ops_on_io_tiles = True"
@@ -225,7 +225,7 @@ def remedy_for_compute(facts: Facts, steps: Total) -> str:
         return f"larger operands, or a batch of them: {tile_use}"
     if is_small:
         return "larger batches, or several of these operations as one: each has little to do"
-    if not is_product and facts.could_be_half(facts.dtypes_of_steps(steps)):
+    if not is_product and facts.could_compute_in_half(facts.dtypes_of_steps(steps)):
         return f"{_HALVES}: tiles load and store 64 bits at a time"
     return "divide it over more replicas, or more stages of a pipeline"
 
@@ -244,7 +244,7 @@ def _suggest_faster_product(facts: Facts, steps: Total) -> str:
     dtypes = facts.dtypes_of_steps(steps)
     single_rate, half_rate = rates["float32", "float32"], rates["float16", "float32"]
     half_partials_rate = rates["float16", "float16"]
-    if facts.could_be_half(dtypes) and max(half_rate, half_partials_rate) > single_rate:
+    if facts.could_compute_in_half(dtypes) and max(half_rate, half_partials_rate) > single_rate:
         partials_hint = (
             f", and {half_partials_rate} with partials of float16"
             if half_partials_rate > half_rate

@@ -131,7 +131,7 @@ class _Search:
         stronger: Change | None = change
         idle_trials = 0
         while stronger is not None and self.left and idle_trials < _MOST_IDLE:
-            is_hopeless = _cannot_be_enough(stronger, self.profile)
+            is_hopeless = _needs_more_memory_than(stronger, self.profile)
             trial = self.model_changes((stronger,), self.profile)
             helps = trial is not None and _reduces_lacking_bytes(trial.profile, self.profile)
             idle_trials += not (helps or is_hopeless)
@@ -167,7 +167,10 @@ class _Search:
         single_try_ids: set[int] = set()  # changes after one that did nothing get one try
         while queue and not profile.memory.fits:
             change = queue.pop(0)
-            candidate_changes = (*(c for c in combined_changes if not c.excludes(change)), change)
+            candidate_changes = (
+                *(c for c in combined_changes if not c.cannot_go_with(change)),
+                change,
+            )
             trial = self.model_changes(candidate_changes, profile)
             helps = trial is not None and _reduces_lacking_bytes(trial.profile, profile)
             stronger = (
@@ -178,7 +181,7 @@ class _Search:
             if stronger is not None:
                 queue.insert(0, stronger)
                 single_try_ids.update(
-                    [] if helps or _cannot_be_enough(change, profile) else [id(stronger)]
+                    [] if helps or _needs_more_memory_than(change, profile) else [id(stronger)]
                 )
             if trial is not None and helps:
                 combined_changes, profile = candidate_changes, trial.profile
@@ -208,7 +211,7 @@ class _Search:
         None if the budget is spent, or if the last change cannot be enough.
         """
         key = tuple(sorted(map(id, changes)))
-        if _cannot_be_enough(changes[-1], profile_before):
+        if _needs_more_memory_than(changes[-1], profile_before):
             self.tried.setdefault(key, None)
         if key in self.tried or not self.left:
             return self.tried.get(key)
@@ -256,7 +259,7 @@ def _reduces_lacking_bytes(profile_after: machine.Profile, profile_before: machi
     return lacking_after <= _HELPS * lacking_before and not is_fuller
 
 
-def _cannot_be_enough(change: Change, profile: machine.Profile) -> bool:
+def _needs_more_memory_than(change: Change, profile: machine.Profile) -> bool:
     """Returns whether all IPUs hold more than the IPUs of `change` have, however divided."""
     if change.ipus is None:
         return False

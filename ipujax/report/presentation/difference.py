@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from ipujax.ground import format_bytes, format_columns, format_duration
+from ipujax.ground import format_bytes, format_change, format_columns, format_duration
+from ipujax.report.presentation.comparison import Comparison, compare_reports
+from ipujax.report.presentation.pairing import Pair
 from ipujax.report.presentation.text_page import (
     describe_system,
     shorten_program_name,
-    shorten_source_line,
 )
-from ipujax.report.presentation.work import Work, compare_work
 
 if TYPE_CHECKING:
     from ipujax.report.report import Report
@@ -21,11 +20,8 @@ _MOST_OPERATIONS = 10
 _MOST_HEAD = 24  # letters of a label above a column
 _ROUNDING = 0.5  # cycles, as cycles of operations are not integers
 
-_Values: TypeAlias = Mapping[str, tuple[str, str, str]]
-"""Row titles, each with the text of a, the text of b, and the change."""
-
-_Both: TypeAlias = tuple[Work, Work] | None
-"""The work of one call of a and of b, where these differ; else None."""
+_Rows: TypeAlias = Sequence[tuple[str, str, str, str]]
+"""Rows of a title, the text of a, the text of b, and the change."""
 
 
 def describe_report_difference(a: Report, b: Report, labels: Sequence[str] = ("a", "b")) -> str:
@@ -42,26 +38,27 @@ def describe_report_difference(a: Report, b: Report, labels: Sequence[str] = ("a
     Returns:
       Tables of the differences; one line if there are none.
     """
-    work = compare_work(a, b)
-    per_unit = f", per {work[0].unit}" if work else ""
+    comparison = compare_reports(a, b)
+    per_unit = f", per {comparison.work[0].unit}" if comparison.work else ""
     sections = {
-        "": (_compare_headlines(a, b, work), None),
+        "": (_compare_headlines(a, b, comparison), None),
         "Memory of all IPUs": (_compare_memory(a, b), None),
-        f"Cycles of all IPUs{per_unit}": (_compare_busy_cycles(a, b, work), None),
+        f"Cycles of all IPUs{per_unit}": (_compare_busy_cycles(a, b, comparison), None),
         f"Operations that changed most, in cycles{per_unit}": (
-            _compare_operations(a, b, work),
+            _compare_operations(a, b, comparison),
             _MOST_OPERATIONS,
         ),
     }
     column_heads = [_shorten_column_head(label) for label in labels]
     tables = [
-        _build_difference_table(title, column_heads, values, max_rows)
-        for title, (values, max_rows) in sections.items()
+        _build_difference_table(title, column_heads, rows, max_rows)
+        for title, (rows, max_rows) in sections.items()
     ]
     tables_of_text = ["\n".join(lines) for lines in tables if lines]
     if not tables_of_text:
         return f"{shorten_program_name(a)}: no difference in time, memory or operations"
-    return "\n\n".join(["\n".join(_describe_compared_reports(a, b, labels, work)), *tables_of_text])
+    head = "\n".join(_describe_compared_reports(a, b, labels, comparison))
+    return "\n\n".join([head, *tables_of_text])
 
 
 def _shorten_column_head(label: str) -> str:
@@ -70,7 +67,7 @@ def _shorten_column_head(label: str) -> str:
 
 
 def _describe_compared_reports(
-    a: Report, b: Report, labels: Sequence[str], work: _Both
+    a: Report, b: Report, labels: Sequence[str], comparison: Comparison
 ) -> list[str]:
     """Describes the reports that are compared, and how their pipelines and work differ."""
     labelled_reports = list(zip(labels, (a, b), strict=True))
@@ -81,13 +78,7 @@ def _describe_compared_reports(
     labels_with_pipeline = [label for label, report in labelled_reports if report.pipeline]
     if len(labels_with_pipeline) == 1:
         lines.append(f"only {labels_with_pipeline[0]} has a pipeline")
-    if work:
-        work_before, work_after = work
-        lines.append(
-            f"{labels[1]} does {work_after.count / work_before.count:.4g} times the work of "
-            f"{labels[0]}: {work_after} a call, not {work_before.count:,}"
-        )
-    return lines
+    return [*lines, *comparison.describe_work(labels)]
 
 
 def _fullest_tile_bytes(report: Report) -> int:
@@ -98,7 +89,7 @@ def _format_throughput(report: Report) -> str:
     return "-" if report.throughput is None else f"{report.throughput:,.1f}"
 
 
-def _no_number(_: Report) -> float:
+def _return_zero(_: Report) -> float:
     return 0
 
 
@@ -107,64 +98,69 @@ _HEADLINE: Mapping[str, tuple[Callable[[Report], str], Callable[[Report], float]
     "time per call": (lambda r: format_duration(r.seconds), lambda r: r.seconds),
     "elements per call": (lambda r: f"{r.elements:,}", lambda r: r.elements),
     "elements/s": (_format_throughput, lambda r: r.throughput or 0),
-    "fits": (lambda r: "yes" if r.memory.fits else "no", _no_number),
+    "fits": (lambda r: "yes" if r.memory.fits else "no", _return_zero),
     "fullest tile": (lambda r: format_bytes(_fullest_tile_bytes(r)), _fullest_tile_bytes),
     "IPUs": (lambda r: str(r.num_ipus), lambda r: r.num_ipus),
     "replicas": (lambda r: str(r.replication_factor), lambda r: r.replication_factor),
-    "target": (lambda r: r.target.name, _no_number),
-    "schedule": (lambda r: r.pipeline.schedule if r.pipeline else "-", _no_number),
+    "target": (lambda r: r.target.name, _return_zero),
+    "schedule": (lambda r: r.pipeline.schedule if r.pipeline else "-", _return_zero),
 }
 """By title: how a report's text is written, and the number by which its change is computed."""
 
 
-def _compare_headlines(a: Report, b: Report, work: _Both) -> _Values:
-    """Compares headline numbers; those of one element first where the calls' work differs."""
-    rows_per_unit: _Values = {}
-    if work:
-        count_a, count_b, unit = work[0].count, work[1].count, work[0].unit
+def _compare_headlines(a: Report, b: Report, comparison: Comparison) -> _Rows:
+    """Compares headline numbers; where calls do not do the same, first what a part of one takes."""
+    rows = [
+        (title, format_value(a), format_value(b), _format_change(read_number(a), read_number(b)))
+        for title, (format_value, read_number) in _HEADLINE.items()
+    ]
+    return [*_compare_unequal_calls(a, b, comparison), *rows]
+
+
+def _compare_unequal_calls(a: Report, b: Report, comparison: Comparison) -> _Rows:
+    """Compares what one element, or a number of floating-point operations, takes of a call."""
+    rows: list[tuple[str, str, str, str]] = []
+    if comparison.work:
+        work_a, work_b = comparison.work
         cycles_before, cycles_after, change = _compare_cycles(
-            a.cycles / count_a, b.cycles / count_b
+            a.cycles / work_a.count, b.cycles / work_b.count
         )
-        durations = format_duration(a.seconds / count_a), format_duration(b.seconds / count_b)
-        rows_per_unit = {
-            f"cycles per {unit}": (cycles_before, cycles_after, change or "same"),
-            f"time per {unit}": (*durations, change or "same"),
-        }
-    return {
-        **rows_per_unit,
-        **{
-            title: (
-                format_value(a),
-                format_value(b),
-                _format_change(read_number(a), read_number(b)),
-            )
-            for title, (format_value, read_number) in _HEADLINE.items()
-        },
-    }
+        time_before, time_after = (
+            format_duration(report.seconds / work.count)
+            for report, work in ((a, work_a), (b, work_b))
+        )
+        rows = [
+            (f"cycles per {work_a.unit}", cycles_before, cycles_after, change or "same"),
+            (f"time per {work_a.unit}", time_before, time_after, change or "same"),
+        ]
+    if comparison.cycles_per_gigaflop:
+        cycles = _compare_cycles(*comparison.cycles_per_gigaflop)
+        rows.append(("cycles per forward GFLOP", *cycles))
+    return rows
 
 
-def _compare_memory(a: Report, b: Report) -> _Values:
+def _compare_memory(a: Report, b: Report) -> _Rows:
     bytes_before, bytes_after = a.memory.by_category, b.memory.by_category
-    values = {
-        name.replace("_", " "): _compare_bytes(bytes_before[name], bytes_after.get(name, 0))
+    rows = [
+        (name.replace("_", " "), *_compare_bytes(bytes_before[name], bytes_after.get(name, 0)))
         for name in bytes_before
-    }
-    values["all tiles"] = _compare_bytes(sum(bytes_before.values()), sum(bytes_after.values()))
+    ]
+    total = _compare_bytes(sum(bytes_before.values()), sum(bytes_after.values()))
     remote_bytes = (int(a.memory.remote_bytes.sum()), int(b.memory.remote_bytes.sum()))
-    return {**values, "streaming memory": _compare_bytes(*remote_bytes)}
+    return [*rows, ("all tiles", *total), ("streaming memory", *_compare_bytes(*remote_bytes))]
 
 
-def _compare_busy_cycles(a: Report, b: Report, work: _Both) -> _Values:
+def _compare_busy_cycles(a: Report, b: Report, comparison: Comparison) -> _Rows:
     """Compares cycles by cause, or by kind of step where a report lacks the causes."""
     have_breakdown = a.breakdown is not None and b.breakdown is not None
     cycles_before, cycles_after = (
         _cycles_by_cause(report) if have_breakdown else _cycles_by_kind(report) for report in (a, b)
     )
-    divisor_a, divisor_b = _work_per_replica(a, b, work)
-    return {
-        name: _compare_cycles(cycles_before[name] / divisor_a, cycles_after[name] / divisor_b)
+    divisor_a, divisor_b = comparison.divisors
+    return [
+        (name, *_compare_cycles(cycles_before[name] / divisor_a, cycles_after[name] / divisor_b))
         for name in cycles_before
-    }
+    ]
 
 
 def _cycles_by_cause(report: Report) -> dict[str, int]:
@@ -178,65 +174,50 @@ def _cycles_by_kind(report: Report) -> dict[str, int]:
     return {**titled_cycles, "waiting": max(waiting, 0)}
 
 
-def _work_per_replica(a: Report, b: Report, work: _Both) -> tuple[float, float]:
-    """Returns the work of one replica of each report, to divide its IPUs' cycles by."""
-    if work is None:
-        return 1.0, 1.0
-    counts_per_replica = (
-        report_work.count / report.replication_factor
-        if report_work.unit == "element"
-        else report_work.count
-        for report_work, report in zip(work, (a, b), strict=True)
-    )
-    return next(counts_per_replica), next(counts_per_replica)
-
-
-def _compare_operations(a: Report, b: Report, work: _Both) -> _Values:
-    """Compares operations by label, pass and line, those that changed most first.
-
-    Compares by name instead where a report of an earlier version has no labels.
-    """
-    divisor_a, divisor_b = _work_per_replica(a, b, work)
-    have_labels = all(operation.label for report in (a, b) for operation in report.operations)
-    cycles_before, cycles_after = (
-        _cycles_by_operation(a, divisor_a, have_labels),
-        _cycles_by_operation(b, divisor_b, have_labels),
-    )
-    changes = {
-        key: cycles_after[key] - cycles_before[key] for key in {**cycles_before, **cycles_after}
-    }
-    keys_by_change = sorted(changes, key=lambda key: (-abs(changes[key]), key))
-    return {
-        f"{title} {shorten_source_line(line)}".rstrip(): _compare_cycles(
-            cycles_before[title, line], cycles_after[title, line]
+def _compare_operations(a: Report, b: Report, comparison: Comparison) -> _Rows:
+    """Compares pairs of operations, those that changed most first."""
+    changes: list[tuple[str, float, float]] = []
+    for pair in comparison.operations:
+        cycles_before, cycles_after = (
+            sum(report.operations[i].cycles for i in indices) / divisor
+            for report, indices, divisor in zip(
+                (a, b), pair.members, comparison.divisors, strict=True
+            )
         )
-        for title, line in keys_by_change
-    }
+        changes.append((_name_operations(pair, a, b), cycles_before, cycles_after))
+    changes.sort(key=lambda change: (-abs(change[2] - change[1]), change[0]))
+    return [(name, *_compare_cycles(before, after)) for name, before, after in changes]
 
 
-def _cycles_by_operation(
-    report: Report, divided_by: float, has_labels: bool
-) -> collections.defaultdict[tuple[str, str], float]:
-    cycles = collections.defaultdict[tuple[str, str], float](float)
-    for operation in report.operations:
-        title_parts = (operation.label, operation.direction) if has_labels else (operation.name,)
-        cycles[", ".join(filter(None, title_parts)), operation.origin] += (
-            operation.cycles / divided_by
-        )
-    return cycles
+def _name_operations(pair: Pair, a: Report, b: Report) -> str:
+    """Returns `scope: title, pass line` of a pair; both lines where they differ."""
+    operations = [
+        report.operations[i]
+        for report, indices in zip((a, b), pair.members, strict=True)
+        for i in indices
+    ]
+    first_operation = operations[0]
+    scope = f"{first_operation.scope}: " if first_operation.scope else ""
+    direction = f", {first_operation.direction}" if first_operation.direction else ""
+    lines = dict.fromkeys(_shorten_line(operation.origin) for operation in operations)
+    return f"{scope}{pair.title}{direction}  {' → '.join(lines)}".rstrip()
+
+
+def _shorten_line(origin: str) -> str:
+    """Returns `file.py:12` of a line, as the page of two reports does."""
+    return origin.partition(" (")[0].replace("\\", "/").rpartition("/")[2]
 
 
 def _build_difference_table(
-    title: str, column_heads: Sequence[str], values: _Values, max_rows: int | None
+    title: str, column_heads: Sequence[str], rows: _Rows, max_rows: int | None
 ) -> list[str]:
     """Builds the lines of a table of the rows that differ; [] if there are none."""
-    rows = [[name, *texts] for name, texts in values.items() if texts[0] != texts[1] or texts[2]]
-    if not rows:
+    different_rows = [row for row in rows if row[1] != row[2] or row[3]]
+    if not different_rows:
         return []
-    visible_rows = rows[:max_rows]
-    remainder_line = (
-        [f"and {len(rows) - len(visible_rows):,} more"] if len(rows) > len(visible_rows) else []
-    )
+    visible_rows = different_rows[:max_rows]
+    hidden_rows = len(different_rows) - len(visible_rows)
+    remainder_line = [f"and {hidden_rows:,} more"] if hidden_rows else []
     return [
         *format_columns([[title, *column_heads, "change"], *visible_rows], left_columns=(0,)),
         *remainder_line,
@@ -269,4 +250,4 @@ def _format_change(old_value: float, new_value: float) -> str:
         return "new"
     if not new_value:
         return "gone"
-    return f"{new_value / old_value - 1:+.1%}"
+    return format_change(new_value / old_value - 1)

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ipujax.ground import InternalError
+from ipujax.report.presentation.compared_report import read_report_parts
+from ipujax.report.presentation.comparison import compare_reports
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
 _UNREAD = re.compile(r"^ *//.*\n|^ */\*\*(?s:.*?)\*/\n|^ +", re.MULTILINE)
@@ -57,14 +59,19 @@ def render_html_page(
         "title": html.escape(f"{' and '.join(names)} - ipujax report"),
         "style": read_page_style(),
         "script": bundle_page_scripts(),
-        "reports": "\n".join(map(_pack_document, documents, label_of_document)),
+        "reports": "\n".join(
+            [
+                *map(_pack_document, documents, label_of_document),
+                *([_pack_comparison(documents)] if len(documents) > 1 else []),
+            ]
+        ),
     }
     return re.sub(
         r"\{\{(\w+)\}\}", lambda match: substitutions[match[1]], _read_page_file("page.html")
     )
 
 
-def render_html_frame(documents: Sequence[Mapping[str, Any]]) -> str:
+def render_notebook_iframe(documents: Sequence[Mapping[str, Any]]) -> str:
     """Renders the page as a frame for notebooks, whose lower edge can be dragged.
 
     It is sandboxed: its scripts run, and can touch nothing outside.
@@ -114,15 +121,22 @@ def _strip_module(source: str) -> str:
 
 
 def _pack_document(document: Mapping[str, Any], label: str) -> str:
-    """Returns the script element that holds a document, compressed and in base 64."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    """Returns the script element that holds a document."""
+    return _pack_json(document, "report", f' data-label="{html.escape(label)}"' if label else "")
+
+
+def _pack_comparison(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the script element that says what belongs together in two documents."""
+    parts = map(read_report_parts, documents)
+    return _pack_json(compare_reports(*parts).to_dict(), "comparison")
+
+
+def _pack_json(data: Mapping[str, Any], kind: str, attributes: str = "") -> str:
+    """Returns a script element of a class that holds data, compressed and in base 64."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # Without a time of writing, equal reports are equal files.
     encoded = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
-    label_attribute = f' data-label="{html.escape(label)}"' if label else ""
-    return (
-        '<script type="application/octet-stream" '
-        f'class="report"{label_attribute}>{encoded}</script>'
-    )
+    return f'<script type="application/octet-stream" class="{kind}"{attributes}>{encoded}</script>'
 
 
 def _read_page_file(path: str) -> str:

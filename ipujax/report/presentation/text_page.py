@@ -30,6 +30,7 @@ def render_text_page(report: Report) -> str:
     """Renders the whole report as text."""
     section_builders = (
         build_headline_lines,
+        _build_mesh_section,
         _build_time_section,
         _build_costs_section,
         _build_memory_section,
@@ -82,6 +83,20 @@ def build_headline_lines(report: Report) -> list[str]:
         f"bytes ({format_percent(fullest / memory.limit)})"
     )
     return [title, fits, time]
+
+
+def _build_mesh_section(report: Report) -> list[str]:
+    """Returns the lines that say on which mesh of JAX devices each IPU runs."""
+    if not report.meshes:
+        return []
+    has_replicas = report.replication_factor > 1
+    lines = [
+        f"  IPU {mesh.ipu}{f' of replica {mesh.replica}' if has_replicas else ''}: {mesh}"
+        for mesh in report.meshes[:_MOST_IPUS]
+    ]
+    hidden_meshes = len(report.meshes) - len(lines)
+    remainder_line = [f"  and {hidden_meshes} more"] if hidden_meshes else []
+    return ["Runs on JAX devices, which are not modelled:", *lines, *remainder_line]
 
 
 def describe_lack_of_memory(report: Report) -> str:

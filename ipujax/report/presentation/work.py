@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ipujax.report.report import Report
+from ipujax.report.presentation.compared_report import ComparedReport
 
 _MOST_OF_IT = 0.9  # of a call, so that the loop's work counts as the call's
 
@@ -28,7 +26,7 @@ class Work:
         return f"{self.count:,} {self.unit}{'s' * (self.count != 1)}"
 
 
-def count_work_of_call(report: Report) -> Work | None:
+def count_work_of_call(report: ComparedReport) -> Work | None:
     """Counts the work of one call over all replicas; None where it is unknown."""
     if report.elements:
         return Work(report.elements, "element")
@@ -41,7 +39,7 @@ def count_work_of_call(report: Report) -> Work | None:
     return Work(node.count, "iteration") if has_iterations and takes_most_cycles else None
 
 
-def compare_work(a: Report, b: Report) -> tuple[Work, Work] | None:
+def compare_work(a: ComparedReport, b: ComparedReport) -> tuple[Work, Work] | None:
     """Returns the work of two reports' calls, where it can be compared and differs."""
     work_before, work_after = count_work_of_call(a), count_work_of_call(b)
     if (

@@ -13,7 +13,7 @@ from .kernel_cost import cost_of_item as cost_of_item
 from .kernel_cost import model_kernel as model_kernel
 from .kernel_memory import KernelMemory as KernelMemory
 from .kernel_memory import MemoryEvent as MemoryEvent
-from .kernel_memory import account_memory as account_memory
+from .kernel_memory import compute_kernel_liveness as compute_kernel_liveness
 from .layouts import Layouts as Layouts
 from .layouts import TensorLayout as TensorLayout
 from .listing import list_operations as list_operations

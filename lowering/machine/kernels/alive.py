@@ -77,12 +77,12 @@ class LivenessRecord:
         return self.space * self.space_tiles
 
     @property
-    def worst_step(self) -> int:
+    def step_of_peak_memory(self) -> int:
         """The first step that needs the most memory; 0 if there are no steps."""
         return int(self.bytes.argmax()) if len(self.bytes) else 0
 
     @property
-    def most_bytes(self) -> int:
+    def peak_bytes_of_all_tiles(self) -> int:
         """Bytes on all tiles together at the step that needs the most."""
         return int(self.bytes.max(initial=0))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lowering.jaxprs import Literal
 from lowering.machine.kernels.items import Entry, Item, Listing, transform_bodies, without_literals
-from lowering.machine.kernels.uses import bytes_read_last, count_reads
+from lowering.machine.kernels.uses import bytes_that_nothing_else_reads, count_reads
 
 _HALVES = ("float16", "bfloat16")
 
@@ -99,7 +99,7 @@ class _Fuser:
 
     def _frees_memory(self, producer: Item) -> bool:
         """Returns whether a chain ends the life of more bytes than it makes."""
-        freed_bytes = bytes_read_last(producer.reads, self._uses, self._shapes)
+        freed_bytes = bytes_that_nothing_else_reads(producer.reads, self._uses, self._shapes)
         return freed_bytes > self._shapes[producer.writes[0]].bytes
 
     def _fuse_scatter_and_add(self, item: Item) -> Item | None:

@@ -110,7 +110,7 @@ class _Kernel:
                     self._model_loop(item)
                 case Choice():
                     self._model_choice(item)
-        operands, owners = self.listing.operands, self._finish_results()
+        operands, owners = self.listing.operands, self._give_results_own_memory()
         return KernelCost(
             trace=self.ledger.steps.build_trace(),
             nodes=tuple(self.ledger.steps.nodes),
@@ -155,7 +155,7 @@ class _Kernel:
         costs = cost_of_item(item.operations, self.target)
         operation = item.operations[-1]
         if costs.moves_nothing and operation.name in VIEWS:
-            if self._make_view(item):
+            if self._make_views_if_possible(item):
                 return
             costs = self._cost_of_gathering(item)
         received, largest_layout = self._rearrange_operands(item, costs)
@@ -204,7 +204,7 @@ class _Kernel:
             self.shapes[value].bytes for value in {*without_literals(item.reads), *item.writes}
         )
 
-    def _make_view(self, item: Item) -> bool:
+    def _make_views_if_possible(self, item: Item) -> bool:
         """Makes the results views of the one operand that they show, if there is only one."""
         operation = item.operations[0]
         source_index = operand_shown_by(operation)
@@ -252,7 +252,7 @@ class _Kernel:
             return received, None
         is_elementwise = item.operations[-1].name in ELEMENTWISE
         if is_elementwise:
-            self._lay_alike(read)
+            self._lay_out_like_other_operands(read)
         layouts = {value: self.layouts.layout_of(value) for value in read}
         largest = max(read, key=lambda v: (self.shapes[v].elements, layouts[v].mapping.elements))
         largest_layout = layouts[largest]
@@ -262,7 +262,7 @@ class _Kernel:
                 received += moved_elements * layout.mapping.element_bytes
         return received, largest_layout
 
-    def _lay_alike(self, read: Sequence[int]) -> None:
+    def _lay_out_like_other_operands(self, read: Sequence[int]) -> None:
         """Lays out operands without a layout as the other operands of their operation lie.
 
         So an optimizer's state lies as the gradients do (docs/hardware.md, Passes: forward
@@ -430,7 +430,7 @@ class _Kernel:
         costs = {i: self._model_body(branches[i], choice.reads, operands) for i in order}
         return [costs[i] for i in range(len(branches))]
 
-    def _finish_results(self) -> list[int]:
+    def _give_results_own_memory(self) -> list[int]:
         """Returns the owners that live on after the kernel, a separate one for each result."""
         owners: list[int] = []
         for value in self.listing.results:

@@ -62,7 +62,7 @@ class NestedBody:
         )[0]
 
 
-def account_memory(
+def compute_kernel_liveness(
     events: Sequence[MemoryEvent],
     operands: Iterable[int],
     results: Iterable[int],
@@ -91,7 +91,7 @@ def account_memory(
 
 
 class _MemoryAccount:
-    """The state of a kernel's memory while its items run; see `account_memory`."""
+    """The state of a kernel's memory while its items run; see `compute_kernel_liveness`."""
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class KernelMemory:
         """
         key = donated, successors
         if key not in self._known:
-            alive, operand_of_owner = account_memory(
+            alive, operand_of_owner = compute_kernel_liveness(
                 self._events,
                 self._operands,
                 self.results,

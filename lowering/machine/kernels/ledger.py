@@ -17,7 +17,7 @@ from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchanges import HostLink
-from lowering.machine.transfers.links import remote_cycles
+from lowering.machine.transfers.links import remote_memory_cycles
 from lowering.ops import host_tables, user_callback_p
 
 _ON_TABLES = frozenset(primitive.name for primitive in host_tables.PRIMITIVES)
@@ -85,7 +85,9 @@ class Ledger:
                 self.steps.append_step("inter_ipu", name, origin, link_cycles)
             if primitive in self._on_host & self._remote:
                 rows = _count_row_bytes(item.operations[0])
-                self.steps.append_step("remote", name, origin, remote_cycles(self._target, rows))
+                self.steps.append_step(
+                    "remote", name, origin, remote_memory_cycles(self._target, rows)
+                )
             elif primitive in self._on_host:
                 self.steps.append_step(
                     "host", name, origin, self._count_host_cycles(item.operations[0])
@@ -208,7 +210,9 @@ class Ledger:
         self.totals.setdefault(number, total.without_runs()).add_runs(total, times)
 
     def _code_use_of_item(self, item: Item, costs: Cost, received: float, tensors: int) -> CodeUse:
-        blocks = frozenset() if item.block is None else frozenset({(item.block[0], item.backward)})
+        blocks: frozenset[tuple[str, bool]] = frozenset()
+        if item.block is not None:
+            blocks = frozenset({(item.block[0], item.backward)})
         enters = item.block is not None and item.block not in self._entered
         self._entered.add(item.block)
         exchanging = [phase for phase in costs.phases if phase.exchange_bytes]

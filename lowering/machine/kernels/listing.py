@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from lowering import marks
 from lowering.jaxprs import (
@@ -16,7 +16,7 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     add_caller_frames,
-    call_body,
+    body_of_call,
     dtype_name,
     is_jaxpr,
     name_stack,
@@ -68,7 +68,7 @@ class PlanOptions:
     cholesky_block: int | None = None
     triangular_block: int | None = None
 
-    def plan_options_of(self, name: str) -> tuple[float | None, str | None]:
+    def proportion_and_partials_of(self, name: str) -> tuple[float | None, str | None]:
         """Returns the memory proportion and the partials type of one primitive."""
         if name == "dot_general":
             return self.matmul_proportion, self.matmul_partials
@@ -273,7 +273,7 @@ class _Lister:
         literals = tuple(map(self._constant_value_of, eqn.invars))
         if name in _KEEP_THE_NUMBER:
             self._literals[eqn.outvars[0]] = literals[0]
-        proportion, partials = self._options.plan_options_of(name)
+        proportion, partials = self._options.proportion_and_partials_of(name)
         if name in PLANNED:
             partials = marks.read_marks(name_stack(eqn)).partials_type or partials
         return Operation(
@@ -281,7 +281,7 @@ class _Lister:
             operands=tuple(shape_of_aval(atom.aval) for atom in eqn.invars),
             results=tuple(shape_of_aval(var.aval) for var in eqn.outvars),
             params=(
-                *((k, v) for k, v in eqn.params.items() if _is_plain(v)),
+                *((k, v) for k, v in eqn.params.items() if _can_be_part_of_key(v)),
                 *self._options.block_parameter_of(name),
                 *_multi_conv_params(eqn),
             ),
@@ -314,14 +314,14 @@ def _body_to_inline(eqn: JaxprEqn) -> tuple[ClosedJaxpr | None, Sequence[Atom]]:
         return eqn.params["jaxprs"].solve, operands
     if eqn.primitive.name in _BODY_OF_CALL:
         return eqn.params[_BODY_OF_CALL[eqn.primitive.name]], reads
-    return call_body(eqn), reads
+    return body_of_call(eqn), reads
 
 
 def _look_up_number(number_of_var: dict[Any, int | None], atom: Atom) -> int | None:
     return None if isinstance(atom, Literal) else number_of_var[atom]
 
 
-def _is_plain(value: Any) -> bool:
+def _can_be_part_of_key(value: Any) -> bool:
     """Returns whether a parameter is hashable and not a jaxpr, so that it can be part of a key."""
     if is_jaxpr(value) or callable(value):
         return False
@@ -329,4 +329,4 @@ def _is_plain(value: Any) -> bool:
         hash(value)
     except TypeError:
         return False
-    return not (isinstance(value, tuple) and any(map(is_jaxpr, value)))
+    return not (isinstance(value, tuple) and any(map(is_jaxpr, cast("tuple[object, ...]", value))))

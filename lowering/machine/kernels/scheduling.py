@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable
 
 from lowering.machine.kernels.items import Item, Listing, transform_bodies
-from lowering.machine.kernels.uses import bytes_read_last, count_reads
+from lowering.machine.kernels.uses import bytes_that_nothing_else_reads, count_reads
 
 
 def schedule_items(listing: Listing, is_view: Callable[[str], bool]) -> Listing:
@@ -42,4 +42,4 @@ def _frees_its_bytes(
     if is_view(item.operations[-1].name):
         return True
     begun = sum(listing.shapes[value].bytes for value in item.writes)
-    return bytes_read_last(item.reads, uses, listing.shapes) >= begun
+    return bytes_that_nothing_else_reads(item.reads, uses, listing.shapes) >= begun

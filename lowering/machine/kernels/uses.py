@@ -15,7 +15,7 @@ def count_reads(listing: Listing) -> Counter[int]:
     return Counter(value for reads in everything for value in without_literals(reads))
 
 
-def bytes_read_last(
+def bytes_that_nothing_else_reads(
     reads: Iterable[int | None], uses: Mapping[int, int], shapes: Sequence[Shape]
 ) -> int:
     """Returns the bytes of the values that nothing else reads."""

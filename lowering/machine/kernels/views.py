@@ -165,7 +165,8 @@ def _transpose_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes
 
 def _reverse_axes(axes: Axes, operation: Operation, part: int) -> _ChangedAxes:
     start = 0
-    for axis in operation.param("dimensions"):
+    dimensions: Iterable[int] = operation.param("dimensions")
+    for axis in dimensions:
         start += sum((turns - 1) * stride for turns, stride in axes[axis])
         axes[axis] = tuple((turns, -stride) for turns, stride in axes[axis])
     return start, axes

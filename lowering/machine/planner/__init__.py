@@ -14,7 +14,7 @@ from lowering.machine.planner.product import matmul_product as matmul_product
 from lowering.machine.planner.product_rule import product_cost as product_cost
 from lowering.machine.planner.reduction import estimate_reductions as estimate_reductions
 from lowering.machine.planner.reduction import find_stage_factors as find_stage_factors
-from lowering.machine.planner.reduction import reduce_cycles as reduce_cycles
+from lowering.machine.planner.reduction import reduction_vertex_cycles as reduction_vertex_cycles
 from lowering.machine.planner.search import Plan as Plan
 from lowering.machine.planner.search import plan_product as plan_product
 from lowering.machine.planner.tiles import Cuts as Cuts

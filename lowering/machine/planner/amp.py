@@ -85,7 +85,7 @@ def amp_cycles(
     in_grains = ceil_div(in_channels, weights_per_unit(dtype))
     out_grains = ceil_div(out_channels, units.units_per_tile)
     cycles = _supervisor_cycles_1x1(units, rows, in_grains, out_grains, 1)
-    return cycles if isinstance(cycles, np.ndarray) and cycles.ndim else float(cycles)
+    return cycles if np.ndim(cycles) else float(cycles)
 
 
 def amp_cycles_of_share(part: LargestPart, grains: Grains, units: Units) -> Array:
@@ -103,7 +103,7 @@ def amp_cycles_of_share(part: LargestPart, grains: Grains, units: Units) -> Arra
     direct = _supervisor_cycles_1x1(
         units, part.output_rows, part.in_grains, part.out_grains, part.group_grains
     )
-    return np.where(part.taps == 1, direct, general)
+    return np.where(part.kernel_elements_of_part == 1, direct, general)
 
 
 def _worker_cycles_1x1(rows: Any, zeroing: bool, units: Units) -> Any:
@@ -152,7 +152,7 @@ def _supervisor_cycles_nx1(part: LargestPart, kernel_rows: int, units: Units) ->
         3 + _worker_cycles_of_row(rows_per_worker / pieces, units) - _RETAINED_NX1
     )
     outer_loops = ceil_div(part.kernel[0], kernel_rows)
-    inner_loops = part.taps // part.kernel[0]
+    inner_loops = part.kernel_elements_of_part // part.kernel[0]
     load = units.load_cycles + _TAP_CYCLES.get(kernel_rows, 20 * kernel_rows) + 3
     loops = (
         outer_loops * (14 + inner_loops * (12 + load))
@@ -162,13 +162,13 @@ def _supervisor_cycles_nx1(part: LargestPart, kernel_rows: int, units: Units) ->
     zeroing = groups * (17 * outs + 6 * (outs - 1) + 1) + 6 * (groups - 1) + 1
     zeroing = (
         zeroing
-        + zero_cycles(part.output_rows * units.units_per_tile, partials, workers) * outs * groups
+        + zeroing_cycles(part.output_rows * units.units_per_tile, partials, workers) * outs * groups
     )
     fixed_cycles = 109 + workers * (_RETAINED_NX1 + (9 if partials == "float32" else 10))
     return fixed_cycles + zeroing + groups * (16 + ins * (14 + outs * (14 + loops)))
 
 
-def zero_cycles(elements: Array, partials: Number, workers: int) -> Array:
+def zeroing_cycles(elements: Array, partials: Number, workers: int) -> Array:
     """Returns the tile cycles to zero a grain's sums (poplibs: getZeroSupervisorVertex...)."""
     vector = DATA_PATH_BYTES // bytes_per_number(partials)
     return workers * (ceil_div(ceil_div(elements, workers), vector) + 5)

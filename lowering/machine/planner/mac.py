@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from lowering.machine.planner.amp import Units, zero_cycles
+from lowering.machine.planner.amp import Units, zeroing_cycles
 from lowering.machine.planner.planner_constants import WINDOW
 from lowering.machine.planner.tiles import Array, Grains, LargestPart, ceil_div
 from lowering.machine.target import Number, Target
@@ -18,7 +18,7 @@ _SLIC_MACS = WINDOW**3  # a window's elements, by four input and four output cha
 
 
 def _count_kernel_rows(part: LargestPart) -> Array:
-    return part.taps // part.kernel[-1]
+    return part.kernel_elements_of_part // part.kernel[-1]
 
 
 def slic_cycles(
@@ -69,8 +69,8 @@ def hmac_cycles(
     """
     rows_per_worker, pieces = part.rows_of_worker(workers)
     dot = dot_cycles(grains.in_channels, dtype, partials)
-    worker = 16 + part.taps * (16 + 19 * pieces + rows_per_worker * (7 + dot))
-    zeroing = zero_cycles(part.output_rows * grains.out_channels, partials, workers)
+    worker = 16 + part.kernel_elements_of_part * (16 + 19 * pieces + rows_per_worker * (7 + dot))
+    zeroing = zeroing_cycles(part.output_rows * grains.out_channels, partials, workers)
     zeroing = zeroing * part.out_grains * part.group_grains
     fixed_cycles = (58 if dtype == "float32" else 63) + workers * (
         9 if partials == "float32" else 10

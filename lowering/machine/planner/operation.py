@@ -24,7 +24,7 @@ def product_of_operation(op: Operation) -> Product:
         Complex numbers are pairs of real ones: four real products, as the one of [x, iy] and
         [[u, iv], [-v, iu]], with twice the channels.
     """
-    product, element = product_extents(op), op.operands[0].dtype
+    product, element = product_without_number_types(op), op.operands[0].dtype
     dtype, parts = _planner_dtype(element), 2 if element.startswith("complex") else 1
     partials = "float32" if dtype == "float32" else _planner_dtype(op.partials or "float32")
     result = "float16" if partials == "float16" else _planner_dtype(op.first_result.dtype)
@@ -39,7 +39,7 @@ def product_of_operation(op: Operation) -> Product:
     )
 
 
-def product_extents(op: Operation) -> Product:
+def product_without_number_types(op: Operation) -> Product:
     """Returns the product of an operation without its number types."""
     return _product_of_dot(op) if op.name == "dot_general" else _product_of_convolution(op)
 
@@ -73,7 +73,8 @@ def _product_of_convolution(op: Operation) -> Product:
     kernel (poplibs: ConvPlan.cpp, splitting of strided gradients): the phases are output channels
     here. One whose kernel is larger than its output is a gradient of weights.
     """
-    left_spec, right_spec, out_spec = op.param("dimension_numbers")
+    numbers: tuple[tuple[int, ...], ...] = op.param("dimension_numbers")
+    left_spec, right_spec, out_spec = numbers
     input_dims, kernel_dims, output_dims = (
         op.operands[0].dims,
         op.operands[1].dims,

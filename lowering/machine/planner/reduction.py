@@ -44,7 +44,7 @@ def _depths_after_stages(depth: int, stages: int) -> tuple[tuple[int, ...], floa
     return min(options, key=lambda option: option[1])
 
 
-def reduce_cycles(
+def reduction_vertex_cycles(
     elements: Array, count: Array, partials: Number, casts: Array, workers: int
 ) -> Array:
     """Returns the tile cycles of one stage's vertex.
@@ -109,7 +109,9 @@ def estimate_reductions(
         remaining = ceil_div(remaining, factor)
         received += (factor - 1) * remaining * size
         casts = last & (result != dtype)
-        cycles += np.where(runs, reduce_cycles(remaining, factor, dtype, casts, workers), 0)
+        cycles += np.where(
+            runs, reduction_vertex_cycles(remaining, factor, dtype, casts, workers), 0
+        )
     return ReductionCosts(
         cycles=cycles,
         exchange_bytes=received,

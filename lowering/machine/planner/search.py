@@ -239,7 +239,9 @@ def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
     fastest = np.minimum.accumulate(cycles[order])
     undominated = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
     group_of = np.searchsorted(starts, undominated, side="right") - 1
-    rows = zip(group_of.tolist(), (undominated - starts[group_of]).tolist(), strict=True)
+    groups_of_rows: list[int] = group_of.tolist()
+    rows_in_groups: list[int] = (undominated - starts[group_of]).tolist()
+    rows = zip(groups_of_rows, rows_in_groups, strict=True)
     candidates = tuple((groups[i].way, groups[i].position_of_candidate(row)) for i, row in rows)
     return _ParetoFront(candidates, memory[undominated])
 

@@ -124,7 +124,7 @@ class LargestPart:
         return rows, ceil_div(rows, self.field[-1])
 
     @property
-    def taps(self) -> Array:
+    def kernel_elements_of_part(self) -> Array:
         """The number of kernel elements in its part."""
         return multiply_arrays(self.kernel)
 

@@ -12,7 +12,7 @@ import dataclasses as dc
 from lowering.machine.cost import Cost, Operation, Shape
 from lowering.machine.primitives.composite import sum_costs
 from lowering.machine.primitives.elementwise_cost import elementwise_cost
-from lowering.machine.primitives.rule_helpers import FREE, Rule, free_rule, rules_for_names
+from lowering.machine.primitives.rule_helpers import FREE, Rule, rules_for_names, zero_cost_rule
 from lowering.machine.primitives.view_rules import copy_cost
 from lowering.machine.target import Target
 
@@ -70,10 +70,10 @@ def cost_of_reference_access(op: Operation, target: Target) -> Cost:
 
 
 RULES: dict[str, Rule] = {
-    **rules_for_names(free_rule, _IDENTITIES + _OUTSIDE + _CONTROL),
-    **{name + end: free_rule for name in _MOVES.split() for end in ("", "_start", "_done")},
+    **rules_for_names(zero_cost_rule, _IDENTITIES + _OUTSIDE + _CONTROL),
+    **{name + end: zero_cost_rule for name in _MOVES.split() for end in ("", "_start", "_done")},
     **{name + end: cost_of_replica_sum for name in _SUMS.split() for end in ("", "_start")},
-    **{name + "_done": free_rule for name in _SUMS.split()},
+    **{name + "_done": zero_cost_rule for name in _SUMS.split()},
     **rules_for_names(cost_of_in_place_addition, "accum_grad_in_ref addupdate"),
     **rules_for_names(cost_of_reference_access, "get swap"),
 }

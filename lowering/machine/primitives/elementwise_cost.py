@@ -83,7 +83,7 @@ class WorkerLoops:
         return sum(times for times, _ in self.rates)
 
 
-def loops_of_operation(op: Operation) -> WorkerLoops:
+def worker_loops_of_operation(op: Operation) -> WorkerLoops:
     """Returns the loops of an operation of one result; of an unknown one, the default's."""
     name, dtype = op.name, computing_dtype(op)
     reads = sum(1 for shape in op.operands if shape.dims) or 1
@@ -171,7 +171,7 @@ def elementwise_cost(op: Operation, target: Target) -> Cost:
     is_noop = op.name == "convert_element_type" and op.operands[0].dtype == op.first_result.dtype
     if is_noop or not all(result.elements for result in op.results):
         return FREE
-    loops = loops_of_operation(op)
+    loops = worker_loops_of_operation(op)
     cycles_of_worker = loops.cycles_for_elements(worker_share(shape, target))
     return dc.replace(
         worker_set_cost(op, target, shape, cycles_of_worker, launch=loops.launch),
@@ -188,7 +188,7 @@ def cycles_per_element(counts: Mapping[str, float], dtype: str) -> float:
     pair = Shape((2,), dtype)
     cycles = 0.0
     for name, times in counts.items():
-        loops = loops_of_operation(Operation(name, (pair, pair), (pair,)))
+        loops = worker_loops_of_operation(Operation(name, (pair, pair), (pair,)))
         lanes = vector_width(loops.dtype)
         loop_cycles = (
             count * loop.cycles / (loop.elements or lanes) for count, loop in loops.rates

@@ -71,7 +71,7 @@ def householder_cost(a: Matrices, name: str, updated_rows: int, passes: float = 
     rows, mean_length = ceil_div(updated_rows, target.tiles_per_ipu), (a.rows + BLOCK) / 2
     fixed_cycles = 2 * target.sync_cycles + target.exchange_cycles
     step = max(0.0, FIXED / a.columns + STEP - fixed_cycles)
-    update = passes * a.products_per_product * rows * ELEMENT * mean_length
+    update = passes * a.real_products_per_element_product * rows * ELEMENT * mean_length
     received = mean_length * size * ceil_div(a.batch, target.tiles_per_ipu)
     used = min(target.tiles_per_ipu, updated_rows)
     return Cost(
@@ -79,7 +79,12 @@ def householder_cost(a: Matrices, name: str, updated_rows: int, passes: float = 
         repeats=a.columns,
         temporary_bytes=mean_length * size * 2,
         vertices=one_vertex_per_tile(f"poplin::experimental::{name}", a.dtype, used),
-        flops=4.0 * passes * a.products_per_product * a.columns * mean_length * updated_rows,
+        flops=4.0
+        * passes
+        * a.real_products_per_element_product
+        * a.columns
+        * mean_length
+        * updated_rows,
     )
 
 

@@ -17,7 +17,7 @@ from lowering.machine.primitives.constant_folding import simplify_constant_opera
 from lowering.machine.primitives.elementwise_cost import (
     BINARY_START_OTHERS,
     elementwise_cost,
-    loops_of_operation,
+    worker_loops_of_operation,
 )
 from lowering.machine.primitives.rule_helpers import (
     FREE,
@@ -96,7 +96,9 @@ def _source_of_costs(costs: Iterable[Cost]) -> str:
 
 def _count_loaded_arrays(running: Sequence[tuple[Operation, Cost]]) -> int:
     """Returns the number of arrays that a chain loads from outside."""
-    return max(1, sum(loops_of_operation(op).reads for op, _ in running) - (len(running) - 1))
+    return max(
+        1, sum(worker_loops_of_operation(op).reads for op, _ in running) - (len(running) - 1)
+    )
 
 
 def _arithmetic_cycles(op: Operation, lanes: int) -> float:
@@ -105,7 +107,7 @@ def _arithmetic_cycles(op: Operation, lanes: int) -> float:
     A loop's loads and store share instructions with arithmetic where they can; the rest of it
     is at least one cycle.
     """
-    loops = loops_of_operation(op)
+    loops = worker_loops_of_operation(op)
     cycles = 0.0
     for times, rate in loops.rates:
         per_pass = rate.elements or vector_width(loops.dtype)

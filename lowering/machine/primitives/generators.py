@@ -19,12 +19,12 @@ from lowering.machine.primitives.rule_helpers import (
     FREE,
     LoopRate,
     Rule,
-    free_rule,
     largest_shape,
     rules_for_names,
     vector_width,
     worker_set_cost,
     worker_share,
+    zero_cost_rule,
 )
 from lowering.machine.target import Target
 
@@ -75,6 +75,6 @@ _KEYS = "random_clone random_unwrap random_wrap from_edtype to_edtype"  # under 
 
 RULES: dict[str, Rule] = {
     **rules_for_names(random_fill_cost, _FILLS),
-    **rules_for_names(free_rule, _KEYS),
+    **rules_for_names(zero_cost_rule, _KEYS),
     "random_gamma": random_gamma_cost,
 }

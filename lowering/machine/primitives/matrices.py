@@ -51,7 +51,7 @@ class Matrices:
         return dc.replace(self, rows=self.columns, columns=self.rows)
 
     @property
-    def products_per_product(self) -> int:
+    def real_products_per_element_product(self) -> int:
         """The number of real products in one product of elements."""
         return COMPLEX_PRODUCTS if self.dtype.startswith("complex") else 1
 

@@ -61,7 +61,7 @@ def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
     masked = cost_of_chain(("select_n",), Shape((groups, rows.elements), dtype), target)
     if len(op.first_result.dims) > len(rows.dims):
         # [m, k] x [k, n], one result for each group of k
-        contracted = _root_of_quotient(
+        contracted = _integer_root_of_quotient(
             rows.elements * table.elements * groups, op.first_result.elements
         )
         extents = (
@@ -71,7 +71,7 @@ def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
         )
     else:
         # [m, k] x [groups, k, n], rows in groups
-        contracted = _root_of_quotient(
+        contracted = _integer_root_of_quotient(
             rows.elements * table.elements, groups * op.first_result.elements
         )
         height = ceil_div(rows.elements, contracted)
@@ -79,7 +79,7 @@ def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:
     return sum_costs([(1, masked), (1, cost_of_matmul(1, *extents, dtype, target))])
 
 
-def _root_of_quotient(square: int, by: int) -> int:
+def _integer_root_of_quotient(square: int, by: int) -> int:
     return max(1, round(math.sqrt(square / max(1, by))))
 
 

@@ -134,19 +134,21 @@ class Folding:
     results: int
     target: Target
 
-    def fold_in_pieces(self, geometry: Geometry, pieces: int) -> tuple[Phase, ...]:
+    def phases_of_fold_in_pieces(self, geometry: Geometry, pieces: int) -> tuple[Phase, ...]:
         """Returns the phases if every output of a tile is folded in pieces, by several workers."""
         if geometry.held <= geometry.outputs:
-            return self.combine_partials(geometry.partials)
+            return self.phases_of_combining_partials(geometry.partials)
         outputs = geometry.outputs * pieces
-        phases = (self._fold_on_tile(geometry, geometry.held, outputs),)
+        phases = (self._phase_of_fold_on_tile(geometry, geometry.held, outputs),)
         if geometry.partials > 1:
-            return phases + self.combine_partials(geometry.partials * pieces)
+            return phases + self.phases_of_combining_partials(geometry.partials * pieces)
         return phases + (
-            (self._fold_on_tile(geometry, outputs, geometry.outputs),) if pieces > 1 else ()
+            (self._phase_of_fold_on_tile(geometry, outputs, geometry.outputs),)
+            if pieces > 1
+            else ()
         )
 
-    def combine_partials(self, partials: int) -> tuple[Phase, ...]:
+    def phases_of_combining_partials(self, partials: int) -> tuple[Phase, ...]:
         """Returns the cheapest phases that combine partial results, in one to three stages."""
         if partials <= 1:
             return ()
@@ -157,16 +159,16 @@ class Folding:
             while remaining > 1:
                 step = min(fan_in, remaining)
                 remaining = ceil_div(remaining, step)
-                phases.append(self._combine_in_stage(self.results * remaining, step))
+                phases.append(self._phase_of_combining_stage(self.results * remaining, step))
             plans.append(Cost(phases=tuple(phases)))
         return fastest_cost(plans, self.target).phases
 
-    def _fold_on_tile(self, geometry: Geometry, elements: int, outputs: int) -> Phase:
+    def _phase_of_fold_on_tile(self, geometry: Geometry, elements: int, outputs: int) -> Phase:
         return Phase(
             "Reduce", self._cycles_of_fold(elements, outputs, geometry.contiguous, self.dtype)
         )
 
-    def _combine_in_stage(self, results: int, fan_in: int) -> Phase:
+    def _phase_of_combining_stage(self, results: int, fan_in: int) -> Phase:
         """Returns a phase in which tiles receive `fan_in` partials of each result and fold them."""
         lanes = vector_width(self.partial)
         outputs = ceil_div(results, self.target.tiles_per_ipu)
@@ -200,7 +202,9 @@ def reduction_cost(op: Operation, target: Target) -> Cost:
     size = fold.carried or Shape((), partial).element_bytes
     results = op.first_result.elements if op.results else 0
     folding = Folding(fold.rate, dtype, partial, size, results, target)
-    options = [folding.fold_in_pieces(tile_geometry, pieces) for pieces in (1, target.workers)]
+    options = [
+        folding.phases_of_fold_in_pieces(tile_geometry, pieces) for pieces in (1, target.workers)
+    ]
     phases = fastest_cost([Cost(phases=option) for option in options], target).phases
     if not phases:
         return FREE

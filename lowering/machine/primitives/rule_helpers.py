@@ -157,7 +157,7 @@ def fastest_cost(costs: Iterable[Cost], target: Target) -> Cost:
     return min(costs, key=lambda cost: cost.cycles_with_exchange(*rates))
 
 
-def free_rule(op: Operation, target: Target) -> Cost:
+def zero_cost_rule(op: Operation, target: Target) -> Cost:
     """Returns the cost of an operation that runs nothing on the tiles."""
     return FREE
 

@@ -56,7 +56,7 @@ def _cost_of_block(a: Matrices, name: str, cycles: float, block: int) -> Cost:
     turns = ceil_div(a.batch, tiles)
     received = float(turns * block * block * Shape((), a.dtype).element_bytes)
     used, flops = min(a.batch, tiles), float(a.batch * block**3) / 3
-    compute = turns * a.products_per_product * cycles
+    compute = turns * a.real_products_per_element_product * cycles
     cost = superstep_cost(f"poplin::{name}", (a.dtype, used), compute, received, flops)
     return dc.replace(cost, phases=tuple(dc.replace(p, receivers=used) for p in cost.phases))
 
@@ -118,7 +118,7 @@ def _cost_of_substitution(a: Matrices, block: int, sides_per_system: int) -> Cos
     sides = ceil_div(systems, tiles)
     cycles = (
         elements_per_worker(sides, a.target)
-        * a.products_per_product
+        * a.real_products_per_element_product
         * (1.5 * block * block + 180 * block - 126)
     )
     received = float((block * block + sides * block) * Shape((), a.dtype).element_bytes)
@@ -203,7 +203,7 @@ def tridiagonal_solve_cost(op: Operation, target: Target) -> Cost:
         + length
         * systems_per_worker
         * (FORWARD + BACK)
-        * Matrices.from_shape(sides, target).products_per_product
+        * Matrices.from_shape(sides, target).real_products_per_element_product
     )
     return worker_set_cost(op, target, sides, worker, library="poplin")
 

@@ -13,12 +13,12 @@ from lowering.machine.primitives.rule_helpers import (
     Rule,
     ceil_div,
     default_mapping,
-    free_rule,
     one_vertex_per_tile,
     rules_for_names,
     vector_width,
     worker_set_cost,
     worker_share,
+    zero_cost_rule,
 )
 from lowering.machine.target import Target
 
@@ -61,7 +61,7 @@ def fill_cost(op: Operation, target: Target) -> Cost:
 
 
 RULES: dict[str, Rule] = {
-    **rules_for_names(free_rule, _VIEWS + "empty empty2"),
+    **rules_for_names(zero_cost_rule, _VIEWS + "empty empty2"),
     **rules_for_names(copy_cost, "copy copy_p"),
     **rules_for_names(fill_cost, "iota zeros_like"),
 }

@@ -39,7 +39,7 @@ def _product_of_extents(extents: Any) -> int:
     return math.prod(int(extent) for extent in extents)
 
 
-def window_cost(op: Operation, target: Target) -> Cost:
+def window_reduction_cost(op: Operation, target: Target) -> Cost:
     """Returns the cost of folding a window for every result; gradients find each maximum again."""
     array, dtype = op.operands[0], op.operands[0].dtype
     folded_shape = array if "scatter" in op.name else op.first_result
@@ -65,7 +65,7 @@ def window_cost(op: Operation, target: Target) -> Cost:
 
 
 RULES: dict[str, Rule] = rules_for_names(
-    window_cost,
+    window_reduction_cost,
     "reduce_window reduce_window_max reduce_window_min reduce_window_sum"
     " select_and_gather_add select_and_scatter select_and_scatter_add",
 )

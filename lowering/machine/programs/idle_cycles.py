@@ -6,7 +6,7 @@ import collections
 from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
-from lowering.schedules import Schedule, runs_of
+from lowering.schedules import Schedule, runs_of_ticks
 
 TaskOf: TypeAlias = tuple[int, str]
 """A stage and the word for the phase of a task."""
@@ -77,7 +77,7 @@ def work_of_tick(
 def _count_distinct_ticks(schedule: Schedule) -> list[tuple[_Tick, int]]:
     """Returns the ticks that differ in more than their micro-batches, each with its count."""
     counts: collections.Counter[_Tick] = collections.Counter()
-    for run in runs_of(schedule.ticks):
+    for run in runs_of_ticks(schedule.ticks):
         for tick in run.ticks:
             counts[tuple((t.stage, t.phase.word) for t in tick)] += run.times
     return list(counts.items())

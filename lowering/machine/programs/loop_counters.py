@@ -19,7 +19,7 @@ from lowering.jaxprs import (
     JaxprEqn,
     Literal,
     bind_equation,
-    call_body,
+    body_of_call,
     dtype_name,
     shape_of,
     sub_jaxprs,
@@ -146,7 +146,7 @@ class _Body:
         """Adds the equations of a jaxpr whose arguments have these names."""
         self.alias_of.update([(var, self.name_of_atom(name)) for var, name in names.items()])
         for eqn in jaxpr.eqns:
-            reads, call = [self.name_of_atom(atom) for atom in eqn.invars], call_body(eqn)
+            reads, call = [self.name_of_atom(atom) for atom in eqn.invars], body_of_call(eqn)
             if call is not None and len(call.jaxpr.invars) == len(reads):
                 self.add_jaxpr(call.jaxpr, dict(zip(call.jaxpr.invars, reads, strict=True)))
                 results = [self.name_of_atom(atom) for atom in call.jaxpr.outvars]
@@ -203,7 +203,7 @@ class _Body:
             return i is not None
         eqn, reads, _ = self.eqns[i]
         makers.add(i)
-        is_pure = not eqn.effects and next(sub_jaxprs(eqn), None) is None
+        is_pure = not eqn.effects and not sub_jaxprs(eqn)
         return (
             is_pure
             and all(shape_of(var.aval) == () for var in eqn.outvars)

@@ -15,7 +15,10 @@ from lowering.machine.liveness_report import Lifetime, Liveness, OnTiles, TileBy
 from lowering.machine.machine_options import ModelOptions
 from lowering.machine.mapping import TileMapping
 from lowering.machine.profile import CATEGORIES, FETCHED, Memory, Tensor
-from lowering.machine.programs.remote_storage import bytes_stored_per_replica, find_passing_values
+from lowering.machine.programs.remote_storage import (
+    bytes_stored_per_replica,
+    find_values_passed_straight_to_storage,
+)
 from lowering.machine.programs.residency import Residency
 
 _BIGGEST = 10  # tensors that a report names
@@ -94,10 +97,12 @@ def memory_of_replica(
                 bytes_by_category[name] += bytes_
         _add_tensor_bytes(residency.always, bytes_by_category)
         always_live[ipu] = sum(bytes_by_category.values())
-        _add_tensor_bytes(record.tensors_alive_at(record.worst_step), bytes_by_category)
+        _add_tensor_bytes(record.tensors_alive_at(record.step_of_peak_memory), bytes_by_category)
         if len(record.bytes):
-            used_tiles = record.space_tiles[record.worst_step]
-            bytes_by_category["temporaries"][:used_tiles] += record.space[record.worst_step]
+            used_tiles = record.space_tiles[record.step_of_peak_memory]
+            bytes_by_category["temporaries"][:used_tiles] += record.space[
+                record.step_of_peak_memory
+            ]
     peaks = always_live + np.stack([home.alive.tile_peak_bytes for home in residencies])
     ipu, tile = divmod(int(peaks.argmax()), tiles[1])
     instruction_bytes = sum((categories[name] for name in FETCHED), np.zeros(tiles, dtype=np.int64))
@@ -107,7 +112,7 @@ def memory_of_replica(
         tile_categories={name: np.pad(bytes_, io_tiles) for name, bytes_ in categories.items()},
         always_live_bytes=always_live.sum(axis=1),
         peak_bytes=always_live.sum(axis=1)
-        + np.array([home.alive.most_bytes for home in residencies]),
+        + np.array([home.alive.peak_bytes_of_all_tiles for home in residencies]),
         limit=options.target.usable_bytes_per_tile,
         most_code_bytes=int(instruction_bytes.max()),
         code_limit=options.target.code_bytes_per_tile,
@@ -135,7 +140,7 @@ def collect_code_uses(
       options: the chip, and whether code is shared.
     """
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
-    passing = find_passing_values(program)
+    passing = find_values_passed_straight_to_storage(program)
     for node in ir.walk_nodes(program.body):
         match node:
             case ir.Execute():
@@ -159,7 +164,7 @@ def _code_of_remote_exchange(
     if not node.storage.remote:
         return {}
     full_shape = shape_of_aval(program.avals[node.value])
-    stored_bytes = bytes_stored_per_replica(full_shape, node.storage, program.local_replicas)
+    stored_bytes = bytes_stored_per_replica(full_shape, node.storage, program.num_local_replicas)
     bytes_per_tile = -(-stored_bytes // options.compute_target.tiles_per_ipu)
     buffer = full_shape if options.merges_remote else node
     return {(type(node), node.storage, buffer): CodeUse((), 1, 1, bytes_per_tile)}

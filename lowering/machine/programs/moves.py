@@ -203,12 +203,12 @@ class MoveTimer:
         """
         if node.value in self._resident:
             return TimedPart()
-        bytes_, replicas = self.total_bytes_of([node.value]), self._program.local_replicas
+        bytes_, replicas = self.total_bytes_of([node.value]), self._program.num_local_replicas
         slice_bytes = -(-bytes_ // replicas) if node.storage.sharded else bytes_
         kind: NodeKind = "load" if isinstance(node, ir.Load) else "store"
         steps: list[_Step] = []
         if node.storage.remote:
-            cycles = links.remote_cycles(self._target, slice_bytes)
+            cycles = links.remote_memory_cycles(self._target, slice_bytes)
             steps.append(("remote", f"remote {kind}", cycles, slice_bytes))
         if node.storage.sharded and isinstance(node, ir.Load):
             method, ipus = self._options.ring_method, self._program.ipus

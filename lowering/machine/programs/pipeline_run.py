@@ -65,7 +65,7 @@ class PipelineRun:
     transfers: Mapping[int, Total]
 
 
-def run_pipeline(
+def time_pipeline_schedule(
     schedule: Schedule,
     bodies: Mapping[TaskKind, TaskBody],
     flows: Mapping[TaskKind, Sequence[Flow]],
@@ -117,7 +117,7 @@ def run_pipeline(
         copy_cycles, start_times = int(copies[number]), ends[pattern_of == number]
         transfer_trace = _trace_of_transfers(ipus, some, sync, copy_cycles, operation)
         if transfer_trace.num_steps:
-            parts.append((0, tr.repeat_at(transfer_trace, start_times)))
+            parts.append((0, tr.repeat_trace_at_cycles(transfer_trace, start_times)))
         for ipu in _ipus_of_flows(some):
             moved_bytes = sum(bytes_ for *pair, bytes_ in some if ipu in pair)
             transfer_totals[ipu].add_runs(
@@ -188,6 +188,6 @@ def _build_pipeline_profile(
 
 def _build_task_grid(timeline: Timeline) -> Grid:
     phases = np.array([TASK_PHASES.index(phase.word) for _, phase in timeline.bodies])
-    return Grid.sort_tasks(
+    return Grid.from_unsorted_tasks(
         timeline.stage, phases[timeline.which], timeline.micro_batch, timeline.tick
     )

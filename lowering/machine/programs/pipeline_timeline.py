@@ -10,7 +10,13 @@ import numpy as np
 
 from lowering.ground import InternalError
 from lowering.machine.trace import PHASES
-from lowering.schedules import Phase, Schedule, bubble_fraction_of, phases_of_schedule, runs_of
+from lowering.schedules import (
+    Phase,
+    Schedule,
+    bubble_fraction_of,
+    phases_of_schedule,
+    runs_of_ticks,
+)
 
 TaskKind: TypeAlias = tuple[int, Phase]
 """A stage and the phase of a task."""
@@ -77,7 +83,7 @@ def compute_timeline(
     Raises:
       InternalError: a duration that is missing or negative.
     """
-    bodies = task_kinds_of(schedule)
+    bodies = list_stage_phase_pairs(schedule)
     if any(cycles.get(body, -1) < 0 for body in bodies):
         raise InternalError(f"{schedule.name}: the cycles of a stage are missing or negative")
     rounds = _FirstRounds(schedule, bodies)
@@ -128,14 +134,16 @@ def find_tick_patterns(schedule: Schedule) -> tuple[tuple[tuple[TaskKind, ...], 
       For each pattern the (stage, phase) of its tasks in order, and int32 [ticks], the pattern of
       each tick.
     """
-    ticks = [tick for run in runs_of(schedule.ticks) for tick in run.ticks]
+    ticks = [tick for run in runs_of_ticks(schedule.ticks) for tick in run.ticks]
     patterns = [tuple((stage, phase) for stage, phase, _ in tick) for tick in ticks]
     numbers = {pattern: i for i, pattern in enumerate(dict.fromkeys(patterns))}
     pattern_of = np.array([numbers[look] for look in patterns], dtype=np.int32)
-    return tuple(numbers), _FirstRounds(schedule, task_kinds_of(schedule)).expand_ticks(pattern_of)
+    return tuple(numbers), _FirstRounds(schedule, list_stage_phase_pairs(schedule)).expand_ticks(
+        pattern_of
+    )
 
 
-def task_kinds_of(schedule: Schedule) -> tuple[TaskKind, ...]:
+def list_stage_phase_pairs(schedule: Schedule) -> tuple[TaskKind, ...]:
     """Returns the (stage, phase) of every kind of task that a schedule can have."""
     kinds = phases_of_schedule(schedule)
     return tuple((stage, phase) for phase in kinds for stage in range(schedule.stages))
@@ -150,7 +158,7 @@ class _FirstRounds:
     """
 
     def __init__(self, schedule: Schedule, bodies: Sequence[TaskKind]):
-        self.runs = [run for run in runs_of(schedule.ticks) if run.ticks]
+        self.runs = [run for run in runs_of_ticks(schedule.ticks) if run.ticks]
         ticks = [tick for run in self.runs for tick in run.ticks]
         number = {body: i for i, body in enumerate(bodies)}
         kinds = [number[stage, phase] for tick in ticks for stage, phase, _ in tick]

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 
 from lowering import ir, marks
 from lowering.ground import ValueId
-from lowering.jaxprs import Atom, Jaxpr, JaxprEqn, Literal, call_body, name_stack, sub_jaxprs
+from lowering.jaxprs import Atom, Jaxpr, JaxprEqn, Literal, body_of_call, name_stack, sub_jaxprs
 from lowering.machine.kernels.directions import Direction, Directions
 from lowering.ops import ControlFlow, TaskRole, is_control_flow
 
@@ -69,7 +69,9 @@ class ProgramDirections:
         graph.add_sequence(program.body, None)
         graph.settle_directions()
         self._graph = graph
-        self._kernels = {node: _merge_equal_directions(tree) for node, tree in graph.trees.items()}
+        self._kernels: dict[int, Directions] = {
+            node: _merge_equal_directions(tree) for node, tree in graph.trees.items()
+        }
 
     def directions_of_kernel(self, node: ir.Execute) -> Directions:
         """Returns the directions of the equations of a kernel."""
@@ -83,15 +85,15 @@ class ProgramDirections:
         return task_direction or self._graph.direction_of_numbers(values)
 
 
-def _merge_equal_directions(tree: _Tree) -> Any:
+def _merge_equal_directions(tree: _Tree) -> Directions:
     """Returns the directions of a tree; equal ones are merged into one."""
     if isinstance(tree, _FlowPoint):
         return tree.direction
     if not isinstance(tree, tuple):
         return tree
-    parts = tuple(map(_merge_equal_directions, tree))
-    are_equal = len(set(parts)) == 1 and not isinstance(parts[0], tuple)
-    return parts[0] if are_equal else parts
+    parts: list[Any] = list(map(_merge_equal_directions, tree))
+    are_equal = len(set(parts)) == 1 and not any(isinstance(part, tuple) for part in parts)
+    return parts[0] if are_equal else tuple(parts)
 
 
 class _FlowGraph:
@@ -171,7 +173,7 @@ class _FlowGraph:
     def _add_equation(self, eqn: JaxprEqn, number_of_var: dict[Any, int]) -> _Tree:
         direction = marks.derivative_pass(name_stack(eqn))
         if direction is None and any(map(self._holds_derivatives, sub_jaxprs(eqn))):
-            body = call_body(eqn)
+            body = body_of_call(eqn)
             if body is not None and len(body.jaxpr.invars) == len(eqn.invars):
                 return (self._add_body(body.jaxpr, eqn.invars, eqn.outvars, number_of_var),)
             if is_control_flow(eqn):
@@ -263,7 +265,7 @@ class _FlowGraph:
             for write in point.writes:
                 needing_passes |= self._needed[write]
             if not point.passes:
-                point.direction = point.direction or _infer_run_phase(point.stems, needing_passes)
+                point.direction = point.direction or _infer_direction(point.stems, needing_passes)
                 needing_passes |= _NEEDS[point.direction]
             for read in point.reads:
                 self._needed[read] |= needing_passes
@@ -288,7 +290,7 @@ class _FlowGraph:
         return "update" if needing_passes == _UPDATE else "forward"
 
 
-def _infer_run_phase(stems: int, needing_passes: int) -> Direction:
+def _infer_direction(stems: int, needing_passes: int) -> Direction:
     """Infers a direction that no name stack and no task gives."""
     if stems & _BACKWARD:
         return "update"

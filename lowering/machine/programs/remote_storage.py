@@ -84,7 +84,7 @@ def bytes_stored_per_replica(shape: Shape, storage: Storage, replicas: int) -> i
     return -(-shape.bytes // replicas) if storage.sharded else shape.bytes
 
 
-def find_passing_values(program: ir.Program) -> set[ir.Place]:
+def find_values_passed_straight_to_storage(program: ir.Program) -> set[ir.Place]:
     """Finds arguments that go straight to streaming memory, and results that come from there."""
     readers: dict[ir.Place, list[ir.Node]] = collections.defaultdict(list)
     loads: set[ir.Place] = set()

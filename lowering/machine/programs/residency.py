@@ -19,8 +19,8 @@ from lowering.machine.programs.line_costs import ValueMakers, makers_of_results
 from lowering.machine.programs.remote_storage import (
     bytes_stored_per_replica,
     find_overwriting_values,
-    find_passing_values,
     find_stored_values,
+    find_values_passed_straight_to_storage,
     values_born_in,
 )
 from lowering.machine.programs.updates import Updates, find_loop_updates
@@ -107,7 +107,7 @@ class _ResidencyWalker:
         self.constants = {value for value, _ in program.constants}
         self.given = {*program.inputs, *self.constants}
         self.makers = ValueMakers(program)
-        self.passing = find_passing_values(program)
+        self.passing = find_values_passed_straight_to_storage(program)
         loops = [node for node in ir.walk_nodes(program.body) if isinstance(node, _Loop)]
         # Values for the next iteration have their memory already, and so have those in FIFOs.
         self.leaving = find_overwriting_values(program)
@@ -211,7 +211,7 @@ class _ResidencyWalker:
         """Returns the layout of the part of a stored value that a replica holds."""
         full_shape, parts = (
             shape_of_aval(self.program.avals[value_on_ipu[0]]),
-            self.program.local_replicas,
+            self.program.num_local_replicas,
         )
         elements = (
             -(-full_shape.elements // parts)
@@ -367,7 +367,7 @@ class _ResidencyWalker:
         """Counts the bytes of a stored value in streaming memory."""
         full_shape = shape_of_aval(self.program.avals[value_on_ipu[0]])
         bytes_ = bytes_stored_per_replica(
-            full_shape, self.kept[value_on_ipu], self.program.local_replicas
+            full_shape, self.kept[value_on_ipu], self.program.num_local_replicas
         )
         self.remote[value_on_ipu[1]] += bytes_
 
@@ -438,7 +438,7 @@ class _ResidencyWalker:
             if value in remote:
                 full_shape = shape_of_aval(self.program.avals[value])
                 stored_bytes = bytes_stored_per_replica(
-                    full_shape, remote[value], self.program.local_replicas
+                    full_shape, remote[value], self.program.num_local_replicas
                 )
                 self.remote[fifo.ipu] += fifo.depth * stored_bytes
                 continue

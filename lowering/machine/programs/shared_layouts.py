@@ -23,18 +23,22 @@ class SharedLayouts:
             match node:
                 case ir.Repeat() | ir.Pipeline() | ir.While():
                     for carry in node.carry:
-                        self._join_values((carry.initial, carry.ipu), (carry.entering, carry.ipu))
-                        self._join_values((carry.final, carry.ipu), (carry.entering, carry.ipu))
+                        self._make_values_share_layout(
+                            (carry.initial, carry.ipu), (carry.entering, carry.ipu)
+                        )
+                        self._make_values_share_layout(
+                            (carry.final, carry.ipu), (carry.entering, carry.ipu)
+                        )
                 case ir.Load() | ir.Store():
-                    self._join_values((node.kept, node.ipu), (node.value, node.ipu))
+                    self._make_values_share_layout((node.kept, node.ipu), (node.value, node.ipu))
                 case ir.Copy() if HOST not in (node.source, node.target):
                     # A clone keeps the tile of every element (docs/hardware.md, Tile mapping).
                     for value in node.values:
-                        self._join_values((value, node.target), (value, node.source))
+                        self._make_values_share_layout((value, node.target), (value, node.source))
                 case _:
                     pass
         for old, new in updates.items():
-            self._join_values(old, new)
+            self._make_values_share_layout(old, new)
 
     def layout_on_ipu(self, value_on_ipu: ir.Place) -> TensorLayout | None:
         """Returns the layout of a value; None if it has none yet."""
@@ -55,7 +59,7 @@ class SharedLayouts:
             )
         return root
 
-    def _join_values(self, first_value: ir.Place, second_value: ir.Place) -> None:
+    def _make_values_share_layout(self, first_value: ir.Place, second_value: ir.Place) -> None:
         first, second = self._representative_of(first_value), self._representative_of(second_value)
         if first != second:
             self._parent[first] = second

@@ -30,8 +30,8 @@ from lowering.machine.programs.cycle_account import CycleAccount, Totals
 from lowering.machine.programs.line_costs import ValueMakers, lines_of_equations
 from lowering.machine.programs.loop_counters import find_counted_branches
 from lowering.machine.programs.moves import IpuClock, MoveTimer
-from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, run_pipeline
-from lowering.machine.programs.pipeline_timeline import TaskKind, task_kinds_of
+from lowering.machine.programs.pipeline_run import TRANSFERS, Flow, TaskBody, time_pipeline_schedule
+from lowering.machine.programs.pipeline_timeline import TaskKind, list_stage_phase_pairs
 from lowering.machine.programs.remote_storage import find_stored_values
 from lowering.machine.programs.shared_layouts import SharedLayouts
 from lowering.machine.programs.timed_part import TimedPart, join_parts
@@ -82,11 +82,11 @@ def time_program(timer: ProgramTimer) -> Timing:
         kernels=timer.kernels,
         totals=timer.account.totals,
         pipeline=timer.pipeline,
-        assumptions=(*_assume_io_tiles(timer), *timer.assumptions),
+        assumptions=(*_list_assumptions_on_io_tiles(timer), *timer.assumptions),
     )
 
 
-def _assume_io_tiles(timer: ProgramTimer) -> list[str]:
+def _list_assumptions_on_io_tiles(timer: ProgramTimer) -> list[str]:
     """Returns the assumptions on IPUs whose queues do without I/O tiles, as these are too small."""
     options = timer.options
     return [
@@ -375,11 +375,13 @@ class ProgramTimer:
                     flows.setdefault(key, []).append(flow)
                 case _:
                     parts.append(self._time_node(step, clock))
-        for missing_task in task_kinds_of(schedule):
+        for missing_task in list_stage_phase_pairs(schedule):
             # A stage without gradients has no backward task.
             bodies.setdefault(missing_task, TaskBody(tr.group_traces(()), 0))
         number = self.account.numbers(TRANSFERS)
-        run = run_pipeline(schedule, bodies, flows, self.options, self.program.ipus, number)
+        run = time_pipeline_schedule(
+            schedule, bodies, flows, self.options, self.program.ipus, number
+        )
         start = _advance_together(clock, run.profile.cycles)
         for ipu, total in run.transfers.items():
             self.account.add_operation(ipu, number, total)

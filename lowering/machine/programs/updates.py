@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from lowering import ir
 from lowering.ground import HOST, ValueId
-from lowering.jaxprs import Jaxpr, JaxprEqn, Literal, call_body, shape_of
+from lowering.jaxprs import Jaxpr, JaxprEqn, Literal, body_of_call, shape_of
 from lowering.machine.primitives import ELEMENTWISE
 from lowering.ops import ControlFlow, is_control_flow
 
@@ -33,7 +33,7 @@ def find_updates(program: ir.Program, donated: Collection[int] = ()) -> Updates:
       program: the whole program.
       donated: positions of the arguments that are given away.
     """
-    stems = _find_stems(program)
+    stems = _find_replaced_arguments(program)
     results = [value for value in dict.fromkeys(program.outputs) if value not in program.inputs]
     candidates = {
         value: _arguments_of_same_type(program, value, stems.get(value, _NONE)) for value in results
@@ -41,9 +41,11 @@ def find_updates(program: ir.Program, donated: Collection[int] = ()) -> Updates:
     donated_values = [value for i, value in enumerate(program.inputs) if i in donated]
     old: dict[ValueId, ValueId] = {}
     for value in sorted(results, key=lambda value: len(candidates[value])):
-        _choose_argument(old, value, candidates[value])
+        _choose_free_argument_to_replace(old, value, candidates[value])
     for value in results:
-        _choose_argument(old, value, _arguments_of_same_type(program, value, donated_values))
+        _choose_free_argument_to_replace(
+            old, value, _arguments_of_same_type(program, value, donated_values)
+        )
     copies = [node for node in program.body.steps if isinstance(node, ir.Copy)]
     on_tiles = {(v, copy.target) for copy in copies if copy.source == HOST for v in copy.values}
     leaving = {(v, copy.source) for copy in copies if copy.target == HOST for v in copy.values}
@@ -69,7 +71,7 @@ def find_loop_updates(program: ir.Program) -> Updates:
     return updates
 
 
-def _choose_argument(
+def _choose_free_argument_to_replace(
     old: dict[ValueId, ValueId], value: ValueId, candidates: Iterable[ValueId]
 ) -> None:
     """Gives a result that replaces no argument yet the first one that is free."""
@@ -92,22 +94,22 @@ def _arguments_of_same_type(
     ]
 
 
-def _find_stems(program: ir.Program) -> Mapping[ValueId, _Stems]:
+def _find_replaced_arguments(program: ir.Program) -> Mapping[ValueId, _Stems]:
     stems: dict[ValueId, _Stems] = {value: frozenset({value}) for value in program.inputs}
-    _walk_stems(program.body, stems)
+    _follow_replaced_arguments(program.body, stems)
     return stems
 
 
-def _walk_stems(body: ir.Sequence, stems: dict[ValueId, _Stems]) -> None:
+def _follow_replaced_arguments(body: ir.Sequence, stems: dict[ValueId, _Stems]) -> None:
     for node in body.steps:
         if isinstance(node, ir.Repeat | ir.Pipeline | ir.While):
             stems.update((carry.entering, stems.get(carry.initial, _NONE)) for carry in node.carry)
         for body_of_node in ir.bodies_of_node(node):
-            _walk_stems(body_of_node.sequence, stems)
-        stems.update(_stems_of_writes(node, stems))
+            _follow_replaced_arguments(body_of_node.sequence, stems)
+        stems.update(_arguments_replaced_by_writes(node, stems))
 
 
-def _stems_of_writes(
+def _arguments_replaced_by_writes(
     node: ir.Node, stems: Mapping[ValueId, _Stems]
 ) -> Iterator[tuple[ValueId, _Stems]]:
     """Yields the stems of a node's results, once its bodies are known."""
@@ -115,7 +117,9 @@ def _stems_of_writes(
         case ir.Execute():
             reads = [stems.get(value, _NONE) for value in node.reads]
             yield from zip(
-                node.writes, _stems_of_results(node.kernel.jaxpr.jaxpr, reads), strict=True
+                node.writes,
+                _arguments_replaced_by_results(node.kernel.jaxpr.jaxpr, reads),
+                strict=True,
             )
         case ir.Store():
             yield node.kept, stems.get(node.value, _NONE)
@@ -133,7 +137,7 @@ def _stems_of_writes(
             return
 
 
-def _stems_of_results(jaxpr: Jaxpr, reads: Sequence[_Stems]) -> list[_Stems]:
+def _arguments_replaced_by_results(jaxpr: Jaxpr, reads: Sequence[_Stems]) -> list[_Stems]:
     """Returns the stems of a jaxpr's results."""
     stems_of_var: dict[Any, _Stems] = dict(zip(jaxpr.invars, reads, strict=True))
 
@@ -143,24 +147,26 @@ def _stems_of_results(jaxpr: Jaxpr, reads: Sequence[_Stems]) -> list[_Stems]:
     for eqn in jaxpr.eqns:
         operands = [stems_of_atom(atom) for atom in eqn.invars]
         if any(operands):
-            stems_of_var.update(zip(eqn.outvars, _stems_of_equation(eqn, operands), strict=False))
+            stems_of_var.update(
+                zip(eqn.outvars, _arguments_replaced_by_equation(eqn, operands), strict=False)
+            )
     return [stems_of_atom(atom) for atom in jaxpr.outvars]
 
 
-def _stems_of_equation(eqn: JaxprEqn, operands: Sequence[_Stems]) -> Sequence[_Stems]:
+def _arguments_replaced_by_equation(eqn: JaxprEqn, operands: Sequence[_Stems]) -> Sequence[_Stems]:
     """Returns the stems of an equation's results; missing ones have none."""
-    name, body = eqn.primitive.name, call_body(eqn)
+    name, body = eqn.primitive.name, body_of_call(eqn)
     if is_control_flow(eqn):
         flow = ControlFlow.view_of_equation(eqn)
         if flow.is_loop:
             return operands[flow.carried]
         stems_of_branches = [
-            _stems_of_results(branch.jaxpr, flow.select_body_operands(i, operands))
+            _arguments_replaced_by_results(branch.jaxpr, flow.select_body_operands(i, operands))
             for i, branch in enumerate(flow.bodies)
         ]
         return [_NONE.union(*results) for results in zip(*stems_of_branches, strict=True)]
     if body is not None and len(body.jaxpr.invars) == len(operands):
-        return _stems_of_results(body.jaxpr, operands)
+        return _arguments_replaced_by_results(body.jaxpr, operands)
     if name.startswith(_PARTLY):
         return operands[:1]
     if name in _AS_THEY_ARE:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from jax.tree_util import keystr, tree_leaves_with_path, tree_unflatten
-
 from lowering import ir
 from lowering.ground import ValueId
-from lowering.jaxprs import Literal
+from lowering.jaxprs import Literal, typed_jax
 
 Names: TypeAlias = dict[ValueId, str]
 
@@ -108,10 +106,13 @@ def _variables_of_loop(node: ir.Repeat) -> Iterator[_Variable]:
     if structure is None:
         return
     roots = node.names or tuple(f"inputs[{i}]" for i in range(len(structure.children())))
-    tree = tree_unflatten(structure, range(structure.num_leaves))
-    for (path, _), carry in zip(tree_leaves_with_path(tree), node.carry, strict=False):
-        root, path_in_root = roots[path[0].idx], tuple(path[1:])
-        yield _Variable(carry.initial, path_in_root, f"{root}{keystr(path_in_root)}", root)
+    tree = typed_jax.tree_unflatten(structure, range(structure.num_leaves))
+    for (path, _), carry in zip(typed_jax.tree_leaves_with_path(tree), node.carry, strict=False):
+        number: int = path[0].idx
+        root, path_in_root = roots[number], tuple(path[1:])
+        yield _Variable(
+            carry.initial, path_in_root, f"{root}{typed_jax.keystr(path_in_root)}", root
+        )
 
 
 def _name_of_slot(
@@ -130,4 +131,4 @@ def _name_of_slot(
         return slot.own
     owner = max(owners, key=lambda other: len(other.path))
     slot_path = slot.path[: len(slot.path) - len(owner.path)]
-    return f"{names[owner.value]}: {slot.root}{keystr(slot_path)}"
+    return f"{names[owner.value]}: {slot.root}{typed_jax.keystr(slot_path)}"

@@ -2,8 +2,8 @@
 
 Bodies of loops and tasks of pipelines are stored once, however often they run, so a trace is as
 large as the program and not as its run. `build_block` makes the leaves, `group_traces`,
-`assign_to_ipu`, `repeat_trace`, `repeat_at` and `build_tasks` combine traces, `Steps` reads the
-result, `count_busy_cycles` adds it up, and `first_steps` cuts it.
+`assign_to_ipu`, `repeat_trace`, `repeat_trace_at_cycles` and `build_tasks` combine traces, `Steps`
+reads the result, `count_busy_cycles` adds it up, and `first_steps` cuts it.
 """
 
 from lowering.machine.trace.busy import count_busy_cycles as count_busy_cycles
@@ -26,5 +26,5 @@ from lowering.machine.trace.trace_tree import build_block as build_block
 from lowering.machine.trace.trace_tree import build_tasks as build_tasks
 from lowering.machine.trace.trace_tree import distinct_children as distinct_children
 from lowering.machine.trace.trace_tree import group_traces as group_traces
-from lowering.machine.trace.trace_tree import repeat_at as repeat_at
 from lowering.machine.trace.trace_tree import repeat_trace as repeat_trace
+from lowering.machine.trace.trace_tree import repeat_trace_at_cycles as repeat_trace_at_cycles

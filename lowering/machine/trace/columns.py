@@ -73,7 +73,8 @@ def _fill_columns(trace: Trace, out: dict[str, np.ndarray], rows: slice, names: 
 
 
 def _fill_loop(trace: Loop, out: dict[str, np.ndarray], rows: slice, names: _Names) -> None:
-    steps_per_iteration, step_index = trace.body.num_steps, np.arange(rows.stop - rows.start)
+    steps_per_iteration = trace.body.num_steps
+    step_index = np.arange(int(rows.stop) - int(rows.start))
     first_iteration = slice(rows.start, min(rows.start + steps_per_iteration, rows.stop))
     _fill_columns(trace.body, out, first_iteration, names)
     for column in out.values():
@@ -82,9 +83,10 @@ def _fill_loop(trace: Loop, out: dict[str, np.ndarray], rows: slice, names: _Nam
 
 
 def _fill_tasks(trace: Tasks, out: dict[str, np.ndarray], rows: slice, names: _Names) -> None:
-    count = rows.stop - rows.start
+    count: int = rows.stop - rows.start
     tasks_begun = int(np.searchsorted(trace.first, count, side="left"))
-    for kind in np.unique(trace.which[:tasks_begun]).tolist():
+    kinds: list[int] = np.unique(trace.which[:tasks_begun]).tolist()
+    for kind in kinds:
         body = trace.bodies[kind]
         body_columns = _empty_columns(body.num_steps)
         _fill_columns(body, body_columns, slice(0, body.num_steps), names)

@@ -91,8 +91,9 @@ def _tasks_before(trace: Tasks, cycle: int) -> Tasks:
     spans = np.array([body.span for body in trace.bodies], dtype=np.int64)
     begun = np.flatnonzero(trace.start < cycle)
     which, bodies = trace.which[begun].copy(), list(trace.bodies)
-    for i in np.flatnonzero(trace.start[begun] + spans[which] >= cycle).tolist():
-        bodies.append(steps_before(trace.bodies[which[i]], cycle - int(trace.start[begun[i]])))
+    unended: list[int] = np.flatnonzero(trace.start[begun] + spans[which] >= cycle).tolist()
+    for i in unended:
+        bodies.append(steps_before(trace.bodies[int(which[i])], cycle - int(trace.start[begun[i]])))
         which[i] = len(bodies) - 1
     labels = (trace.stage[begun], trace.micro_batch[begun], trace.phase[begun])
     return build_tasks(bodies, which, trace.start[begun], *labels)

@@ -172,9 +172,13 @@ def _walk_steps(
         return
     if isinstance(trace, Block):
         part = slice(start, stop)
-        columns = (trace.ipu, trace.kind, trace.name, trace.start, trace.cycles)
         for ipu, kind, name, child_start, cycles in zip(
-            *(c[part].tolist() for c in columns), strict=True
+            _numbers_in(trace.ipu, part),
+            _numbers_in(trace.kind, part),
+            _numbers_in(trace.name, part),
+            _numbers_in(trace.start, part),
+            _numbers_in(trace.cycles, part),
+            strict=True,
         ):
             step_ipu = ipu if fixed_ipu is None else fixed_ipu
             title, line = trace.names[name], trace.origins[name]
@@ -223,14 +227,18 @@ def _walk_steps(
             i += 1
 
 
+def _numbers_in(column: np.ndarray, part: slice) -> list[int]:
+    return column[part].tolist()
+
+
 def _child_at(trace: Group | Tasks, i: int) -> tuple[Trace, int, _Labels | None]:
     """Returns the i-th child or task: its trace, its start, and the labels that it sets."""
     if isinstance(trace, Group):
         return trace.children[i], int(trace.offset[i]), None
-    body, start = trace.bodies[trace.which[i]], int(trace.start[i])
+    body, start = trace.bodies[int(trace.which[i])], int(trace.start[i])
     if trace.phase[i] == NONE:
         return body, start, None
     stage, micro_batch = int(trace.stage[i]), int(trace.micro_batch[i])
     known_stage = None if stage == NONE else stage
     known_micro_batch = None if micro_batch == NONE else micro_batch
-    return body, start, (known_stage, known_micro_batch, PHASES[trace.phase[i]])
+    return body, start, (known_stage, known_micro_batch, PHASES[int(trace.phase[i])])

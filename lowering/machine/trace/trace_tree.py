@@ -261,7 +261,7 @@ def build_tasks(
     )
 
 
-def repeat_at(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
+def repeat_trace_at_cycles(body: Trace, start: np.ndarray | Sequence[int]) -> Tasks:
     """Repeats a body without labels at the given cycles, which need not be at equal distances.
 
     Args:

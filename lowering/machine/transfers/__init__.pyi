@@ -11,7 +11,7 @@ from .links import bytes_by_hop as bytes_by_hop
 from .links import exchange_cycles as exchange_cycles
 from .links import external_sync_cycles as external_sync_cycles
 from .links import find_route as find_route
-from .links import host_cycles as host_cycles
+from .links import host_link_cycles as host_link_cycles
 from .links import inter_ipu_cycles as inter_ipu_cycles
 from .links import link_bytes_per_cycle as link_bytes_per_cycle
-from .links import remote_cycles as remote_cycles
+from .links import remote_memory_cycles as remote_memory_cycles

@@ -15,7 +15,7 @@ from lowering.machine.transfers import collective_cost
 _Cycles = Callable[[Target, float, int, int, int, collective_cost.Method], int]
 
 
-def _all_gather_of_own_bytes(
+def _all_gather_cycles_of_own_bytes(
     target: Target,
     own_bytes: float,
     replicas: int,
@@ -33,7 +33,8 @@ _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _CYCLES: dict[str, _Cycles] = {
     **dict.fromkeys(_ALL_REDUCES, collective_cost.all_reduce_cycles),
     **dict.fromkeys(
-        ("all_gather", "all_gather_invariant", "all_gather_reduced"), _all_gather_of_own_bytes
+        ("all_gather", "all_gather_invariant", "all_gather_reduced"),
+        _all_gather_cycles_of_own_bytes,
     ),
     "reduce_scatter": collective_cost.reduce_scatter_cycles,
 }

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Iterable
 
 from lowering.machine.target import Target
-from lowering.machine.transfers.links import external_sync_cycles, host_cycles
+from lowering.machine.transfers.links import external_sync_cycles, host_link_cycles
 
 
 def merge_exchanges(sizes: Iterable[int], max_bytes: int) -> list[int]:
@@ -54,4 +54,4 @@ class HostLink:
         """
         exchanges = merge_exchanges(sizes, self.merged_bytes if max_bytes is None else max_bytes)
         fixed = external_sync_cycles(self.target, 1) * len(exchanges)
-        return fixed + sum(host_cycles(self.target, bytes_) for bytes_ in exchanges)
+        return fixed + sum(host_link_cycles(self.target, bytes_) for bytes_ in exchanges)

@@ -142,13 +142,13 @@ def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) ->
     return INTER_IPU_CYCLES + busiest_link_cycles(target, moving) + delay
 
 
-def host_cycles(target: Target, bytes_: float) -> int:
+def host_link_cycles(target: Target, bytes_: float) -> int:
     """Returns the cycles from the host to one IPU, or back; every IPU has its own connection."""
     return math.ceil(target.cycles(bytes_ / target.host_bytes_per_second))
 
 
-def remote_cycles(target: Target, bytes_: float) -> int:
+def remote_memory_cycles(target: Target, bytes_: float) -> int:
     """Returns the cycles from streaming memory to one IPU, or back; without any, the host's."""
     if not target.remote_bytes_per_second:
-        return host_cycles(target, bytes_)
+        return host_link_cycles(target, bytes_)
     return math.ceil(target.cycles(bytes_ / target.remote_bytes_per_second))

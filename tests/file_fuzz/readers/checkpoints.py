@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ipujax.checkpoints import Position, checkpoint_store, with_orbax
+from ipujax.checkpoints import Position, store, with_orbax
 from ipujax.errors import IPUError
 from tests.file_fuzz.changes import change_bytes, change_json, exchange
 from tests.file_fuzz.readers.reader import Files, Reader, read_files
@@ -37,9 +37,7 @@ def _samples(uses_orbax: bool) -> Mapping[str, Files]:
     with_orbax.is_installed = lambda: uses_orbax
     try:
         with tempfile.TemporaryDirectory() as folder:
-            checkpoint_store.save_checkpoint(
-                folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7)
-            )
+            store.save_checkpoint(folder, 3, _tree(), position=Position(100, {"at": [1, 2]}, 7))
             return {"tree": read_files(Path(folder))}
     finally:
         with_orbax.is_installed = installed
@@ -73,8 +71,8 @@ def _change_folder(files: Files, rng: random.Random) -> Files:
 
 
 def _read(folder: Path) -> str | None:
-    found = checkpoint_store.restore_checkpoint(folder)
-    like = checkpoint_store.restore_checkpoint(folder, _tree()).tree
+    found = store.restore_checkpoint(folder)
+    like = store.restore_checkpoint(folder, _tree()).tree
     if (folder / _MARK).exists():
         return None  # other names are no damage
     same = jax.tree.all(jax.tree.map(lambda a, b: bool((a == b).all()), like, _tree()))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ipujax import checkpoint
-from ipujax.checkpoints import checkpoint_store
+from ipujax.checkpoints import store
 from ipujax.errors import CheckpointError
 from tests.ipujax.checkpoints import trees
 from tests.ipujax.checkpoints.trees import KINDS, NUMPY, OF_JAX, State, same
@@ -212,11 +212,11 @@ def test_what_is_left_out_is_not_read(kind: str, tmp_path: Path) -> None:
     tree = {"a": {"x": np.ones(3)}, "b": np.zeros(4), "c": np.zeros((0, 2))}
     path = Path(checkpoint.save(tmp_path, 0, tree))
     wanted = {"a": tree["a"], "c": tree["c"]}
-    same(checkpoint_store.restore_checkpoint(tmp_path, wanted, partly=True).tree, wanted)
-    same(checkpoint_store.restore_checkpoint(tmp_path, {}, partly=True).tree, {})
+    same(store.restore_checkpoint(tmp_path, wanted, partly=True).tree, wanted)
+    same(store.restore_checkpoint(tmp_path, {}, partly=True).tree, {})
     if kind == "npz":
         content = path.read_bytes()
         path.write_bytes(content.replace(np.zeros(4).tobytes(), b"x" * 32))
-        same(checkpoint_store.restore_checkpoint(tmp_path, wanted, partly=True).tree, wanted)
+        same(store.restore_checkpoint(tmp_path, wanted, partly=True).tree, wanted)
         with pytest.raises(CheckpointError, match="is damaged: the numbers of `b` are others"):
             checkpoint.restore(tmp_path)

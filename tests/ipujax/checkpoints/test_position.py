@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ipujax.checkpoints import Position, TrackedIterator, checkpoint_store, resume_iterator
+from ipujax.checkpoints import Position, TrackedIterator, resume_iterator, store
 from ipujax.errors import CheckpointError
 
 
@@ -33,8 +33,8 @@ class Counter(Iterator[int]):
 
 def written(position: Position, folder: Path) -> Position:
     """The position after it was in a checkpoint."""
-    checkpoint_store.save_checkpoint(folder, 1, {"w": np.ones(2)}, position=position)
-    restored = checkpoint_store.restore_checkpoint(folder)
+    store.save_checkpoint(folder, 1, {"w": np.ones(2)}, position=position)
+    restored = store.restore_checkpoint(folder)
     assert restored.step == 1
     assert restored.position is not None
     return restored.position
@@ -100,7 +100,7 @@ def test_a_state_of_another_data_set_is_refused() -> None:
 @pytest.mark.parametrize("state", [{1: 2}, (1, 2), object(), float("nan"), {"a": np.ones(2)}])
 def test_states_must_be_writable(state: Any, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the data set's iterator gives as its state"):
-        checkpoint_store.save_checkpoint(tmp_path, 0, {}, position=Position(0, state))
+        store.save_checkpoint(tmp_path, 0, {}, position=Position(0, state))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses as dc
 import gzip
@@ -24,8 +25,10 @@ import pytest
 from ipujax.cli import main
 from ipujax.cli.serving import Library, Server, report_library
 from ipujax.report import Report
+from ipujax.report.presentation.comparison import compare_reports
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
+from tests.ipujax.whatifs import network
 
 
 @contextlib.contextmanager
@@ -124,7 +127,7 @@ def test_a_program_has_its_runs_in_a_line(tmp_path: Path):
     assert list(x) == sorted(x)
     assert list(y) == sorted(y)  # downwards
     assert y[1] - y[0] == pytest.approx((y[2] - y[0]) / 3, abs=0.2)
-    minus = "\N{MINUS SIGN}50.0\N{NO-BREAK SPACE}%"
+    minus = "\N{MINUS SIGN}50.0%"
     assert text.count(f'<span class="good">{minus}</span>') == 2  # on the card and in its row
 
 
@@ -411,3 +414,15 @@ def test_a_file_that_takes_long_is_shown_later(
     go_on.set()
     monkeypatch.setattr(report_library, "_PATIENCE", 60)
     assert isinstance(reports.list_entries()[0].found, report_library.Summary)
+
+
+def test_a_comparison_has_the_pairs_of_the_text(tmp_path: Path):
+    older, younger = network(), network(batch=128)
+    aged(tmp_path, older, younger)
+    with served(tmp_path) as server:
+        first, second = keys(server)
+        page = ask(server, f"/compare?report={first}&report={second}")[1]
+    (packed,) = re.findall(r'class="comparison">([^<]+)</script>', page)
+    pairs = json.loads(gzip.decompress(base64.b64decode(packed)))["operations"]
+    assert pairs == compare_reports(older, younger).to_dict()["operations"]
+    assert all(first and second for _, first, second in pairs)

@@ -43,7 +43,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, f
 
 
 @pytest.mark.parametrize("moment", range(MOMENTS))
-@pytest.mark.sampled(0, 10)
+@pytest.mark.sampled(0, 4)
 def test_the_next_run_goes_on_where_a_killed_one_was(
     moment: int, undisturbed: tuple[np.ndarray, float], tmp_path: Path
 ) -> None:

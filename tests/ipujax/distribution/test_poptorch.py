@@ -89,8 +89,10 @@ def trained_alone(pair: list[dict[str, Any]]) -> tuple[Any, Any]:
 def test_random_numbers_are_those_of_one_process() -> None:
     alone = BatchSplit(iterations=2, accumulation=3, replicas=4)
     pair = [BatchSplit(2, 3, 2, process=process, processes=2) for process in range(2)]
-    rows = [shares.global_indices.reshape(-1, 2) for shares in pair]
-    np.testing.assert_array_equal(np.concatenate(rows, axis=1).ravel(), alone.global_indices)
+    rows = [shares.indices_among_all_processes.reshape(-1, 2) for shares in pair]
+    np.testing.assert_array_equal(
+        np.concatenate(rows, axis=1).ravel(), alone.indices_among_all_processes
+    )
 
 
 def test_what_the_launcher_says_cannot_be_said_again() -> None:

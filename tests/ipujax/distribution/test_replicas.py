@@ -56,6 +56,14 @@ def test_replicas_do_what_those_of_one_process_do(instances: int, command: tuple
         np.testing.assert_allclose(values, alone[name], rough, rough, err_msg=name)
 
 
+def test_both_of_two_processes_have_the_same_large_sum() -> None:
+    first, second = (np.random.default_rng(seed).normal(size=(160, 160)) for seed in (0, 1))
+    expected = 3 * (first.astype(np.float32) + second.astype(np.float32))
+    one, other = told_by("large_sum.py", 2, 2)
+    assert one["weights"] == other["weights"]
+    np.testing.assert_allclose(one["weights"], expected.ravel(), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.fact("distributed.global_replication")
 def test_replicas_are_numbered_over_all_processes() -> None:
     spread = replicas_of("operators.py", 2)

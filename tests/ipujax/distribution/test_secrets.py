@@ -15,7 +15,7 @@ import pytest
 from ipujax import errors
 from ipujax.distribution import exchange, messages
 from ipujax.distribution.error_data import NoDataError, decode_error, encode_error
-from ipujax.distribution.hosts import build_ssh_command, format_greeting
+from ipujax.distribution.hosts import build_ssh_command, format_environment_line
 from ipujax.errors import DistributionError, IPUError, OutOfRangeError
 from ipujax.ground import Instance, Interrupts
 
@@ -67,9 +67,10 @@ def test_what_runs_elsewhere_holds_no_variables() -> None:
     command = " ".join(build_ssh_command("a", ["true"]))
     assert "=" not in command.partition(" a ")[2].replace("IFS=", "")
     assert (
-        format_greeting({"A": "it's", "B": "two\nlines", "no name": "x"}) == "export A='it'\"'\"'s'"
+        format_environment_line({"A": "it's", "B": "two\nlines", "no name": "x"})
+        == "export A='it'\"'\"'s'"
     )
-    assert format_greeting({}) == ":"
+    assert format_environment_line({}) == ":"
 
 
 @pytest.mark.parametrize("given", ["-x", "environment"])

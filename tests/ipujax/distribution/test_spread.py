@@ -60,6 +60,14 @@ def test_shards_compute_as_in_one_process() -> None:
 
 
 @pytest.mark.exhaustive
+def test_meshes_train_as_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
+    (alone,) = run(1, "spread_meshes.py")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=4")
+    assert run(2, "spread_meshes.py") == [alone] * 2
+
+
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("instances", "first"), [(2, 0), (3, 40)])
 def test_random_programs(instances: int, first: int) -> None:
     count = 6 if instances == 2 else 20

@@ -687,7 +687,7 @@ def wanted(row: Case) -> Any:
     return jax.jit(row.fn)(*row.args)
 
 
-@pytest.mark.sampled(4, 100)
+@pytest.mark.sampled(4, 50)
 @pytest.mark.parametrize("engine", ["fused", "replay"])
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.name)
 def test_plain(row: Case, engine: str) -> None:
@@ -695,7 +695,7 @@ def test_plain(row: Case, engine: str) -> None:
     same(run(*row.args), wanted(row), exact=row.exact)
 
 
-@pytest.mark.sampled(4, 40)
+@pytest.mark.sampled(4, 20)
 @pytest.mark.parametrize("row", CASES, ids=lambda row: row.name)
 def test_scattered(row: Case) -> None:
     use_ipus(2)

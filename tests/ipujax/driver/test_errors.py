@@ -163,8 +163,8 @@ def estimate():
     ipu.ipu_estimator.IPUEstimator(loss_of_mode, config=config).train(lambda: DATA, steps=2)
 
 
-def loss_of_mode(features, mode):
-    return loss(features, mode)
+def loss_of_mode(variables, mode):
+    return loss(variables, mode)
 
 
 def compare():

@@ -53,7 +53,7 @@ class Meeting:
 
 def test_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     barrier = threading.Barrier(3)
-    monkeypatch.setattr(engine_compilation, "host_cores", lambda: 3)
+    monkeypatch.setattr(engine_compilation, "count_host_cores", lambda: 3)
     monkeypatch.setattr(jax, "jit", lambda function, **options: Meeting(barrier))
     compilation = Compilation()
     three = [compilation.add_function(jnp.sin, [V]) for _ in range(3)]
@@ -92,7 +92,8 @@ def test_equal_kernels_are_compiled_once_and_calls_compile_nothing(
     lowered = ipu.compile(layers, engine="replay").lower(x)
     with jax.log_compiles():
         executable = lowered.compile()
-        assert logged(caplog, "MLIR module conversion jit(run_node_kernel)") == 2
+        # One of them twice: the first may not overwrite the argument that it reads.
+        assert logged(caplog, "MLIR module conversion jit(run_node_kernel)") == 3
         caplog.clear()
         result = executable(x)
         assert logged(caplog, "Finished XLA compilation") == 0

@@ -14,7 +14,7 @@ import pytest
 import ipujax as ipu
 from ipujax import pipelining_ops
 from lowering.fusion import merge_iterations
-from lowering.fusion.merge_iterations import MergedIterations, match_accumulation
+from lowering.fusion.merge_iterations import MergedIterations, match_accumulating_iteration
 from lowering.jaxprs import trace_flat
 
 WEIGHTS = np.arange(9, dtype=np.float32).reshape(3, 3) / 9
@@ -49,7 +49,7 @@ def test_only_what_iterations_do_not_need_of_one_another_is_merged(name: str) ->
     random = np.random.default_rng(0)
     xs = random.normal(size=(4, 2, 3)).astype(np.float32)
     avals = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((3, 3), (), (2, 3))]
-    found = match_accumulation(trace_flat(BODIES[name], avals), 2, 1)
+    found = match_accumulating_iteration(trace_flat(BODIES[name], avals), 2, 1)
     assert (found is not None) == (name in MERGED)
     if found is None:
         return

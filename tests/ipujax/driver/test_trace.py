@@ -33,8 +33,8 @@ def test_what_a_traced_function_says_of_itself() -> None:
     (x,), kwargs = traced.in_avals  # pyright: ignore[reportGeneralTypeIssues]
     assert (x["a"].shape, kwargs["scale"].dtype) == ((2, 3), np.int32)
     assert traced.signature.donated == (0,)
-    assert list(traced.signature.argument_names()) == ["args[0]['a']", "kwargs['scale']"]
-    assert list(traced.signature.result_names()) == ["results['y'][0]", "results['y'][1]"]
+    assert list(traced.signature.argument_paths()) == ["args[0]['a']", "kwargs['scale']"]
+    assert list(traced.signature.result_paths()) == ["results['y'][0]", "results['y'][1]"]
     assert traced.queues == ()
 
 

@@ -118,12 +118,12 @@ def test_replicas_and_ipus_on_devices_of_their_own(run_with_devices: RunWithDevi
             for name in here.PROGRAMS:
                 here.check_program(name, kind, "replay")
             if kind != "float0":
-                here.check_queues(kind, "fused", ipus=4)
+                here.drop_recomputed_enqueues(kind, "fused", ipus=4)
         """,
     )
 
 
-def check_queues(kind: str, engine: str, ipus: int) -> None:
+def drop_recomputed_enqueues(kind: str, engine: str, ipus: int) -> None:
     """Elements that are fed, carried and sent; each replica has elements of its own."""
     configure(ipus)
     x = sample(kind)
@@ -148,7 +148,7 @@ def check_queues(kind: str, engine: str, ipus: int) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "float0"])
 def test_queues_carry_them(kind: str, engine: str, ipus: int) -> None:
-    check_queues(kind, engine, ipus)
+    drop_recomputed_enqueues(kind, engine, ipus)
 
 
 @pytest.mark.sampled(4)

@@ -10,7 +10,7 @@ from tests.onnx_operators.compare import compare
 PARTS = 12
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 4)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_cases_of_onnx(part):
     # The package makes the cases, which takes seconds: not while tests are collected.

@@ -24,7 +24,7 @@ SAMPLE = (
 EVERY = 12
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 12)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_operator_is_torchs(name: str) -> None:
     from tests.torch_operators.summary import is_good, line_of, run

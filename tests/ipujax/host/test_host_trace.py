@@ -59,7 +59,7 @@ def test_a_span_says_what_when_and_where() -> None:
 def test_nobody_listens_nothing_is_measured() -> None:
     assert not events.ACTIVE
     with host_trace.span("early"):
-        assert events.enclosing() is None
+        assert events.innermost_open_span() is None
     with host_trace.record() as trace:
         assert events.ACTIVE
     assert not events.ACTIVE
@@ -77,7 +77,7 @@ def test_a_span_that_fails_is_recorded_and_so_is_a_recording() -> None:
         raise ZeroDivisionError
     assert only(trace, "user").name == "broken"
     assert not events.ACTIVE
-    assert events.enclosing() is None
+    assert events.innermost_open_span() is None
 
 
 def test_recordings_nest_and_overlap() -> None:
@@ -136,7 +136,7 @@ def test_events_and_spans_do_not_meet() -> None:
     assert [span.name for span in trace.spans] == ["mine"]
     with events.record():
         assert events.ACTIVE
-        assert not events.timing()
+        assert not events.is_anyone_recording_spans()
 
 
 def test_seconds_count_for_the_innermost_span() -> None:
@@ -277,7 +277,7 @@ def test_what_fails_is_recorded() -> None:
     with pytest.raises(ValueError, match="mine"), host_trace.record() as trace:
         ipu.compile(broken)(X)
     assert "trace" in kinds(trace)
-    assert events.enclosing() is None
+    assert events.innermost_open_span() is None
 
 
 # --- beside a report -----------------------------------------------------------------------------

@@ -176,6 +176,56 @@ def test_another_backend_is_refused_with_the_way_out(tmp_path, monkeypatch):
     assert "KERAS_BACKEND=jax" in said
 
 
+@pytest.mark.parametrize("settings", [None, '{"backend": "tensorflow"}', "nonsense"])
+@pytest.mark.parametrize("first", ["IPUStrategy().scope()", "ipu.keras.PipelineStage(0)"])
+def test_keras_runs_on_jax_where_nothing_is_chosen(first, settings, tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    if settings is not None:
+        (tmp_path / "keras.json").write_text(settings, "utf-8")
+    program = f"""
+        import importlib.util
+        import logging
+        import ipujax as ipu
+        from ipujax.ipu_strategy import IPUStrategy
+
+        assert importlib.util.find_spec("tensorflow") is None
+        records = []
+        handler = logging.Handler()
+        handler.emit = records.append
+        logging.getLogger("ipujax").addHandler(handler)
+        for _ in range(2):
+            with {first}:
+                import keras
+                print(keras.backend.backend())
+        told = [record.getMessage() for record in records if "KERAS_BACKEND" in record.getMessage()]
+        print(len(told))
+    """
+    assert run_python(program, 1, tmp_path).split() == ["jax", "jax", "1"]
+
+
+def test_a_backend_of_the_settings_stays(tmp_path, monkeypatch):
+    monkeypatch.delenv("KERAS_BACKEND")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    (tmp_path / "keras.json").write_text('{"backend": "numpy"}', "utf-8")
+    program = """
+        from ipujax.errors import KerasError
+        from ipujax.ipu_strategy import IPUStrategy
+
+        with IPUStrategy().scope():
+            import keras
+            print(keras.backend.backend())
+        try:
+            with IPUStrategy().scope():
+                pass
+        except KerasError as error:
+            print(error)
+    """
+    said = run_python(program, 1, tmp_path)
+    assert said.startswith("numpy")
+    assert "Keras runs on numpy" in said
+
+
 @pytest.mark.exhaustive
 def test_variables_may_be_those_of_nnx(tmp_path, monkeypatch):
     pytest.importorskip("flax")

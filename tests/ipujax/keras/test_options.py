@@ -121,7 +121,7 @@ def test_arguments_that_keras_sets(model: Any, name: str, message: str) -> None:
         ({"device_mapping": [0.0, 1.0]}, "an entry of device_mapping is 0.0"),
         ({"device_mapping": 1}, "device_mapping is 1, .* must be a list"),
         ({"pipeline_schedules": 1}, "have no argument pipeline_schedules"),
-        ({"pipeline_schedule": "Grouped"}, "pipeline_schedule"),
+        ({"pipeline_schedule": 3}, "pipeline_schedule"),
         ({"recomputation_mode": 3}, "recomputation_mode"),
         ({"offload_activations": "yes"}, "offload_activations"),
         ({"accumulate_outfeed": 1}, "accumulate_outfeed"),

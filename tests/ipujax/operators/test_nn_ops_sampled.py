@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import ipujax as ipu
 from ipujax.errors import OperatorError
 from ipujax.nn_ops import log_uniform_candidate_sampler, nce_loss, sampled_softmax_loss
-from ipujax.operators.random_keys import draw_key
+from ipujax.operators.random_keys import choose_random_key
 from tests.numbers import use_ipus
 
 CLASSES, DIM, BATCH, SAMPLED, TRUE = 20, 6, 4, 5, 2
@@ -317,7 +317,7 @@ def test_bad_arguments(
 
 def test_seeds_and_keys() -> None:
     def data(**start: Any) -> list[int]:
-        key = draw_key(start.get("seed"), start.get("key"), "an operator")
+        key = choose_random_key(start.get("seed"), start.get("key"), "an operator")
         return np.asarray(jax.random.key_data(key)).tolist()
 
     assert data(seed=7) == data(key=jax.random.key(7)) == data(seed=jnp.int32(7))
@@ -340,9 +340,9 @@ def test_seeds_and_keys() -> None:
 )
 def test_what_is_no_seed_or_key(start: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="of an operator is"):
-        draw_key(start.get("seed"), start.get("key"), "an operator")
+        choose_random_key(start.get("seed"), start.get("key"), "an operator")
 
 
 def test_a_seed_has_a_word_or_two() -> None:
     with pytest.raises(ValueError, match=r"the seed of an operator has shape \[3\]"):
-        draw_key(jnp.arange(3), None, "an operator")
+        choose_random_key(jnp.arange(3), None, "an operator")

@@ -159,7 +159,7 @@ def loss(run: Any) -> Any:
     return number
 
 
-@pytest.mark.exhaustive
+@pytest.mark.sampled(0, 6)
 @pytest.mark.parametrize(("kind", "options", "names"), USUAL_WAYS + OTHER_WAYS)
 def test_values_and_gradients(kind: Any, options: Any, names: Any) -> None:
     act, rec = names

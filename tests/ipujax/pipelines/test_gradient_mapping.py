@@ -15,7 +15,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import PipelineError
 from ipujax.optimizers import CrossReplicaOptimizer, IpuOptimizer
-from ipujax.optimizers.trained_leaves import only_trained
+from ipujax.optimizers.trained_leaves import mask_untrained_leaves
 from ipujax.pipelining_ops import OptimizerFunctionOutput, PipelineSchedule, check_pipeline
 from tests.ipujax.feeding import infeed, outfeed
 from tests.ipujax.pipelining import close, run_pipeline
@@ -136,7 +136,9 @@ def test_it_is_called_once_with_the_structure_of_the_variables() -> None:
     pipelined(optimizer)
     assert len(optimizer.seen) == 1
     ((gradients, variables),) = optimizer.seen
-    trained = only_trained(WEIGHTS, WEIGHTS)  # what has no gradient is masked, as optax does it
+    trained = mask_untrained_leaves(
+        WEIGHTS, WEIGHTS
+    )  # what has no gradient is masked, as optax does it
     assert jax.tree.structure(variables) == jax.tree.structure(trained)
     assert jax.tree.map(jnp.shape, gradients) == jax.tree.map(np.shape, trained)
     assert jax.tree.map(jnp.result_type, gradients) == jax.tree.map(jnp.result_type, trained)

@@ -146,6 +146,16 @@ def test_a_variable_on_two_ipus() -> None:
     lowered(computational_stages=stages, gradient_accumulation_count=8, device_mapping=[0, 1, 0, 0])
 
 
+def test_stacked_layers_of_which_each_stage_reads_some() -> None:
+    refused(
+        "variable ['layers'] is read by stage 0",
+        "give each stage its slice as a variable of its own",
+        "pipelining_ops.value_and_grad(loss, stages=n)",
+        computational_stages=[lambda w, x: w["layers"][0] * x, lambda w, x: w["layers"][1] * x],
+        variables={"layers": jnp.ones(2)},
+    )
+
+
 def test_losses_that_are_none() -> None:
     def with_last(last: Any) -> dict[str, Any]:
         return {"computational_stages": [double, last]}
@@ -170,6 +180,36 @@ def test_optimizer_functions_that_return_something_else() -> None:
     refused("OptimizerFunctionOutput", error=PipelineTypeError, optimizer_function=give(None))
     with pytest.raises(PipelineTypeError, match="optax gradient transformation"):
         OptimizerFunctionOutput("sgd", 1.0)
+
+
+def test_an_optimizer_function_of_other_arguments_than_the_outputs() -> None:
+    def of_two(loss: Any, accuracy: Any) -> Any:
+        raise AssertionError("is never called")
+
+    line = of_two.__code__.co_firstlineno
+    message = refused(
+        "optimizer_function does not take what the last stage returns",
+        "missing a required argument: 'accuracy'",
+        "given: (float32[])",
+        "takes: (loss",
+        "OptimizerFunctionOutput(optax.sgd(0.1), loss)",
+        optimizer_function=of_two,
+    )
+    assert f"{__file__}:{line}" in message
+
+
+def test_an_optimizer_alone_for_a_last_stage_that_returns_more_than_the_loss() -> None:
+    refused(
+        "given: (float32[], float32[])",
+        "too many positional arguments",
+        computational_stages=[double, lambda w, x: (x, x)],
+        optimizer_function=optax.sgd(0.1),
+    )
+
+
+def test_a_name_that_no_schedule_has() -> None:
+    refused("did you mean 'grouped'?", "'one_f_one_b'", pipeline_schedule="gruped")
+    refused("no schedule has that name", pipeline_schedule="")
 
 
 def test_states_of_other_optimizers() -> None:
@@ -232,11 +272,11 @@ def test_schedules_that_are_none(made: Any) -> None:
         ("inputs", {"x": 1}),
         ("infeed_queue", [1, 2]),
         ("outfeed_queue", IPUInfeedQueue),
-        ("optimizer_function", optax.sgd(0.1)),
+        ("optimizer_function", 0.1),
         ("device_mapping", [0, "1"]),
         ("device_mapping", [0, True]),
         ("device_mapping", [0, -2]),
-        ("pipeline_schedule", "Grouped"),
+        ("pipeline_schedule", 3),
         ("recomputation_mode", 0),
         ("forward_propagation_stages_poplar_options", PipelineStageOptions()),
         ("backward_propagation_stages_poplar_options", [None, {}]),

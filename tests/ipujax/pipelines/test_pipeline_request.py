@@ -12,7 +12,7 @@ import pytest
 import ipujax as ipu
 from ipujax.errors import ConfigError
 from ipujax.ipu_infeed_queue import IPUInfeedQueue
-from ipujax.pipelines import PipelineRequest, run_pipeline, schedule_override
+from ipujax.pipelines import PipelineRequest, schedule_override, trace_requested_pipeline
 from ipujax.pipelining_ops import PipelineSchedule, PipelineStageOptions
 from tests.ipujax.feeding import configure, outfeed
 from tests.ipujax.pipelining import sgd
@@ -56,7 +56,7 @@ def test_a_request_runs_inside_compiled_code() -> None:
     request = asked(repeat_count=np.int64(3))
 
     def train(variables: Any, scale: Any) -> Any:
-        return run_pipeline(request, variables, None, [scale])
+        return trace_requested_pipeline(request, variables, None, [scale])
 
     variables, _ = ipu.compile(train)(WEIGHTS, 0.5)
     for name, value in stepped(0.5, 3).items():
@@ -96,7 +96,7 @@ def test_a_schedule_tried_in_the_place_of_the_users_holds_for_requests_made_befo
     request = asked(pipeline_schedule=PipelineSchedule.Grouped)
 
     def train(variables: Any) -> Any:
-        return run_pipeline(request, variables, None, [1.0])
+        return trace_requested_pipeline(request, variables, None, [1.0])
 
     lowered = ipu.compile(train).lower(WEIGHTS)
     with schedule_override(PipelineSchedule.Sequential):
@@ -125,7 +125,7 @@ def test_stage_options_do_not_follow_a_dict_that_changes_later() -> None:
     options = {"availableMemoryProportion": "0.2"}
     given = PipelineStageOptions(matmul_options=options)
     options["availableMemoryProportion"] = "0.9"
-    assert given.as_marks == (("matmul_options", (("availableMemoryProportion", "0.2"),)),)
+    assert given.as_task_options == (("matmul_options", (("availableMemoryProportion", "0.2"),)),)
 
 
 def test_an_optimizer_state_that_is_no_pytree_of_arrays_is_refused() -> None:

@@ -7,14 +7,17 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax import lax
 
 import ipujax as ipu
 from ipujax import pipelining_ops, schedules
 from ipujax.engine import lanes
 from ipujax.engine import pipelines as replayed
+from ipujax.engine.node_kernels import NodeKernels
 from ipujax.schedules import Phase
 from lowering import ir, pipelines
 
@@ -32,13 +35,14 @@ def stages() -> list[Any]:
     return [stage(number) for number in range(STAGES)]
 
 
-def model(schedule: Any) -> Any:
+def model(schedule: Any, updates: int = 1) -> Any:
     outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 
     def train(weights: Any, x: Any) -> Any:
         return pipelining_ops.pipeline(
             stages(),
             MICRO_BATCHES,
+            repeat_count=updates,
             inputs=[x],
             outfeed_queue=outfeed,
             optimizer_function=lambda loss: pipelining_ops.OptimizerFunctionOutput(
@@ -115,7 +119,7 @@ def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPa
     alone, _ = ipu.compile(train, engine="replay")(WEIGHTS, X)
     losses = outfeed.dequeue()
     ran: list[int] = []
-    original = lanes.run_lanes
+    original = lanes.run_lanes_if_configured_alike
 
     def watched(*args: Any) -> bool:
         ran.append(len(args[0]))
@@ -123,12 +127,30 @@ def test_lanes_give_the_same_numbers(schedule: Any, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("ipujax.engine.pipelines.LANE_OPERATIONS", 0.0)
     monkeypatch.setattr("ipujax.engine.pipelines.count_lane_cores", lambda _: 3)
-    monkeypatch.setattr("ipujax.engine.pipelines.run_lanes", watched)
+    monkeypatch.setattr("ipujax.engine.pipelines.run_lanes_if_configured_alike", watched)
     together, _ = ipu.compile(train, engine="replay")(WEIGHTS, X)
     assert ran == [3]
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_array_equal(losses, outfeed.dequeue())
+
+
+@pytest.mark.usefixtures("four_ipus")
+@pytest.mark.parametrize(("step_rows", "engine"), [(8, "replay"), (1024, "fused")])
+def test_threads_run_stages_whose_products_stay_on_one_core(
+    step_rows: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss(weights: Any, x: Any) -> Any:
+        for matrix in weights:
+            steps = x.reshape(-1, step_rows, x.shape[-1])
+            x = lax.map(lambda step, matrix=matrix: step @ matrix, steps).reshape(x.shape)
+        return (x * x).mean()
+
+    step = pipelining_ops.value_and_grad(loss, micro_batches=4, stages=STAGES)
+    weights = [np.eye(256, dtype=np.float32)] * STAGES
+    monkeypatch.setattr("ipujax.engine.choose.count_lane_cores", lambda _: 2)
+    compiled: Any = ipu.compile(step)
+    assert compiled.lower(weights, np.ones((4096, 256), np.float32)).compile().engine == engine
 
 
 @pytest.mark.usefixtures("four_ipus")
@@ -191,7 +213,7 @@ def lanes_of(*lanes_of_numbers: list[int]) -> list[list[Any]]:
 
 def test_lanes_keep_the_order_of_each_micro_batch() -> None:
     done: list[Any] = []
-    assert lanes.run_lanes(
+    assert lanes.run_lanes_if_configured_alike(
         lanes_of([0, 1, 2], [0, 1, 2], [0, 1, 2]), lambda step: done.append(step.task)
     )
     assert len(done) == 9
@@ -210,9 +232,9 @@ def test_lanes_that_cannot_start_end(fails_in: str, monkeypatch: pytest.MonkeyPa
     elif fails_in == "starting a thread":
         monkeypatch.setattr("threading.Thread.start", fails)
     else:
-        monkeypatch.setattr("lowering.jaxprs.jaxpr.trace_context", fails)
+        monkeypatch.setattr("lowering.jaxprs.jaxpr.jit_configuration_of_thread", fails)
     with pytest.raises(ValueError, match=fails_in):
-        lanes.run_lanes(lanes_of([0], [0], [0]), do)
+        lanes.run_lanes_if_configured_alike(lanes_of([0], [0], [0]), do)
 
 
 @pytest.mark.parametrize("main_has_steps", [True, False])
@@ -239,7 +261,36 @@ def test_an_interrupt_ends_the_other_lanes(main_has_steps: bool) -> None:
     for step in second:
         step.rank = 0
     with pytest.raises(KeyboardInterrupt):
-        lanes.run_lanes([first, second], do)
+        lanes.run_lanes_if_configured_alike([first, second], do)
     ended_with = len(done)
     time.sleep(0.05)
     assert 0 < len(done) == ended_with < 500
+
+
+@pytest.mark.usefixtures("four_ipus")
+@pytest.mark.parametrize("updates", [1, 3])
+def test_updates_overwrite_donated_parameters_alone(
+    updates: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overwritten: list[Any] = []
+    compile_kernel = NodeKernels.compile_kernel
+
+    def watched(self: Any, node: Any, donated: Any = ()) -> Any:
+        types = [aval.shape for aval in node.kernel.jaxpr.in_avals]
+        overwritten.extend(
+            shape
+            for shape, value in zip(types, node.reads, strict=True)
+            if (value, node.ipu) in donated and len(node.reads) == 2
+        )
+        return compile_kernel(self, node, donated)
+
+    train, _ = model(schedules.grouped, updates)
+    given = [jnp.asarray(w) for w in WEIGHTS]
+    kept, _ = ipu.compile(train, engine="replay")(given, X)
+    for one, other in zip(given, WEIGHTS, strict=True):
+        np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr(NodeKernels, "compile_kernel", watched)
+    taken, _ = ipu.compile(train, engine="replay", donate_argnums=0)(given, X)
+    for one, other in zip(taken, kept, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert overwritten == [(3, 3)] * STAGES

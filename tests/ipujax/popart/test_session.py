@@ -347,7 +347,7 @@ def test_options_have_the_original_names() -> None:
     with pytest.raises(PopARTError, match="executionPhaseSettings"):
         options.check_supported()
     assert popart.SessionOptions().executionPhaseSettings.phases == 0
-    with pytest.raises(AttributeError, match="did you mean enablePipelining"):
+    with pytest.raises(AttributeError, match="did you mean 'enablePipelining'"):
         options.enablePipelinin = True
     options.enableExplicitIR(True)
     assert options.useHostCopyOps

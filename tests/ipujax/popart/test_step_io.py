@@ -171,7 +171,7 @@ def test_a_session_keeps_its_number_of_batches() -> None:
 def test_every_second_micro_batch() -> None:
     kind = popart.AnchorReturnType("EveryN", 2)
     values = np.arange(4 * 3 * 2 * 5).reshape(4, 3, 2, 5)  # batches, accumulation, replicas
-    assert kind.leading_shape(4, 3, 2) == (2, 3, 2)
+    assert kind.leading_dimensions_of_result(4, 3, 2) == (2, 3, 2)
     np.testing.assert_array_equal(
         kind.select_returned_values(values), values.reshape(12, 2, 5)[1::2].reshape(2, 3, 2, 5)
     )

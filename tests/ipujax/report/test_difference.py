@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import ipujax as ipu
+from ipujax.ground import format_change
 from ipujax.report import Report, describe_report_difference
 from ipujax.report.presentation.work import count_work_of_call
 from tests.ipujax.reporting import configured, struct, training
@@ -39,7 +40,7 @@ def test_differences_are_shown_with_their_share(pair: tuple[Report, Report]) -> 
     assert row(text, "cycles per call") == [
         f"{a.cycles:,}",
         f"{b.cycles:,}",
-        f"{b.cycles / a.cycles - 1:+.1%}",
+        format_change(b.cycles / a.cycles - 1),
     ]
     assert "Operations that changed most" in text
     assert len(text.splitlines()) < 45
@@ -53,7 +54,7 @@ def test_calls_that_do_more_are_compared_by_what_they_do(pair: tuple[Report, Rep
     each = a.cycles / 8, b.cycles / 32
     assert row(text, "cycles per element") == [
         *(f"{n:,.0f}" for n in each),
-        f"{each[1] / each[0] - 1:+.1%}",
+        format_change(each[1] / each[0] - 1),
     ]
     assert text.index("cycles per element") < text.index("cycles per call")
     assert a.breakdown is not None

@@ -34,6 +34,17 @@ def document(name: str = "train", **sections: Any) -> dict[str, Any]:
     return {"schema": 2, "name": name, **sections}
 
 
+def compared_document(name: str = "train") -> dict[str, Any]:
+    """As little as two documents need to be compared."""
+    node = {
+        **{"kind": [1], "name": [0], "origin": [0], "ipu": [-1], "count": [1]},
+        **{"cycles": [0], "operation": [-1], "children": [[]]},
+    }
+    numbers = {"cycles": 0, "elements": 0, "replication_factor": 1}
+    lists: dict[str, Any] = {"operations": [], "costs": [], "sources": []}
+    return document(name, strings=["", "sequence"], program=node, **numbers, **lists)
+
+
 def steps(count: int) -> dict[str, Any]:
     """A section as large as that of a program of so many different steps."""
     draw = random.Random(0)
@@ -60,14 +71,14 @@ def test_the_page_holds_the_document() -> None:
 
 
 def test_two_documents_are_compared_on_one_page() -> None:
-    page = html.render_html_page([document("before"), document("after")])
+    page = html.render_html_page([compared_document("before"), compared_document("after")])
     assert [each["name"] for each in packed(page)] == ["before", "after"]
     assert "<title>before and after - ipujax report</title>" in page
 
 
 def test_documents_may_have_labels() -> None:
     page = html.render_html_page(
-        [document("train"), document("train")], ["a/<b>.json", 'the "new" one']
+        [compared_document(), compared_document()], ["a/<b>.json", 'the "new" one']
     )
     labels = re.findall(r'class="report" data-label="([^"]*)">', page)
     assert [escapes.unescape(label) for label in labels] == ["a/<b>.json", 'the "new" one']
@@ -99,7 +110,7 @@ def test_a_page_of_a_document_is_always_the_same() -> None:
 
 
 def test_a_frame_is_sandboxed_and_holds_the_page() -> None:
-    frame = html.render_html_frame([document('a "quoted" name')])
+    frame = html.render_notebook_iframe([document('a "quoted" name')])
     match = re.fullmatch(
         r'<iframe sandbox="allow-scripts" style="[^"]*resize:vertical[^"]*" '
         r'srcdoc="([^"]*)"></iframe>',

@@ -89,7 +89,7 @@ def test_offloaded_variables_keep_their_names() -> None:
 
 
 def test_what_takes_the_place_of_a_variable_is_called_as_it_is() -> None:
-    """Where gradients are clipped, moments wait half updated for the norm over all of them."""
+    """Moments that an update has replaced have the names of those before it."""
     configured(2)
     report = pipelined(
         optimizer=optax.chain(optax.clip_by_global_norm(1), optax.adam(0.1)),
@@ -97,7 +97,7 @@ def test_what_takes_the_place_of_a_variable_is_called_as_it_is() -> None:
     )
     variables = [t for t in report.liveness[0].tensors if t.category == "variables"]
     assert {f"{UP}: optimizer_state[1][0].mu"} == {t.path for t in variables if "mu" in t.path}
-    assert {t.operation for t in variables} >= {"mul"}
+    assert {t.operation for t in variables} >= {"add"}
     assert all(t.path for t in variables)
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gzip
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from ipujax.report.presentation.document.runs import (
     decode_runs,
     encode_repeats,
     encode_runs,
+    group_equal_rows,
 )
 from tests.ipujax.reporting import configured, f32, struct, training
 
@@ -205,6 +207,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("label", "label"),
                 ("breakdown", "breakdown"),
                 ("sources", "sources"),
+                ("meshes", "meshes"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):
@@ -405,3 +408,24 @@ def test_runs_and_repeats_stand_for_their_numbers(values: list[int]) -> None:
     array = np.array(values, dtype=np.int64)
     assert decode_runs(encode_runs(array)).tolist() == values
     assert decode_repeats(encode_repeats(array)).tolist() == values
+
+
+@given(st.lists(st.integers(-2, 2)))
+def test_runs_are_as_long_as_they_can_be(values: list[int]) -> None:
+    runs = encode_runs(np.array(values, dtype=np.int64))
+    for (first, step, count), (following, *_) in itertools.pairwise(runs):
+        assert count > 1
+        assert following != first + step * count
+    if runs and runs[-1][2] == 1:
+        assert runs[-1][1] == 0
+
+
+@given(st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 1), st.integers(0, 10**9))))
+def test_equal_rows_are_grouped(rows: list[tuple[int, int, int]]) -> None:
+    columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    indices_of_row = {
+        row: [i for i, other in enumerate(rows) if other == row] for row in sorted(set(rows))
+    }
+    assert [(tuple(row), indices.tolist()) for row, indices in group_equal_rows(*columns)] == list(
+        indices_of_row.items()
+    )

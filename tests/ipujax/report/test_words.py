@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from ipujax.ground import (
     count_with_noun,
     format_bytes,
+    format_change,
+    format_count,
     format_duration,
     format_percent,
     format_percents,
@@ -26,6 +28,8 @@ from ipujax.ground import (
         (2_570_000, "2.57 MB"),
         (99_960_000, "100 MB"),
         (1_650_000_000, "1.65 GB"),
+        (846_500, "847 kB"),  # halves go up, as a browser's do
+        (12_250, "12.3 kB"),
     ],
 )
 def test_bytes(bytes_: int, text: str) -> None:
@@ -45,6 +49,19 @@ def test_bytes(bytes_: int, text: str) -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
+
+
+def test_numbers_without_a_unit() -> None:
+    assert [format_count(n) for n in (0, 12, 999.6, 1_540_000)] == ["0", "12", "1 k", "1.54 M"]
+
+
+def test_changes_have_a_sign() -> None:
+    assert [format_change(fraction) for fraction in (0.125, -0.0625, 9, -1e-5)] == [
+        "+12.5%",
+        "\N{MINUS SIGN}6.3%",
+        "+900.0%",
+        "0.0%",
+    ]
 
 
 def test_shares() -> None:

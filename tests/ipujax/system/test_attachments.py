@@ -190,7 +190,7 @@ def test_the_program_goes_on(temporary: Path) -> None:
 def record(**changes: Any) -> str:
     """What this process says, and what is wrong with it."""
     whole = {
-        **{"pid": os.getpid(), "started": attachments._start_ticks(os.getpid())},
+        **{"pid": os.getpid(), "started": attachments._read_start_time(os.getpid())},
         **{"command": "python", "user": "me", "since": 1.7e9},
         "attachments": [{"device": "/device:IPU:0", "device_id": 0, "ipus": [0]}],
     }

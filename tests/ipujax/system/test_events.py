@@ -10,10 +10,10 @@ from ipujax.ground import events
 
 
 def test_nothing_is_kept_unless_somebody_records():
-    assert not events.recording()
+    assert not events.is_anyone_recording_events()
     events.emit(Type.EXECUTE, "module")
     with events.record() as trace:
-        assert events.recording()
+        assert events.is_anyone_recording_events()
         assert events.ACTIVE
     assert trace == []
     assert not events.ACTIVE

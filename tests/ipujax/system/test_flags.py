@@ -11,7 +11,7 @@ import pytest
 
 import ipujax as ipu
 from ipujax.errors import FlagError
-from ipujax.system import flags_key, log, read_poplar_flags
+from ipujax.system import executable_flags_key, log, read_poplar_flags
 from ipujax.system.flags import PoplarFlags
 from ipujax.utils import SyntheticDataCategory, running_on_ipu_model, use_synthetic_data_for
 
@@ -112,15 +112,15 @@ KEYED = {
 
 @pytest.mark.fact("devices.flags_hash")
 def test_which_flags_tell_executables_apart(set_flags: SetFlags):
-    plain = flags_key()
+    plain = executable_flags_key()
     seen = {plain}
     for name, value in KEYED.items():
         set_flags(f"--{name}{value}")
-        seen.add(flags_key())
+        seen.add(executable_flags_key())
     assert len(seen) == 1 + len(KEYED)
     assert len(plain) == len(KEYED)
     set_flags("--enable_hlo_verifier --max_infeed_threads=1 --executable_cache_path=/a")
-    assert flags_key() == plain
+    assert executable_flags_key() == plain
 
 
 @pytest.mark.fact("synthetic.flags")

@@ -15,7 +15,7 @@ from hypothesis import given
 from ipujax.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipujax.errors import ConnectionTypeError, DeviceError
 from ipujax.system import DEVICES, IPUS, SYSTEM, is_ipu_device_name, list_attached_processes
-from ipujax.system.device_ids import shard_order
+from ipujax.system.device_ids import position_of_each_shard
 from ipujax.system.devices import DeviceSeed
 from tests.harness import ROOT
 
@@ -39,7 +39,10 @@ def configure(
 
 
 def ids_of_all() -> list[int]:
-    return [SYSTEM.device(f"/device:IPU:{i}").device_id for i in range(len(SYSTEM.configs()))]
+    return [
+        SYSTEM.device(f"/device:IPU:{i}").device_id
+        for i in range(len(SYSTEM.copy_device_configs()))
+    ]
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -68,12 +71,12 @@ def test_the_machine_has_the_documented_groups():
     ],
 )
 def test_selection_orders_of_the_whole_machine(order: SelectionOrder, positions: list[int]):
-    assert list(shard_order(16, order)) == positions
+    assert list(position_of_each_shard(16, order)) == positions
 
 
 @given(COUNTS, st.sampled_from(SelectionOrder))
 def test_an_order_is_a_permutation(count: int, order: SelectionOrder):
-    assert sorted(shard_order(count, order)) == list(range(count))
+    assert sorted(position_of_each_shard(count, order)) == list(range(count))
 
 
 def linked(a: int, b: int) -> bool:
@@ -84,7 +87,7 @@ def linked(a: int, b: int) -> bool:
 @given(COUNTS.filter(lambda count: count % 2 == 0))
 def test_snake_and_hoof_link_each_shard_to_the_next(count: int):
     for order in (SelectionOrder.SNAKE, SelectionOrder.HOOF):
-        shards = shard_order(count, order)
+        shards = position_of_each_shard(count, order)
         assert all(linked(a, b) for a, b in itertools.pairwise(shards))
     assert linked(shards[-1], shards[0])  # a hoof's ends share a rung
 
@@ -204,7 +207,7 @@ def test_never_refuses_to_run(caplog: pytest.LogCaptureFixture):
 def test_pre_compile_attaches_to_nothing(caplog: pytest.LogCaptureFixture):
     configure(1, connection=DeviceConnectionType.PRE_COMPILE, version="ipu2")
     SYSTEM.attach(SYSTEM.device())
-    assert SYSTEM.device().results_are_zeros
+    assert SYSTEM.device().only_compiles_programs
     assert messages(caplog) == []
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ipujax.ground import shorten_call_path
-from lowering.ground import file_of_cell, is_installed, line_of_file, parse_source_line
+from lowering.ground import (
+    file_of_cell,
+    is_in_installed_package,
+    name_source_line,
+    parse_source_line,
+)
 from tests.conftest import RunWithDevices
 
 NOTEBOOK = '''
@@ -38,7 +43,7 @@ print([(one.file, one.line, one.text.splitlines()[1]) for one in sources])
 
 
 def test_a_line_of_a_file_is_the_files() -> None:
-    assert line_of_file("models/bert.py", 7) == "models/bert.py:7"
+    assert name_source_line("models/bert.py", 7) == "models/bert.py:7"
 
 
 def test_a_line_of_a_notebook_is_its_cells(run_with_devices: RunWithDevices) -> None:
@@ -66,8 +71,8 @@ def test_the_place_is_found_in_a_line(line: str, place: tuple[str, int] | None) 
 
 
 def test_files_of_installed_packages_are_told() -> None:
-    assert is_installed("/usr/lib/python3/dist-packages/flax/linen/linear.py")
-    assert not is_installed("/home/a/packages/linear.py")
+    assert is_in_installed_package("/usr/lib/python3/dist-packages/flax/linen/linear.py")
+    assert not is_in_installed_package("/home/a/packages/linear.py")
     assert file_of_cell("bert.py") == "bert.py"
 
 

@@ -63,8 +63,8 @@ def test_bodies():
     loop = only(program, ir.While)
     condition, body = bodies_of_node(loop)
     assert (condition.sequence, body.sequence) == (loop.condition, loop.body)
-    assert condition.leaving == (loop.predicate,)
-    assert body.leaving == tuple(carry.leaving for carry in loop.carry)
+    assert condition.values_read_after == (loop.predicate,)
+    assert body.values_read_after == tuple(carry.leaving for carry in loop.carry)
     assert bodies_of_node(kernels(program)[0]) == ()
 
 

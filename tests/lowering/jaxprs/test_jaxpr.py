@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from jax import lax
 
-from lowering.jaxprs import count_operations, dtype_name, jaxpr, signature_of
+from lowering.jaxprs import (
+    count_operations,
+    count_single_core_operations,
+    dtype_name,
+    jaxpr,
+    signature_of,
+    user_frames_key,
+)
 from lowering.ops import enqueue
 from tests.lowering.samples import Queue, S, V, W, shard, trace
 
@@ -20,11 +27,11 @@ def test_call_body_knows_every_call():
     functions = [jax.jit(jnp.sin), jax.checkpoint(jnp.sin), f]
     for fn in functions:
         (eqn,) = trace(fn, V).jaxpr.eqns
-        body = jaxpr.call_body(eqn)
+        body = jaxpr.body_of_call(eqn)
         assert body is not None
         assert [e.primitive.name for e in body.jaxpr.eqns] in (["sin"], ["mul"])
     (loop,) = trace(lambda x: lax.scan(lambda c, _: (c, None), x, None, length=2), V).jaxpr.eqns
-    assert jaxpr.call_body(loop) is None
+    assert jaxpr.body_of_call(loop) is None
 
 
 def test_sub_jaxprs_of_any_parameter():
@@ -59,6 +66,18 @@ def test_map_sub_jaxprs_keeps_the_signature():
     np.testing.assert_allclose(got, jnp.sin(2 * jnp.sin(2 * x)), rtol=1e-6)
 
 
+def test_a_scope_named_as_a_transformation_is_no_transformation():
+    def scoped(x):
+        with jax.named_scope("jvp"), jax.named_scope("a"):
+            return jnp.sin(x)
+
+    def differentiated(x):
+        return jax.jvp(jax.named_scope("a")(jnp.sin), [x], [x])[0]
+
+    stacks = [jaxpr.name_stack(trace(fn, S).jaxpr.eqns[0]) for fn in (scoped, differentiated)]
+    assert stacks == ["jvp/a", "jvp(a)"]
+
+
 def test_bind_equation_keeps_name_stack_and_line():
     def fn(x):
         with jax.named_scope("inner"):
@@ -85,7 +104,7 @@ def test_forward_and_backward_share_their_frames():
     eqns = trace(jax.grad(fn), V).jaxpr.eqns
     forward = next(e for e in eqns if e.primitive.name == "cos")
     backward = [e for e in eqns if "transpose" in jaxpr.name_stack(e)]
-    assert jaxpr.frames_key(forward) in {jaxpr.frames_key(e) for e in backward}
+    assert user_frames_key(forward) in {user_frames_key(e) for e in backward}
 
 
 @pytest.mark.parametrize(
@@ -127,6 +146,18 @@ def test_operations_count_products_exactly():
         return lax.scan(lambda c, _: (c @ c, None), a, None, length=5)[0]
 
     assert count_operations(trace(looped, W).jaxpr) == 5 * 54
+
+
+def test_operations_of_one_core_are_small_products_and_convolutions():
+    def several(small, batch, large, images, filters):
+        looped = lax.scan(lambda c, _: (c @ c, None), small, None, length=5)[0]
+        convolved = lax.conv(images, filters, (1, 1), "VALID")
+        return looped, batch @ batch, large @ large, convolved, jnp.tanh(large)
+
+    shapes = (W.shape, (1024, 32, 32), (256, 256), (1, 2, 8, 8), (4, 2, 3, 3))
+    structs = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    counted = count_single_core_operations(trace(several, *structs).jaxpr)
+    assert counted == 5 * 54 + 1024 * 2 * 32**3 + 2 * 4 * 6 * 6 * 2 * 9
 
 
 def test_scopes_can_be_added():

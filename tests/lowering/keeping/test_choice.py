@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lowering.jaxprs import size_in_bytes, unique_variables
 from lowering.keeping import insert_recomputation_before_readers, select_equations_to_recompute
-from lowering.keeping.choice import is_cheap
+from lowering.keeping.choice import is_cheap_to_recompute
 from lowering.pipelines import variables_read_from_outside
 from tests.lowering.samples import V, trace
 
@@ -117,7 +117,7 @@ def test_no_other_choice_keeps_less(steps, wanted):
     inner = trace(program, V, V).jaxpr
     results = unique_variables(inner.outvars)
     required = {results[i % len(results)] for i in wanted} - set(inner.invars)
-    able = [eqn for eqn in inner.eqns if is_cheap(eqn) and eqn.primitive.name != "cos"]
+    able = [eqn for eqn in inner.eqns if is_cheap_to_recompute(eqn) and eqn.primitive.name != "cos"]
 
     def may(eqn):
         return any(eqn is other for other in able)

@@ -73,10 +73,12 @@ class AtWorst(NamedTuple):
 
 def at_worst(alive: LivenessRecord) -> AtWorst:
     """The step of an account that needs most."""
-    temporary = int(alive.temporary_bytes[alive.worst_step]) if len(alive.bytes) else 0
-    tensors = alive.tensors_alive_at(alive.worst_step)
+    temporary = int(alive.temporary_bytes[alive.step_of_peak_memory]) if len(alive.bytes) else 0
+    tensors = alive.tensors_alive_at(alive.step_of_peak_memory)
     tensor_bytes = sum(tensor.total_bytes for tensor in tensors)
-    return AtWorst(alive.tile_peak_bytes, alive.most_bytes, tensor_bytes, temporary, tensors)
+    return AtWorst(
+        alive.tile_peak_bytes, alive.peak_bytes_of_all_tiles, tensor_bytes, temporary, tensors
+    )
 
 
 def alive(fn: Callable[..., Any], *args: Any, away: Sequence[int] = ()) -> AtWorst:
@@ -104,7 +106,10 @@ def homes(program: ir.Program) -> list[Residency]:
 
 def held(home: Residency) -> int:
     """Bytes on all tiles of an IPU, code not counted, when that is most."""
-    return sum(live.laid.mapping.total_bytes for live in home.always) + home.alive.most_bytes
+    return (
+        sum(live.laid.mapping.total_bytes for live in home.always)
+        + home.alive.peak_bytes_of_all_tiles
+    )
 
 
 def pipeline(

@@ -17,7 +17,7 @@ from lowering.machine.kernels import (
     MemoryEvent,
     MemoryTracker,
     TensorLayout,
-    account_memory,
+    compute_kernel_liveness,
 )
 
 TILES = 5
@@ -104,11 +104,11 @@ def test_memory_against_every_step(steps):
     totals = [int(peak.sum()) for peak in peaks]
     assert found.bytes.tolist() == totals
     assert found.temporary_bytes.tolist() == [int(space.sum()) for space in spaces]
-    assert found.most_bytes == max(totals, default=0)
+    assert found.peak_bytes_of_all_tiles == max(totals, default=0)
     np.testing.assert_array_equal(found.tile_peak_bytes, np.max([*peaks, np.zeros(TILES)], axis=0))
     for i, lives in enumerate(seen):
         assert names_at(found, i) == sorted(live.name for live in lives)
-    assert found.worst_step == (totals.index(max(totals)) if totals else 0)
+    assert found.step_of_peak_memory == (totals.index(max(totals)) if totals else 0)
     assert len(found.names) == len(found.origins) == len(found.bytes)
 
 
@@ -128,7 +128,7 @@ def test_dropping_what_is_not_there_changes_nothing():
     memory.drop_tensor("a")
     memory.hand_over_memory("a", "b", tensor(3))
     memory.record_step("one")
-    assert memory.finish_record().most_bytes == 0
+    assert memory.finish_record().peak_bytes_of_all_tiles == 0
     assert memory.finish_record().tensors == ()
 
 
@@ -206,8 +206,8 @@ def naive(events, results, away, sizes):
 def test_kernels_against_buffers_with_names(kernel):
     events, results, away, _ = kernel
     most, peak, buffers = naive(*kernel)
-    found, taken = account_memory(events, [0, 1], results, TILES, away)
-    assert found.most_bytes == most
+    found, taken = compute_kernel_liveness(events, [0, 1], results, TILES, away)
+    assert found.peak_bytes_of_all_tiles == most
     np.testing.assert_array_equal(found.tile_peak_bytes, peak)
     for result in results:
         operand = taken.get(result, result if result < 2 else None)
@@ -232,4 +232,4 @@ def test_giving_operands_away_never_costs(kernel):
 def test_a_result_in_place(away, bytes_, in_place):
     life = KernelMemory([MemoryEvent((0,), {1: tensor(8)}, in_place={1: (0,)})], [0], [1], TILES)
     found, taken = life.liveness_with_donated(frozenset(away))
-    assert (found.most_bytes, taken) == (bytes_, in_place)
+    assert (found.peak_bytes_of_all_tiles, taken) == (bytes_, in_place)

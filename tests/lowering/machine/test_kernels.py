@@ -94,10 +94,10 @@ def test_memory_is_never_negative(name):
             continue
         found, in_place = cost.life.liveness_with_donated(frozenset(away))
         assert (found.tile_peak_bytes >= 0).all()
-        assert found.most_bytes >= 0
+        assert found.peak_bytes_of_all_tiles >= 0
         worst = at_worst(found)
-        assert worst.activation_bytes + worst.temporary_bytes == found.most_bytes
-        assert found.most_bytes <= found.tile_peak_bytes.sum()
+        assert worst.activation_bytes + worst.temporary_bytes == found.peak_bytes_of_all_tiles
+        assert found.peak_bytes_of_all_tiles <= found.tile_peak_bytes.sum()
         given_away = [operand for operand in in_place if operand is not None]
         assert len(set(given_away)) == len(given_away)
 
@@ -188,7 +188,7 @@ def test_a_result_needs_memory_of_its_own():
 
 def test_a_result_takes_what_is_given_away():
     cost = kernel(jnp.sin, A)
-    assert cost.life.liveness_with_donated(frozenset({0}))[0].most_bytes == 0
+    assert cost.life.liveness_with_donated(frozenset({0}))[0].peak_bytes_of_all_tiles == 0
     assert cost.life.liveness_with_donated(frozenset({0}))[1] == (0,)
     assert cost.life.liveness_with_donated(frozenset())[1] == (None,)
 
@@ -230,7 +230,7 @@ def test_what_is_needed_outside_is_not_written_over():
 def test_results_that_are_operands():
     alive_, in_place = kernel(lambda x: (x, x), A).life.liveness_with_donated(frozenset())
     assert in_place == (0, None)  # the second needs memory of its own
-    assert alive_.most_bytes == BYTES
+    assert alive_.peak_bytes_of_all_tiles == BYTES
     _, in_place = kernel(lambda x, y: (y, x + 0 * y), A, A).life.liveness_with_donated(
         frozenset({0, 1})
     )
@@ -241,7 +241,7 @@ def test_literals_and_parts_become_tensors():
     cost = kernel(lambda x: (2.0, x[0], x[:512]), A)
     alive_, in_place = cost.life.liveness_with_donated(frozenset({0}))
     assert in_place == (None, None, None)
-    assert alive_.most_bytes == 4 + 4 + 2048
+    assert alive_.peak_bytes_of_all_tiles == 4 + 4 + 2048
 
 
 def test_views_need_nothing():
@@ -272,8 +272,8 @@ def test_trips_multiply_cycles_and_not_code():
     assert many.cycles == 1000 * few.cycles
     assert few.code == many.code
     assert (
-        few.life.liveness_with_donated(frozenset())[0].most_bytes
-        == many.life.liveness_with_donated(frozenset())[0].most_bytes
+        few.life.liveness_with_donated(frozenset())[0].peak_bytes_of_all_tiles
+        == many.life.liveness_with_donated(frozenset())[0].peak_bytes_of_all_tiles
     )
     for title, total in few.totals.items():
         assert many.totals[title].runs == 1000 * total.runs

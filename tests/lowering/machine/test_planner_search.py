@@ -101,7 +101,7 @@ def test_parts_cover_every_dimension(product: Product):
         kernel=tuple(np.array([n]) for n in found.partition.kernel),
     )
     part = find_largest_part(shape, grains, cuts)
-    each = part.output_rows * part.taps * part.group_grains * grains.groups
+    each = part.output_rows * part.kernel_elements_of_part * part.group_grains * grains.groups
     each = each * part.in_grains * grains.in_channels * part.out_grains * grains.out_channels
     assert int(each[0]) * found.tiles_taking_part * found.serial_parts >= product.macs
 

@@ -20,7 +20,7 @@ from lowering.machine.planner import (
     estimate_reductions,
     find_largest_part,
     find_stage_factors,
-    reduce_cycles,
+    reduction_vertex_cycles,
     slic_cycles,
 )
 
@@ -147,7 +147,8 @@ def test_workers_are_the_chips():
     assert both[0] - both[1] == 6 * (37 + 4 * 14 - 7) - 12 * (37 + 4 * 6 - 7)
     count, partials = np.array([4]), np.array([96])
     six, more = (
-        reduce_cycles(partials, count, "float32", np.array([False]), workers) for workers in (6, 12)
+        reduction_vertex_cycles(partials, count, "float32", np.array([False]), workers)
+        for workers in (6, 12)
     )
     assert (six.tolist(), more.tolist()) == ([33 + 6 * (20 + 4 * 16)], [33 + 12 * (20 + 2 * 16)])
 
@@ -191,8 +192,8 @@ def test_a_reduction_sends_what_changes_tiles():
 
 
 def test_storing_halves_takes_a_cycle_less():
-    one = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([False]), 6)
-    other = reduce_cycles(np.array([64]), np.array([4]), "float32", np.array([True]), 6)
+    one = reduction_vertex_cycles(np.array([64]), np.array([4]), "float32", np.array([False]), 6)
+    other = reduction_vertex_cycles(np.array([64]), np.array([4]), "float32", np.array([True]), 6)
     assert (one - other).tolist() == [6 * 3]
 
 

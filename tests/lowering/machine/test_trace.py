@@ -67,7 +67,7 @@ def _wider(inner: st.SearchStrategy[Trace]) -> st.SearchStrategy[Trace]:
         ),
         st.builds(trace.assign_to_ipu, inner, st.integers(0, NUM_IPUS - 1)),
         st.builds(trace.repeat_trace, inner, st.integers(0, 4), st.integers(0, 40)),
-        st.builds(trace.repeat_at, inner, st.lists(st.integers(0, 99), max_size=4)),
+        st.builds(trace.repeat_trace_at_cycles, inner, st.lists(st.integers(0, 99), max_size=4)),
         st.builds(lambda child: trace.group_traces([(0, child), (7, child), (3, child)]), inner),
         st.builds(_tasks, st.lists(inner, min_size=1, max_size=3), st.lists(pick, max_size=4)),
     )

@@ -26,10 +26,10 @@ from lowering.machine.transfers import (
     exchange_cycles,
     external_sync_cycles,
     find_route,
-    host_cycles,
+    host_link_cycles,
     inter_ipu_cycles,
     link_bytes_per_cycle,
-    remote_cycles,
+    remote_memory_cycles,
 )
 from lowering.machine.transfers.links import INTER_IPU_CYCLES
 
@@ -146,13 +146,17 @@ def test_each_ipu_on_the_way_delays() -> None:
 def test_nothing_to_move_costs_nothing() -> None:
     assert inter_ipu_cycles(IPU2, []) == 0
     assert inter_ipu_cycles(IPU2, [(0, 5, 0), (3, 3, 100)]) == 0
-    assert host_cycles(IPU2, 0) == remote_cycles(IPU2, 0) == exchange_cycles(IPU2, 0) == 0
+    assert (
+        host_link_cycles(IPU2, 0) == remote_memory_cycles(IPU2, 0) == exchange_cycles(IPU2, 0) == 0
+    )
 
 
 def test_host_and_streaming_memory() -> None:
-    assert host_cycles(IPU2, 32e9) == 1_330_000_000
-    assert remote_cycles(IPU2, 5e9) == 1_330_000_000
-    assert remote_cycles(IPU1, 1e6) == host_cycles(IPU1, 1e6) == 50_000  # no memory of its own
+    assert host_link_cycles(IPU2, 32e9) == 1_330_000_000
+    assert remote_memory_cycles(IPU2, 5e9) == 1_330_000_000
+    assert (
+        remote_memory_cycles(IPU1, 1e6) == host_link_cycles(IPU1, 1e6) == 50_000
+    )  # no memory of its own
 
 
 # For each collective its steps, and the share of the data that every IPU sends.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from lowering.ops import UserOp, find_foreign_code, user_callback_p, user_op_p
+from lowering.ops import UserOp, find_actions_outside_compiled_code, user_callback_p, user_op_p
 
 X = jnp.zeros(3)
 OP = UserOp("twice", "/lib/a.so:twice", "", (((3,), "float32"),), where="a.py:3")
@@ -33,16 +33,22 @@ def test_callbacks(function, wrap):
     def looped(x):
         return jax.lax.fori_loop(0, 2, lambda _, x: wrap(function)(x), x)
 
-    ((what, line),) = find_foreign_code(jax.make_jaxpr(looped)(X).jaxpr)
+    ((what, line),) = find_actions_outside_compiled_code(jax.make_jaxpr(looped)(X).jaxpr)
     assert what == "calls Python on the host"
     assert line.startswith(__file__)
 
 
 @pytest.mark.parametrize("primitive", [user_op_p, user_callback_p])
 def test_operations_of_libraries(primitive):
-    found = find_foreign_code(jax.make_jaxpr(lambda x: primitive.bind(x, op=OP))(X).jaxpr)
+    found = find_actions_outside_compiled_code(
+        jax.make_jaxpr(lambda x: primitive.bind(x, op=OP))(X).jaxpr
+    )
     assert list(found) == [("calls the custom operation `twice` of /lib/a.so:twice", "a.py:3")]
 
 
 def test_arithmetic_is_at_home():
-    assert not list(find_foreign_code(jax.make_jaxpr(lambda x: jnp.linalg.norm(x) + 1)(X).jaxpr))
+    assert not list(
+        find_actions_outside_compiled_code(
+            jax.make_jaxpr(lambda x: jnp.linalg.norm(x) + 1)(X).jaxpr
+        )
+    )

@@ -200,6 +200,16 @@ def test_updates_that_are_read_by_others_stay():
     assert count(before, "scatter-add") == count(after, "scatter-add") == 3
 
 
+def test_updates_are_one_in_a_sum_with_a_number():
+    def fn(table, one, rows):
+        first = jnp.zeros_like(table).at[one].add(rows)
+        second = jnp.zeros_like(table).at[one].add(rows * 2)
+        return first + second + 1.0
+
+    before, after = check(fn, *LOOKUPS[:2], array(5, 4))
+    assert (count(before, "scatter-add"), count(after, "scatter-add")) == (2, 1)
+
+
 def test_loops_combine_inside():
     def fn(table, one, more):
         def step(total, _):

@@ -26,6 +26,29 @@ def test_live_programs_are_not_touched():
     assert jaxpr_text(drop_dead(closed)) == jaxpr_text(closed)
 
 
+def test_what_has_nothing_dead_stays_the_same_object():
+    closed = trace(lambda x: lax.reduce(jnp.sin(x), 0.0, lax.add, (0,)) * x, V)
+    assert drop_dead(closed) is closed
+
+
+def on_condition(function):
+    return lambda x: lax.cond(x[0] > 0, function, jnp.cos, x)
+
+
+@pytest.mark.parametrize("call", [jax.jit, jax.checkpoint, on_condition])
+def test_calls_in_calls_with_nothing_dead_stay_the_same_object(call):
+    closed = trace(call(lambda x: call(lambda y: jnp.sin(y) * y)(x) + x), V)
+    assert drop_dead(closed) is closed
+
+
+def test_operands_that_no_call_in_a_call_reads_go():
+    inner = jax.jit(lambda x, y: x * 2, keep_unused=True)
+    outer = jax.jit(lambda x, y: inner(x, y) + x)
+    (eqn,) = drop_dead(trace(lambda x, y: outer(x, jnp.sin(y)), V, V)).jaxpr.eqns
+    assert len(eqn.invars) == 1
+    assert len(eqn.params["jaxpr"].eqns[0].invars) == 1
+
+
 def test_equations_that_share_a_body_go_on_sharing_it():
     half = jax.jit(lambda x: (jnp.sin(x), jnp.cos(x))[0])
     first, second = drop_dead(trace(lambda x: half(half(x)), V)).jaxpr.eqns

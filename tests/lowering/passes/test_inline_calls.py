@@ -40,6 +40,11 @@ def test_nothing_to_open_changes_nothing():
     assert inline_calls(closed) is closed
 
 
+def test_marks_outside_of_calls_change_nothing():
+    closed = trace(lambda x: lax.scan(lambda c, row: (marked.__wrapped__(c), row), x[0], x), V)
+    assert inline_calls(closed) is closed
+
+
 def test_constants_of_opened_calls_are_kept():
     table = jnp.arange(3.0)
 
@@ -87,7 +92,7 @@ with_cotangents.defvjp(lambda x: (marked(x), x), lambda x, g: (g * x,))
 )
 def test_every_kind_of_call_is_opened(fn):
     opened = inline_calls(trace(fn, V))
-    assert all(jaxpr.call_body(eqn) is None for eqn in opened.jaxpr.eqns)
+    assert all(jaxpr.body_of_call(eqn) is None for eqn in opened.jaxpr.eqns)
 
 
 def test_host_operations_and_queues_open_calls_too():

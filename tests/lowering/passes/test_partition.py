@@ -46,6 +46,31 @@ def test_independent_shards_stand_side_by_side(golden):
     golden(text(fn, V))
 
 
+def test_a_decay_waits_for_the_update_that_adds_to_it(golden):
+    def fn(w, x):
+        decayed = w * 0.9
+        with shard(0):
+            y = jnp.tanh(x @ w)
+        with shard(1):
+            z = jnp.sin(y)
+        with shard(0):
+            return decayed + x.T @ z
+
+    golden(text(fn, W, X))
+
+
+def test_large_work_and_shrinking_results_do_not_wait(golden):
+    def fn(w, x):
+        with shard(1):
+            products, narrow = w @ w, w.astype(jnp.float16)
+        with shard(0):
+            y = jnp.tanh(x @ w)
+        with shard(1):
+            return y @ products + narrow
+
+    golden(text(fn, W, W))
+
+
 def test_scan(golden):
     def fn(c, x):
         table = jnp.arange(3.0)

@@ -43,7 +43,7 @@ def test_backward_follows_forward(golden):
 def test_unmarked_equations_follow(golden):
     def fn(x, y):
         first = jnp.exp(y)  # used on IPU 1 first
-        alone = jnp.log(y)  # used by nobody marked: IPU 0
+        alone = jnp.log(y)  # used by nobody marked: where its argument is read
         with shard(1):
             a = x * first
         b = jnp.sin(a)  # follows its operand
@@ -187,6 +187,28 @@ def test_loops_with_queues_are_split(golden):
         return repeat_with_queues(trace(body, aval), [], [x], 3, None)
 
     golden(placed_text(placed(fn, V)))
+
+
+def test_loops_carry_what_stays_where_inner_loops_read_it():
+    queue = Queue("q")
+    aval = jax.typeof(jnp.zeros(3, jnp.float32))
+
+    def inner(fixed, c):
+        with shard(1):
+            y = c * fixed
+        enqueue(queue, [y], None)
+        return [fixed, y]
+
+    def outer(fixed, c):
+        repeat_with_queues(trace(inner, aval, aval), [], [fixed, c], 2, None)
+        with shard(0):
+            return [fixed, jnp.sin(c)]
+
+    def fn(fixed, c):
+        return repeat_with_queues(trace(outer, aval, aval), [], [fixed, c], 3, None)
+
+    loop = placed(fn, V, V)
+    assert loop.outputs == (1, 0)
 
 
 def test_host_operations(golden):

@@ -115,7 +115,13 @@ def test_earlier_passes_leave_tasks_and_pipelines_as_they_are(replicas, checks):
     )
     body = micro_batch([busy, squares], Queue("in"))
     program = lower(pipelined(body, 2, 8, offload_activations=True), options)
-    early = ("inline_calls", "scalar_predicates", "resolve_replicas", "check_queues", "take_turns")
+    early = (
+        "inline_calls",
+        "make_loop_conditions_scalar",
+        "resolve_collectives",
+        "drop_recomputed_enqueues",
+        "add_missing_batching_rules",
+    )
     assert [counts[name] for name in early] == [4] * 5
     assert program.replicas == replicas
     (loop,) = (n for n in ir.walk_nodes(program.body) if isinstance(n, ir.Pipeline))

@@ -28,23 +28,23 @@ def test_what_draws_nothing_is_unchanged():
 
 
 def test_a_program_has_the_seed_as_its_last_input():
-    program = lower(trace(lambda x: ops.draw_words(x), V), Options())
+    program = lower(trace(lambda x: ops.draw_key_words(x), V), Options())
     assert program.draws
     assert program.describe_aval(program.inputs[-1]) == "uint32[4]"
 
 
 def test_draws_are_numbered():
     start = ops.first_key_of_run(SEED, 0)
-    first, second = drawn(lambda: (ops.draw_words(), ops.draw_words()))
-    np.testing.assert_array_equal(first, ops.derive_key(start, 1))
-    np.testing.assert_array_equal(second, ops.derive_key(start, 2))
+    first, second = drawn(lambda: (ops.draw_key_words(), ops.draw_key_words()))
+    np.testing.assert_array_equal(first, ops.derive_key_words(start, 1))
+    np.testing.assert_array_equal(second, ops.derive_key_words(start, 2))
 
 
 @pytest.mark.parametrize("word", range(3))
 def test_each_word_of_the_seed_counts(word):
     other = SEED.copy()
     other[word] += 1
-    assert (drawn(ops.draw_words)[0] != drawn(ops.draw_words, seed=other)[0]).any()
+    assert (drawn(ops.draw_key_words)[0] != drawn(ops.draw_key_words, seed=other)[0]).any()
 
 
 def test_replicas_count_unless_the_seed_says_otherwise():
@@ -59,7 +59,7 @@ def test_iterations_count_and_a_reversed_loop_runs_backwards():
     def loop(reverse):
         def fn():
             return jax.lax.scan(
-                lambda c, _: (c, ops.draw_words()), None, None, length=3, reverse=reverse
+                lambda c, _: (c, ops.draw_key_words()), None, None, length=3, reverse=reverse
             )[1]
 
         return drawn(fn)[0]
@@ -70,7 +70,7 @@ def test_iterations_count_and_a_reversed_loop_runs_backwards():
 
 def test_calls_of_one_function_go_on_sharing_it():
     def noise(x):
-        return x + ops.draw_words(x)[0].astype(jnp.float32)
+        return x + ops.draw_key_words(x)[0].astype(jnp.float32)
 
     shared = jax.jit(noise)
     closed, _ = resolve_draws(trace(lambda x: (shared(x), shared(x)), V), 1)
@@ -81,11 +81,11 @@ def test_calls_of_one_function_go_on_sharing_it():
 
 def test_examples_of_vmaps_draw_for_themselves():
     x = np.ones((2, 3), np.float32)
-    words = drawn(lambda x: jax.vmap(jax.vmap(ops.draw_words))(x), x)[0]
+    words = drawn(lambda x: jax.vmap(jax.vmap(ops.draw_key_words))(x), x)[0]
     assert words.shape == (2, 3, 2)
     assert len(np.unique(words.reshape(6, 2), axis=0)) == 6
     (alike,) = drawn(
-        lambda x: jax.vmap(lambda _: ops.draw_words(), out_axes=None, axis_size=2)(x), x
+        lambda x: jax.vmap(lambda _: ops.draw_key_words(), out_axes=None, axis_size=2)(x), x
     )
     assert alike.shape == (2,)
 
@@ -98,7 +98,7 @@ def test_examples_have_the_numbers_of_their_keys(nested):
     numbers = jnp.arange(2)
 
     def own(words, number):
-        return ops.random_uint16(ops.wrap_words_as_key(ops.derive_key(words, number)), (5,))
+        return ops.random_uint16(ops.wrap_words_as_key(ops.derive_key_words(words, number)), (5,))
 
     function = jax.vmap(jax.vmap(own, (0, None)) if nested else own)
     args = (words if nested else words[:, 1], numbers)
@@ -122,4 +122,6 @@ def test_halves_are_uniform(algorithm):
 
 
 def test_the_text(golden):
-    golden(jaxpr_text(resolve_draws(trace(lambda: (ops.draw_words(), ops.draw_words())), 1)[0]))
+    golden(
+        jaxpr_text(resolve_draws(trace(lambda: (ops.draw_key_words(), ops.draw_key_words())), 1)[0])
+    )

@@ -15,8 +15,8 @@ from tests.lowering.samples import V, jaxpr_text, trace
 
 def moments(x):
     mean = ops.norm_group_mean(jnp.mean(x, keepdims=True))
-    variance = ops.norm_group_mean(ops.update_mean_square(x, mean, (0,)))
-    return mean, variance, variance * ops.norm_correction(3)
+    variance = ops.norm_group_mean(ops.mean_square_deviation(x, mean, (0,)))
+    return mean, variance, variance * ops.bessel_correction_over_group(3)
 
 
 @pytest.mark.parametrize(("stable", "group"), [(False, 1), (True, 1), (True, 2)])
@@ -48,7 +48,7 @@ def test_nothing_to_do():
 
 
 def test_only_shared_statistics_need_groups_that_divide():
-    alone = trace(lambda x: ops.update_mean_square(x, jnp.mean(x, keepdims=True), (0,)), V)
+    alone = trace(lambda x: ops.mean_square_deviation(x, jnp.mean(x, keepdims=True), (0,)), V)
     resolve_norms(alone, stable=False, group=3, replicas=4)
     with pytest.raises(CollectiveError, match=r"group_size is 3.*number of replicas, 4") as info:
         resolve_norms(trace(moments, V), stable=False, group=3, replicas=4)

@@ -11,13 +11,13 @@ from lowering.pipelines import (
     TaskRole,
     TaskSpec,
     call_without_tracing,
+    copy_task_with_kind,
     equations_reading,
     lift_constants_of_tasks,
     prune_tasks,
     replace_task_body,
     run_as_task,
     stages_with_tasks,
-    task_of_kind,
     tasks_of_stage,
     trace_with_untraced_calls,
 )
@@ -60,7 +60,7 @@ def test_a_rebuilt_task_finds_its_buffer():
     alone, reads = jaxpr.prune_unused(eqn.params["body"], [True, False])
     new = replace_task_body(eqn, alone, [eqn.invars[i] for i in reads], eqn.outvars[:1])
     assert new.params["spec"].accumulated == ()
-    assert task_of_kind(new, TaskRole.WEIGHTS).params["spec"].kind is TaskRole.WEIGHTS
+    assert copy_task_with_kind(new, TaskRole.WEIGHTS).params["spec"].kind is TaskRole.WEIGHTS
 
 
 def test_constants_of_tasks_become_those_of_the_body():

@@ -6,10 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.jaxprs import jaxpr, jaxpr_of_equations, rename_atoms, unique_variables, values_of
+from lowering.jaxprs import (
+    jaxpr,
+    jaxpr_of_equations,
+    look_up_values,
+    rename_atoms,
+    unique_variables,
+)
 from lowering.pipelines import (
     add_equations_with_actions,
-    has_action,
+    has_effect_besides_collectives,
     select_equations_for,
     variables_depending_on,
     variables_read_from_outside,
@@ -73,7 +79,7 @@ def test_names_and_values_of_literals():
     (add,) = inner.eqns
     new = jaxpr.fresh_var(add.invars[0].aval)
     assert rename_atoms(add.invars, {add.invars[0]: new})[0] is new
-    assert values_of(add.invars, {add.invars[0]: 5}) == [5, 1.0]
+    assert look_up_values(add.invars, {add.invars[0]: 5}) == [5, 1.0]
     assert unique_variables(add.invars) == [add.invars[0]]
 
 
@@ -85,10 +91,17 @@ def test_what_acts_is_kept_with_what_it_reads():
     inner = trace(program, V).jaxpr
     kept = add_equations_with_actions(inner.eqns, select_equations_for(inner.eqns, inner.outvars))
     assert kept == list(inner.eqns)
-    assert len(add_equations_with_actions([e for e in inner.eqns if not has_action(e)], [])) == 0
+    assert (
+        len(
+            add_equations_with_actions(
+                [e for e in inner.eqns if not has_effect_besides_collectives(e)], []
+            )
+        )
+        == 0
+    )
 
 
 def test_talking_to_replicas_is_no_action():
     closed = jaxpr.trace_flat(lambda a: [jax.lax.psum(a, "replicas")], [V], ("replicas", 2))
     assert closed.jaxpr.eqns[0].effects
-    assert not has_action(closed.jaxpr.eqns[0])
+    assert not has_effect_besides_collectives(closed.jaxpr.eqns[0])

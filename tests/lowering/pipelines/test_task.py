@@ -83,4 +83,4 @@ def test_the_sample_pipeline_is_the_gradient():
     for mine, theirs in zip(run(body, values), wanted, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
     assert str(TaskRole.WEIGHTS) == "weights"
-    assert jaxpr.call_body(body.jaxpr.eqns[0]) is not None
+    assert jaxpr.body_of_call(body.jaxpr.eqns[0]) is not None

@@ -17,9 +17,11 @@ from ipujax.doors.graphs.optimizers.formula import Settings as Settings
 from ipujax.doors.graphs.optimizers.formula import Slot as Slot
 from ipujax.doors.graphs.optimizers.formula import Slots as Slots
 from ipujax.doors.graphs.optimizers.optimizer_variables import COMPLEX as COMPLEX
-from ipujax.doors.graphs.optimizers.optimizer_variables import begin_slot as begin_slot
 from ipujax.doors.graphs.optimizers.optimizer_variables import joint_norm as joint_norm
-from ipujax.doors.graphs.optimizers.optimizer_variables import to_single as to_single
+from ipujax.doors.graphs.optimizers.optimizer_variables import (
+    make_initial_slot as make_initial_slot,
+)
+from ipujax.doors.graphs.optimizers.optimizer_variables import to_float32_parts as to_float32_parts
 from ipujax.doors.graphs.optimizers.optimizer_variables import update_variable as update_variable
 from ipujax.doors.graphs.optimizers.sgd import ASGD as ASGD
 from ipujax.doors.graphs.optimizers.sgd import RPROP as RPROP

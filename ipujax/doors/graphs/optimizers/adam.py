@@ -17,14 +17,14 @@ from ipujax.doors.graphs.optimizers.formula import (
     compute_bias,
     read_numbers,
     read_rate,
-    steps_of,
+    step_count_slots,
 )
 from ipujax.ground import Keywords
 
 _MEAN, _MEAN_SQUARE = Slot("exp_avg", number=1), Slot("exp_avg_sq", 2, number=2)
 
 
-def _switches(settings: Settings) -> frozenset[str]:
+def _adam_switches(settings: Settings) -> frozenset[str]:
     return collect_switches(
         amsgrad=settings.get("amsgrad"),
         decoupled=settings.get("decoupled_weight_decay"),
@@ -32,25 +32,25 @@ def _switches(settings: Settings) -> frozenset[str]:
     )
 
 
-def _numbers(settings: Settings) -> Keywords:
+def _adam_numbers(settings: Settings) -> Keywords:
     first, second = settings["betas"]
-    others = read_numbers(settings, "lr", "eps", "weight_decay")
-    return {**others, **read_rate("beta1", first), **read_rate("beta2", second)}
+    numbers = read_numbers(settings, "lr", "eps", "weight_decay")
+    return {**numbers, **read_rate("beta1", first), **read_rate("beta2", second)}
 
 
-def _slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
+def _adam_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
     largest = (Slot("max_exp_avg_sq", 2, number=3),) if "amsgrad" in switches else ()
-    return *steps_of(settings), _MEAN, _MEAN_SQUARE, *largest
+    return *step_count_slots(settings), _MEAN, _MEAN_SQUARE, *largest
 
 
-def _moments(p: Parameter, gradient: jax.Array) -> Slots:
+def _update_moments(p: Parameter, gradient: jax.Array) -> Slots:
     """Returns the count of steps and both moments, after this gradient."""
     first = average(p, "exp_avg", "beta1", gradient)
     second = average_square(p, "exp_avg_sq", "beta2", gradient)
     return {**p.next_step, "exp_avg": first, "exp_avg_sq": second}
 
 
-def _penalize(p: Parameter) -> tuple[jax.Array, jax.Array | float]:
+def _apply_weight_decay(p: Parameter) -> tuple[jax.Array, jax.Array | float]:
     """Returns the gradient that the moments are of, and what a decoupled weight decay adds."""
     if "decoupled" not in p.switches:
         return p.penalized_gradient, 0.0
@@ -73,8 +73,8 @@ def _bias_corrections(
 
 
 def _compute_adam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
-    gradient, decay = _penalize(parameter)
-    slots = _moments(parameter, gradient)
+    gradient, decay = _apply_weight_decay(parameter)
+    slots = _update_moments(parameter, gradient)
     first, second = _bias_corrections(parameter, slots)
     square = slots["exp_avg_sq"]
     if "amsgrad" in parameter.switches:
@@ -83,20 +83,20 @@ def _compute_adam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     return decay - parameter.numbers["lr"] / first * slots["exp_avg"] / size, slots
 
 
-ADAM = Formula(_switches, _numbers, _slots, _compute_adam_step)
+ADAM = Formula(_adam_switches, _adam_numbers, _adam_slots, _compute_adam_step)
 
 # --- LAMB (You et al., arXiv 1904.00962, algorithm 2) ---------------------------------------------
 
 
 def _lamb_switches(settings: Settings) -> frozenset[str]:
     is_regularized = settings.get("decoupled_weight_decay") is False
-    return _switches(settings) | collect_switches(regularized=is_regularized)
+    return _adam_switches(settings) | collect_switches(regularized=is_regularized)
 
 
 def _compute_lamb_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     """Computes a step of LAMB: Adam's direction, as long as the parameter or `max_weight_norm`."""
     n, is_regularized = parameter.numbers, "regularized" in parameter.switches
-    slots = _moments(
+    slots = _update_moments(
         parameter, parameter.penalized_gradient if is_regularized else parameter.gradient
     )
     first, second = _bias_corrections(parameter, slots)
@@ -113,8 +113,8 @@ def _compute_lamb_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
 
 LAMB = Formula(
     _lamb_switches,
-    lambda s: {**_numbers(s), **read_numbers(s, "max_weight_norm")},
-    _slots,
+    lambda s: {**_adam_numbers(s), **read_numbers(s, "max_weight_norm")},
+    _adam_slots,
     _compute_lamb_step,
 )
 
@@ -122,12 +122,12 @@ LAMB = Formula(
 
 
 def _adamax_switches(settings: Settings) -> frozenset[str]:
-    return _switches(settings) | collect_switches(eps_apart=settings.get("eps_apart"))
+    return _adam_switches(settings) | collect_switches(eps_apart=settings.get("eps_apart"))
 
 
 def _compute_adamax_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     """A step by the largest gradient, to which `eps` is added before it decays, or apart."""
-    gradient, decay = _penalize(parameter)
+    gradient, decay = _apply_weight_decay(parameter)
     slots, eps = parameter.next_step, parameter.numbers["eps"]
     first = slots["exp_avg"] = average(parameter, "exp_avg", "beta1", gradient)
     size = jnp.abs(gradient) if "eps_apart" in parameter.switches else jnp.abs(gradient) + eps
@@ -142,8 +142,8 @@ def _compute_adamax_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
 
 ADAMAX = Formula(
     _adamax_switches,
-    _numbers,
-    lambda settings, switches: (*steps_of(settings), _MEAN, Slot("exp_inf", 2, number=2)),
+    _adam_numbers,
+    lambda settings, switches: (*step_count_slots(settings), _MEAN, Slot("exp_inf", 2, number=2)),
     _compute_adamax_step,
 )
 
@@ -151,8 +151,8 @@ ADAMAX = Formula(
 
 
 def _compute_nadam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
-    gradient, decay = _penalize(parameter)
-    n, slots = parameter.numbers, _moments(parameter, gradient)
+    gradient, decay = _apply_weight_decay(parameter)
+    n, slots = parameter.numbers, _update_moments(parameter, gradient)
     size = (
         jnp.sqrt(slots["exp_avg_sq"] / compute_bias(parameter, "beta2", slots["step"])) + n["eps"]
     )
@@ -168,9 +168,9 @@ def _compute_nadam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
 
 
 NADAM = Formula(
-    _switches,
-    lambda s: {**_numbers(s), **read_numbers(s, "momentum_decay")},
-    lambda s, switches: (*_slots(s, switches), Slot("mu_product", 0, 1.0)),
+    _adam_switches,
+    lambda s: {**_adam_numbers(s), **read_numbers(s, "momentum_decay")},
+    lambda s, switches: (*_adam_slots(s, switches), Slot("mu_product", 0, 1.0)),
     _compute_nadam_step,
 )
 
@@ -191,8 +191,8 @@ def _compute_radam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
     short numbers here, of which the first is `start`: the difference of these long ones keeps four
     digits in float32.
     """
-    gradient, decay = _penalize(parameter)
-    n, slots = parameter.numbers, _moments(parameter, gradient)
+    gradient, decay = _apply_weight_decay(parameter)
+    n, slots = parameter.numbers, _update_moments(parameter, gradient)
     step, longest = slots["step"], n["longest"]
     length = n["start"] + step * _one_minus_langevin(step * n["beta2_log"] / -2)
     adapts = length > 5  # before, the mean square is not to be trusted
@@ -205,9 +205,9 @@ def _compute_radam_step(parameter: Parameter) -> tuple[jax.Array, Slots]:
 
 
 def _radam_numbers(settings: Settings) -> Keywords:
-    numbers = _numbers(settings)
+    numbers = _adam_numbers(settings)
     longest = 2 / numbers["beta2_rest"] - 1
     return {**numbers, "longest": longest, "start": longest + 2 / numbers["beta2_log"]}
 
 
-RADAM = Formula(_switches, _radam_numbers, _slots, _compute_radam_step)
+RADAM = Formula(_adam_switches, _radam_numbers, _adam_slots, _compute_radam_step)

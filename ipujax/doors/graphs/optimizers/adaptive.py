@@ -19,14 +19,14 @@ from ipujax.doors.graphs.optimizers.formula import (
     is_in_use,
     read_numbers,
     read_rate,
-    steps_of,
+    step_count_slots,
 )
 from ipujax.ground import Keywords
 
 _SQUARE = Slot("square_avg", 2, number=1)
 
 
-def _switches(settings: Settings) -> frozenset[str]:
+def _adaptive_switches(settings: Settings) -> frozenset[str]:
     return collect_switches(
         momentum="momentum" in settings and is_in_use(settings, "momentum"),
         centered=settings.get("centered"),
@@ -35,22 +35,22 @@ def _switches(settings: Settings) -> frozenset[str]:
     )
 
 
-def _numbers(settings: Settings) -> Keywords:
+def _adaptive_numbers(settings: Settings) -> Keywords:
     return read_numbers(settings, "lr", "lr_decay", "eps", "weight_decay", "momentum")
 
 
-def _with_rate(name: str) -> Callable[[Settings], Keywords]:
+def _build_reader_of_numbers_with_rate(name: str) -> Callable[[Settings], Keywords]:
     """Returns `Formula.numbers` with the rate of a moving average."""
-    return lambda settings: {**_numbers(settings), **read_rate(name, settings[name])}
+    return lambda settings: {**_adaptive_numbers(settings), **read_rate(name, settings[name])}
 
 
-def _slots(settings: Settings, switches: frozenset[str], *own: Slot) -> tuple[Slot, ...]:
+def _adaptive_slots(settings: Settings, switches: frozenset[str], *own: Slot) -> tuple[Slot, ...]:
     """Returns the slots of a formula: its own, and those of all in this module."""
     velocity = (Slot("momentum_buffer", number=3),) if "momentum" in switches else ()
-    return *steps_of(settings), *own, *velocity
+    return *step_count_slots(settings), *own, *velocity
 
 
-def _descend(
+def _build_descent_step(
     direction: Callable[[Parameter, jax.Array], tuple[jax.Array, Slots]],
 ) -> Callable[[Parameter], tuple[jax.Array, Slots]]:
     """Returns the formula that goes into a direction, with momentum if that is switched on.
@@ -82,7 +82,7 @@ def _descend(
 def _rmsprop_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
     square = _SQUARE._replace(initial=1.0 if "tensorflow" in switches else 0.0)
     mean = (Slot("grad_avg", number=2),) if "centered" in switches else ()
-    return _slots(settings, switches, square, *mean)
+    return _adaptive_slots(settings, switches, square, *mean)
 
 
 def _compute_rmsprop_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
@@ -96,14 +96,19 @@ def _compute_rmsprop_step(parameter: Parameter, gradient: jax.Array) -> tuple[ja
     return gradient / size, slots
 
 
-RMSPROP = Formula(_switches, _with_rate("alpha"), _rmsprop_slots, _descend(_compute_rmsprop_step))
+RMSPROP = Formula(
+    _adaptive_switches,
+    _build_reader_of_numbers_with_rate("alpha"),
+    _rmsprop_slots,
+    _build_descent_step(_compute_rmsprop_step),
+)
 
 # --- Adagrad --------------------------------------------------------------------------------------
 
 
 def _adagrad_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
     initial = float(settings.get("initial_accumulator_value", 0.0))
-    return _slots(settings, switches, Slot("sum", 2, initial, number=1))
+    return _adaptive_slots(settings, switches, Slot("sum", 2, initial, number=1))
 
 
 def _compute_adagrad_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
@@ -114,13 +119,18 @@ def _compute_adagrad_step(parameter: Parameter, gradient: jax.Array) -> tuple[ja
     }
 
 
-ADAGRAD = Formula(_switches, _numbers, _adagrad_slots, _descend(_compute_adagrad_step))
+ADAGRAD = Formula(
+    _adaptive_switches,
+    _adaptive_numbers,
+    _adagrad_slots,
+    _build_descent_step(_compute_adagrad_step),
+)
 
 # --- Adadelta -------------------------------------------------------------------------------------
 
 
 def _adadelta_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
-    return _slots(settings, switches, _SQUARE, Slot("acc_delta", 2, number=2))
+    return _adaptive_slots(settings, switches, _SQUARE, Slot("acc_delta", 2, number=2))
 
 
 def _compute_adadelta_step(parameter: Parameter, gradient: jax.Array) -> tuple[jax.Array, Slots]:
@@ -131,4 +141,9 @@ def _compute_adadelta_step(parameter: Parameter, gradient: jax.Array) -> tuple[j
     return delta, {**parameter.next_step, "square_avg": square, "acc_delta": new_acc_delta}
 
 
-ADADELTA = Formula(_switches, _with_rate("rho"), _adadelta_slots, _descend(_compute_adadelta_step))
+ADADELTA = Formula(
+    _adaptive_switches,
+    _build_reader_of_numbers_with_rate("rho"),
+    _adadelta_slots,
+    _build_descent_step(_compute_adadelta_step),
+)

@@ -115,7 +115,7 @@ def collect_switches(**switches: object) -> frozenset[str]:
     return frozenset(name for name, is_on in switches.items() if is_on)
 
 
-def steps_of(settings: Settings) -> tuple[Slot, ...]:
+def step_count_slots(settings: Settings) -> tuple[Slot, ...]:
     """Returns the slot that counts steps; empty where the settings have none counted."""
     return (STEP,) if settings.get("counts_steps", True) else ()
 
@@ -127,19 +127,19 @@ def is_in_use(settings: Settings, name: str) -> bool:
 
 def read_numbers(settings: Settings, *names: str) -> Keywords:
     """Returns the settings of these names; PyTorch has some of them as tensors of one element."""
-    return {name: _number(settings[name]) for name in names if name in settings}
+    return {name: _read_number_setting(settings[name]) for name in names if name in settings}
 
 
 def read_rate(name: str, value: object) -> Keywords:
     """Returns a moving average's rate, its complement, and a logarithm for `compute_bias`."""
-    rate = _number(value)
+    rate = _read_number_setting(value)
     numbers = {name: rate, f"{name}_rest": 1 - rate}
     if isinstance(rate, jax.Array):
         return numbers
     return {**numbers, f"{name}_log": math.log(rate) if rate > 0 else -math.inf}
 
 
-def _number(value: Any) -> float | jax.Array:
+def _read_number_setting(value: Any) -> float | jax.Array:
     return value if isinstance(value, jax.Array) else float(value)
 
 
@@ -154,8 +154,8 @@ def compute_bias(parameter: Parameter, name: str, step: jax.Array) -> jax.Array:
 
 def average(p: Parameter, slot: str, name: str, sample: jax.Array) -> jax.Array:
     """Returns the moving average in a slot after one more sample."""
-    before = p.slots[slot]
-    return before + p.numbers[f"{name}_rest"] * (sample - before)
+    mean = p.slots[slot]
+    return mean + p.numbers[f"{name}_rest"] * (sample - mean)
 
 
 def average_square(p: Parameter, slot: str, name: str, sample: jax.Array) -> jax.Array:

@@ -28,20 +28,22 @@ def update_variable(
       formula: of the optimizer.
       switches: the names of the switches that are on.
       numbers: of the variable's settings.
-      gradient: in float32, of complex variables as `to_single` gives it.
+      gradient: in float32, of complex variables as `to_float32_parts` gives it.
       value: of the variable.
       slots: before the step.
     """
-    before = {name: to_single(array) for name, array in slots.items()}
-    change, after = formula.change(Parameter(gradient, to_single(value), before, numbers, switches))
-    kept = {
-        name: _from_single(array, slots[name]).astype(slots[name].dtype)
-        for name, array in after.items()
+    parts = {name: to_float32_parts(array) for name, array in slots.items()}
+    change, new_parts = formula.change(
+        Parameter(gradient, to_float32_parts(value), parts, numbers, switches)
+    )
+    new_slots = {
+        name: _from_float32_parts(array, slots[name]).astype(slots[name].dtype)
+        for name, array in new_parts.items()
     }
-    return _from_single(change, value), kept
+    return _from_float32_parts(change, value), new_slots
 
 
-def begin_slot(
+def make_initial_slot(
     slot: Slot, shape: tuple[int, ...], dtype: Any, is_complex: bool = False
 ) -> jax.Array:
     """Returns a slot before the first step; of complex numbers both parts begin alike.
@@ -64,15 +66,15 @@ def joint_norm(gradients: Iterable[jax.Array]) -> jax.Array:
     return jnp.sqrt(jnp.asarray(sum(jnp.sum(g * g) for g in gradients)))
 
 
-def to_single(array: Any) -> jax.Array:
+def to_float32_parts(array: Any) -> jax.Array:
     """Returns an array in float32; of complex numbers, both parts along a new last axis."""
     if not jnp.iscomplexobj(array):
         return jnp.asarray(array).astype(jnp.float32)
     return jnp.stack([jnp.real(array), jnp.imag(array)], -1).astype(jnp.float32)
 
 
-def _from_single(single: jax.Array, array: object) -> jax.Array:
-    """Returns what `to_single` gave as complex numbers again, if those of the array are complex."""
+def _from_float32_parts(single: jax.Array, array: object) -> jax.Array:
+    """Returns what `to_float32_parts` gave in the form of an array, complex where that is."""
     if not jnp.iscomplexobj(array):
         return single
     return jax.lax.complex(single[..., 0], single[..., 1])

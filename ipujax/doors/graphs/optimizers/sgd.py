@@ -16,7 +16,7 @@ from ipujax.doors.graphs.optimizers.formula import (
     collect_switches,
     is_in_use,
     read_numbers,
-    steps_of,
+    step_count_slots,
 )
 from ipujax.ground import Keywords
 
@@ -45,7 +45,7 @@ def _sgd_numbers(settings: Settings) -> Keywords:
 
 def _sgd_slots(settings: Settings, switches: frozenset[str]) -> tuple[Slot, ...]:
     velocity = (Slot("momentum_buffer", number=1),) if "momentum" in switches else ()
-    return (*velocity, *steps_of(settings)) if "dampening" in switches else velocity
+    return (*velocity, *step_count_slots(settings)) if "dampening" in switches else velocity
 
 
 def _compute_sgd_step(parameter: Parameter) -> tuple[jax.Array, Slots]:

@@ -10,7 +10,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ipujax.doors.graphs import Call
-from ipujax.doors.kernels import channel_shaped, deviations_from_mean, widen_for_statistics
+from ipujax.doors.kernels import deviations_from_mean, shape_per_channel, widen_for_statistics
 from ipujax.doors.models import check
 from ipujax.doors.onnx.dtypes import dtype_of_onnx_type
 from ipujax.doors.onnx.operators.table import operator
@@ -22,7 +22,7 @@ Normalize = Callable[..., tuple[Array, ...]]
 
 def _reshape_to_channels(values: Array, x: Array) -> Array:
     """Returns one value for each channel (axis 1), shaped to broadcast with an array."""
-    return channel_shaped(widen_for_statistics(values), x.ndim)
+    return shape_per_channel(widen_for_statistics(values), x.ndim)
 
 
 def _check_one_per_channel(x: Array, **parameters: Array) -> None:

@@ -112,14 +112,14 @@ def dropout(
 
 
 @operator("Dropout", 10)
-def dropout_10(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
+def dropout_10_without_training(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     """Returns the input: up to opset 11, Dropout is active only in training frameworks."""
     _check_drop_ratio(ratio)
     return x, jnp.ones(x.shape, bool)
 
 
 @operator("Dropout", 7)
-def dropout_7(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
+def dropout_7_without_training(x: Array, ratio: float = 0.5) -> tuple[Array, Array]:
     """Returns the input and a mask of ones in its dtype."""
     _check_drop_ratio(ratio)
     return x, jnp.ones_like(x)

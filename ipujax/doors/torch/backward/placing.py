@@ -68,11 +68,13 @@ class _HookMover:
         self._graph, self._hooked = graph, hooked
         self._tensors, self._gradients, self._positions, self._number = hooked.args
         self._region = _nodes_of_hook(graph, hooked)
-        self._users = {u for t in self._tensors for u in t.users if self._is_outside(u)}
+        self._users = {
+            u for t in self._tensors for u in t.users if self._reads_from_outside_hook(u)
+        }
         self._first = min([*self._users, self._region[0]])
         self._copies: dict[object, torch.fx.Node] = {}
 
-    def _is_outside(self, user: Any) -> bool:
+    def _reads_from_outside_hook(self, user: Any) -> bool:
         # Hooks are called in the order of registration: later ones go in front of this one.
         return user not in self._region and user.target not in (markers.HOOKED, markers.GRADIENTS)
 

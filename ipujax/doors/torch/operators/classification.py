@@ -29,7 +29,7 @@ def cross_entropy(
         return _cross_entropy_of_probabilities(
             logs, target, axis, weight, reduction, label_smoothing
         )
-    losses, weights = _losses_of_targets(logs, target, weight, ignore_index)
+    losses, weights = _compute_target_losses(logs, target, weight, ignore_index)
     result = _reduce_weighted_losses(losses, weights, reduction)
     if not label_smoothing:
         return result
@@ -59,7 +59,7 @@ def _reshape_to_classes(weight: Array, scores: Array, axis: int) -> Array:
     return weight.reshape(-1, *[1] * (scores.ndim - axis - 1))
 
 
-def _losses_of_targets(
+def _compute_target_losses(
     logs: Array, target: Array, weight: Optional, ignore_index: int
 ) -> tuple[Operand, Operand]:
     """Returns the weighted losses of the targets and their weights; 0 for ignored targets."""
@@ -88,7 +88,7 @@ def nll(
     ignore_index: int = -100,
 ) -> Array:
     return _reduce_weighted_losses(
-        *_losses_of_targets(logs, target, weight, ignore_index), reduction
+        *_compute_target_losses(logs, target, weight, ignore_index), reduction
     )
 
 
@@ -96,7 +96,7 @@ def nll(
 def nll_forward(
     logs: Array, target: Array, weight: Optional, reduction: int, ignore_index: int
 ) -> tuple[Array, Array]:
-    losses, weights = _losses_of_targets(logs, target, weight, ignore_index)
+    losses, weights = _compute_target_losses(logs, target, weight, ignore_index)
     total = jnp.zeros(()) if reduction not in (MEAN, SUM) else jnp.sum(weights)
     return _reduce_weighted_losses(losses, weights, reduction), total
 

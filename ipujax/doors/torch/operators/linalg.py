@@ -13,7 +13,7 @@ from ipujax.doors.models import check
 from ipujax.doors.torch.operators.table import operator
 
 
-def _success_info(x: jax.Array) -> jax.Array:
+def _zeros_reporting_success(x: jax.Array) -> jax.Array:
     """Returns the zeros that report a successful decomposition."""
     return jnp.zeros(x.shape[:-2], jnp.int32)
 
@@ -33,7 +33,7 @@ def cholesky(a: jax.Array, upper: bool = False) -> jax.Array:
 
 @operator("aten.linalg_cholesky_ex.default")
 def cholesky_ex(a: jax.Array, upper: bool = False, check_errors: bool = False) -> Operand:
-    return cholesky(a, upper), _success_info(a)
+    return cholesky(a, upper), _zeros_reporting_success(a)
 
 
 @operator("aten.cholesky_solve.default")
@@ -84,7 +84,7 @@ def inverse(a: jax.Array) -> jax.Array:
 
 @operator("aten.linalg_inv_ex.default")
 def inverse_ex(a: jax.Array, check_errors: bool = False) -> tuple[jax.Array, jax.Array]:
-    return jnp.linalg.inv(a), _success_info(a)
+    return jnp.linalg.inv(a), _zeros_reporting_success(a)
 
 
 @operator("aten.linalg_solve.default")
@@ -206,7 +206,7 @@ def lu_factor(a: jax.Array, pivot: bool = True) -> tuple[jax.Array, jax.Array]:
 
 @operator("aten.linalg_lu_factor_ex.default", "aten._lu_with_info.default")
 def lu_factor_ex(a: jax.Array, pivot: bool = True, check_errors: bool = False) -> Operand:
-    return (*lu_factor(a, pivot), _success_info(a))
+    return (*lu_factor(a, pivot), _zeros_reporting_success(a))
 
 
 @operator("aten.linalg_lu.default")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.doors.graphs import Operand
-from ipujax.doors.kernels import channel_shaped, deviations_from_mean, widen_for_statistics
+from ipujax.doors.kernels import deviations_from_mean, shape_per_channel, widen_for_statistics
 from ipujax.doors.torch.operators.table import operator
 
 Array = jax.Array
@@ -18,8 +18,8 @@ Optional = jax.Array | None
 
 def _scale_and_shift(normal: Array, weight: Optional, bias: Optional) -> Array:
     """Scales and shifts an array by channel."""
-    normal = normal if weight is None else normal * channel_shaped(weight, normal.ndim)
-    return normal if bias is None else normal + channel_shaped(bias, normal.ndim)
+    normal = normal if weight is None else normal * shape_per_channel(weight, normal.ndim)
+    return normal if bias is None else normal + shape_per_channel(bias, normal.ndim)
 
 
 def _normalize_over_axes(
@@ -74,8 +74,10 @@ def _batch_norm(
     """Returns the normalized batch, its statistics and the moving statistics."""
     if not training and mean is not None and variance is not None:
         factor = jax.lax.rsqrt(widen_for_statistics(variance) + eps)
-        differences = widen_for_statistics(x) - channel_shaped(widen_for_statistics(mean), x.ndim)
-        normal = differences * channel_shaped(factor, x.ndim)
+        differences = widen_for_statistics(x) - shape_per_channel(
+            widen_for_statistics(mean), x.ndim
+        )
+        normal = differences * shape_per_channel(factor, x.ndim)
         empty = jnp.zeros((0,), normal.dtype)
         return _scale_and_shift(normal, weight, bias), empty, empty, mean, variance
     normal, batch_mean, batch_variance, factor = _normalize_over_axes(

@@ -17,7 +17,7 @@ Options = object
 """Options such as dtype, layout, device and generator, which the traced result or JAX replaces."""
 
 
-def _drawing_dtype(call: Call) -> Any:
+def _floating_dtype_to_draw(call: Call) -> Any:
     """Returns the floating-point dtype to draw numbers in."""
     dtype = call.aval.dtype
     return dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.float32
@@ -25,13 +25,13 @@ def _drawing_dtype(call: Call) -> Any:
 
 def _draw_open_uniform(call: Call) -> Array:
     """Draws uniform numbers between 0 and 1, both excluded."""
-    dtype = _drawing_dtype(call)
+    dtype = _floating_dtype_to_draw(call)
     return jax.random.uniform(call.key, call.aval.shape, dtype, jnp.finfo(dtype).tiny)
 
 
 @operator("aten.rand.default", "aten.rand_like.default", takes_call=True)
 def rand(call: Call, *_: object, **options: Options) -> Array:
-    return jax.random.uniform(call.key, call.aval.shape, _drawing_dtype(call))
+    return jax.random.uniform(call.key, call.aval.shape, _floating_dtype_to_draw(call))
 
 
 @operator("aten.randn.default", "aten.randn_like.default", takes_call=True)
@@ -126,7 +126,7 @@ def log_normal(call: Call, x: Array, mean: float = 1.0, std: float = 2.0, **_: O
 
 @operator("aten.uniform.default", takes_call=True)
 def uniform(call: Call, x: Array, low: float = 0.0, high: float = 1.0, **_: Options) -> Array:
-    return jax.random.uniform(call.key, call.aval.shape, _drawing_dtype(call), low, high)
+    return jax.random.uniform(call.key, call.aval.shape, _floating_dtype_to_draw(call), low, high)
 
 
 @operator("aten.exponential.default", takes_call=True)
@@ -138,7 +138,9 @@ def exponential(call: Call, x: Array, rate: float = 1.0, **options: Options) -> 
 def cauchy(
     call: Call, x: Array, median: float = 0.0, sigma: float = 1.0, **options: Options
 ) -> Array:
-    return median + sigma * jax.random.cauchy(call.key, call.aval.shape, _drawing_dtype(call))
+    return median + sigma * jax.random.cauchy(
+        call.key, call.aval.shape, _floating_dtype_to_draw(call)
+    )
 
 
 @operator("aten.geometric.default", takes_call=True)

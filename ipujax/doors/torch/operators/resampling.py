@@ -27,7 +27,9 @@ SHARPNESS = -0.75
 _POSITION_DTYPE = np.float32
 
 
-def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: bool) -> Operand:
+def _old_elements_per_new_element(
+    old: int, new: int, scale_factor: float | None, align_corners: bool
+) -> Operand:
     if align_corners:
         return (
             _POSITION_DTYPE(old - 1) / _POSITION_DTYPE(new - 1) if new > 1 else _POSITION_DTYPE(0)
@@ -41,7 +43,7 @@ def _old_per_new(old: int, new: int, scale_factor: float | None, align_corners: 
 
 def _old_positions(old: int, new: int, scale: float | None, align_corners: bool) -> Matrix:
     steps = np.arange(new, dtype=_POSITION_DTYPE)
-    factor = _old_per_new(old, new, scale, align_corners)
+    factor = _old_elements_per_new_element(old, new, scale, align_corners)
     return (
         steps * factor
         if align_corners
@@ -78,7 +80,7 @@ def _antialias_matrix(
     align_corners: bool,
 ) -> Matrix:
     """Returns the weights of a kernel as wide as the new elements, which avoids aliasing."""
-    factor = _old_per_new(old, new, scale, align_corners)
+    factor = _old_elements_per_new_element(old, new, scale, align_corners)
     width = max(factor, 1)
     centres = factor * (np.arange(new) + 0.5)
     first = np.maximum((centres - reach * width + 0.5).astype(int), 0)
@@ -118,7 +120,7 @@ def _resample_nearest(
 ) -> jax.Array:
     for axis, new, scale in zip(range(x.ndim - len(sizes), x.ndim), sizes, scales, strict=True):
         old = x.shape[axis]
-        factor = _old_per_new(old, new, scale, False)
+        factor = _old_elements_per_new_element(old, new, scale, False)
         old_indices = (
             (np.arange(new, dtype=_POSITION_DTYPE) + _POSITION_DTYPE(offset)) * factor
         ).astype(int)

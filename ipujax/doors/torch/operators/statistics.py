@@ -86,7 +86,7 @@ def nanmedian_along(x: jax.Array, dim: int, keepdim: bool = False) -> tuple[jax.
 @operator("aten.median.default")
 def median(x: jax.Array) -> jax.Array:
     return (
-        _share_gradient(x, median_along(lax.stop_gradient(x).reshape(-1), 0)[0])
+        _split_gradient_among_equals(x, median_along(lax.stop_gradient(x).reshape(-1), 0)[0])
         if x.size
         else _median_of_nothing(x)
     )
@@ -95,7 +95,11 @@ def median(x: jax.Array) -> jax.Array:
 @operator("aten.nanmedian.default")
 def nanmedian(x: jax.Array) -> jax.Array:
     flat = lax.stop_gradient(x).reshape(-1)
-    return _share_gradient(x, nanmedian_along(flat, 0)[0]) if x.size else _median_of_nothing(x)
+    return (
+        _split_gradient_among_equals(x, nanmedian_along(flat, 0)[0])
+        if x.size
+        else _median_of_nothing(x)
+    )
 
 
 def _median_of_nothing(x: jax.Array) -> jax.Array:
@@ -103,7 +107,7 @@ def _median_of_nothing(x: jax.Array) -> jax.Array:
     return jnp.asarray(jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else 0, x.dtype)
 
 
-def _share_gradient(x: jax.Array, value: jax.Array) -> jax.Array:
+def _split_gradient_among_equals(x: jax.Array, value: jax.Array) -> jax.Array:
     """Returns a value whose gradient is split among all equal elements."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return value

@@ -7,5 +7,6 @@
 
 from ipujax.report.presentation.document.frame import SCHEMA as SCHEMA
 from ipujax.report.presentation.document.frame import build_report_schema as build_report_schema
+from ipujax.report.presentation.document.frame import decode_sections as decode_sections
 from ipujax.report.presentation.document.frame import read_report_document as read_report_document
 from ipujax.report.presentation.document.frame import report_dict as report_dict

@@ -131,7 +131,7 @@ def tuple_form(form: Form) -> Form:
     )
 
 
-def form_of_tuple(*forms: Form) -> Form:
+def form_of_fixed_tuple(*forms: Form) -> Form:
     """Returns the form of a tuple of given forms that JSON has itself."""
     count = len(forms)
     items = [form.schema for form in forms]
@@ -155,8 +155,8 @@ REPEATS = Form({"$ref": "#/$defs/repeats"}).with_conversion(
     runs.encode_repeats, runs.decode_repeats
 )
 DEFINED: dict[str, Schema] = {
-    "runs": tuple_form(form_of_tuple(WHOLE, WHOLE, MANY)).schema,
-    "repeats": tuple_form(form_of_tuple(COUNT, MANY)).schema,
+    "runs": tuple_form(form_of_fixed_tuple(WHOLE, WHOLE, MANY)).schema,
+    "repeats": tuple_form(form_of_fixed_tuple(COUNT, MANY)).schema,
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses as dc
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -63,10 +63,11 @@ _FIELDS: forms.Forms = {
     "steps": STEPS,
     "host": forms.optional_form(sections.HOST),
     "sources": sections.SOURCES,
+    "meshes": sections.MESHES,
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("label", "instances", "graph", "breakdown", "sources")
-_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label", "sources")
+_LATER = ("label", "instances", "graph", "breakdown", "sources", "meshes")
+_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label", "sources", "meshes")
 
 
 def build_report_schema() -> forms.Schema:
@@ -89,6 +90,15 @@ def report_dict(report: Report) -> dict[str, Any]:
         for key, form in _FIELDS.items()
     }
     return {**document, "strings": strings.texts}
+
+
+def decode_sections(document: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Decodes those sections that a document has, which must be whole and of this schema."""
+    return {
+        key: _FIELDS[key].decode(document[key], document["strings"])
+        for key in keys
+        if key in document
+    }
 
 
 def read_report_document(data: object, name: str) -> dict[str, Any]:

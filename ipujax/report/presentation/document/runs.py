@@ -18,19 +18,25 @@ Repeats = list[list[int]]
 
 def encode_runs(values: np.ndarray) -> Runs:
     """Encodes numbers as the fewest runs `[first, step, count]` that a walk from the left finds."""
-    steps = np.diff(values.astype(np.int64)).tolist()
-    encoded_runs: Runs = []
-    first, count, step = 0, 0, 0
-    for i, value in enumerate(values.tolist()):
-        if count > 1 and steps[i - 1] != step:
-            encoded_runs.append([first, step, count])
-            count = 0
-        if count == 0:
-            first, step = value, 0
-        elif count == 1:
-            step = steps[i - 1]
-        count += 1
-    return [*encoded_runs, [first, step, count]] if count else encoded_runs
+    if not len(values):
+        return []
+    values = values.astype(np.int64)
+    steps = np.diff(values)
+    starts = _starts_of_runs(steps)
+    counts = np.diff([*starts, len(values)])
+    # A number that stands alone has no step to the next.
+    steps_of_runs = np.where(counts > 1, np.append(steps, 0)[starts], 0)
+    return np.stack([values[starts], steps_of_runs, counts], axis=1).tolist()
+
+
+def _starts_of_runs(steps: np.ndarray) -> list[int]:
+    """Returns where the runs of numbers start that have these steps between them."""
+    starts = [0]
+    # Walks over stretches of equal steps, of which there are few where there are many numbers.
+    for last in (np.flatnonzero(np.diff(steps)) + 1).tolist():
+        if starts[-1] < last:
+            starts.append(last + 1)
+    return starts
 
 
 def decode_runs(encoded_runs: Sequence[Sequence[int]]) -> np.ndarray:
@@ -66,11 +72,16 @@ def decode_repeats(encoded_repeats: Sequence[Sequence[int]]) -> np.ndarray:
 
 def group_equal_rows(*columns: np.ndarray) -> Iterator[tuple[list[int], np.ndarray]]:
     """Yields each distinct row of some columns, with the indices at which it stands."""
-    kinds, member = np.unique(
-        np.stack([column.astype(np.int64) for column in columns]), axis=1, return_inverse=True
-    )
-    for i, kind in enumerate(kinds.T.tolist()):
-        yield kind, np.flatnonzero(member.reshape(-1) == i)
+    if not len(columns[0]):
+        return
+    member = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        kinds, kind = np.unique(column, return_inverse=True)
+        # Numbered anew for each column, the product stays below the square of the rows.
+        _, member = np.unique(member * len(kinds) + kind, return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    for indices in np.split(order, np.flatnonzero(np.diff(member[order])) + 1):
+        yield [int(column[indices[0]]) for column in columns], indices
 
 
 def _check_total(counts: Iterable[int]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ipujax.ground import HostSpan, HostTrace
 from ipujax.report.advice.findings import Advice, Cost
+from ipujax.report.device_meshes import DeviceMesh
 from ipujax.report.excerpts import Excerpt
 from ipujax.report.presentation.document import forms, runs
 from ipujax.report.presentation.document.forms import COUNT, REAL, TEXT, WORD, Form, StringTable
@@ -32,9 +33,17 @@ HOST = forms.object_form(
 
 SOURCES = forms.tuple_form(forms.object_form(Excerpt, forms.forms_of_fields(Excerpt)))
 
+_MESH = forms.forms_of_fields(
+    DeviceMesh,
+    axes=forms.tuple_form(TEXT),
+    sizes=forms.tuple_form(forms.MANY),
+    devices=forms.tuple_form(TEXT),
+)
+MESHES = forms.tuple_form(forms.object_form(DeviceMesh, _MESH))
+
 # --- the chip: `ipu.targets.Target` checks its values --------------------------------------------
 
-_RATES = forms.tuple_form(forms.form_of_tuple(TEXT, TEXT, forms.WHOLE)).with_conversion(
+_RATES = forms.tuple_form(forms.form_of_fixed_tuple(TEXT, TEXT, forms.WHOLE)).with_conversion(
     lambda rates: [[*pair, rate] for pair, rate in rates],
     lambda rows: tuple(((inputs, partials), rate) for inputs, partials, rate in rows),
 )
@@ -288,7 +297,7 @@ def _join_grid(task_groups: Sequence[_Tasks]) -> machine.Grid:
         stage = np.full_like(task_group.ticks, task_group.stage)
         phase = np.full_like(task_group.ticks, machine.TASK_PHASES.index(task_group.phase))
         columns.append(np.stack([stage, phase, task_group.micro_batches, task_group.ticks]))
-    return machine.Grid.sort_tasks(*np.concatenate(columns, axis=1))
+    return machine.Grid.from_unsorted_tasks(*np.concatenate(columns, axis=1))
 
 
 _TASKS = forms.object_form(_Tasks, {**_TASK, "ticks": forms.RUNS, "micro_batches": forms.RUNS})

@@ -39,7 +39,9 @@ _FIELDS: Mapping[str, forms.Forms] = {
         "start": forms.optional_form(_COLUMN),
         "cycles": _COLUMN,
     },
-    "group": {"parts": forms.tuple_form(forms.form_of_tuple(COUNT, COUNT, forms.WHOLE, _MANY))},
+    "group": {
+        "parts": forms.tuple_form(forms.form_of_fixed_tuple(COUNT, COUNT, forms.WHOLE, _MANY))
+    },
     "on": {"body": COUNT, "ipu": COUNT},
     "loop": {"body": COUNT, "count": COUNT, "period": COUNT},
     "tasks": {"tasks": forms.tuple_form(Form(forms.object_schema(_TASK)))},
@@ -116,7 +118,7 @@ class _TraceWriter:
             np.array([self._strings.number_text(text) for text in texts], dtype=np.int64)
             for texts in (block.names, block.origins)
         )
-        is_gapless = np.array_equal(block.start, _start_without_gaps(block.cycles))
+        is_gapless = np.array_equal(block.start, _starts_without_gaps(block.cycles))
         return {
             "type": "block",
             "ipu": ipus[0] if len(set(ipus)) == 1 else ipus,
@@ -158,7 +160,7 @@ class _TraceWriter:
         ]
 
 
-def _start_without_gaps(cycles: np.ndarray) -> np.ndarray:
+def _starts_without_gaps(cycles: np.ndarray) -> np.ndarray:
     """Returns the starts of steps that each start as the one before ends."""
     return np.cumsum(cycles) - cycles
 
@@ -178,7 +180,7 @@ def _decode_block(data: _Data, _: _Nodes, texts: Sequence[str]) -> trace.Trace:
     cycles = np.array(data["cycles"], dtype=np.int64)
     stored_start = data["start"]
     start = (
-        _start_without_gaps(cycles)
+        _starts_without_gaps(cycles)
         if stored_start is None
         else np.array(stored_start, dtype=np.int64)
     )

@@ -66,10 +66,13 @@ function barRow(name, causes, parts, attributes) {
   const whole = parts.reduce((sum, part) => sum + part, 0) || 1;
   const shares = percents(parts);
   const lines = causes.map((cause, i) => `${cause}: ${shares[i]}, ${cycles(parts[i])} cycles`);
+  const work = shares[causes.indexOf("work")] ?? percent(0);
+  const label = [`${name} ${work} work`, ...lines].join("; "); // what can be seen comes first
   const row = element(
     attributes.onclick ? "button" : "div",
-    { class: "cause-row", type: attributes.onclick && "button", "aria-label": [name, ...lines].join("; "), ...attributes },
+    { class: "cause-row", type: attributes.onclick && "button", "aria-label": label, ...attributes },
     element("span", { class: "cause-name", text: name }),
+    " ",
     element(
       "span",
       { class: "cause-bar" },
@@ -77,7 +80,7 @@ function barRow(name, causes, parts, attributes) {
         element("span", { class: `cause-${cause}`, style: { width: `${(100 * parts[i]) / whole}%` } }),
       ),
     ),
-    element("span", { class: "cause-share", text: shares[causes.indexOf("work")] ?? percent(0) }),
+    element("span", { class: "cause-share", text: work }),
   );
   row.addEventListener("pointermove", (event) => showTooltip([name, ...lines], event.clientX, event.clientY));
   row.addEventListener("pointerleave", hideTooltip);

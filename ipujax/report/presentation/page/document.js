@@ -3,7 +3,13 @@
 /** All report documents of the page, in order: parsed JSON as docs/report_format.md has it. */
 export async function loadReports() {
   const packed = [...document.querySelectorAll("script.report")];
-  return Promise.all(packed.map((script) => unpackReport(script.textContent.trim())));
+  return Promise.all(packed.map(unpacked));
+}
+
+/** What belongs together in the two reports of the page, as `comparison.py` has it; null for one report alone. */
+export async function loadComparison() {
+  const packed = document.querySelector("script.comparison");
+  return packed && unpacked(packed);
 }
 
 /** What the reports of the page are called, by file or otherwise; null for those that are only named. */
@@ -11,10 +17,10 @@ export function reportLabels() {
   return [...document.querySelectorAll("script.report")].map((script) => script.dataset.label ?? null);
 }
 
-async function unpackReport(base64) {
-  const stream = new Blob([bytesOfBase64(base64)]).stream();
-  const unpacked = stream.pipeThrough(new DecompressionStream("gzip"));
-  return JSON.parse(await new Response(unpacked).text());
+async function unpacked(script) {
+  const stream = new Blob([bytesOfBase64(script.textContent.trim())]).stream();
+  const plain = stream.pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(plain).text());
 }
 
 function bytesOfBase64(base64) {

@@ -30,7 +30,7 @@ export class Finder {
       type: "text", // of a search field, the first Escape would only empty it
       enterkeyhint: "search",
       role: "combobox",
-      placeholder: "Search operations, tensors, lines and scopes",
+      placeholder: "Operation, tensor, line or scope", // as long as fits on a phone
       "aria-label": "Search operations, tensors, lines and scopes",
       "aria-expanded": "true",
       "aria-controls": "finder-list",

@@ -2,21 +2,16 @@
 
 const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"];
 const CYCLE_UNITS = ["", "k", "M", "G", "T"];
-const SECOND_UNITS = [
-  [1, "s"],
-  [1e-3, "ms"],
-  [1e-6, "µs"],
-  [1e-9, "ns"],
-];
+const SECOND_UNITS = ["ns", "µs", "ms", "s"];
 
 /** Three digits that count, without zeros at the end: 12.3, 0.123, 1230. */
 function threeDigits(number) {
-  return Math.abs(number) >= 100 ? Math.round(number).toString() : String(+number.toPrecision(3));
+  return Math.abs(number) >= 99.95 ? exact(number) : String(+number.toPrecision(3));
 }
 
 function scaled(number, step, units) {
   let unit = 0;
-  while (Math.abs(number) >= 0.9995 * step && unit < units.length - 1) {
+  while (Math.abs(number) >= step - 0.5 && unit < units.length - 1) {
     number /= step;
     unit++;
   }
@@ -42,9 +37,7 @@ export function exact(number) {
 
 /** 1.5 ms. */
 export function seconds(number) {
-  if (!number) return "0 s";
-  const [size, unit] = SECOND_UNITS.find(([least]) => Math.abs(number) >= least * 0.9995) ?? [1e-9, "ns"];
-  return `${threeDigits(number / size)} ${unit}`;
+  return number ? scaled(number * 1e9, 1000, SECOND_UNITS).join(" ") : "0 s";
 }
 
 /** 0.1234 as 12.3%; 0 of 0 is 0.0%. */
@@ -65,15 +58,37 @@ export function percents(parts) {
   return shown.map((part) => `${(part / 10).toFixed(1)}%`);
 }
 
-/** A difference of shares: 0.1234 as 12.3 points, of 100. */
-export function points(share) {
-  const hundredths = 100 * share;
-  return `${Math.abs(hundredths) < 0.1 ? +hundredths.toPrecision(1) : threeDigits(hundredths)} points`;
+/** How much more a share is than another, as both are shown: 0.1234 after 0.1 as +2.3 points, of 100. */
+export function pointsMore(share, before) {
+  const [now, then] = [share, before].map((each) => Number((100 * each).toFixed(1)));
+  const points = Number((now - then).toFixed(1));
+  return `${withSign(points, String)}${points ? ` point${Math.abs(points) === 1 ? "" : "s"}` : ""}`;
+}
+
+/** A difference as a text, with its sign: +12, −3 or 0. */
+export function withSign(difference, text) {
+  return difference ? `${difference > 0 ? "+" : "−"}${text(Math.abs(difference))}` : "0";
 }
 
 /** 1 IPU, 2 IPUs. */
 export function counted(number, what) {
   return `${exact(number)} ${what}${number === 1 ? "" : "s"}`;
+}
+
+/** `cpu:0..3, cpu:6`: names of devices, in the given order. */
+export function deviceRanges(names) {
+  const groups = [];
+  for (const name of names) {
+    const group = groups.at(-1);
+    if (group && isNextDevice(group.last, name)) group.last = name;
+    else groups.push({ first: name, last: name });
+  }
+  return groups.map(({ first, last }) => (first === last ? first : `${first}..${last.split(":").at(-1)}`)).join(", ");
+}
+
+function isNextDevice(name, other) {
+  const [first, second] = [name, other].map((text) => /^(.*):(\d+)$/.exec(text));
+  return first && second && first[1] === second[1] && Number(first[2]) + 1 === Number(second[2]);
 }
 
 /** The file's name and the line of `folders/file.py:12`, which a function's name may follow. */

@@ -54,18 +54,22 @@ function operationItems(report) {
 }
 
 /**
- * Gives the operations of a second report the numbers of those of the first that have their name, line and scope, in
- * order, and the others numbers of their own, so that what is selected in one of them is selected in both.
+ * Gives the operations of a second report the numbers of those of the first that they are paired with, in order, and the
+ * others numbers of their own, so that what is selected in one of them is selected in both. `pairs` are `[title, rows of
+ * the first, rows of the second]`.
  */
-export function numberAlike(first, second) {
-  const free = new Map();
-  for (const [number, key] of numberedKeys(first)) {
-    if (!free.has(key)) free.set(key, []);
-    free.get(key).push(number);
+export function numberAlike(first, second, pairs) {
+  const numbers = new Map([[-1, -1]]);
+  for (const [, own, others] of pairs) {
+    const free = numbersOf(first, own);
+    for (const number of numbersOf(second, others)) {
+      if (free.length && !numbers.has(number)) numbers.set(number, free.shift());
+    }
   }
   let next = first.operations.reduce((most, { number = -1 }) => Math.max(most, number + 1), 0);
-  const numbers = new Map([[-1, -1]]);
-  for (const [number, key] of numberedKeys(second)) numbers.set(number, free.get(key)?.shift() ?? next++);
+  for (const { number = -1 } of second.operations) {
+    if (!numbers.has(number)) numbers.set(number, next++);
+  }
   const renumbered = (column) => column?.map((number) => numbers.get(number));
   for (const operation of second.operations) operation.number = numbers.get(operation.number);
   second.program.operation = renumbered(second.program.operation);
@@ -73,11 +77,9 @@ export function numberAlike(first, second) {
   for (const node of second.steps.nodes) node.operation = renumbered(node.operation);
 }
 
-/** The numbers of a report's operations, ascending, each with what it has in common with those of other reports. */
-function numberedKeys({ operations }) {
-  const keys = new Map();
-  for (const { number = -1, name, origin, scope } of operations) {
-    if (number >= 0) keys.set(number, JSON.stringify([name, origin, scope]));
-  }
-  return [...keys].sort(([a], [b]) => a - b);
+/** The numbers of the operations in these rows of a report, ascending. */
+function numbersOf({ operations }, rows) {
+  const numbers = new Set(rows.map((row) => operations[row].number ?? -1));
+  numbers.delete(-1);
+  return [...numbers].sort((a, b) => a - b);
 }

@@ -73,6 +73,7 @@ class LaneWalk {
       if (column < this.width) this.add(sums, i, next, 1, column);
       i = next;
     }
+    if (list.longest * this.scale < NARROW) return;
     for (const wide of widest(list)) {
       if (list.spans[wide] * this.scale < NARROW) break;
       if (wide >= from && wide < to) this.item(list, sums, wide, offset, true);

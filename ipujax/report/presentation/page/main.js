@@ -3,7 +3,7 @@
 import {addressOf, askedBy} from "./address.js";
 import {tickBox} from "./controls.js";
 import {dialogIsOpen} from "./dialogs.js";
-import {loadReports, reportLabels} from "./document.js";
+import {loadComparison, loadReports, reportLabels} from "./document.js";
 import {Finder} from "./finder.js";
 import {element, shortOrigin} from "./format.js";
 import {icon} from "./icons.js";
@@ -42,9 +42,10 @@ const THEME_KEY = "ipujax-theme";
 const COPIED_SHOWN = 1500; // milliseconds
 
 class Page {
-  constructor(root, reports) {
+  constructor(root, reports, comparison) {
     this.root = root;
     this.reports = reports;
+    this.comparison = comparison;
     this.labels = reportLabels().map((label, i) => label || reports[i].name || "program");
     this.scale = new SameScale(reports);
     this.finder = new Finder(reports, (entry, stay) => this.choose(entry, stay));
@@ -123,7 +124,7 @@ class Page {
       const root = element("div", { class: "view", "data-view": view.name });
       const title = several && element("h2", { class: "side-title", text: this.sideTitle(report) });
       panel.append(element("div", { class: "side" }, title || null, root));
-      if (!report) compareView(root, this.reports, this.store, this.labels);
+      if (!report) compareView(root, this.reports, this.comparison, this.store, this.labels);
       else if (view.has && !view.has(report)) root.append(panelOfNothing(view));
       else view.build(root, report, this.store, this.scale);
     }
@@ -166,12 +167,12 @@ class Page {
   tools() {
     const tool = (label, content, onclick) =>
       element("button", { type: "button", title: label, "aria-label": label, onclick }, content);
-    const search = [icon("search"), element("span", { class: "wide-only", text: "Search" }),
+    const search = [icon("search"), element("span", { class: "wide-only", text: "Search" }), " ",
       element("kbd", { class: "wide-only", text: `${COMMAND_KEY} K` })];
     const link = tool("Copy a link to this view and selection", icon("link"), () => copyLink(link));
     link.hidden = !/^(file|https?):/.test(location.protocol); // a frame of a notebook has no address
     return element("div", { class: "tools" },
-      tool(`Search (${COMMAND_KEY} K, or /)`, search, () => this.finder.open()),
+      tool(`Search ${COMMAND_KEY} K, or /`, search, () => this.finder.open()),
       link,
       tool("Keys (?)", ["?"], showShortcuts),
       tool("Light or dark", ["◐"], () => this.toggleTheme()));
@@ -314,8 +315,9 @@ async function startPage() {
   if (theme) setTheme(theme);
   try {
     const reports = await loadReports();
-    if (reports.length > 1) numberAlike(...reports);
-    const page = new Page(root, reports);
+    const comparison = await loadComparison();
+    if (comparison) numberAlike(...reports, comparison.operations);
+    const page = new Page(root, reports, comparison);
     window.ipujax = { store: page.store, reports };
   } catch (error) {
     root.replaceChildren(

@@ -57,7 +57,7 @@ function groupKey(operation, by) {
 }
 
 /** Numbers as text, such as "0-2, 5". */
-function rangesText(numbers) {
+export function rangesText(numbers) {
   const sorted = [...new Set(numbers)].sort((a, b) => a - b);
   const ranges = [];
   for (const number of sorted) {

@@ -21,7 +21,7 @@ const SHORTCUTS = [
     [["Enter"], "click where the cross is"],
   ]],
   ["The timeline", [
-    [["n", "p"], "the next and the last step that is selected"],
+    [["n", "p"], "the next and the previous step of what is selected"],
     [["m"], "measure from the cross, and stop; so does dragging"],
     [["z"], "zoom to what is measured; dragging in the strip above zooms"],
     [["b"], "fold the parts of the model, or show them"],

@@ -4,13 +4,16 @@ import {element} from "./format.js";
 
 const ROW_HEIGHT = 26; // as --row of page.css
 const ROWS_BEYOND = 8;
-const NARROW_WINDOW = 600; // pixels under which the first column, which stays in sight, is narrow
+const MOST_CHARACTERS = 44; // of a column
+const MOST_NAME = 80; // characters of the first column, which stays in sight
+const NARROW_NAME = 32; // characters of it that a table of any width has room for
+const NAME_SHARE = 46; // percent of a wide table that it may take
 const WIDTH_SAMPLE = 200; // rows that tell how wide a column is
 let tableCount = 0;
 
 /**
  * Adds a table. Columns are `{title, value(row), text(row), numeric, bar(row), colour(row), width}`: `value`
- * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters (one that `grows` takes what room is left),
+ * sorts, `text` (else `value`) is shown, `bar` is a share of 1 drawn behind it, `width` is in characters (numbers that are longer make it wider; one that `grows` takes what room is left),
  * `hint(row)` is said on hovering, `about` on hovering over the title, `tone(row)` a class of the cell such as
  * good or bad; `search(row)` is found by the filter beside what is shown, `chip(row)` an element after it, or null.
  * Options: `onclick(row)`, `isSelected(row)`, `name` (data-table), `sort` (a column's index, negative - 1 for
@@ -41,6 +44,7 @@ class VirtualTable {
   setRows(rows) {
     this.rows = rows;
     this.texts = null;
+    this.fitColumns();
     this.arrange();
   }
 
@@ -58,26 +62,23 @@ class VirtualTable {
   build() {
     this.body = element("tbody");
     this.heads = this.columns.map((column, i) => this.head(column, i));
+    this.cols = this.columns.map(() => element("col"));
     const table = element(
       "table",
       { class: "rows", "data-table": this.options.name },
-      element(
-        "colgroup",
-        {},
-        this.widths().map((width, i) => element("col", this.columns[i].grows ? {} : { style: { width: `${width}ch` } })),
-      ),
+      element("colgroup", {}, this.cols),
       element("thead", {}, element("tr", {}, this.heads)),
       this.body,
     );
-    table.style.setProperty("min-width", `${this.widths().reduce((sum, width) => sum + width, 0)}ch`);
     this.table = table;
+    this.fitColumns();
     this.scroller = element(
       "div",
       {
         class: "table-scroll",
         tabindex: 0,
         style: { "max-height": `${this.options.height}px` },
-        onscroll: () => this.draw(),
+        onscroll: () => this.drawMoved(),
         onkeydown: (event) => this.key(event),
       },
       table,
@@ -91,16 +92,20 @@ class VirtualTable {
     });
     const tools = element("div", { class: "table-tools" }, this.input, this.count);
     this.element = element("div", { class: "table" }, this.options.filter ? tools : null, this.scroller);
-    new ResizeObserver(() => this.draw()).observe(this.scroller);
+    new ResizeObserver(() => this.drawMoved()).observe(this.scroller);
   }
 
-  widths() {
-    const most = (i) => (i === 0 && innerWidth < NARROW_WINDOW ? 24 : 44);
-    return this.columns.map((column, i) => {
-      if (column.width) return Math.min(column.width, most(i));
-      const sample = this.rows.slice(0, WIDTH_SAMPLE).map((row) => this.textOf(column, row).length);
-      return Math.min(Math.max(column.title.length + 3, ...sample, 6) + 2, most(i));
+  /** Makes columns as wide as they say; numbers and the first column, if their rows need it, wider. */
+  fitColumns() {
+    this.characters = this.columns.map((column, i) => {
+      const grows = !column.width || column.numeric || i === 0;
+      const sample = grows ? this.rows.slice(0, WIDTH_SAMPLE).map((row) => this.textOf(column, row).length) : [];
+      const least = Math.max(column.width ?? Math.max(column.title.length + 3, 6) + 2, this.characters?.[i] ?? 0);
+      return Math.min(Math.max(least, ...sample.map((length) => length + (column.colour ? 5 : 2))), i ? MOST_CHARACTERS : MOST_NAME);
     });
+    const widths = this.characters.map((width, i) => (i ? `${width}ch` : `min(${width}ch, max(${NARROW_NAME}ch, ${NAME_SHARE}cqi))`));
+    this.cols.forEach((col, i) => col.style.setProperty("width", this.columns[i].grows ? null : widths[i]));
+    this.table.style.setProperty("min-width", `calc(${widths.join(" + ")})`);
   }
 
   head(column, i) {
@@ -163,12 +168,26 @@ class VirtualTable {
     return this.texts[i];
   }
 
-  /** Puts the rows that are in sight into the page. */
-  draw() {
+  /** The first row that is in sight, and the first one below the sight. */
+  inSight() {
     const { scrollTop, clientHeight } = this.scroller;
-    const first = Math.max(0, Math.floor(scrollTop / ROW_HEIGHT) - ROWS_BEYOND);
-    const fitting = Math.ceil((clientHeight || this.options.height) / ROW_HEIGHT) + 2 * ROWS_BEYOND;
-    const last = Math.min(this.shown.length, first + fitting);
+    const first = Math.floor(scrollTop / ROW_HEIGHT);
+    const fitting = Math.ceil((clientHeight || this.options.height) / ROW_HEIGHT) + 1;
+    return [Math.min(first, this.shown.length), Math.min(first + fitting, this.shown.length)];
+  }
+
+  /** Draws if rows came into sight that are not in the page; else the rows stay, and with them a click that has begun. */
+  drawMoved() {
+    const [first, last] = this.inSight();
+    if (first < this.drawn[0] || last > this.drawn[1]) this.draw();
+  }
+
+  /** Puts the rows that are in sight, and some beyond, into the page. */
+  draw() {
+    const [firstSeen, lastSeen] = this.inSight();
+    const first = Math.max(0, firstSeen - ROWS_BEYOND);
+    const last = Math.min(this.shown.length, lastSeen + ROWS_BEYOND);
+    this.drawn = [first, last];
     const rows = this.shown.slice(first, last).map((row, i) => this.row(row, first + i));
     if (!this.shown.length) rows.push(this.emptyRow());
     this.body.replaceChildren(this.gap(first), ...rows, this.gap(this.shown.length - last));

@@ -80,7 +80,7 @@ export class TileDetail {
       bytesColumn("on this tile", (row) => row.bytes, rows[0]?.bytes ?? 1, 14),
       numberColumn("on all tiles", (row) => row.total, bytes, 13),
       categoryColumn(),
-      { title: "operation", value: (row) => row.maker, width: 18 },
+      { title: "operation", value: (row) => row.maker, width: 23 },
       lineColumn(26),
     ];
     return sortableTable(root, columns, rows, {

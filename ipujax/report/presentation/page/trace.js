@@ -114,14 +114,16 @@ function itemList(items) {
   return finishedList({ step: null, items, start, spans: Float64Array.from(items, (item) => item.span) });
 }
 
-/** A list with the last end of the items up to each, and its span. */
+/** A list with the last end of the items up to each, its span, and that of its longest item. */
 export function endedList(list) {
   const size = list.start.length;
   list.ends = new Float64Array(size);
+  list.longest = 0;
   let last = 0;
   for (let i = 0; i < size; i++) {
     last = Math.max(last, list.start[i] + list.spans[i]);
     list.ends[i] = last;
+    list.longest = Math.max(list.longest, list.spans[i]);
   }
   list.span = last;
   return list;

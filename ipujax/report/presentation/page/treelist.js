@@ -3,6 +3,7 @@ import {element} from "./format.js";
 
 const TREE_ROW_HEIGHT = 26; // pixels, as --row of page.css
 const TREE_MOST_HEIGHT = 620;
+const TREE_ROWS_BEYOND = 4;
 let treeLists = 0;
 
 /**
@@ -17,6 +18,7 @@ export class TreeList {
     this.places = new Map();
     this.cursor = null;
     this.awaited = null;
+    this.drawn = [0, 0];
     this.id = `tree-${treeLists++}`;
     this.space = element("div", { class: "tree-space", role: "presentation" });
     this.body = element("div", { class: "tree-body", role: "rowgroup" });
@@ -26,7 +28,7 @@ export class TreeList {
     this.root = element("div", { class: `tree tree-${options.kind}` }, this.heads, this.box);
     this.box.addEventListener("scroll", () => {
       this.heads.scrollLeft = this.box.scrollLeft;
-      this.refresh();
+      this.refreshMoved();
     });
     this.box.addEventListener("keydown", (event) => this.key(event));
     this.box.addEventListener("click", (event) => this.click(event));
@@ -74,13 +76,27 @@ export class TreeList {
 
   resized() {
     if (this.awaited) this.scrollTo(this.awaited);
-    this.refresh();
+    this.refreshMoved();
   }
 
-  /** Draws the rows in sight anew. */
+  /** The first row that is in sight, and the first one below the sight. */
+  inSight() {
+    const from = Math.floor(this.box.scrollTop / TREE_ROW_HEIGHT);
+    return [from, Math.min(this.rows.length, from + Math.ceil(this.box.clientHeight / TREE_ROW_HEIGHT) + 1)];
+  }
+
+  /** Draws if rows came into sight that are not in the page; else the rows stay, and with them a click that has begun. */
+  refreshMoved() {
+    const [from, to] = this.inSight();
+    if (from < this.drawn[0] || to > this.drawn[1]) this.refresh();
+  }
+
+  /** Draws the rows in sight, and some beyond, anew. */
   refresh() {
-    const from = Math.max(0, Math.floor(this.box.scrollTop / TREE_ROW_HEIGHT) - 2);
-    const to = Math.min(this.rows.length, from + Math.ceil(this.box.clientHeight / TREE_ROW_HEIGHT) + 5);
+    const [first, last] = this.inSight();
+    const from = Math.max(0, first - TREE_ROWS_BEYOND);
+    const to = Math.min(this.rows.length, last + TREE_ROWS_BEYOND);
+    this.drawn = [from, to];
     const drawn = [];
     for (let i = from; i < to; i++) drawn.push(this.draw(i));
     this.body.style.transform = `translateY(${from * TREE_ROW_HEIGHT}px)`;

@@ -5,7 +5,9 @@ tasks and scopes around steps, `waits` finds what an IPU waits for, `live_bytes`
 meanwhile, `counters` counts, `flows` draws arrows.
 """
 
-from ipujax.report.presentation.perfetto.trace_events import draw_host_spans as draw_host_spans
+from ipujax.report.presentation.perfetto.trace_events import (
+    list_host_span_events as list_host_span_events,
+)
 from ipujax.report.presentation.perfetto.trace_events import (
     write_trace_events as write_trace_events,
 )

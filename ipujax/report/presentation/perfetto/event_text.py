@@ -32,17 +32,17 @@ def convert_all_to_microseconds(ticks: np.ndarray, hertz: float) -> list[float]:
     return ((ticks * (1e9 / hertz)).astype(np.int64) / 1000).tolist()
 
 
-def begin_slice(process: int, thread: int, start_time: float, fields: str) -> str:
+def slice_begin_event(process: int, thread: int, start_time: float, fields: str) -> str:
     """Returns the event that begins a slice; `fields` holds its name and arguments as JSON."""
     return f'{{"ph":"B","pid":{process},"tid":{thread},"ts":{start_time},{fields}}}'
 
 
-def end_slice(process: int, thread: int, end_time: float) -> str:
+def slice_end_event(process: int, thread: int, end_time: float) -> str:
     """Returns the event that ends the slice that was begun last."""
     return f'{{"ph":"E","pid":{process},"tid":{thread},"ts":{end_time}}}'
 
 
-def complete_slice(
+def complete_slice_event(
     process: int, thread: int, start_time: float, end_time: float, fields: str
 ) -> str:
     """Returns the event of a slice that contains no others."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from ipujax.report.presentation.perfetto.event_text import (
     PROGRAM,
-    begin_slice,
-    complete_slice,
+    complete_slice_event,
     convert_all_to_microseconds,
-    end_slice,
+    slice_begin_event,
+    slice_end_event,
     to_compact_json,
 )
 from ipujax.report.presentation.perfetto.waits import Waits
@@ -57,7 +57,7 @@ class Nesting:
         self._operations: dict[int, _Path] = {trace.NONE: ()}
         self._call = _Level((), f'"name":{to_compact_json(report.name or "program")},"cat":"call"')
 
-    def draw_ipu_program(self, ipu: int, step_numbers: np.ndarray) -> Iterator[str]:
+    def list_slices_of_ipu(self, ipu: int, step_numbers: np.ndarray) -> Iterator[str]:
         """Yields the slices of an IPU, each after the one that contains it.
 
         Args:
@@ -90,9 +90,9 @@ class Nesting:
                 yield from self._open_slice(ipu, open_levels, level, start_times[start])
             yield from self._draw_steps(ipu, step_numbers, start, stop, start_times, end_times)
             last_end = end_times[stop - 1]
-        yield from self._finish_call(ipu, step_numbers, open_levels, int(previous_ends[-1]))
+        yield from self._end_call_slices(ipu, step_numbers, open_levels, int(previous_ends[-1]))
 
-    def _finish_call(
+    def _end_call_slices(
         self, ipu: int, step_numbers: np.ndarray, open_levels: list[_Level], since: int
     ) -> Iterator[str]:
         """Yields the waiting at the end of the call, and the end of the call."""
@@ -110,14 +110,14 @@ class Nesting:
         self, ipu: int, open_levels: list[_Level], level: _Level, start_time: float
     ) -> Iterator[str]:
         open_levels.append(level)
-        yield begin_slice(ipu + 1, PROGRAM, start_time, level.text)
+        yield slice_begin_event(ipu + 1, PROGRAM, start_time, level.text)
 
     def _close_slices(
         self, ipu: int, open_levels: list[_Level], num_kept: int, end_time: float
     ) -> Iterator[str]:
         while len(open_levels) > num_kept:
             open_levels.pop()
-            yield end_slice(ipu + 1, PROGRAM, end_time)
+            yield slice_end_event(ipu + 1, PROGRAM, end_time)
 
     def _draw_waiting(
         self, ipu: int, step_numbers: np.ndarray, position: int, since: int, until: int
@@ -129,7 +129,7 @@ class Nesting:
             start_time, end_time = convert_all_to_microseconds(np.array(bounds), self._hertz)
             cycles = bounds[1] - bounds[0]
             fields = f'"name":"{name}","cat":"waiting","args":{{"cycles":{cycles}}}'
-            yield complete_slice(ipu + 1, PROGRAM, start_time, end_time, fields)
+            yield complete_slice_event(ipu + 1, PROGRAM, start_time, end_time, fields)
 
     def _draw_steps(
         self,
@@ -150,7 +150,7 @@ class Nesting:
             range(start, stop), names, kinds, cycles, strict=True
         ):
             fields = f'{self._leaves[name][kind]},"args":{{"cycles":{step_cycles}}}'
-            yield complete_slice(ipu + 1, PROGRAM, start_times[i], end_times[i], fields)
+            yield complete_slice_event(ipu + 1, PROGRAM, start_times[i], end_times[i], fields)
 
     def _slices_around_step(self, labels: np.ndarray) -> _Path:
         """Returns the slices around a step, the outermost first."""

@@ -19,7 +19,7 @@ from ipujax.report.presentation.perfetto.counter_tracks import count_busy_ipus, 
 from ipujax.report.presentation.perfetto.event_text import (
     PROGRAM,
     Event,
-    complete_slice,
+    complete_slice_event,
     convert_all_to_microseconds,
     convert_to_microseconds,
     to_compact_json,
@@ -94,7 +94,7 @@ class _Drawing:
         nesting = Nesting(report, steps, Waits(steps, tracks), last_cycle)
         steps_of_ipu = group_steps_by_ipu(steps, tracks == PROGRAM)
         for ipu in range(report.num_ipus):
-            yield from nesting.draw_ipu_program(
+            yield from nesting.list_slices_of_ipu(
                 ipu, steps_of_ipu.get(ipu, np.zeros(0, dtype=np.int64))
             )
         yield from self._draw_overlapping_steps()
@@ -103,7 +103,7 @@ class _Drawing:
         for number, arrow in enumerate(find_micro_batch_arrows(steps)):
             yield from self._draw_flow_arrow(number, arrow)
         if report.host is not None:
-            yield from draw_host_spans(report.host.spans, report.num_ipus + 1)
+            yield from list_host_span_events(report.host.spans, report.num_ipus + 1)
 
     def _name_processes_and_threads(self, process_of_all_ipus: int) -> Iterator[Event]:
         """Yields the events that name and order processes and threads."""
@@ -133,7 +133,7 @@ class _Drawing:
             line = str(steps["origins"][name])
             args = f'"cycles":{cycles}' + (f',"line":{to_compact_json(line)}' if line else "")
             fields = f'"name":{name_json},"cat":"{trace.KINDS[kind]}","args":{{{args}}}'
-            yield complete_slice(
+            yield complete_slice_event(
                 ipu + 1, int(self._tracks[step_numbers[i]]), at[i], ends_at[i], fields
             )
 
@@ -159,7 +159,7 @@ def _metadata_event(metadata_name: str, process: int, thread: int, **args: Any) 
     return {"ph": "M", "name": metadata_name, "pid": process, "tid": thread, "args": args}
 
 
-def draw_host_spans(spans: Any, process: int) -> Iterator[Event]:
+def list_host_span_events(spans: Any, process: int) -> Iterator[Event]:
     """Yields the events of the host's threads, from the first span on."""
     yield _metadata_event("process_name", process, 0, name="host, by wall clock")
     yield _metadata_event("process_sort_index", process, 0, sort_index=process)

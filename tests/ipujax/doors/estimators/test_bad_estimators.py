@@ -33,6 +33,11 @@ def spec(**arguments: Any) -> Any:
     [
         (3, TypeError, "model_fn is 3"),
         (lambda: None, ValueError, "takes 0 positional arguments"),
+        (
+            lambda features, labels, mode, params: None,
+            ValueError,
+            "model_fn is given variables where it takes features",
+        ),
         (lambda v, features, weather: None, ValueError, "takes weather, which nobody gives it"),
         (lambda v, features: None, ValueError, "model_fn returns None"),
         (lambda v: IPUEstimatorSpec("infer", 1), ValueError, "mode 'train'"),
@@ -232,3 +237,8 @@ def test_an_error_of_the_data_leaves_the_last_checkpoint(tmp_path: Path) -> None
     assert estimator.get_variable_value("global_step") == 4
     estimator.train(of(regression()), steps=1)
     assert estimator.get_variable_value("global_step") == 5
+
+
+def test_an_init_fn_whose_arguments_are_in_another_order() -> None:
+    with pytest.raises(ValueError, match="init_fn is given key where it takes features"):
+        IPUEstimator(fine, config=config(), init_fn=lambda features, key: {})

@@ -47,9 +47,9 @@ def test_sources_are_the_inputs_that_values_are_made_of_in_the_end():
         Node("halves", (Ref("d"),), results=("y",)),
     )
     graph = Graph(("a", "b", "c", "d", "e"), nodes, (Ref("w"), Ref("y")))
-    assert graph.sources(["w"], lambda node: False) == {"a", "b", "c"}
-    assert graph.sources(["w"], lambda node: node.operator == "draw") == {"a", "b"}
-    assert graph.sources(["y", "e"], lambda node: False) == {"d", "e"}
+    assert graph.find_source_inputs(["w"], lambda node: False) == {"a", "b", "c"}
+    assert graph.find_source_inputs(["w"], lambda node: node.operator == "draw") == {"a", "b"}
+    assert graph.find_source_inputs(["y", "e"], lambda node: False) == {"d", "e"}
 
 
 def test_names_may_get_new_values():

@@ -35,7 +35,7 @@ function howToRecord() {
         "Nothing of a real run is in this report. Record one, and it is shown here: " +
         "tracing, lowering, compiling, loading, feeding, executing, dequeuing, by thread.",
     }),
-    element("pre", { class: "code", text: RECORDING }),
+    element("pre", { class: "code", tabindex: 0, role: "group", "aria-label": "How a run is recorded", text: RECORDING }),
   );
 }
 

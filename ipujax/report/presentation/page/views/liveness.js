@@ -341,7 +341,7 @@ function liveColumns() {
     nameColumn("tensor"),
     { ...numberColumn("bytes", (row) => row.bytes, bytes, 14), bar: (row) => row.share },
     categoryColumn(),
-    { title: "operation", value: (row) => row.maker, width: 18 },
+    { title: "operation", value: (row) => row.maker, width: 23 },
     lineColumn(26),
     { ...numberColumn("from", from, String, 9), text: step(from) },
     { ...numberColumn("to", to, String, 9), text: step(to) },

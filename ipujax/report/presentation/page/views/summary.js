@@ -1,7 +1,7 @@
 // The first look: what it is, whether it fits, how long it takes, and what would help.
 
 import {breakdownPanel} from "../breakdown.js";
-import {bytes, counted, cycles, element, exact, percent, seconds, shortOrigin} from "../format.js";
+import {bytes, counted, cycles, deviceRanges, element, exact, percent, seconds, shortOrigin} from "../format.js";
 import {term} from "../glossary.js";
 import {figure, panel} from "../parts.js";
 import {linked} from "../store.js";
@@ -9,7 +9,7 @@ import {linked} from "../store.js";
 /** Summary of a report. */
 export function summaryView(root, report, store) {
   // What does not fit cannot run at all, so its advice comes before what would make it faster.
-  const panels = [advicePanel(report), costsPanel(report, store), assumptionsPanel(report)];
+  const panels = [advicePanel(report), costsPanel(report, store), meshesPanel(report), assumptionsPanel(report)];
   root.append(
     figuresPanel(report),
     element("div", { class: "columns" }, breakdownPanel(report, store), fitPanel(report, store)),
@@ -169,6 +169,18 @@ function advicePanel(report) {
     text: "What each takes off the IPU with the fullest tile, as modelled.",
   });
   return panel("What would make it fit", [head], element("ul", { class: "advice" }, entries));
+}
+
+/** The JAX devices that run each IPU; null for programs without meshes, and for earlier reports. */
+function meshesPanel(report) {
+  if (!report.meshes?.length) return null;
+  const entries = report.meshes.map(({ replica, ipu, axes, sizes, devices }) => {
+    const place = report.replication_factor > 1 ? ` of replica ${replica}` : "";
+    const shape = axes.map((axis, i) => `${axis}=${sizes[i]}`).join(", ");
+    return element("li", { text: `IPU ${ipu}${place}: mesh ${shape} of ${deviceRanges(devices)}` });
+  });
+  const head = element("span", { class: "faint", text: "What is modelled are IPUs, not these." });
+  return panel("JAX devices", [head], element("ul", { class: "plain meshes" }, entries));
 }
 
 function assumptionsPanel(report) {

@@ -1,0 +1,60 @@
+"""The schedule that a user asks for: by its name, as a member of an enumeration, or as itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ipujax.ground import Checks, suggest_closest_name
+from ipujax.pipelines.pipeline_arguments import PipelineSchedule
+from lowering import schedules
+
+ChosenSchedule = PipelineSchedule | schedules.Spec
+AskedSchedule = ChosenSchedule | str | None
+"""A schedule, its name, or None for the usual one."""
+
+
+def find_schedule(asked: Any, argument: str, check: Checks) -> ChosenSchedule:
+    """Returns the schedule of a name; anything else must be one already.
+
+    Names are those of `PipelineSchedule` and of the functions of `ipujax.schedules`. As papers
+    and other libraries write them in several ways, case and underscores do not count, and
+    "1F1B" stands for "one_f_one_b".
+
+    Args:
+      asked: the name, or the schedule.
+      argument: names what was asked, for messages.
+      check: makes the errors.
+
+    Raises:
+      IPUError: of `check`: a name that no schedule has, or something that is no schedule.
+    """
+    if isinstance(asked, (PipelineSchedule, schedules.Schedule)):
+        return asked
+    if isinstance(asked, str):
+        return _find_by_name(asked, argument, check)
+    if callable(asked):
+        return asked
+    expected = (
+        "the name of a schedule, a PipelineSchedule, or a function or Schedule of ipujax.schedules"
+    )
+    raise check.wrong_type_error(expected, asked, argument)
+
+
+def _find_by_name(name: str, argument: str, check: Checks) -> ChosenSchedule:
+    named: dict[str, ChosenSchedule] = {
+        **{entry.name: entry.build for entry in schedules.list_schedules()},
+        **{member.name.lower(): member for member in PipelineSchedule},
+    }
+    by_spelling = {_spelling(own_name): own_name for own_name in named}
+    if (spelling := _spelling(name)) in by_spelling:
+        return named[by_spelling[spelling]]
+    raise check.value_error(
+        f"{argument} is {name!r}, and no schedule has that name{suggest_closest_name(name, named)}",
+        f"use one of {', '.join(map(repr, named))}, or give a function or Schedule of "
+        "ipujax.schedules",
+    )
+
+
+def _spelling(name: str) -> str:
+    """Returns what the spellings of one name have in common."""
+    return "".join(filter(str.isalnum, name.lower())).replace("1f1b", "onefoneb")

@@ -1,0 +1,269 @@
+"""Marks a function without marks with stages of about as many cycles each.
+
+The function is cut between its products, where the fewest bytes pass. A `lax.scan` over stacked
+layers is cut between its iterations: it becomes one scan per stage, over a slice of the layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipujax.pipelines.micro_batch_arguments import Role
+from ipujax.pipelines.single_argument_checks import check
+from ipujax.pipelines.traced_function import TracedFunction
+from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Step:
+    """An equation, or one iteration of a scan over layers, that belongs to a stage as a whole.
+
+    Attributes:
+      eqn: the equation.
+      iteration: the number of the iteration; None for an equation that is not cut.
+      bytes_after: the bytes that pass to later steps if the function is cut after it.
+    """
+
+    eqn: jaxpr.JaxprEqn
+    iteration: int | None
+    bytes_after: int
+
+
+def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> TracedFunction:
+    """Returns a function without marks, marked with stages.
+
+    Args:
+      function: the traced function.
+      stages: their number; or the segments at which the stages after the first begin.
+
+    Raises:
+      PipelineError: (a `ValueError`) more stages than the function has segments.
+    """
+    function = dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
+    steps = _list_steps(function)
+    segments = list_segments(steps)
+    starts = _starts_of_stages(function, steps, segments, stages)
+    stage_of_step = np.searchsorted(starts, np.arange(len(steps)), side="right") - 1
+    stages_of_eqn: dict[int, list[int]] = {}
+    for step, stage in zip(steps, stage_of_step, strict=True):
+        stages_of_eqn.setdefault(id(step.eqn), []).append(int(stage))
+    return dc.replace(function, closed=pipelines.write_stage_marks(function.closed, stages_of_eqn))
+
+
+# --- steps and segments ---------------------------------------------------------------------------
+
+
+def _list_steps(function: TracedFunction) -> list[Step]:
+    """Lists what can be in a stage: equations that depend on parameters and the micro-batch."""
+    body = function.closed.jaxpr
+    leaves = function.leaves_by_variable()
+    whole = [v for v, a in leaves.items() if a.role in (Role.DIFFERENTIATED, Role.WHOLE)]
+    others = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
+    with_parameters = pipelines.variables_depending_on(body.eqns, whole)
+    with_elements = pipelines.variables_depending_on(body.eqns, others)
+    eqns = [
+        eqn
+        for eqn in body.eqns
+        if not with_parameters.isdisjoint(eqn.outvars)
+        and (not others or not with_elements.isdisjoint(eqn.outvars))
+    ]
+    passing = pipelines.bytes_between_equations(eqns)
+    steps: list[Step] = []
+    for number, eqn in enumerate(eqns):
+        count = _number_of_layers(eqn)
+        if count is not None:
+            carried = _bytes_between_iterations(eqn)
+            steps += [Step(eqn, i, carried) for i in range(count - 1)]
+        last = None if count is None else count - 1
+        steps.append(Step(eqn, last, int(passing[number + 1])))
+    return steps
+
+
+def _number_of_layers(eqn: jaxpr.JaxprEqn) -> int | None:
+    """Returns the number of iterations of a scan over layers; None for any other equation."""
+    if eqn.primitive.name != "scan" or eqn.params["length"] < 2 or eqn.effects:
+        return None
+    num_consts, num_carry = jaxpr.count_scan_constants_and_variables(eqn)
+    has_layers = len(eqn.invars) > num_consts + num_carry
+    return eqn.params["length"] if has_layers and pipelines.has_product(eqn) else None
+
+
+def _bytes_between_iterations(scan: jaxpr.JaxprEqn) -> int:
+    num_consts, num_carry = jaxpr.count_scan_constants_and_variables(scan)
+    return sum(size_in_bytes(a.aval) for a in scan.invars[num_consts : num_consts + num_carry])
+
+
+def list_segments(steps: Sequence[Step]) -> list[int]:
+    """Returns the steps at which segments begin, the first of which is 0.
+
+    A segment ends between one product and the next, where the fewest bytes pass; of equal places
+    it is the last, since a nonlinearity belongs to the product before it.
+    """
+    starts, cheapest, num_products = [0], None, 0
+    for number, step in enumerate(steps):
+        if pipelines.has_product(step.eqn):
+            if num_products and cheapest is not None:
+                starts.append(cheapest + 1)
+            num_products, cheapest = num_products + 1, number
+        elif cheapest is not None and step.bytes_after <= steps[cheapest].bytes_after:
+            cheapest = number
+    return starts
+
+
+def _starts_of_stages(
+    function: TracedFunction,
+    steps: Sequence[Step],
+    segments: Sequence[int],
+    stages: int | Sequence[int],
+) -> list[int]:
+    """Returns the steps at which the stages begin."""
+    count = stages if isinstance(stages, int) else len(stages) + 1
+    if count > len(segments):
+        raise check.value_error(
+            f"`{function.name}` cannot be cut into {count} stages: it has {len(segments)} parts "
+            "between its products (matrix products, convolutions, iterations over layers)",
+            f"ask for at most {len(segments)} stages, or mark them with ipu.scopes.pipeline_stage",
+        )
+    if isinstance(stages, int):
+        cycles = _cycles_of_segments(function.closed.jaxpr, steps, segments)
+        starts = balance_with_equal_layers(cycles, _segments_of_layers(steps, segments), stages)
+        return [segments[i] for i in starts]
+    numbers = [0, *stages]
+    if sorted(set(numbers)) != numbers or numbers[-1] >= len(segments):
+        raise check.value_error(
+            f"stages={list(stages)} are no cut points of `{function.name}`, whose segments are "
+            f"0 to {len(segments) - 1}",
+            "give the segments at which the stages after the first begin, in ascending order",
+        )
+    return [segments[i] for i in numbers]
+
+
+# --- cycles ---------------------------------------------------------------------------------------
+
+
+def _cycles_of_segments(
+    body: jaxpr.Jaxpr, steps: Sequence[Step], segments: Sequence[int]
+) -> list[float]:
+    """Returns the modelled cycles of each segment's forward pass; equal ones are costed once."""
+    known: dict[Any, int] = {}
+
+    def cost_of(eqns: Sequence[jaxpr.JaxprEqn]) -> int:
+        reads = pipelines.variables_read_from_outside(eqns, [])
+        results = [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
+        closed = pipelines.jaxpr_of_equations(body, reads, results, eqns)
+        key = structure_key(closed)
+        if key not in known:
+            known[key] = machine.estimate_function_cycles(closed)
+        return known[key]
+
+    ends = (*segments[1:], len(steps))
+    costs: list[float] = []
+    for start, end in zip(segments, ends, strict=True):
+        part = steps[start:end]
+        cost = float(cost_of([step.eqn for step in part if step.iteration is None]))
+        for step in part:
+            if step.iteration is not None:
+                cost += cost_of([step.eqn]) / step.eqn.params["length"]
+        costs.append(cost)
+    return costs
+
+
+def _segments_of_layers(steps: Sequence[Step], segments: Sequence[int]) -> range:
+    """Returns the segments with the iterations of the only scan over layers; none if it is not."""
+    scans = {id(step.eqn) for step in steps if step.iteration is not None}
+    numbers = [n for n, step in enumerate(steps) if step.iteration is not None]
+    if len(scans) != 1:
+        return range(0)
+    first, last = (
+        int(np.searchsorted(segments, n, side="right")) for n in (numbers[0], numbers[-1])
+    )
+    return range(first - 1, last) if last - first + 1 == len(numbers) else range(0)
+
+
+_COST_OF_EQUAL_LAYERS = 1.5  # how much costlier the costliest part may be, for arrays cut evenly
+
+
+def balance_with_equal_layers(costs: Sequence[float], layers: range, parts: int) -> list[int]:
+    """Returns where parts begin, each with equally many layers or none, if that costs little more.
+
+    An array can be sharded evenly only: a parameter stacked over layers stays in one place where
+    stages have different numbers of layers.
+
+    Args:
+      costs: of the segments.
+      layers: the segments that are layers, which share their parameters.
+      parts: how many parts there are to be.
+    """
+    freely = balance(costs, parts)
+    candidates = [
+        starts
+        for count in range(2, parts + 1)
+        if layers and len(layers) % count == 0
+        for before in range(parts - count + 1)
+        if (
+            starts := _balance_around_layers(costs, layers, count, (before, parts - count - before))
+        )
+    ]
+    best = min(candidates, key=lambda starts: _costliest(costs, starts), default=freely)
+    limit = _COST_OF_EQUAL_LAYERS * _costliest(costs, freely)
+    return best if _costliest(costs, best) <= limit else freely
+
+
+def _balance_around_layers(
+    costs: Sequence[float], layers: range, count: int, others: tuple[int, int]
+) -> list[int]:
+    """Returns where parts begin, `count` of which share the layers; [] if there are too few.
+
+    Args:
+      costs: of the segments.
+      layers: the segments that are layers.
+      count: the parts that have layers.
+      others: the parts before and after them, which have none.
+    """
+    each = len(layers) // count
+    first_end, last_start = layers.start + each, layers.stop - each
+    before = [*costs[: layers.start], sum(costs[layers.start : first_end])]
+    after = [sum(costs[last_start : layers.stop]), *costs[layers.stop :]]
+    if len(before) <= others[0] or len(after) <= others[1]:
+        return []
+    starts = balance(before, others[0] + 1)
+    starts += range(first_end, last_start, each)
+    behind_layers = [layers.stop - 1 + n for n in balance(after, others[1] + 1)[1:]]
+    return [*starts, last_start, *behind_layers]
+
+
+def _costliest(costs: Sequence[float], starts: Sequence[int]) -> float:
+    ends = (*starts[1:], len(costs))
+    return max(sum(costs[start:end]) for start, end in zip(starts, ends, strict=True))
+
+
+def balance(costs: Sequence[float], parts: int) -> list[int]:
+    """Returns where each of some consecutive parts begins, so that the costliest costs least.
+
+    Args:
+      costs: of the entries.
+      parts: how many there are to be, at most as many as entries; none is empty.
+    """
+    total = np.concatenate([[0.0], np.cumsum(costs)])
+    count = len(costs)
+    worst = np.full(count + 1, np.inf)
+    worst[0] = 0.0
+    choices: list[np.ndarray] = []
+    for part in range(parts):
+        next_worst, choice = np.full(count + 1, np.inf), np.zeros(count + 1, int)
+        for end in range(part + 1, count + 1):
+            candidates = np.maximum(worst[:end], total[end] - total[:end])
+            choice[end] = int(candidates.argmin())
+            next_worst[end] = candidates[choice[end]]
+        choices.append(choice)
+        worst = next_worst
+    starts: list[int] = []
+    end = count
+    for choice in reversed(choices):
+        end = int(choice[end])
+        starts.append(end)
+    return starts[::-1]

@@ -1,0 +1,177 @@
+"""The settings of a function that runs as a pipeline: what users pass to `value_and_grad`."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ipujax.ground import PipelineError
+from ipujax.pipelines.asked_schedule import AskedSchedule, find_schedule
+from ipujax.pipelines.automatic_stages import mark_stages
+from ipujax.pipelines.hoisted_slices import hoist_slices
+from ipujax.pipelines.micro_batch_arguments import (
+    MicroBatchArguments,
+    assign_roles,
+    resolve_argnums,
+)
+from ipujax.pipelines.pipeline_stages import Pytree
+from ipujax.pipelines.single_argument_checks import check
+from ipujax.pipelines.stage_assignment import StageAssignment
+from ipujax.pipelines.staged_model import (
+    StagedModel,
+    StagedRequest,
+    build_staged_model,
+    dtype_of_sum,
+)
+from ipujax.pipelines.traced_function import TracedFunction
+from lowering import pipelines
+
+
+@dc.dataclass(frozen=True, kw_only=True, eq=False)
+class StagedSettings:
+    """The settings of one function that runs as a pipeline.
+
+    Attributes:
+      function: the user's function of one micro-batch.
+      micro_batches: the number of micro-batches.
+      stages: None for those that the marks in the function name; their number; or the segments at
+        which the stages after the first begin.
+      schedule: a registered name, or as for `pipeline`.
+      recompute: whether stages keep only what enters them for their backward passes.
+      batch_argnums: the positional arguments to split; None for all that are not differentiated.
+      batch_argnames: the keyword arguments to split.
+      device_mapping: the IPU of each stage; None for stage i on IPU i.
+
+    Raises:
+      PipelineError: (a `ValueError`) settings with wrong values.
+      PipelineTypeError: (a `TypeError`) settings of wrong types.
+    """
+
+    function: Callable[..., Pytree]
+    micro_batches: int
+    stages: int | Sequence[int] | None = None
+    schedule: AskedSchedule = "one_f_one_b"
+    recompute: bool = False
+    batch_argnums: int | Sequence[int] | None = None
+    batch_argnames: str | Iterable[str] | None = None
+    device_mapping: Sequence[int] | None = None
+
+    def __post_init__(self) -> None:
+        check.require_function(self.function, "the function")
+        check.require_integer(self.micro_batches, "micro_batches", 1)
+        if isinstance(self.stages, (list, tuple)):
+            for start in self.stages:
+                check.require_integer(start, "an entry of stages", 1)
+        elif self.stages is not None:
+            check.require_integer(self.stages, "stages", 1)
+        check.require_flag(self.recompute, "recompute")
+        find_schedule(self.schedule, "schedule", check)
+        if self.batch_argnums is not None:
+            list_argnums(self.batch_argnums, "batch_argnums")
+        _ = self.split_names
+
+    @property
+    def split_names(self) -> tuple[str, ...]:
+        """The names of the keyword arguments to split."""
+        names = self.batch_argnames
+        if names is None or isinstance(names, str):
+            return () if names is None else (names,)
+        listed = check.require_iterable(names, "batch_argnames", "names of keyword arguments")
+        return tuple(check.require_text(name, "an entry of batch_argnames") for name in listed)
+
+    def assign_roles(
+        self,
+        args: Sequence[Pytree],
+        kwargs: Mapping[str, Pytree],
+        differentiated: Sequence[int],
+        whole: Sequence[int],
+    ) -> MicroBatchArguments:
+        """Assigns a role to each leaf of a call's arguments.
+
+        Args:
+          args: the positional arguments.
+          kwargs: the keyword arguments.
+          differentiated: the positions of the arguments to differentiate.
+          whole: those that are not split unless `batch_argnums` names them.
+        """
+        split = [i for i in range(len(args)) if i not in whole]
+        if self.batch_argnums is not None:
+            argnums = list_argnums(self.batch_argnums, "batch_argnums")
+            split = list(resolve_argnums(argnums, len(args), "batch_argnums"))
+        if both := sorted(set(split).intersection(differentiated)):
+            raise check.value_error(
+                f"argument {both[0]} is named by argnums and by batch_argnums: what is "
+                "differentiated is the same for all micro-batches, and cannot be split",
+                "leave it out of one of them",
+            )
+        if missing := sorted(set(self.split_names).difference(kwargs)):
+            raise check.value_error(
+                f"batch_argnames names {missing[0]!r}, and the call has "
+                f"{', '.join(map(repr, kwargs)) or 'no'} keyword arguments",
+                "pass that argument by keyword, or leave it out of batch_argnames",
+            )
+        return assign_roles(
+            self.function,
+            args,
+            kwargs,
+            micro_batches=self.micro_batches,
+            differentiated=differentiated,
+            split=split,
+            split_names=self.split_names,
+        )
+
+    def build_model(self, function: TracedFunction, *, differentiates: bool) -> StagedModel:
+        """Cuts a traced function into stages.
+
+        Raises:
+          PipelineError: (a `ValueError`) a function without marks, marks that are not in order,
+            or another number of stages than that of the marks.
+        """
+        if self.stages is not None and not has_marks(function):
+            function = mark_stages(function, self.stages)
+        function = hoist_slices(function)
+        assignment = _assign_stages(function)
+        asked = self.stages if not isinstance(self.stages, Sequence) else len(self.stages) + 1
+        if asked not in (None, assignment.count):
+            raise check.value_error(
+                f"stages={self.stages} asks for {asked} stages, and the marks in "
+                f"`{function.name}` name {assignment.count}",
+                "leave out `stages`, or the marks",
+            )
+        request = StagedRequest(
+            computational_stages=[self.function] * assignment.count,
+            gradient_accumulation_count=self.micro_batches,
+            gradient_accumulation_dtype=dtype_of_sum,
+            device_mapping=self.device_mapping,
+            pipeline_schedule=find_schedule(self.schedule, "schedule", check),
+            name=function.name,
+            differentiates=differentiates,
+            recompute=self.recompute,
+        )
+        return build_staged_model(function, assignment, request)
+
+
+def has_marks(function: TracedFunction) -> bool:
+    """Returns whether something in a function is marked with a stage."""
+    return any(pipelines.stages_in_marks(eqn) for eqn in function.closed.jaxpr.eqns)
+
+
+def _assign_stages(function: TracedFunction) -> StageAssignment:
+    """Assigns each equation to a stage; errors have a line of the user's."""
+    if not has_marks(function):
+        raise check.value_error(
+            f"nothing in `{function.name}` says which stage it is in, so that it cannot be cut",
+            "mark its parts with ipu.scopes.pipeline_stage(0), (1), ..., or pass stages=n",
+        )
+    try:
+        return StageAssignment(function.closed.jaxpr, ())
+    except PipelineError as error:
+        if error.where:
+            raise
+        raise check.value_error(f"`{function.name}`: {error.what}", error.fix) from error
+
+
+def list_argnums(argnums: int | Sequence[int], argument: str) -> tuple[int, ...]:
+    """Returns the numbers of arguments as a tuple."""
+    several = argnums if isinstance(argnums, (list, tuple)) else (argnums,)
+    return tuple(check.require_integer(number, argument) for number in several)
