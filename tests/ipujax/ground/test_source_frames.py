@@ -11,8 +11,8 @@ import pytest
 from ipujax.ground import SourceFrame, call_on_behalf
 from lowering.jaxprs import call_path
 
-OUTER = SourceFrame("/home/somebody/train.py", 31, "<module>")
-INNER = SourceFrame("/home/somebody/model.py", 17, "Net.forward")
+OUTER = SourceFrame("/project/train.py", 31, "<module>")
+INNER = SourceFrame("/project/model.py", 17, "Net.forward")
 
 
 def test_jax_records_the_frames_behind_what_is_traced() -> None:
@@ -23,8 +23,8 @@ def test_jax_records_the_frames_behind_what_is_traced() -> None:
     *_, last = call_path(eqn)
     assert __file__ in last
     assert [frame for frame in call_path(eqn) if "somebody" in frame] == [
-        "/home/somebody/train.py:31 (<module>)",
-        "/home/somebody/model.py:17 (Net.forward)",
+        "/project/train.py:31 (<module>)",
+        "/project/model.py:17 (Net.forward)",
     ]
 
 
