@@ -8,6 +8,7 @@ from . import files as files
 from . import host_trace as host_trace
 from . import json_text as json_text
 from . import terminal_style as terminal_style
+from . import trace_points as trace_points
 from . import version as version
 from .aligned_arrays import allocate_aligned as allocate_aligned
 from .annotations import safe_repr as safe_repr
