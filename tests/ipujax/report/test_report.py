@@ -101,6 +101,7 @@ def test_throughput_counts_elements_of_all_replicas() -> None:
     assert report.elements == 25 * 4
     assert report.throughput == report.elements / report.seconds
     assert report.batch_size == 4
+    assert report.throughput is not None
     batches, examples = f"{report.throughput:,.1f}", f"{4 * report.throughput:,.1f}"
     told = f"{batches} batches of 4 a second, {examples} examples (100 a call)"
     assert told in str(report)
