@@ -116,7 +116,7 @@ for name, found, home, line in placement_of(placed):
 # matrix product that uses it. The sine is unmarked too and follows its operand. Its derivative, a
 # cosine, comes from the same line as the sine and stays with it, and so does the multiplication by
 # that cosine in the backward pass, although its operand comes from IPU 1: the twin counts more.
-
+#
 # ## Partition
 #
 # Neighbouring equations on one IPU become a kernel, which XLA will compile as one computation.

@@ -241,11 +241,11 @@ def show(lines):
 show(lines_with(program_text, "repeat", "pipeline", "task", "copy", "stream"))
 
 # %% [markdown]
-# The text has each task once, however many micro-batches there are. When it runs for which of
-# them is the *schedule*, which is data and can be drawn: a row for each IPU, a column for each
-# tick. `F3` is the forward task of micro-batch 3, `B3` its backward task. This one is `Grouped`,
-# the default. In tick 4 the last IPU begins to work in both directions, and in tick 7 all of them
-# do. With more micro-batches, that is how a pipeline spends most of its time.
+# The text has each task once, however many micro-batches there are. When it runs for which of them
+# is the *schedule*, which is data and can be drawn: a row for each IPU, a column for each tick.
+# Blue is a forward task, orange a backward task, with the number of its micro-batch. This one is
+# `Grouped`, the default. In tick 4 the last IPU begins to work in both directions, and in tick 7
+# all of them do. With more micro-batches, that is how a pipeline spends most of its time.
 
 # %%
 schedule = ipu.schedules.grouped(4, MICRO_BATCHES)
@@ -435,5 +435,5 @@ ipu.schedules.grouped(4, MICRO_BATCHES, ipus=mapping)
 #
 # 1. Train with `pipeline_schedule=ipu.schedules.one_f_one_b` in `training`. Which fifos are shorter
 #    now, and do the losses change?
-# 2. Put the third block's stage and the head into one, so that there are three stages. How many
-#    IPUs does it take, and what says `ipu.schedules.simulate` of the time that they are idle?
+# 2. Put the third block's stage and the head into one, so that there are three stages. What does
+#    the error ask for, and what says `ipu.schedules.simulate` of the time that IPUs are idle then?

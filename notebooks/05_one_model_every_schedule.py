@@ -128,7 +128,7 @@ def arguments(**more):
 # with backward tasks as soon as there are any, so that fewer micro-batches are under way at once.
 # Its interleaved form gives every IPU several stages; a model of four stages then needs two IPUs
 # only. Zero-bubble cuts backward tasks in two, since nobody waits for the gradients of weights:
-# `W3` is the half that fills a gap.
+# the second half, pink, fills gaps.
 #
 # And one is ours. A schedule is a function of the numbers of stages and micro-batches which gives,
 # for each IPU, its tasks in order; when each of them can run follows from what it needs. This one
@@ -162,7 +162,7 @@ every = {
 
 # %% [markdown]
 # Any of them can be looked at before anything is run. `build` makes a schedule, and refuses one
-# that cannot work; printing draws it, with a row for each IPU and a column for each tick.
+# that cannot work; a notebook draws it, with a row for each IPU and a column for each tick.
 
 # %%
 built = {

@@ -142,7 +142,7 @@ def report_of(*arguments, **more):
 
 # %%
 found = report_of(cut=(2, 3, 3, 4), micro_batches=8)
-print(found)
+print(str(found).partition("\nOperations")[0])
 
 # %% [markdown]
 # ## Does it fit?
@@ -167,7 +167,7 @@ for tensor in ipu_3.alive_at(ipu_3.worst)[:6]:
 # It is full of variables: for each layer a matrix of a megabyte, the sum of its gradients, and the
 # two moments that Adam keeps. That is four megabytes a layer, and this IPU has four layers. Nothing
 # is wrong with any operation; there is one layer too many here.
-
+#
 # ## Why is it slow?
 #
 # Three things can make a pipeline slow, and they look alike from outside: the IPUs wait because
@@ -184,9 +184,9 @@ for cost in found.costs:
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 2.6))
-for place, phase in ((-0.2, "fwd"), (0.2, "bwd")):
+for place, phase, name in ((-0.2, "fwd", "forward"), (0.2, "bwd", "backward")):
     heights = [found.pipeline.stage_cycles[stage, phase] / 1000 for stage in range(4)]
-    axes.bar(np.arange(4) + place, heights, 0.4, label=phase)
+    axes.bar(np.arange(4) + place, heights, 0.4, label=name)
 axes.set(xlabel="stage", ylabel="thousands of cycles a task", xticks=range(4))
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(loc="upper left", frameon=False)
@@ -201,10 +201,10 @@ for cause, cycles in found.breakdown.items():
     print(f"{cause:<10}", *(f"{share:6.1%}" for share in cycles / found.cycles))
 
 # %% [markdown]
-# Each column adds up to a call. So it is not the exchange, which takes a small
-# share on every IPU. It is the imbalance first: stage 3 takes twice as long as stage 0, and
-# everybody waits for it in every tick. Then it is the bubble, which is a sixth of the time and not
-# half of it: the ticks in which the pipeline fills, with forward tasks alone, are short ones.
+# Each column adds up to a call. So it is not the exchange, which takes a small share on every IPU.
+# It is the imbalance first: stage 3 takes twice as long as stage 0, and everybody waits for it in
+# every tick. Then it is the bubble, which is a sixth of the time and not half of it: the ticks in
+# which the pipeline fills, with forward tasks alone, are short ones.
 #
 # ## First change: move a layer
 #
@@ -334,5 +334,5 @@ print(f"modelled on IPUs: {seen.seconds * 1e3:.1f} ms for a call of six updates"
 #
 # 1. The report offered to keep the optimizer's state in streaming memory. Take it at its word:
 #    change `offload_weight_update_variables`, and compare the cycles with what it promised.
-# 2. `ipu.compare` models one function on several chips. Compare `training((3, 3, 3, 3), 32)` on
-#    `"ipu1"`, `"ipu2"` and `"ipu21"`; what it gives draws itself.
+# 2. `ipu.compare(train, [weights])` models a function on every kind of chip. Compare what
+#    `training((3, 3, 3, 3), 32)` gives; the result draws itself.

@@ -228,7 +228,7 @@ def halved_weights(rounding):
 nearest, stochastic = halved_weights(False), halved_weights(True)
 print("2 000 steps of 0.00005 from 0.25 should give 0.35")
 print(f"rounded to the nearest: {nearest.mean():.4f}")
-print(f"stochastically:         {stochastic.mean():.4f}, +-{stochastic.std():.4f}")
+print(f"stochastically:         {stochastic.mean():.4f}, ± {stochastic.std():.4f}")
 
 # %% [markdown]
 # ## What it would take on the chip

@@ -11,7 +11,7 @@
 #
 # Graphcore's slides put a PyTorch script for GPUs beside the same script for IPUs: options, a data
 # loader that knows them, and a wrapper round the model. This notebook runs that listing unchanged
-# but for its import, compares it with PyTorch itself, and then trains the same model on two
+# but for its import, compares it with PyTorch itself, and then trains the same model on four
 # replicas and as a pipeline over two IPUs.
 #
 # * **You learn** to wrap a PyTorch module, what its options do, and that its losses are PyTorch's.

@@ -176,7 +176,7 @@ print(f"largest difference: {apart[:20].max():.0e} in 20 updates, {apart.max():.
 #
 # Each update sends eight micro-batches through four stages, forward and back. With one forward pass
 # for one backward pass (1F1B), an IPU keeps the activations of as many micro-batches as there are
-# stages from it to the end. F is a forward pass and B a backward pass, with the number of the
+# stages from it to the end. Blue is a forward pass, orange a backward pass, with the number of the
 # micro-batch.
 
 # %%

@@ -223,7 +223,7 @@ for name, tree in {"parameters": params, "Adam": opt_state}.items():
 axes.set_xticks(range(8), [f"stage {i // 2}\ndevice {i}" for i in range(8)], fontsize=8)
 axes.set(ylabel="KiB")
 axes.spines[["top", "right"]].set_visible(False)
-axes.legend(frameon=False, ncols=2)
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 plt.show()
 
 whole = sum(leaf.nbytes for leaf in jax.tree.leaves((params, opt_state))) / 1024
@@ -241,9 +241,9 @@ for i in range(LAYERS):
 # %% [markdown]
 # ## When everything runs
 #
-# The schedule is data, and can be drawn: a row for each stage, a column for each tick. `F3` is the
-# forward task of micro-batch 3, `B3` its backward task. A stage begins the backward tasks as early
-# as it can, so that no more than four micro-batches wait in it.
+# The schedule is data, and can be drawn: a row for each stage, a column for each tick. Blue is a
+# forward task, orange a backward task, with the number of its micro-batch. A stage begins the
+# backward tasks as early as it can, so that no more than four micro-batches wait in it.
 
 # %%
 print(f"idle: {ipu.schedules.simulate(ipu.schedules.one_f_one_b(4, MICRO_BATCHES)).bubble:.0%}")
