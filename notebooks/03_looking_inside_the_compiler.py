@@ -276,7 +276,7 @@ placed = place(inline_calls(traced))
 (branches,) = placed.bodies.values()
 for number, branch in enumerate(branches):
     homes = ", ".join(f"{name} -> IPU {home}" for name, _, home, _ in placement_of(branch))
-    print(f"branch {number}: {homes}; its result is on IPU", *branch.outputs)
+    print(f"branch {number}: {homes}; its result is on IPU {branch.outputs[0]}")
 
 # %% [markdown]
 # ## Collectives

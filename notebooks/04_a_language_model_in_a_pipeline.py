@@ -371,7 +371,7 @@ print("".join(alphabet[code] for code in [*start, *np.asarray(written)]))
 
 # %% [markdown]
 # It makes little sense, after a few seconds of reading. But it knows what words of this text look
-# like, how they are spaced, and where lines end.
+# like, and how they are spaced.
 #
 # ## Tied embeddings
 #

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import ROOT
-from tests.keep_notebooks import differences, keep_drawings, reports
+from tests.keep_notebooks import differences, joined, keep_drawings, reports
 
 jupytext = pytest.importorskip("jupytext", reason="the extra `notebooks` is not installed")
 nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
@@ -86,6 +86,13 @@ def test_what_is_shown_otherwise_is_found(changed: dict[str, Any], found: list[s
         for output in (printed, new)
     )
     assert differences(kept, executed) == found
+
+
+def test_what_is_printed_in_pieces_is_kept_in_one() -> None:
+    printed = [("stdout", "loss "), ("stderr", "log"), ("stdout", "0.5"), ("other", "page")]
+    outputs = [nbformat.from_dict({"name": name, "text": text}) for name, text in printed]
+    kept = [(each["name"], each["text"]) for each in joined(outputs)]
+    assert kept == [("stdout", "loss 0.5"), ("other", "page")]
 
 
 def test_drawings_are_kept_as_images() -> None:
