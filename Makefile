@@ -6,7 +6,7 @@
 #   make test-complete  run what these leave out (one to two hours)
 #   make lint        ruff and pyright, as CI does
 #   make notebooks   execute the notebooks into build/notebooks (-j2: two at a time), and check
-#                    that those beside their sources show the same
+#                    that those beside their sources show the same, and that it is as told
 #   make kept-notebooks  execute them, and keep the results beside their sources
 #   make docs        build the site into build/docs
 #   make bench       print the benchmarks' table of ratios
@@ -50,6 +50,7 @@ format: $(STAMP)-test
 
 notebooks: $(NOTEBOOKS)
 	$(BIN)/python -m tests.keep_notebooks --check $(NOTEBOOKS)
+	$(BIN)/python -m pytest --quiet tests/test_notebook_statements.py --notebooks build/notebooks
 
 $(NOTEBOOKS): build/notebooks/%.ipynb: notebooks/%.py $(STAMP)-test
 	@mkdir -p build/notebooks

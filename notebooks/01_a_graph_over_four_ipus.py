@@ -18,6 +18,12 @@
 # 3. What happens to the backward pass, of which I wrote nothing?
 # 4. What if the device has more IPUs than my graph needs?
 #
+# * **You learn** how to choose IPUs, how to put parts of a function on them, and how to read the
+#   program that it becomes.
+# * **It takes** fifteen minutes to read, and ten seconds to run.
+# * **It needs** JAX as far as `jax.jit` and `jax.grad`, and the extra `notebooks`. No IPU, no GPU,
+#   nothing to download.
+#
 # Virtual IPUs stand on JAX devices. One CPU can pose as four of those, so that the four IPUs
 # really are four devices here. The flag must be set before JAX starts; without it everything below
 # gives the same numbers on a single device.
@@ -25,7 +31,6 @@
 # %%
 import contextlib
 import io
-import itertools
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -69,7 +74,8 @@ config.configure_ipu_system()
 # what a model cut into consecutive layers wants. `ZIGZAG` keeps the group's numbering. `HOOF` goes
 # up one rail and down the other, and so links the last shard to the first: right for a ring.
 #
-# A lowered program knows its device, and the device which physical IPU each shard is.
+# A lowered program knows its device, and the device knows which physical IPU each shard is. Here it
+# is for the first group of eight.
 
 
 # %%
@@ -81,16 +87,14 @@ def ipus_by(order):
     return ipu.compile(lambda: jnp.zeros(())).lower().device.ipus
 
 
-orders = {order.name: ipus_by(order) for order in ipu.config.SelectionOrder}
-for name, ipus in orders.items():
-    print(f"{name:<7} shards 0 to 7 are IPUs {ipus}")
+for order in ipu.config.SelectionOrder:
+    print(f"{order.name:<7} shards 0 to 7 are IPUs {ipus_by(order)}")
 
-numbering = orders["ZIGZAG"]
-assert orders["SNAKE"] == tuple(numbering[i] for i in (0, 1, 3, 2, 4, 5, 7, 6))
-assert orders["HOOF"] == tuple(numbering[i] for i in (0, 2, 4, 6, 7, 5, 3, 1))
-assert orders["AUTO"] == orders["SNAKE"]
+# %% [markdown]
+# Back to the four. A notebook draws a device as the ladder that it is.
 
-config.configure_ipu_system()  # back to the four
+# %%
+config.configure_ipu_system()
 ipu.compile(lambda: jnp.zeros(())).lower().device
 
 # %% [markdown]
@@ -110,9 +114,7 @@ def graph(pa, pb, pc):
 
 
 pa, pb, pc = np.float32([1, 1]), np.float32([0, 1]), np.float32([1, 5])
-whole = ipu.compile(graph).lower(pa, pb, pc)
-print(whole.as_text())
-assert whole.as_text().count("execute") == 1
+print(ipu.compile(graph).lower(pa, pb, pc).as_text())
 
 # %% [markdown]
 # Now with a scope around each part. Nothing else changes: not the function's arguments, not its
@@ -152,14 +154,15 @@ lowered
 # group 24 says, and stands on device 0.
 
 # %%
-print(lowered.placement.devices)
-assert lowered.device.ipus[0] == 5
-assert [device.id for device in lowered.placement.devices] == [0, 1, 2, 3]
+for ipu_id, device in zip(lowered.device.ipus, lowered.placement.devices, strict=True):
+    print(f"IPU {ipu_id} stands on JAX device {device.id}")
 
-result = sharded_graph(pa, pb, pc)
-print(result)
-np.testing.assert_array_equal(result, [4.0, 14.0])
-np.testing.assert_array_equal(result, jax.jit(graph)(pa, pb, pc))
+# %% [markdown]
+# Called like any function, it gives what plain JAX gives.
+
+# %%
+print("over four IPUs:", sharded_graph(pa, pb, pc))
+print("plain jax.jit: ", jax.jit(graph)(pa, pb, pc))
 
 # %% [markdown]
 # The text is what the compiler decided; an *engine* decides how to run it. `replay` takes the
@@ -168,14 +171,10 @@ np.testing.assert_array_equal(result, jax.jit(graph)(pa, pb, pc))
 # the devices and sizes and picks. It never matters for the numbers.
 
 # %%
-answers = {}
 for engine in ("replay", "fused"):
     executable = ipu.compile(sharded_graph, engine=engine).lower(pa, pb, pc).compile()
-    answers[engine] = np.asarray(executable(pa, pb, pc))
-    print(engine, answers[engine])
+    print(engine, executable(pa, pb, pc))
     print(executable.as_text())
-
-np.testing.assert_array_equal(answers["replay"], answers["fused"])
 
 # %% [markdown]
 # ## What happens to the backward pass?
@@ -209,19 +208,9 @@ print(gradient.lower(weights, x, y).as_text())
 # born on the IPU of the weights that it belongs to, which is where an optimizer will want it.
 
 # %%
-text = gradient.lower(weights, x, y).as_text()
-kernels = [line.split(":")[0].strip() for line in text.splitlines() if "execute" in line]
-turns = [kernel for kernel, _ in itertools.groupby(kernels)]
-print(turns)
-assert turns == ["execute ipu 0", "execute ipu 1", "execute ipu 0"]
-assert text.count("copy ipu 0 -> ipu 1") == text.count("copy ipu 1 -> ipu 0") == 1
-
-for mine, plain in zip(
-    jax.tree.leaves(gradient(weights, x, y)),
-    jax.tree.leaves(jax.jit(jax.grad(loss_of))(weights, x, y)),
-    strict=True,
-):
-    np.testing.assert_allclose(mine, plain, rtol=1e-6)
+plain = jax.jit(jax.grad(loss_of))(weights, x, y)
+for name, mine in gradient(weights, x, y).items():
+    print(f"{name}: furthest from plain JAX {np.abs(mine - plain[name]).max():.0e}")
 
 # %% [markdown]
 # ## What if there are more IPUs than the graph needs?
@@ -250,8 +239,6 @@ for ipus in (2, 4, 8, 16):
     first_line = census.lower().as_text().partition("\n")[0]
     total = int(census())
     print(f"{ipus:>2} IPUs: {first_line}; 1 + 2 + ... = {total}")
-    replicas = ipus // 2
-    assert total == replicas * (replicas + 1) // 2
 
 # %% [markdown]
 # A graph that does not fit is an error, and the message says what would fit.
@@ -262,6 +249,10 @@ config.configure_ipu_system()
 try:
     sharded_graph(pa, pb, pc)
 except ipu.errors.ShardError as error:
-    refusal = str(error)
-print(refusal)
-assert "auto_select_ipus = 4" in refusal
+    print(error)
+
+# %% [markdown]
+# ## Try
+#
+# 1. Move the total to IPU 0, and lower again. Which copies are left, and which are new?
+# 2. Take the mark off `o2 = pa + pc`. Where does it go? The third notebook has the rules.

@@ -16,6 +16,12 @@
 # This notebook trains a classifier of handwritten digits that way: first over two shards, with the
 # losses read while the loop runs; then with replicas that average their gradients. In between the
 # data runs out on purpose, and we look at what can be seen from inside a running program.
+#
+# * **You learn** to put a training loop on the device, to feed it and to read it while it runs, to
+#   go on after its data has ended, and to train with replicas.
+# * **It takes** twenty minutes to read, and twenty seconds to run.
+# * **It needs** the first notebook, an idea of optax, and the extra `notebooks`. The digits come
+#   with ipujax.
 
 # %%
 import contextlib
@@ -32,12 +38,20 @@ import optax
 import ipujax as ipu
 from ipujax.demo.digits import load_digits
 
-train_images, train_labels, test_images, test_labels = load_digits()
-print(train_images.shape, train_images.dtype, train_labels.shape, train_labels.dtype)
+# %% [markdown]
+# The digits have 8 x 8 pixels.
 
-for row in train_images[0]:
-    print("".join(" .:-=+*#%@"[int(pixel * 9.99)] * 2 for pixel in row))
-print("is a", train_labels[0])
+# %%
+train_images, train_labels, test_images, test_labels = load_digits()
+print("images", train_images.shape, train_images.dtype)
+print("labels", train_labels.shape, train_labels.dtype)
+
+figure, axes = plt.subplots(1, 8, figsize=(7, 1.2))
+for axis, image, label in zip(axes, train_images, train_labels, strict=False):
+    axis.imshow(image, cmap="gray_r")
+    axis.set_title(label)
+    axis.axis("off")
+plt.show()
 
 # %% [markdown]
 # ## A step, and the loop around it
@@ -76,6 +90,11 @@ def loss_of(weights, images, labels):
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
 
+# %% [markdown]
+# Ten digits are guessed right once in ten times, and so are they before training.
+
+
+# %%
 @ipu.compile
 def predict(weights, images):
     return jnp.argmax(logits_of(weights, images), axis=1)
@@ -108,6 +127,11 @@ def batches(epochs=None):
             yield train_images[rows], train_labels[rows]
 
 
+# %% [markdown]
+# A step is plain JAX and optax, but for the line that puts the loss into the outfeed. `repeat`
+# makes six hundred of it, with a batch of the infeed for each.
+
+# %%
 optimizer = optax.adam(2e-3)
 infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches)
 outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
@@ -137,16 +161,9 @@ def train(weights, state):
 # %%
 weights = initial_weights()
 state = optimizer.init(weights)
-text = train.lower(weights, state).as_text()
-loop_lines = [
-    line[:99]
-    for line in text.splitlines()
-    if line.lstrip().startswith(("repeat", "carry", "stream"))
-]
-print("\n".join(loop_lines))
-
-assert sum("carry ipu 0" in line and "float32[64,64]" in line for line in loop_lines) == 3
-assert sum("carry ipu 1" in line and "float32[64,10]" in line for line in loop_lines) == 3
+for line in train.lower(weights, state).as_text().splitlines():
+    if line.lstrip().startswith(("repeat", "carry", "stream")):
+        print(line)
 
 # %% [markdown]
 # ## Reading the outfeed while the loop runs
@@ -154,7 +171,7 @@ assert sum("carry ipu 1" in line and "float32[64,10]" in line for line in loop_l
 # `train(...)` does not return before its six hundred steps are done, so another thread calls it,
 # and this one iterates over the outfeed. Iterating waits for more as long as a program that
 # enqueues is running, and then ends; it also ends when none has started yet, which is why there is
-# a loop around it. The losses that came before the program had ended are marked with a `*`.
+# a loop around it.
 
 # %%
 done = []
@@ -166,27 +183,24 @@ while trainer.is_alive() or len(losses) < STEPS:
     for loss in outfeed:
         losses.append(float(loss))
         live += not done
-        if len(losses) % 50 == 0:
-            bar = "#" * int(loss * 20) + ("" if done else "*")
-            print(f"step {len(losses):>3}  loss {loss:.3f} {bar}")
+        if len(losses) % 100 == 0:
+            print(f"step {len(losses):>3}  loss {loss:.3f}")
     trainer.join(0.001)
-    assert trainer.is_alive() or done, "the trainer failed"
 
 weights, state = done[0]
 print(f"{live} of {len(losses)} losses came while the loop was still running")
-assert len(losses) == STEPS
-assert live > 0
-assert np.mean(losses[-20:]) < np.mean(losses[:20]) / 4
+
+# %% [markdown]
+# What it has learned shows in the losses, and in digits that it has not seen.
 
 # %%
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(losses)
-axes.set(xlabel="step", ylabel="loss")
+axes.set(xlabel="step", ylabel="loss", xlim=0, ylim=0)
 axes.spines[["top", "right"]].set_visible(False)
+plt.show()
 
-reached = accuracy(weights)
-print(f"after training: {reached:.1%} of {len(test_labels)} digits that it has not seen")
-assert reached > 0.9
+print(f"after training: {accuracy(weights):.1%} of {len(test_labels)} digits are right")
 
 # %% [markdown]
 # Who does not need the losses live calls `outfeed.dequeue()` afterwards and gets them in one
@@ -214,8 +228,6 @@ try:
 except ipu.errors.OutOfRangeError as error:
     ended = error
 print(ended)
-assert isinstance(ended, EOFError)
-assert (ended.requested, ended.available) == (100, 88)
 
 # %% [markdown]
 # Nothing is lost. The losses of the steps that were made are in the outfeed, and `carried` has the
@@ -224,9 +236,8 @@ assert (ended.requested, ended.available) == (100, 88)
 # %%
 weights, state = ended.carried
 so_far = outfeed.dequeue()
-print(so_far.shape, so_far.dtype, f"{so_far[0]:.3f} -> {so_far[-1]:.3f}")
-print(f"accuracy after 88 steps: {accuracy(weights):.1%}")
-assert so_far.shape == (88,)
+print(f"{len(so_far)} losses, {so_far[0]:.3f} -> {so_far[-1]:.3f}")
+print(f"accuracy after {len(so_far)} steps: {accuracy(weights):.1%}")
 
 # %% [markdown]
 # To go on, give the loop a fresh queue and the carried variables. A queue belongs to the functions
@@ -247,10 +258,8 @@ before = accuracy(weights)
 weights, state = more_steps(12, weights, state)
 weights, state = more_steps(200, weights, state)
 more_losses = outfeed.dequeue()
-print(more_losses.shape, f"accuracy {before:.1%} -> {accuracy(weights):.1%}")
-assert more_losses.shape == (212,)
-assert accuracy(weights) > before
-assert int(state[0].count) == 88 + 212  # Adam counts its steps: none was lost, none made twice
+print(f"{len(more_losses)} losses more, accuracy {before:.1%} -> {accuracy(weights):.1%}")
+print(f"Adam has counted {state[0].count} steps")  # none was lost, none made twice
 
 # %% [markdown]
 # ## Replicas
@@ -270,12 +279,14 @@ training = ipu.training.Training(loss_of, optimizer, name="replicated_train")
 start, history = training.init(initial_weights()), ipu.training.History()
 print(training.compile(start, batches, 150).lowered.as_text().partition("\n")[0])
 weights = training.fit(start, batches, 150, [history]).variables
+
+# %% [markdown]
+# Each step has four losses, since four replicas have seen four batches.
+
+# %%
 losses = history.results
 print("losses:", losses.shape, "the first step's:", np.round(losses[0], 3))
 print(f"accuracy: {accuracy(weights):.1%}")
-assert losses.shape == (150, 4)
-assert len(set(losses[0].tolist())) == 4  # four batches, four losses
-assert accuracy(weights) > 0.9
 
 # %% [markdown]
 # The mean of four gradients of 32 digits is the gradient of 128 digits, so plain JAX, with no IPU
@@ -295,7 +306,6 @@ for _ in range(20):
 
 difference = np.abs(losses[:20].mean(axis=1) - plain).max()
 print(f"largest difference in twenty steps: {difference:.1e}")
-assert difference < 1e-4
 
 # %% [markdown]
 # ## Looking inside a running program
@@ -315,12 +325,9 @@ def halve(x):
 
 caught = io.StringIO()
 with contextlib.redirect_stderr(caught):
-    last = ipu.compile(lambda x: ipu.loops.repeat(3, halve, [x]))(np.float32(8))
+    ipu.compile(lambda x: ipu.loops.repeat(3, halve, [x]))(np.float32(8))
     jax.effects_barrier()
 print(caught.getvalue())
-printed = [line for line in caught.getvalue().splitlines() if line.startswith("x: ")]
-assert printed == ["x: 4.0", "x: 2.0", "x: 1.0"]
-assert float(last) == 1.0
 
 # %% [markdown]
 # `outside_compilation_scope` goes further. Its operations run on the host, between two segments of
@@ -339,13 +346,11 @@ def with_a_visit_to_the_host(x):
 
 
 x = np.float32([3, 1, 2])
-visit_text = with_a_visit_to_the_host.lower(x).as_text()
-print(visit_text)
+print(with_a_visit_to_the_host.lower(x))
 print(with_a_visit_to_the_host(x))
-steps = [line.strip().partition(":")[0] for line in visit_text.splitlines()]
-visit = steps.index("host-call visit")
-assert (steps[visit - 1], steps[visit + 1]) == ("copy ipu 0 -> host", "copy host -> ipu 0")
-np.testing.assert_array_equal(with_a_visit_to_the_host(x), [3, 5, 7])
+
+# %% [markdown]
+# In a loop it is refused, and the error says what to do.
 
 
 # %%
@@ -358,5 +363,10 @@ try:
     ipu.compile(lambda x: ipu.loops.repeat(3, with_a_visit_in_the_loop, [x]))(x)
 except ipu.errors.OutsideCompilationError as error:
     print(error)
-else:
-    raise AssertionError("the loop went to the host")
+
+# %% [markdown]
+# ## Try
+#
+# 1. Enqueue the accuracy of each batch beside its loss, as a dict. What does `dequeue` give now?
+# 2. Train with `auto_select_ipus = 16`. How many replicas are there, and how many steps does it
+#    take to the same accuracy?

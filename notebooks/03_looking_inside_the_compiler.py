@@ -20,6 +20,11 @@
 # and then look at three things that a straight line of operations does not show: loops, branches
 # and collectives. If you mean to add a pass, this is the tour before reading
 # `lowering/compiler.py`, which has the passes in order on one page.
+#
+# * **You learn** what the compiler does to a function, pass by pass, and how to look at each of its
+#   steps.
+# * **It takes** twenty minutes to read, and five seconds to run.
+# * **It needs** the first notebook, an idea of jaxprs, and the extra `notebooks`.
 
 # %%
 import jax
@@ -71,10 +76,6 @@ for eqn in traced.eqns:
     found = marks.read_marks(stack)
     print(f"{eqn.primitive.name:<17} {stack:<30} shard {found.shard}, backward {found.backward}")
 
-stacks = [jaxpr.name_stack(eqn) for eqn in traced.eqns]
-assert "jvp(ipu_shard[0])" in stacks
-assert "transpose(jvp(ipu_shard[0]))" in stacks
-
 # %% [markdown]
 # ## Place
 #
@@ -89,44 +90,33 @@ assert "transpose(jvp(ipu_shard[0]))" in stacks
 # %%
 alive = drop_dead(inline_calls(traced))
 print(len(traced.eqns), "equations,", len(alive.eqns), "of them read")
-assert {eqn.primitive.name for eqn in traced.eqns} - {eqn.primitive.name for eqn in alive.eqns} == {
-    "integer_pow",
-    "reduce_sum",
-}
+unread = {eqn.primitive.name for eqn in traced.eqns} - {eqn.primitive.name for eqn in alive.eqns}
+print("nobody reads", *sorted(unread))
 
+# %% [markdown]
+# Here are all equations with their marks and what `place` makes of them.
+
+# %%
 placed = place(alive)
 
 
 def placement_of(body):
     for eqn, home in zip(body.jaxpr.eqns, body.homes, strict=True):
-        line = jaxpr.user_line(eqn).rpartition(":")[2]
-        yield eqn.primitive.name, marks.read_marks(jaxpr.name_stack(eqn)), home, line
+        found = marks.read_marks(jaxpr.name_stack(eqn))
+        yield eqn.primitive.name, found, home, jaxpr.user_line(eqn)
 
 
 for name, found, home, line in placement_of(placed):
     marked = "-" if found.shard is None else found.shard
     direction = "backward" if found.backward else "forward"
-    print(f"{name:<17} {direction:<9} mark {marked}  ->  IPU {home}   # line {line}")
+    print(f"{name:<17} {direction:<9} mark {marked}  ->  IPU {home}   # {line}")
 
 # %% [markdown]
 # The subtraction is unmarked and works on an argument, which has no home: it goes to IPU 0, to the
 # matrix product that uses it. The sine is unmarked too and follows its operand. Its derivative, a
 # cosine, comes from the same line as the sine and stays with it, and so does the multiplication by
 # that cosine in the backward pass, although its operand comes from IPU 1: the twin counts more.
-
-# %%
-homes = {}
-for name, found, home, _ in placement_of(placed):
-    homes.setdefault((name, found.backward), []).append(home)
-
-assert homes["sin", False] == homes["cos", False] == [0]
-assert homes["sub", False] == [0, 1]
-assert homes["dot_general", False] == [0, 1]
-assert homes["dot_general", True] == [1, 1, 0]
-for _, found, home, _ in placement_of(placed):
-    assert found.shard in (None, home)
-
-# %% [markdown]
+#
 # ## Partition
 #
 # Neighbouring equations on one IPU become a kernel, which XLA will compile as one computation.
@@ -137,7 +127,6 @@ for _, found, home, _ in placement_of(placed):
 # %%
 partitioned = partition(placed, name="gradient", ipus=2, replicas=1)
 print(ir.to_text(partitioned))
-assert not any(isinstance(node, ir.Copy) for node in ir.walk_nodes(partitioned.body))
 
 # %% [markdown]
 # ## Insert copies
@@ -149,12 +138,15 @@ assert not any(isinstance(node, ir.Copy) for node in ir.walk_nodes(partitioned.b
 program = insert_copies(partitioned)
 print(ir.to_text(program))
 
+# %% [markdown]
+# Two copies go from IPU to IPU: one forward, one backward.
+
+# %%
 copies = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Copy)]
 between = [copy for copy in copies if HOST not in (copy.source, copy.target)]
 for copy in between:
     shapes = ", ".join(program.describe_aval(value) for value in copy.values)
     print(f"IPU {copy.source} -> IPU {copy.target}: {shapes}")
-assert [(copy.source, copy.target) for copy in between] == [(0, 1), (1, 0)]
 
 # %% [markdown]
 # The verifier walks the tree and checks just that: each value is written once, is on the IPU where
@@ -167,8 +159,6 @@ try:
     ir.verify(partitioned)
 except ipu.errors.InternalError as error:
     print(error)
-else:
-    raise AssertionError("a program without copies passed the verifier")
 
 # %% [markdown]
 # All of this, and the passes for queues, replicas and floating-point checks that have nothing to
@@ -182,8 +172,7 @@ options = Options(num_ipus=2, name="gradient", on_pass=seen.__setitem__)
 lowered = lower(traced, options)
 
 print("stages with a text:", ", ".join(seen))
-assert seen["partition"] == ir.to_text(partitioned)
-assert seen["insert_copies"] == ir.to_text(program) == ir.to_text(lowered)
+print("as by hand:", seen["insert_copies"] == ir.to_text(program) == ir.to_text(lowered))
 
 # %% [markdown]
 # ## Fuse
@@ -195,8 +184,7 @@ assert seen["insert_copies"] == ir.to_text(program) == ir.to_text(lowered)
 # %%
 fused = fuse(lowered, lambda node: False)
 print(ir.to_text(fused))
-assert is_one_kernel(fused)
-assert not is_one_kernel(lowered)
+print("one kernel before:", is_one_kernel(lowered), "and after:", is_one_kernel(fused))
 
 # %% [markdown]
 # Nothing has been run so far, nor has anything been compiled by XLA: the compiler works on shapes
@@ -205,7 +193,6 @@ assert not is_one_kernel(lowered)
 # %%
 kernel = next(node.kernel for node in ir.walk_nodes(lowered.body) if isinstance(node, ir.Execute))
 print(kernel.jaxpr)
-assert {str(eqn.primitive) for eqn in kernel.jaxpr.eqns} == {"sub", "dot_general", "sin", "cos"}
 
 # %% [markdown]
 # ## Loops and branches
@@ -222,9 +209,8 @@ def on_one_ipu(x):
 
 x = np.ones(3, np.float32)
 placed = place(inline_calls(jax.jit(on_one_ipu).trace(x).jaxpr))
-print([(name, home) for name, _, home, _ in placement_of(placed)])
-assert placed.homes == (1,)
-assert not placed.bodies
+for name, _, home, _ in placement_of(placed):
+    print(f"{name} -> IPU {home}")
 
 # %% [markdown]
 # When the inside names several, the loop is *split*: it has no home itself, and its body is placed
@@ -248,20 +234,19 @@ def over_two_ipus(x):
 
 
 traced = jax.jit(over_two_ipus).trace(x).jaxpr
-placed = place(inline_calls(traced))
-(scan,) = placed.homes
-((body,),) = placed.bodies.values()
-print("the scan itself:", scan)
-for name, _, home, line in placement_of(body):
-    print(f"in its body: {name} -> IPU {home}   # line {line}")
+print(ir.to_text(lower(traced, Options(num_ipus=2, name="over_two_ipus"))))
 
-text = ir.to_text(lower(traced, Options(num_ipus=2, name="over_two_ipus")))
-print(text)
-assert scan is None
-assert body.homes == (0, 1)
-assert placed.outputs == (1, 0)  # the carry, the stack
-assert "carry ipu 1" in text
-assert "stack ipu 0" in text
+# %% [markdown]
+# The same, as `place` has it. Beside the homes of the body's equations it says where the loop
+# leaves its outputs: the carry and the stack.
+
+# %%
+placed = place(inline_calls(traced))
+((body,),) = placed.bodies.values()
+print("the scan itself:", *placed.homes)
+for name, _, home, line in placement_of(body):
+    print(f"in its body: {name} -> IPU {home}   # {line}")
+print("the carry and the stack are on IPUs", placed.outputs)
 
 # %% [markdown]
 # A condition is a `switch`, and only its branch's kernels run. Both branches must leave the result
@@ -284,13 +269,14 @@ def one_way_or_the_other(flag, x):
 
 
 traced = jax.jit(one_way_or_the_other).trace(True, x).jaxpr
+print(ir.to_text(lower(traced, Options(num_ipus=2, name="one_way_or_the_other"))))
+
+# %%
 placed = place(inline_calls(traced))
 (branches,) = placed.bodies.values()
 for number, branch in enumerate(branches):
-    print(f"branch {number}:", [(name, home) for name, _, home, _ in placement_of(branch)])
-print(ir.to_text(lower(traced, Options(num_ipus=2, name="one_way_or_the_other"))))
-assert [branch.homes for branch in branches] == [(1,), (0, 1)]
-assert [branch.outputs for branch in branches] == [(1,), (1,)]
+    homes = ", ".join(f"{name} -> IPU {home}" for name, _, home, _ in placement_of(branch))
+    print(f"branch {number}: {homes}; its result is on IPU {branch.outputs[0]}")
 
 # %% [markdown]
 # ## Collectives
@@ -308,11 +294,11 @@ def weighted_total(x):
 
 traced = jax.jit(weighted_total).trace(x).jaxpr
 print(traced)
-resolved = {}
+
+# %%
 for ipus in (1, 4):
     program = lower(traced, Options(num_ipus=ipus, name="weighted_total"))
     (execute,) = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Execute))
-    resolved[ipus] = [eqn.primitive.name for eqn in execute.kernel.jaxpr.eqns]
     print(ir.to_text(program).partition("\n")[0])
     print(execute.kernel.jaxpr, "\n")
 
@@ -323,17 +309,11 @@ for ipus in (1, 4):
 # not be seen before this point, and is reported here, with the user's line.
 
 # %%
-assert "psum" not in resolved[1]
-assert "axis_index" not in resolved[1]
-assert {"psum", "axis_index"} <= set(resolved[4])
-
 in_threes = jax.jit(lambda x: ipu.cross_replica_ops.cross_replica_sum(x, 3)).trace(x).jaxpr
 try:
     lower(in_threes, Options(num_ipus=4))
 except ipu.errors.CollectiveError as error:
     print(error)
-else:
-    raise AssertionError("groups of three fit into four replicas")
 
 # %% [markdown]
 # ## The whole
@@ -346,3 +326,11 @@ config = ipu.config.IPUConfig()
 config.auto_select_ipus = 2
 config.configure_ipu_system()
 ipu.compile(jax.grad(loss_of), name="gradient").lower(weights, np.ones((16, 4), np.float32), y)
+
+# %% [markdown]
+# ## Try
+#
+# 1. Mark the sine with `ipu_shard(1)`, and follow it through `place` and `insert_copies`. What
+#    travels now that did not before?
+# 2. Give `lower` an `on_pass` that prints how many lines the text has, and find the pass after
+#    which it is longest.

@@ -17,6 +17,11 @@
 # into four stages, trained with gradient accumulation, evaluated by a second pipeline without a
 # backward pass, and finally asked for a few lines. The text comes with every Python: the
 # language's own reference, as `help()` has it.
+#
+# * **You learn** to write stages and train them as a pipeline, to see what waits in it, to trade
+#   memory for arithmetic, and to share a table between two stages.
+# * **It takes** twenty-five minutes to read, and a minute to run.
+# * **It needs** the first two notebooks, an idea of transformers, and the extra `notebooks`.
 
 # %%
 import collections
@@ -32,6 +37,11 @@ import optax
 import ipujax as ipu
 from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 
+# %% [markdown]
+# The topics of the reference are put into one text, in some order. Of its characters the model gets
+# those that are not rare.
+
+# %%
 names = sorted(topics)
 np.random.default_rng(0).shuffle(names)
 text = "\n".join(topics[name] for name in names)
@@ -40,50 +50,56 @@ alphabet = sorted(char for char, count in counts.items() if count >= 20)
 code_of = {char: code for code, char in enumerate(alphabet)}
 codes = np.array([code_of[char] for char in text if char in code_of], np.int32)
 
-share = np.bincount(codes) / len(codes)
-unigram_entropy = float(-np.sum(share[share > 0] * np.log(share[share > 0])))
 print(f"{len(text)} characters, {len(alphabet)} different ones")
-print(f"entropy of a character by itself: {unigram_entropy:.2f} nats")
 print(text[60_000:60_300])
 
 # %% [markdown]
-# That entropy is the mark to beat: it is the loss of a model that knows how frequent each
-# character is, and nothing of what comes before.
-#
+# How hard is it to guess one? The entropy of a character by itself is the mark to beat: it is the
+# loss of a model that knows how frequent each character is, and nothing of what comes before.
+
+# %%
+share = np.bincount(codes) / len(codes)
+unigram_entropy = float(-np.sum(share[share > 0] * np.log(share[share > 0])))
+print(f"entropy of a character by itself: {unigram_entropy:.2f} nats")
+
+# %% [markdown]
 # ## Four stages
 #
-# A stage is a function. It takes the parameters, all of them, then what the stage before it
-# returned. It reads the parameters that it needs; that is what decides on which IPU each of them
-# will live. The first stage gets its arguments from the infeed: windows of text, one character
-# longer than the model looks at. It hands them on, because the last stage needs the targets.
+# First what the model is made of, in plain JAX: its parameters, and a block of a transformer.
 
 # %%
 WIDTH, HEADS, LENGTH = 64, 4, 64
 VOCABULARY = len(alphabet)
 
 
-def initial_parameters(seed=0):
-    keys = iter(jax.random.split(jax.random.key(seed), 16))
+def dense(key, rows, columns):
+    return jax.random.normal(key, (rows, columns)) / rows**0.5
 
-    def dense(rows, columns):
-        return jax.random.normal(next(keys), (rows, columns)) / rows**0.5
 
-    def block():
-        return {
-            "qkv": dense(WIDTH, 3 * WIDTH),
-            "out": dense(WIDTH, WIDTH),
-            "up": dense(WIDTH, 4 * WIDTH),
-            "down": dense(4 * WIDTH, WIDTH),
-        }
-
+def initial_block(key):
+    keys = jax.random.split(key, 4)
     return {
-        "embedding": 0.1 * jax.random.normal(next(keys), (VOCABULARY, WIDTH)),
-        "positions": 0.1 * jax.random.normal(next(keys), (LENGTH, WIDTH)),
-        "blocks": [block(), block(), block()],
-        "head": dense(WIDTH, VOCABULARY),
+        "qkv": dense(keys[0], WIDTH, 3 * WIDTH),
+        "out": dense(keys[1], WIDTH, WIDTH),
+        "up": dense(keys[2], WIDTH, 4 * WIDTH),
+        "down": dense(keys[3], 4 * WIDTH, WIDTH),
     }
 
 
+def initial_parameters(seed=0):
+    keys = jax.random.split(jax.random.key(seed), 6)
+    return {
+        "embedding": 0.1 * jax.random.normal(keys[0], (VOCABULARY, WIDTH)),
+        "positions": 0.1 * jax.random.normal(keys[1], (LENGTH, WIDTH)),
+        "blocks": [initial_block(key) for key in keys[2:5]],
+        "head": dense(keys[5], WIDTH, VOCABULARY),
+    }
+
+
+print(sum(x.size for x in jax.tree.leaves(initial_parameters())), "parameters")
+
+
+# %%
 def normalized(x):
     x = x - x.mean(axis=-1, keepdims=True)
     return x * jax.lax.rsqrt((x * x).mean(axis=-1, keepdims=True) + 1e-5)
@@ -97,6 +113,14 @@ def transformer_block(weights, x):
     return x + jax.nn.gelu(normalized(x) @ weights["up"]) @ weights["down"]
 
 
+# %% [markdown]
+# A stage is a function. It takes the parameters, all of them, then what the stage before it
+# returned. It reads the parameters that it needs; that is what decides on which IPU each of them
+# will live. The first stage gets its arguments from the infeed: windows of text, one character
+# longer than the model looks at. It hands them on, because the last stage needs the targets.
+
+
+# %%
 def embed(parameters, windows):
     return parameters["embedding"][windows[:, :-1]] + parameters["positions"], windows
 
@@ -181,6 +205,10 @@ def training(updates, stages=stages, **more):
     return ipu.compile(train), outfeed
 
 
+# %% [markdown]
+# Four stages ask for four IPUs.
+
+# %%
 config = ipu.config.IPUConfig()
 config.auto_select_ipus = 4
 config.configure_ipu_system()
@@ -188,7 +216,6 @@ config.configure_ipu_system()
 UPDATES = 160
 train, outfeed = training(UPDATES)
 parameters = initial_parameters()
-print(sum(x.size for x in jax.tree.leaves(parameters)), "parameters")
 
 # %% [markdown]
 # ## What it becomes
@@ -213,24 +240,18 @@ def show(lines):
 
 show(lines_with(program_text, "repeat", "pipeline", "task", "copy", "stream"))
 
-assert lines_with(program_text, "repeat") == [f"repeat {UPDATES}", f"repeat {MICRO_BATCHES}"]
-assert len(lines_with(program_text, "task forward")) == 4
-assert len(lines_with(program_text, "task backward")) == 4
-
 # %% [markdown]
-# The text has each task once, however many micro-batches there are. When it runs for which of
-# them is the *schedule*, which is data and can be drawn: a row for each IPU, a column for each
-# tick. `F3` is the forward task of micro-batch 3, `B3` its backward task. This one is `Grouped`,
-# the default. In tick 4 the last IPU begins to work in both directions, and in tick 7 all of them
-# do. With more micro-batches, that is how a pipeline spends most of its time.
+# The text has each task once, however many micro-batches there are. When it runs for which of them
+# is the *schedule*, which is data and can be drawn: a row for each IPU, a column for each tick.
+# Blue is a forward task, orange a backward task, with the number of its micro-batch. This one is
+# `Grouped`, the default. In tick 4 the last IPU begins to work in both directions, and in tick 7
+# all of them do. With more micro-batches, that is how a pipeline spends most of its time.
 
 # %%
 schedule = ipu.schedules.grouped(4, MICRO_BATCHES)
-simulated = ipu.schedules.simulate(schedule)
-print(f"idle: {simulated.bubble:.0%} with {MICRO_BATCHES} micro-batches")
-longer = ipu.schedules.simulate(ipu.schedules.grouped(4, 64))
-print(f"idle: {longer.bubble:.0%} with 64")
-assert longer.bubble < simulated.bubble == 0.5
+for micro_batches in (MICRO_BATCHES, 64):
+    simulated = ipu.schedules.simulate(ipu.schedules.grouped(4, micro_batches))
+    print(f"idle: {simulated.bubble:.0%} with {micro_batches} micro-batches")
 schedule
 
 # %% [markdown]
@@ -275,7 +296,6 @@ show(lines_with(recomputing.as_text(), "fifo"))
 recomputed = fifo_bytes(recomputing)
 for stage, (before, after) in enumerate(zip(kept, recomputed, strict=True)):
     print(f"stage {stage}: {before / 2**20:6.2f} MiB wait, {after / 2**20:5.2f} with recomputation")
-assert sum(recomputed) < sum(kept) / 10
 
 config.allow_recompute = False
 config.configure_ipu_system()
@@ -292,11 +312,11 @@ losses = outfeed.dequeue()[0].reshape(UPDATES, MICRO_BATCHES).mean(axis=1)
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(losses)
 axes.axhline(unigram_entropy, color="grey", linestyle="--")
-axes.set(xlabel="update", ylabel="loss, nats")
+axes.text(UPDATES, unigram_entropy, "counting characters", ha="right", va="bottom")
+axes.set(xlabel="update", ylabel="loss, nats", xlim=0)
 axes.spines[["top", "right"]].set_visible(False)
-
-assert losses[:5].mean() > unigram_entropy
-assert losses[-10:].mean() < unigram_entropy - 0.5
+plt.show()
+print(f"loss {losses[:5].mean():.2f} -> {losses[-10:].mean():.2f} nats")
 
 # %% [markdown]
 # ## Evaluating
@@ -320,11 +340,9 @@ def evaluate(parameters):
     )
 
 
-print("it returns", evaluate(parameters))
-held_out_loss = float(evaluated.dequeue()[0].mean())
-print(f"loss on text that it has not seen: {held_out_loss:.2f} nats")
-assert held_out_loss < unigram_entropy - 0.3
-print(ipu.schedules.grouped(4, 16, training=False))
+evaluate(parameters)
+print(f"loss on text that it has not seen: {evaluated.dequeue()[0].mean():.2f} nats")
+ipu.schedules.grouped(4, 16, training=False)
 
 # %% [markdown]
 # ## Writing
@@ -353,7 +371,7 @@ print("".join(alphabet[code] for code in [*start, *np.asarray(written)]))
 
 # %% [markdown]
 # It makes little sense, after a few seconds of reading. But it knows what words of this text look
-# like, how they are spaced, and where lines end.
+# like, and how they are spaced.
 #
 # ## Tied embeddings
 #
@@ -375,8 +393,6 @@ try:
     training(2, tied_stages)[0].lower(tied_parameters)
 except ipu.errors.PipelineError as error:
     print(error)
-else:
-    raise AssertionError("stages on different IPUs shared a variable")
 
 # %% [markdown]
 # The error says how to mend it: `device_mapping` puts the last stage on IPU 0 as well. Embedding
@@ -398,16 +414,26 @@ found = ipu.pipelining_ops.check_pipeline(
     variables=tied_parameters,
 )
 print(found)
-found.raise_if_different()
 
 # %% [markdown]
-# Three IPUs are in use, so the schedule has three rows. These are ticks in the
-# middle; on IPU 0, which runs both directions of two stages, a label begins with the stage.
+# And it learns.
 
 # %%
 tied_train, tied_outfeed = training(10, tied_stages, device_mapping=mapping)
 tied_train(tied_parameters)
 tied_losses = tied_outfeed.dequeue()[0].reshape(10, MICRO_BATCHES).mean(axis=1)
-print(ipu.schedules.grid(ipu.schedules.grouped(4, MICRO_BATCHES, ipus=mapping), 5, 9))
 print("losses:", np.round(tied_losses, 2))
-assert tied_losses[-1] < tied_losses[0] - 0.3
+
+# %% [markdown]
+# Three IPUs are in use, so the schedule has three rows. IPU 0 runs both directions of two stages.
+
+# %%
+ipu.schedules.grouped(4, MICRO_BATCHES, ipus=mapping)
+
+# %% [markdown]
+# ## Try
+#
+# 1. Train with `pipeline_schedule=ipu.schedules.one_f_one_b` in `training`. Which fifos are shorter
+#    now, and do the losses change?
+# 2. Put the third block's stage and the head into one, so that there are three stages. What does
+#    the error ask for, and what says `ipu.schedules.simulate` of the time that IPUs are idle then?

@@ -13,6 +13,11 @@
 # how much they have to remember, and it does not decide any number: the same tasks run in another
 # order. This notebook trains one small model under all schedules there are, and under one of its
 # own, and holds them to that promise.
+#
+# * **You learn** to choose a schedule, to write one, and to check a pipeline against the same step
+#   without one.
+# * **It takes** twenty minutes to read, and a minute to run.
+# * **It needs** the notebook before this one, and the extra `notebooks`.
 
 # %%
 import functools
@@ -59,6 +64,11 @@ def initial_parameters():
     }
 
 
+# %% [markdown]
+# The first stage also reads the pixels, and the last one computes the loss.
+
+
+# %%
 def layer(number):
     def stage(parameters, hidden, labels):
         return hidden + jnp.tanh(hidden @ parameters["layers"][number]), labels
@@ -78,6 +88,11 @@ def last_stage(parameters, hidden, labels):
 
 
 stages = [first_stage, layer(1), layer(2), last_stage]
+
+# %% [markdown]
+# All pipelines below have these arguments, but for one or two.
+
+# %%
 elements = [
     (images[start : start + BATCH], labels[start : start + BATCH].astype(np.int32))
     for start in range(0, BATCH * MICRO_BATCHES * 10, BATCH)
@@ -113,7 +128,7 @@ def arguments(**more):
 # with backward tasks as soon as there are any, so that fewer micro-batches are under way at once.
 # Its interleaved form gives every IPU several stages; a model of four stages then needs two IPUs
 # only. Zero-bubble cuts backward tasks in two, since nobody waits for the gradients of weights:
-# `W3` is the half that fills a gap.
+# the second half, pink, fills gaps.
 #
 # And one is ours. A schedule is a function of the numbers of stages and micro-batches which gives,
 # for each IPU, its tasks in order; when each of them can run follows from what it needs. This one
@@ -147,7 +162,7 @@ every = {
 
 # %% [markdown]
 # Any of them can be looked at before anything is run. `build` makes a schedule, and refuses one
-# that cannot work; printing draws it, with a row for each IPU and a column for each tick.
+# that cannot work; a notebook draws it, with a row for each IPU and a column for each tick.
 
 # %%
 built = {
@@ -179,11 +194,6 @@ for name, run in runs.items():
         f"{run.in_flight}"
     )
 
-assert runs["sequential"].bubble > runs["gpipe"].bubble > runs["zero-bubble"].bubble
-assert runs["gpipe"].in_flight == (8, 8, 8, 8)
-assert runs["1f1b"].in_flight == (4, 3, 2, 1)
-assert runs["in pairs"].in_flight == (2, 2, 2, 2)
-
 # %% [markdown]
 # GPipe and 1F1B are equally fast, and 1F1B needs half the memory: that is its whole point. Our own
 # schedule needs even less, and pays with a pipeline that is drained four times. Grouped has the
@@ -195,22 +205,25 @@ assert runs["in pairs"].in_flight == (2, 2, 2, 2)
 # them with, and ours empties the pipeline after each pair.
 
 # %%
+COUNTS = (8, 16, 32, 64)
+
+
+def bubbles_of(function, ipus):
+    made = (
+        schedules.build(function, stages=4, micro_batches=count, training=True, ipus=ipus)
+        for count in COUNTS
+    )
+    return [schedules.simulate(schedule).bubble for schedule in made]
+
+
 figure, axes = plt.subplots(figsize=(7, 3))
 for name, (_, function, more) in every.items():
-    bubbles = []
-    for count in (8, 16, 32, 64):
-        made = schedules.build(
-            function,
-            stages=4,
-            micro_batches=count,
-            training=True,
-            ipus=more.get("device_mapping"),
-        )
-        bubbles.append(schedules.simulate(made).bubble)
-    axes.plot((8, 16, 32, 64), bubbles, marker="o", label=name)
-axes.set(xlabel="micro-batches", ylabel="bubble", ylim=(0, 1))
+    bubbles = bubbles_of(function, more.get("device_mapping"))
+    axes.plot(COUNTS, bubbles, marker="o", label=name)
+axes.set(xlabel="micro-batches", ylabel="bubble", ylim=(0, 1), xticks=COUNTS)
 axes.spines[["top", "right"]].set_visible(False)
-axes.legend(ncols=2, fontsize="small", frameon=False)
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+plt.show()
 
 # %% [markdown]
 # ## The same numbers
@@ -235,18 +248,20 @@ for name, (given, _, more) in every.items():
     trained[name], _ = ipu.compile(train, engine="replay")(initial_parameters())
     losses[name] = settings["outfeed_queue"].dequeue()[0].reshape(UPDATES, -1).mean(axis=1)
 
-for name, own in losses.items():
-    print(f"{name:<17}", " ".join(f"{loss:.4f}" for loss in own[::3]), f"{own[-1]:.6f}")
+# %% [markdown]
+# All schedules give the same losses and the same parameters, to rounding.
+
 
 # %%
-for name in every:
-    np.testing.assert_allclose(losses[name], losses["sequential"], rtol=1e-4)
-    for mine, other in zip(
-        jax.tree.leaves(trained[name]), jax.tree.leaves(trained["sequential"]), strict=True
-    ):
-        np.testing.assert_allclose(mine, other, atol=1e-4)
-assert losses["grouped"][-1] < losses["grouped"][0] / 2
-print("all schedules give the same losses and the same parameters")
+def furthest(mine, other):
+    pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(other), strict=True)
+    return max(np.abs(np.subtract(*pair)).max() for pair in pairs)
+
+
+for name, own in losses.items():
+    apart = furthest(trained[name], trained["sequential"])
+    some = " ".join(f"{loss:.4f}" for loss in own[::3])
+    print(f"{name:<17} losses {some}, parameters within {apart:.0e} of sequential")
 
 config.auto_select_ipus = 4
 config.configure_ipu_system()
@@ -274,8 +289,6 @@ try:
     )
 except schedules.ScheduleError as error:
     print(error)
-else:
-    raise AssertionError("a schedule that cannot work was accepted")
 
 # %% [markdown]
 # Limits that belong to a schedule are told in the same way. Grouped has a rhythm, and wants the
@@ -289,8 +302,6 @@ try:
     )
 except schedules.ScheduleError as error:
     print(error)
-else:
-    raise AssertionError("six micro-batches went through a grouped pipeline")
 
 # %% [markdown]
 # ## Against the unpipelined step
@@ -308,7 +319,6 @@ settings = arguments(variables=initial_parameters())
 check_pipeline = ipu.pipelining_ops.check_pipeline
 found = check_pipeline(**settings, schedules=[schedules.zero_bubble, in_pairs])
 print(found)
-found.raise_if_different()
 
 # %% [markdown]
 # What there is to compare with may also be a function of yours, for example the model as it was
@@ -327,7 +337,6 @@ def before_it_was_a_pipeline(parameters, images, labels):
 
 found = check_pipeline(**settings, reference=before_it_was_a_pipeline, whole_batch=True)
 print(found)
-assert found.ok
 
 # %% [markdown]
 # And this is what the classic mistake looks like. The pipeline adds gradients up, as the original
@@ -337,5 +346,11 @@ assert found.ok
 settings["reduction_method"] = "SUM"
 found = check_pipeline(**settings, reference=before_it_was_a_pipeline, whole_batch=True)
 print(found)
-assert not found.ok
-assert found.findings[0].startswith("all gradients are 8 times the reference's")
+
+# %% [markdown]
+# ## Try
+#
+# 1. Write `in_fours`, which lets micro-batches through four by four. Where is its bubble between
+#    those of `in_pairs` and GPipe, and what is in flight?
+# 2. Give `in_pairs` an odd number of micro-batches. What does the error say, and how would you mend
+#    the schedule?

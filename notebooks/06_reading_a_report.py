@@ -15,6 +15,11 @@
 #
 # Every number here is modelled: nothing has to run to get it. At the end the training runs for
 # real, to see that the changes have not changed what is learned.
+#
+# * **You learn** to read a report, to tell exchange, bubble and imbalance apart, and to change a
+#   program so that it fits and is faster.
+# * **It takes** twenty-five minutes to read, and a minute to run.
+# * **It needs** the two notebooks before this one, and the extra `notebooks`.
 
 # %%
 import functools
@@ -26,6 +31,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import optax
 
@@ -39,9 +45,6 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 # A residual network of twelve layers that reads handwritten digits, trained with Adam. So that a
 # small model is a tight fit, the IPUs are small, too: 32 tiles each instead of 1472. All that is
 # said below holds for large ones.
-#
-# What we shall change are the arguments of `training`: how many layers each stage has, how many
-# micro-batches there are to an update, and in which numbers the layers compute.
 
 # %%
 config = ipu.config.IPUConfig()
@@ -70,39 +73,52 @@ def parameters():
     }
 
 
+# %% [markdown]
+# A stage is one of three functions, by its place in the pipeline. `cut` says how many layers each
+# stage has: `(2, 3, 3, 4)` is four stages.
+
+
+# %%
 def layers(weights, hidden):
     for matrix in weights:
         hidden = hidden + jax.nn.gelu(hidden @ matrix.astype(hidden.dtype))
     return hidden
 
 
+def stage_of(number, cut, dtype):
+    end = sum(cut[: number + 1])
+    own = slice(end - cut[number], end)
+
+    def first(weights, images, labels):
+        hidden = (images.reshape(BATCH, -1) @ weights["into"]).astype(dtype)
+        return layers(weights["layers"][own], hidden), labels
+
+    def middle(weights, hidden, labels):
+        return layers(weights["layers"][own], hidden), labels
+
+    def last(weights, hidden, labels):
+        hidden = layers(weights["layers"][own], hidden).astype(jnp.float32)
+        logits = hidden @ weights["out"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+
+    return first if number == 0 else last if number == len(cut) - 1 else middle
+
+
+# %% [markdown]
+# What we shall change are the arguments of `training`: how many layers each stage has, how many
+# micro-batches there are to an update, and in which numbers the layers compute.
+
+
+# %%
 def training(cut, micro_batches, dtype=jnp.float32, updates=1):
     """The compiled function, its arguments, and the queue of its losses."""
-    ends = np.cumsum(cut)
     elements = ipu.ipu_infeed_queue.IPUInfeedQueue(functools.partial(itertools.cycle, batches))
     losses = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
-
-    def stage(number):
-        own = slice(ends[number] - cut[number], ends[number])
-
-        def first(weights, images, labels):
-            hidden = (images.reshape(BATCH, -1) @ weights["into"]).astype(dtype)
-            return layers(weights["layers"][own], hidden), labels
-
-        def middle(weights, hidden, labels):
-            return layers(weights["layers"][own], hidden), labels
-
-        def last(weights, hidden, labels):
-            hidden = layers(weights["layers"][own], hidden).astype(jnp.float32)
-            logits = hidden @ weights["out"]
-            return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
-
-        return first if number == 0 else last if number == len(cut) - 1 else middle
 
     @ipu.compile
     def train(weights):
         return pipeline(
-            [stage(number) for number in range(len(cut))],
+            [stage_of(number, cut, dtype) for number in range(len(cut))],
             micro_batches,
             repeat_count=updates,
             infeed_queue=elements,
@@ -126,7 +142,7 @@ def report_of(*arguments, **more):
 
 # %%
 found = report_of(cut=(2, 3, 3, 4), micro_batches=8)
-print(found)
+print(str(found).partition("\nOperations")[0])
 
 # %% [markdown]
 # ## Does it fit?
@@ -151,13 +167,7 @@ for tensor in ipu_3.alive_at(ipu_3.worst)[:6]:
 # It is full of variables: for each layer a matrix of a megabyte, the sum of its gradients, and the
 # two moments that Adam keeps. That is four megabytes a layer, and this IPU has four layers. Nothing
 # is wrong with any operation; there is one layer too many here.
-
-# %%
-assert not found.memory.fits
-assert found.memory.worst[0] == 3
-assert max(found.memory.by_category, key=found.memory.by_category.get) == "variables"
-
-# %% [markdown]
+#
 # ## Why is it slow?
 #
 # Three things can make a pipeline slow, and they look alike from outside: the IPUs wait because
@@ -173,17 +183,28 @@ for cost in found.costs:
 # stages fills and drains all the time. And the stages differ, which the cycles of a task show.
 
 # %%
-for (stage, phase), cycles in sorted(found.pipeline.stage_cycles.items()):
-    print(f"stage {stage} {phase}: {cycles:7,} cycles {'#' * round(cycles / 4000)}")
+figure, axes = plt.subplots(figsize=(7, 2.6))
+for place, phase, name in ((-0.2, "fwd", "forward"), (0.2, "bwd", "backward")):
+    heights = [found.pipeline.stage_cycles[stage, phase] / 1000 for stage in range(4)]
+    axes.bar(np.arange(4) + place, heights, 0.4, label=name)
+axes.set(xlabel="stage", ylabel="thousands of cycles a task", xticks=range(4))
+axes.spines[["top", "right"]].set_visible(False)
+axes.legend(loc="upper left", frameon=False)
+plt.show()
 
+# %% [markdown]
+# And this is what the time of each IPU goes to.
+
+# %%
+print(f"{'cause':<10}", *(f" IPU {number}" for number in range(4)))
 for cause, cycles in found.breakdown.items():
     print(f"{cause:<10}", *(f"{share:6.1%}" for share in cycles / found.cycles))
 
 # %% [markdown]
-# Each column is an IPU, and adds up to its call. So it is not the exchange, which takes a small
-# share on every IPU. It is the imbalance first: stage 3 takes twice as long as stage 0, and
-# everybody waits for it in every tick. Then it is the bubble, which is a sixth of the time and not
-# half of it: the ticks in which the pipeline fills, with forward tasks alone, are short ones.
+# Each column adds up to a call. So it is not the exchange, which takes a small share on every IPU.
+# It is the imbalance first: stage 3 takes twice as long as stage 0, and everybody waits for it in
+# every tick. Then it is the bubble, which is a sixth of the time and not half of it: the ticks in
+# which the pipeline fills, with forward tasks alone, are short ones.
 #
 # ## First change: move a layer
 #
@@ -197,8 +218,6 @@ print("fullest tiles:", *(f"{share:.0%}" for share in fullest))
 print(f"cycles: {found.cycles:,} -> {balanced.cycles:,}")
 waits = [int(each.breakdown["imbalance"].sum()) for each in (found, balanced)]
 print(f"imbalance of all IPUs: {waits[0]:,} -> {waits[1]:,} cycles")
-assert balanced.memory.fits
-assert balanced.cycles < found.cycles
 balanced.memory
 
 # %% [markdown]
@@ -216,8 +235,6 @@ longer = report_of(cut=(3, 3, 3, 3), micro_batches=32)
 empty = [each.pipeline.bubble_fraction for each in (balanced, longer)]
 print(f"empty places of the grid: {empty[0]:.0%} -> {empty[1]:.0%}")
 print(f"elements a second: {balanced.throughput:,.0f} -> {longer.throughput:,.0f}")
-np.testing.assert_allclose(longer.pipeline.bubble_fraction, 8 / (32 + 8))
-assert longer.throughput > 1.4 * balanced.throughput
 
 # %% [markdown]
 # ## Third change: half precision
@@ -228,6 +245,8 @@ assert longer.throughput > 1.4 * balanced.throughput
 # %%
 for cost in longer.costs:
     print(f"{cost.share:5.1%}  {cost.title}\n       {cost.remedy}")
+
+# %%
 for operation in longer.operations[:6]:
     used = "" if operation.flop_utilisation is None else f"{operation.flop_utilisation:.1%} of peak"
     name = f"{operation.label}, {operation.direction}"
@@ -243,8 +262,7 @@ half = report_of(cut=(3, 3, 3, 3), micro_batches=32, dtype=jnp.float16)
 print(f"elements a second: {longer.throughput:,.0f} -> {half.throughput:,.0f}")
 fullest = [report.memory.tile_peak_bytes.max() for report in (longer, half)]
 print(f"fullest tile: {fullest[0]:,} -> {fullest[1]:,}")
-assert half.throughput > 1.2 * longer.throughput
-assert half.memory.fits
+print("it fits:", half.memory.fits)
 
 # %% [markdown]
 # A quarter faster, not twice as fast: adding up gradients stays what it was, and each use of a
@@ -254,7 +272,6 @@ assert half.memory.fits
 
 # %%
 print(f"elements a second: {found.throughput:,.0f} -> {half.throughput:,.0f}")
-assert half.throughput > 2 * found.throughput
 
 # %% [markdown]
 # ## The same, to look at
@@ -303,11 +320,19 @@ for name, cut, dtype in (
         losses[name] = queue.dequeue()[0].reshape(6, -1).mean(axis=1)
     print(f"{name:<7}", " ".join(f"{loss:.3f}" for loss in losses[name]))
 
-np.testing.assert_allclose(losses["after"], losses["before"], rtol=0.05)
-assert losses["after"][-1] < losses["after"][0] / 2
+# %% [markdown]
+# What the host did, the longest first. Most of it is work that real IPUs would do instead.
 
 # %%
 seen = executable.report(host=trace)
 for span in sorted(seen.host.spans, key=lambda span: -span.seconds)[:6]:
     print(f"{span.kind:<8} {span.seconds * 1e3:8.1f} ms  {span.name}")
 print(f"modelled on IPUs: {seen.seconds * 1e3:.1f} ms for a call of six updates")
+
+# %% [markdown]
+# ## Try
+#
+# 1. The report offered to keep the optimizer's state in streaming memory. Take it at its word:
+#    change `offload_weight_update_variables`, and compare the cycles with what it promised.
+# 2. `ipu.compare(train, [weights])` models a function on every kind of chip. Compare what
+#    `training((3, 3, 3, 3), 32)` gives; the result draws itself.

@@ -14,6 +14,11 @@
 # IPU's operators read such lines: a layer normalisation, dropout, an LSTM, the CTC loss and the
 # beam search that turns probabilities into text. At the end, float16: the way the IPU rounds
 # decides whether small steps are learned at all.
+#
+# * **You learn** to use the IPU's operators with explicit parameters, to train with
+#   `ipu.training`, and what stochastic rounding is good for.
+# * **It takes** fifteen minutes to read, and half a minute to run.
+# * **It needs** the first two notebooks, and the extra `notebooks`.
 
 # %%
 import itertools
@@ -27,6 +32,13 @@ import optax
 import ipujax as ipu
 from ipujax.demo.digits import load_digits
 
+# %% [markdown]
+# ## The lines
+#
+# They are put together from real digits, two or three for each line, 8 strips for each digit. What
+# lies behind the last digit is noise, which the lengths tell the operators to leave alone.
+
+# %%
 train_images, train_labels, test_images, test_labels = load_digits()
 
 LENGTH, HEIGHT = 24, 8  # strips of a line, and pixels of a strip
@@ -35,11 +47,7 @@ BATCH = 32
 
 
 def lines(images, labels, seed):
-    """Batches of lines without end: strips [time, batch, height], digits, and how many there are.
-
-    A line has two or three digits, each of them 8 strips; what lies behind them is noise, which the
-    lengths tell the operators to leave alone.
-    """
+    """Batches without end: strips [time, batch, height], digits, and how many there are."""
     random = np.random.default_rng(seed)
     while True:
         counts = random.integers(2, 4, BATCH).astype(np.int32)
@@ -52,10 +60,12 @@ def lines(images, labels, seed):
 
 
 strips, digits, counts = next(lines(train_images, train_labels, 0))
-for place in range(2):
-    print(*digits[place, : counts[place]])
-    for row in strips[:, place].T:
-        print("".join(" .:-=+*#%@"[int(9 * pixel)] * 2 for pixel in row))
+figure, axes = plt.subplots(1, 4, figsize=(9, 1.4))
+for place, axis in enumerate(axes):
+    axis.imshow(strips[:, place].T, cmap="gray_r")
+    axis.set_title(" ".join(map(str, digits[place, : counts[place]])))
+    axis.axis("off")
+plt.show()
 
 # %% [markdown]
 # ## The model
@@ -80,6 +90,14 @@ def initial_parameters():
     }
 
 
+jax.tree.map(jnp.shape, initial_parameters())
+
+# %% [markdown]
+# The layers in order: a product with what each place sees, the normalisation, dropout, the LSTM,
+# and the scores of the classes.
+
+
+# %%
 def logits_of(parameters, strips, dropping=0.0):
     """Logits [time, batch, classes] of every second place, which sees the 8 strips around it."""
     padded = jnp.pad(strips, ((SEEN // 2, SEEN // 2 - 1), (0, 0), (0, 0)))
@@ -95,6 +113,11 @@ def logits_of(parameters, strips, dropping=0.0):
     return outputs @ parameters["out"]
 
 
+# %% [markdown]
+# The loss needs to know how many places of each line have digits.
+
+
+# %%
 def places(counts):
     """How many places of each line have digits."""
     return SEEN // STRIDE * counts
@@ -104,8 +127,6 @@ def loss_of(parameters, strips, digits, counts):
     logits = logits_of(parameters, strips, dropping=0.1)
     return jnp.mean(ipu.nn_ops.ctc_loss_v2(digits, logits, counts, places(counts), BLANK))
 
-
-jax.tree.map(jnp.shape, initial_parameters())
 
 # %% [markdown]
 # The dropout has neither a seed nor a key, so in compiled code it draws from the device's seed:
@@ -125,11 +146,13 @@ ipu.utils.reset_ipu_seed(42)
 state = training.init(initial_parameters())
 state = training.fit(state, lines(train_images, train_labels, 1), STEPS, [history])
 parameters, losses = state.variables, history.results
+
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(losses)
-axes.set(xlabel="step", ylabel="CTC loss")
+axes.set(xlabel="step", ylabel="CTC loss", xlim=0, ylim=0)
 axes.spines[["top", "right"]].set_visible(False)
-assert losses[-50:].mean() < 1
+plt.show()
+print(f"mean loss of the last fifty steps: {losses[-50:].mean():.2f}")
 
 # %% [markdown]
 # ## Reading
@@ -146,16 +169,6 @@ def read(parameters, strips, counts):
     )
 
 
-def share_read(parameters, batches=8):
-    """The share of lines of unseen digits that are read without a mistake."""
-    right = 0
-    for strips, digits, counts in itertools.islice(lines(test_images, test_labels, 2), batches):
-        _, lengths, found = map(np.asarray, read(parameters, strips, counts))
-        for text, length, own, count in zip(found, lengths, digits, counts, strict=True):
-            right += list(text[0, : length[0]]) == list(own[:count])
-    return right / (BATCH * batches)
-
-
 strips, digits, counts = next(lines(test_images, test_labels, 3))
 log_probs, lengths, found = map(np.asarray, read(parameters, strips, counts))
 for place in range(5):
@@ -164,9 +177,21 @@ for place in range(5):
         print(text[:length].tolist(), f"({np.exp(log_prob):.2f})", end=" ")
     print()
 
-share = share_read(parameters)
-print(f"\nlines of unseen digits without a mistake: {share:.1%}")
-assert share > 0.6
+# %% [markdown]
+# How many lines are read without any mistake?
+
+
+# %%
+def share_read(parameters, batches=8):
+    right = 0
+    for strips, digits, counts in itertools.islice(lines(test_images, test_labels, 2), batches):
+        _, lengths, found = map(np.asarray, read(parameters, strips, counts))
+        for text, length, own, count in zip(found, lengths, digits, counts, strict=True):
+            right += list(text[0, : length[0]]) == list(own[:count])
+    return right / (BATCH * batches)
+
+
+print(f"lines of unseen digits without a mistake: {share_read(parameters):.1%}")
 
 # %% [markdown]
 # ## In float16, as the IPU rounds
@@ -199,12 +224,11 @@ def halved_weights(rounding):
     return np.asarray(run(jnp.full(1000, 0.25, jnp.float16)), np.float32)
 
 
+# %%
 nearest, stochastic = halved_weights(False), halved_weights(True)
 print("2 000 steps of 0.00005 from 0.25 should give 0.35")
 print(f"rounded to the nearest: {nearest.mean():.4f}")
-print(f"stochastically:         {stochastic.mean():.4f}, +-{stochastic.std():.4f}")
-assert nearest.mean() == 0.25
-np.testing.assert_allclose(stochastic.mean(), 0.35, rtol=0.01)
+print(f"stochastically:         {stochastic.mean():.4f}, ± {stochastic.std():.4f}")
 
 # %% [markdown]
 # ## What it would take on the chip
@@ -218,3 +242,11 @@ batch = next(lines(train_images, train_labels, 0))
 report = ipu.compile(jax.value_and_grad(loss_of)).lower(parameters, *batch).report()
 print(f"{report.cycles:,} cycles, {report.seconds * 1e6:.0f} µs")
 print(f"{report.memory.peak_bytes[0] / 2**20:.1f} MiB on the IPU at the peak")
+report.memory
+
+# %% [markdown]
+# ## Try
+#
+# 1. Make the beam narrower, and wider. From which `beam_width` on are no more lines read?
+# 2. Have `halved_weights` start at 0.5, where the neighbours of a float16 are twice as far. What
+#    does stochastic rounding do to the mean, and to the spread?

@@ -14,6 +14,11 @@
 # `Estimator` for `IPUEstimator` and kept everything else. This notebook follows the listings of
 # Graphcore's porting guide (4.2 and 4.3) with real digits, and ends with the same model cut into
 # four stages.
+#
+# * **You learn** to write a `model_fn` in JAX, and to train, evaluate, restore, export and serve
+#   with an estimator; then the same for a pipeline.
+# * **It takes** fifteen minutes to read, and half a minute to run.
+# * **It needs** an idea of TensorFlow's estimators, and the extra `notebooks`.
 
 # %%
 import functools
@@ -21,9 +26,9 @@ import tempfile
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import optax
-from IPython.display import SVG, display
 
 import ipujax as ipu
 from ipujax.demo.digits import load_digits
@@ -52,6 +57,11 @@ def init_fn(key, features):
     return variables, {"mean": jnp.zeros(pixels), "steps": jnp.int32(0)}
 
 
+# %% [markdown]
+# One function serves training, evaluation and prediction; `mode` says which it is.
+
+
+# %%
 def dense(layer, x):
     return x @ layer["w"] + layer["b"]
 
@@ -126,6 +136,10 @@ def create_ipu_estimator(model_fn, model_dir, params):
     )
 
 
+# %% [markdown]
+# All that it knows is kept in `model_dir`.
+
+# %%
 params = {
     "num_devices": 2,
     "iterations_per_loop": 10,
@@ -152,6 +166,10 @@ class Losses(ipu.ipu_session_run_hooks.SessionRunHook):
         self.losses.append(float(np.mean(run_values.results["loss"])))
 
 
+# %% [markdown]
+# An epoch is one call of `train`, and its scores are those of the checkpoint that it has left.
+
+# %%
 train_input_fn = functools.partial(input_fn, is_training=True)
 eval_input_fn = functools.partial(input_fn, is_training=False)
 train_steps = len(train_labels) // BATCH // 10 * 10
@@ -163,25 +181,13 @@ for epoch in range(12):
         eval_input_fn, checkpoint_path=estimator.latest_checkpoint(), steps=eval_steps
     )
     print(f"epoch {epoch:2}: accuracy {scores['accuracy']:.1%}, loss {scores['loss']:.3f}")
-assert scores["accuracy"] > 0.9
-
 
 # %%
-def plot(steps, values, width=560, height=160):
-    x = np.interp(steps, [0, max(steps)], [40, width - 10])
-    y = np.interp(values, [0, max(values)], [height - 20, 10])
-    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
-    text = 'font-family="sans-serif" font-size="11" fill="#888"'
-    return SVG(
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}">'
-        f'<polyline points="{line}" fill="none" stroke="#0a7" stroke-width="1.5"/>'
-        f'<text x="2" y="16" {text}>{max(values):.1f}</text>'
-        f'<text x="2" y="{height - 18}" {text}>0</text>'
-        f'<text x="{width - 70}" y="{height - 4}" {text}>step {max(steps)}</text></svg>'
-    )
-
-
-display(plot(losses.steps, losses.losses))
+figure, axes = plt.subplots(figsize=(7, 2.6))
+axes.plot(losses.steps, losses.losses)
+axes.set(xlabel="step", ylabel="loss", xlim=0, ylim=0)
+axes.spines[["top", "right"]].set_visible(False)
+plt.show()
 
 # %% [markdown]
 # ## Restore, predict
@@ -194,6 +200,12 @@ again = create_ipu_estimator(model_fn, model_dir=model_dir, params=params)
 print(again.latest_checkpoint().rpartition("/")[2])
 print(again.get_variable_names())
 print("steps seen:", again.get_variable_value("state/steps"))
+
+# %% [markdown]
+# Prediction in batches of four.
+
+
+# %%
 
 
 def eight_digits():
@@ -218,7 +230,8 @@ def serving_input_receiver_fn():
 
 folder = again.export_saved_model(tempfile.mkdtemp(), serving_input_receiver_fn)
 serve = ipu.load_executable(folder)
-print(serve(test_images[:8])["digit"], test_labels[:8])
+print("served:", serve(test_images[:8])["digit"])
+print("it is: ", test_labels[:8])
 
 # %% [markdown]
 # ## Four stages
@@ -242,14 +255,21 @@ def pipeline_init_fn(key, features):
     ]
 
 
+# %% [markdown]
+# Each of the first three stages is a layer that hands on the labels. The last one gives the digit
+# alone when there are no labels, and otherwise what the optimizer and the metrics need.
+
+
+# %%
+def stage(number):
+    def forward(variables, x, *labels):
+        x = dense(variables[number], x.reshape(x.shape[0], -1))
+        return (jax.nn.relu(x) if number < 3 else x, *labels)
+
+    return forward
+
+
 def pipeline_model_fn(mode, params):
-    def stage(number):
-        def forward(variables, x, *labels):
-            x = dense(variables[number], x.reshape(x.shape[0], -1))
-            return (jax.nn.relu(x) if number < 3 else x, *labels)
-
-        return forward
-
     def last(variables, x, labels=None):
         (logits,) = stage(3)(variables, x)
         if mode == ModeKeys.PREDICT:
@@ -273,6 +293,10 @@ def pipeline_model_fn(mode, params):
     )
 
 
+# %% [markdown]
+# The rest is as before.
+
+# %%
 ipu_options = ipu.config.IPUConfig()
 ipu_options.auto_select_ipus = 4
 four = IPUPipelineEstimator(
@@ -289,4 +313,11 @@ for _ in range(8):
     four.train(train_input_fn, steps=len(train_labels) // 8 // 40 * 40)
 scores = four.evaluate(eval_input_fn)
 print(f"{scores['global_step']} micro-batches: accuracy {scores['accuracy']:.1%}")
-assert scores["accuracy"] > 0.8
+
+# %% [markdown]
+# ## Try
+#
+# 1. Add the share of digits that are among the two most probable to `eval_metric_ops`;
+#    `ipu.metrics` has means. Where does it show?
+# 2. Train three epochs, make a new estimator with the same `model_dir`, and train on. What does
+#    `steps seen` say?

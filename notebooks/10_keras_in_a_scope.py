@@ -14,6 +14,11 @@
 # then a second script, for digits, in four ways: plain, with many steps per execution, on two
 # replicas, and as a pipeline over four IPUs.
 #
+# * **You learn** to run a Keras script as programs for IPUs, and to train the same model in loops
+#   on the device, on replicas and as a pipeline.
+# * **It takes** fifteen minutes to read, and a minute to run.
+# * **It needs** Keras as far as `fit`, and the extras `keras` and `notebooks`.
+#
 # Keras runs on JAX here. It reads which backend to use when it is first imported.
 
 # %%
@@ -66,6 +71,11 @@ def draw_shapes(count, seed, size=16):
     return images.astype(np.uint8), labels
 
 
+# %% [markdown]
+# Eight of them, with their names.
+
+
+# %%
 def load_data():
     return draw_shapes(1024, seed=0), draw_shapes(256, seed=1)
 
@@ -89,60 +99,13 @@ plt.show()
 # two listings can be compared.
 
 # %%
-keras.utils.set_random_seed(1)
-
 (x_train, y_train), (x_test, y_test) = load_data()
 x_train = x_train.astype("float32") / 255.0
 y_train = keras.utils.to_categorical(y_train, 10)
-model = keras.Sequential(
-    [
-        keras.Input(x_train.shape[1:]),
-        Conv2D(32, (3, 3), padding="same"),
-        Activation("relu"),
-        Conv2D(32, (3, 3)),
-        Activation("relu"),
-        MaxPooling2D(pool_size=(2, 2)),
-        Dropout(0.25),
-        Conv2D(64, (3, 3), padding="same"),
-        Activation("relu"),
-        Conv2D(32, (3, 3)),
-        Activation("relu"),
-        MaxPooling2D(pool_size=(2, 2)),
-        Dropout(0.25),
-        Flatten(),
-        Dense(512),
-        Activation("relu"),
-        Dropout(0.5),
-        Dense(10),
-        Activation("softmax"),
-    ]
-)
-model.compile(
-    loss="categorical_crossentropy",
-    optimizer=keras.optimizers.SGD(learning_rate=0.05),
-    metrics=["accuracy"],
-)
-alone = model.fit(x_train, y_train, batch_size=16, epochs=6, verbose=2)
-weights_alone = model.get_weights()
 
-# %% [markdown]
-# ## The second listing: the same in the scope
-#
-# An import, a configuration, and the scope; the script in it is the same, letter for letter.
 
-# %%
-import ipujax as ipu
-
-keras.utils.set_random_seed(1)
-
-cfg = ipu.config.IPUConfig()
-cfg.auto_select_ipus = 1
-cfg.configure_ipu_system()
-with ipu.ipu_strategy.IPUStrategy().scope():
-    (x_train, y_train), (x_test, y_test) = load_data()
-    x_train = x_train.astype("float32") / 255.0
-    y_train = keras.utils.to_categorical(y_train, 10)
-    model = keras.Sequential(
+def slides_model():
+    return keras.Sequential(
         [
             keras.Input(x_train.shape[1:]),
             Conv2D(32, (3, 3), padding="same"),
@@ -165,12 +128,35 @@ with ipu.ipu_strategy.IPUStrategy().scope():
             Activation("softmax"),
         ]
     )
+
+
+# %%
+def fit_slides_model():
+    keras.utils.set_random_seed(1)
+    model = slides_model()
     model.compile(
         loss="categorical_crossentropy",
         optimizer=keras.optimizers.SGD(learning_rate=0.05),
         metrics=["accuracy"],
     )
-    in_scope = model.fit(x_train, y_train, batch_size=16, epochs=6, verbose=2)
+    return model, model.fit(x_train, y_train, batch_size=16, epochs=6, verbose=2)
+
+
+model_alone, alone = fit_slides_model()
+
+# %% [markdown]
+# ## The second listing: the same in the scope
+#
+# An import, a configuration, and the scope; what runs in it is the same function.
+
+# %%
+import ipujax as ipu
+
+cfg = ipu.config.IPUConfig()
+cfg.auto_select_ipus = 1
+cfg.configure_ipu_system()
+with ipu.ipu_strategy.IPUStrategy().scope():
+    model, in_scope = fit_slides_model()
 
 # %% [markdown]
 # Keras's step is a function of the model's variables and a batch. In the scope the same function is
@@ -178,16 +164,19 @@ with ipu.ipu_strategy.IPUStrategy().scope():
 # accuracies, dropout's masks, weights.
 
 # %%
-assert in_scope.history == alone.history
-for ours, theirs in zip(model.get_weights(), weights_alone, strict=True):
-    np.testing.assert_array_equal(ours, theirs)
+pairs = zip(model.get_weights(), model_alone.get_weights(), strict=True)
+print("the same history:", in_scope.history == alone.history)
+print("the same weights:", all(np.array_equal(ours, theirs) for ours, theirs in pairs))
 
+# %% [markdown]
+# `evaluate` in a scope is a program, too.
+
+# %%
 x_test = x_test.astype("float32") / 255.0
 y_test = keras.utils.to_categorical(y_test, 10)
 with ipu.ipu_strategy.IPUStrategy().scope():
     loss, accuracy = model.evaluate(x_test, y_test, batch_size=32, verbose=0)
 print(f"pictures that were not trained on: accuracy {accuracy:.0%}")
-assert accuracy > 0.4  # of ten classes
 
 # %% [markdown]
 # ## Digits, four ways
@@ -223,6 +212,11 @@ def make_model():
     )
 
 
+# %% [markdown]
+# All four are trained by this function, which also says how long the epochs took.
+
+
+# %%
 class Epochs(keras.callbacks.Callback):
     """Notes when epochs end."""
 
@@ -245,10 +239,8 @@ def train(model, batch_size, steps_per_execution=1):
         images, labels, batch_size, epochs=6, shuffle=False, verbose=0, callbacks=[epochs]
     ).history
     seconds = np.diff(epochs.ends)
-    accuracy = history["accuracy"][-1]
-    print(f"loss {history['loss'][-1]:.4f}, accuracy {accuracy:.1%}, an epoch takes", end=" ")
-    print(f"{seconds[1:].min():.2f} s, the first one with its compilation {seconds[0]:.1f} s")
-    assert accuracy > 0.9
+    print(f"loss {history['loss'][-1]:.4f}, accuracy {history['accuracy'][-1]:.1%}")
+    print(f"an epoch: {seconds[1:].min():.2f} s; the first, which compiles: {seconds[0]:.1f} s")
     return history
 
 
@@ -308,15 +300,12 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(12, 3.5))
 for width, (name, history) in zip((12, 8, 4, 1.5), results.items(), strict=True):
     left.plot(history["loss"], linewidth=width, label=name)
     right.plot(history["accuracy"], linewidth=width)
-left.set(xlabel="epoch", ylabel="loss")
-right.set(xlabel="epoch", ylabel="accuracy")
-left.legend()
+left.set(xlabel="epoch", ylabel="loss", xticks=range(6))
+right.set(xlabel="epoch", ylabel="accuracy", xticks=range(6))
+for axes in (left, right):
+    axes.spines[["top", "right"]].set_visible(False)
+left.legend(frameon=False)
 plt.show()
-
-plain = results["1 IPU, plain"]
-for history in results.values():
-    np.testing.assert_allclose(history["loss"], plain["loss"], rtol=0.03)
-    np.testing.assert_allclose(history["accuracy"], plain["accuracy"], atol=0.01)
 
 # %% [markdown]
 # `evaluate` and `predict` of the pipelined model are pipelines too.
@@ -339,3 +328,11 @@ print("predicted", scores.argmax(axis=-1), "it is", test_labels[:8])
 report = pipelined.report()
 print(f"{report.pipeline.bubble_fraction:.0%} of all ticks have no task")
 display(report)
+
+# %% [markdown]
+# ## Try
+#
+# 1. Let the pipeline have 16 micro-batches of 2. What happens to the share of ticks without a task,
+#    and what to the loss?
+# 2. Assign all layers but the last to stage 0, so that there are two stages. What does the report
+#    say of the time now, and on how many IPUs?

@@ -14,6 +14,11 @@
 # encoder have IPUs of their own, and gradients are accumulated over many micro-batches, so that all
 # IPUs have work. This notebook does the same with a model that is small enough to train within a
 # minute on two cores: the module is plain PyTorch, and three lines make it a pipeline.
+#
+# * **You learn** to cut a PyTorch module into blocks on IPUs, to accumulate gradients over
+#   micro-batches, and to see how well the pipeline is filled.
+# * **It takes** ten minutes to read, and a minute to run.
+# * **It needs** PyTorch, the notebook before this one, and the extras `torch` and `notebooks`.
 
 # %%
 import copy
@@ -25,8 +30,6 @@ from torch import nn
 
 from ipujax import poptorch, schedules
 
-torch.manual_seed(0)
-
 # %% [markdown]
 # ## The text
 #
@@ -37,6 +40,7 @@ torch.manual_seed(0)
 # %%
 ANIMALS = {"seal": "sea", "whale": "sea", "bear": "forest", "owl": "forest", "camel": "desert"}
 VERBS = {1: ("swims", "sleeps", "hunts"), 2: ("swim", "sleep", "hunt")}
+torch.manual_seed(0)
 rng = np.random.default_rng(0)
 
 
@@ -51,6 +55,7 @@ words = sorted({word for _ in range(500) for word in sentence().split()})
 vocabulary = ["[mask]", *words]
 code = {word: number for number, word in enumerate(vocabulary)}
 LENGTH = len(sentence().split())
+
 print(sentence())
 print(len(vocabulary), "words,", LENGTH, "in a sentence")
 
@@ -158,36 +163,28 @@ for text, labels in batches:
 figure, axis = plt.subplots(figsize=(7, 3))
 axis.plot(expected, lw=4, alpha=0.4, label="PyTorch")
 axis.plot(losses, label="four IPUs")
-axis.set(xlabel="weight update", ylabel="loss")
-axis.legend()
+axis.set(xlabel="weight update", ylabel="loss", xlim=0, ylim=0)
+axis.spines[["top", "right"]].set_visible(False)
+axis.legend(frameon=False)
 plt.show()
-print("largest difference:", np.abs(np.subtract(losses, expected)).max())
-assert losses[-1] < 0.5 * losses[0]
-assert np.allclose(losses[:20], expected[:20], atol=1e-3)
+apart = np.abs(np.subtract(losses, expected))
+print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
+print(f"largest difference: {apart[:20].max():.0e} in 20 updates, {apart.max():.0e} in all")
 
 # %% [markdown]
 # ## The pipeline
 #
 # Each update sends eight micro-batches through four stages, forward and back. With one forward pass
 # for one backward pass (1F1B), an IPU keeps the activations of as many micro-batches as there are
-# stages from it to the end.
+# stages from it to the end. Blue is a forward pass, orange a backward pass, with the number of the
+# micro-batch.
 
 # %%
-schedule = schedules.one_f_one_b(4, ACCUMULATION)
-rows = [line.split()[2:] for line in schedules.grid(schedule).splitlines() if line[:3] == "IPU"]
-colours = [[".FB".index(task[0]) for task in row] for row in rows]
-
-figure, axis = plt.subplots(figsize=(11, 2.2))
-axis.imshow(colours, cmap="Pastel1_r", aspect="auto")
-for ipu, row in enumerate(rows):
-    for tick, task in enumerate(row):
-        axis.text(tick, ipu, task.strip("."), ha="center", va="center")
-axis.set(xlabel="tick", ylabel="IPU", yticks=range(4))
-plt.show()
+schedules.one_f_one_b(4, ACCUMULATION)
 
 # %% [markdown]
-# F is a forward pass and B a backward pass, with the number of the micro-batch. The machine model
-# knows how long each of them takes, and so which share of its time an IPU works or waits.
+# The machine model knows how long each of them takes, and so which share of its time an IPU works
+# or waits.
 
 # %%
 report = training.report()
@@ -199,13 +196,19 @@ for name, share in spent.items():
     left = left + share
 axis.set(xlabel="share of the time", ylabel="IPU", yticks=range(report.num_ipus))
 axis.invert_yaxis()
-axis.legend(loc="upper left", bbox_to_anchor=(1, 1))
+axis.spines[["top", "right"]].set_visible(False)
+axis.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
 plt.show()
-print(report)
 
 # %% [markdown]
 # The report speaks of the modules by the names that they have in PyTorch, such as
-# `layers.1.linear1`. And at the end of a cell it shows its own views, with the timeline of all
+# `layers.1.linear1`.
+
+# %%
+print(report)
+
+# %% [markdown]
+# And at the end of a cell it shows its own views, with the timeline of all
 # IPUs:
 
 # %%
@@ -240,5 +243,11 @@ try:
     poptorch.trainingModel(model.train(), few).compile(shown, answers)
 except poptorch.Error as error:
     print(error)
-else:
-    raise AssertionError("a pipeline of four stages ran with four micro-batches")
+
+# %% [markdown]
+# ## Try
+#
+# 1. Begin the last block at `model.layers[1]` and leave out the norm's. How many IPUs does the
+#    model take now, and which of them works most?
+# 2. Accumulate over 16 micro-batches of 4. What does the bubble do, and is the loss still
+#    PyTorch's?

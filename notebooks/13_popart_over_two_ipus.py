@@ -14,6 +14,11 @@
 # PopART's way through that: a graph of one addition, a regression whose gradients can be looked
 # at, and then a classifier that PyTorch exported, trained as a pipeline over two IPUs and read by
 # ONNX's own code.
+#
+# * **You learn** to build a graph, to train it in a session, and to take an ONNX file through a
+#   pipeline and back.
+# * **It takes** fifteen minutes to read, and half a minute to run.
+# * **It needs** ONNX as far as nodes and tensors, and the extras `onnx`, `torch` and `notebooks`.
 
 # %%
 import importlib.util
@@ -54,7 +59,6 @@ session.prepareDevice()
 anchors = session.initAnchorArrays()
 session.run(popart.PyStepIO({a: np.float32([2]), b: np.float32([3])}, anchors))
 print(f"2 + 3 = {anchors[total][0]}")
-assert anchors[total] == 5
 
 # %% [markdown]
 # ## A regression, and its gradients
@@ -77,6 +81,7 @@ with builder.nameScope("model"):
 error = builder.aiOnnx.sub([guess, y])
 loss = builder.aiGraphcore.identityloss([builder.aiOnnx.mul([error, error])])
 
+# %%
 gradient = popart.reservedGradientPrefix() + w
 every_batch = popart.AnchorReturnType("All")
 session = popart.TrainingSession(
@@ -91,17 +96,18 @@ session.weightsFromHost()
 anchors = session.initAnchorArrays()
 session.run(popart.PyStepIO({x: rows, y: rows @ truth}, anchors))
 
+# %%
 learned = {w: np.empty((3, 1), np.float32)}
 session.weightsToHost()
 session.readWeights(popart.PyWeightsIO(learned))
 print("learned", learned[w].ravel(), "of", truth.ravel())
-assert np.allclose(learned[w], truth, atol=1e-2)
 
 figure, axis = plt.subplots(figsize=(7, 3))
 axis.semilogy(anchors[loss], label="loss")
 axis.semilogy(np.linalg.norm(anchors[gradient], axis=(1, 2)), label="norm of the gradient")
-axis.set(xlabel="batch of the step")
-axis.legend()
+axis.set(xlabel="batch of the step", xlim=0)
+axis.spines[["top", "right"]].set_visible(False)
+axis.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
@@ -136,6 +142,7 @@ class Classifier(torch.nn.Module):
         return self.classes(self.features(images))
 
 
+# %%
 def exported():
     torch.manual_seed(0)
     file = io.BytesIO()
@@ -205,6 +212,10 @@ training.prepareDevice()
 training.weightsFromHost()
 anchors = training.initAnchorArrays()
 
+# %% [markdown]
+# Six steps of 22 batches.
+
+# %%
 train_images, train_labels, test_images, test_labels = load_digits()
 losses = []
 for _ in range(6):
@@ -218,9 +229,10 @@ for _ in range(6):
 
 figure, axis = plt.subplots(figsize=(7, 3))
 axis.plot(losses)
-axis.set(xlabel="weight update", ylabel="loss")
+axis.set(xlabel="weight update", ylabel="loss", xlim=0, ylim=0)
+axis.spines[["top", "right"]].set_visible(False)
 plt.show()
-assert losses[-1] < 0.3 * losses[0]
+print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
 
 # %% [markdown]
 # ## What the chip would do
@@ -250,11 +262,16 @@ for node in trained.graph.node:
     node.attribute.extend(kept)
 network = onnx.utils.Extractor(trained).extract_model(["images"], ["scores"])
 
+# %%
 count = len(test_images) // 16 * 16
 batches = test_images[:count].reshape(-1, 16, 1, 8, 8)
 reference = ReferenceEvaluator(network)
 expected = np.stack([reference.run(None, {"images": batch})[0] for batch in batches])
 
+# %% [markdown]
+# And the same by PopART.
+
+# %%
 inference = popart.InferenceSession(
     fnModel=network.SerializeToString(),
     dataFlow=popart.DataFlow(len(batches), {"scores": popart.AnchorReturnType("All")}),
@@ -267,5 +284,11 @@ inference.run(popart.PyStepIO({"images": batches}, anchors))
 right = anchors["scores"].argmax(-1).ravel() == test_labels[:count]
 print(f"right: {right.mean():.1%}")
 print(f"furthest from ONNX: {np.abs(anchors['scores'] - expected).max():.1e}")
-assert right.mean() > 0.9
-assert np.allclose(anchors["scores"], expected, atol=1e-4)
+
+# %% [markdown]
+# ## Try
+#
+# 1. Make the cut one layer later: the first product on IPU 0, too. What does the report say of the
+#    balance of the two?
+# 2. Ask for the gradient of the first kernel as an anchor of the pipeline. What shape does it have,
+#    and why?

@@ -14,6 +14,11 @@
 # `ipurun` does so here. This notebook writes a script once and runs it three times: as one
 # process, as two that have a replica each, and as two that have a stage of the pipeline each.
 # All three learn the same.
+#
+# * **You learn** to write a script that knows which share of the work is its own, to start it with
+#   `ipurun`, and to see what each process does when.
+# * **It takes** ten minutes to read, and a minute to run.
+# * **It needs** the notebook on pipelines (04), and the extra `notebooks`.
 
 # %%
 import json
@@ -37,8 +42,7 @@ folder = Path(tempfile.mkdtemp())
 # * batch n is for replica n modulo all of them, so each instance picks those of its replicas.
 
 # %%
-script = folder / "train.py"
-script.write_text("""
+shares = """
 import json
 import sys
 
@@ -66,7 +70,14 @@ picks = np.random.default_rng(0).integers(len(images), size=(STEPS * MICRO_BATCH
 first = popdist.getInstanceIndex() * local % total
 mine = [n for n in range(len(picks)) if first <= n % total < first + local]
 batches = [(images[picks[n]].reshape(BATCH, 64), labels[picks[n]]) for n in mine]
+"""
 
+# %% [markdown]
+# Then a pipeline of two stages. Nothing in it knows of processes; the optimizer sums gradients over
+# all replicas, wherever they are.
+
+# %%
+model = """
 infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(batches)
 outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
 optimizer = CrossReplicaOptimizer(optax.sgd(0.1 / each, momentum=0.9))
@@ -91,8 +102,14 @@ def train(weights):
         outfeed_queue=outfeed,
         optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optimizer, loss),
     )
+"""
 
+# %% [markdown]
+# At the end it trains, and writes down what it has learned, what it did when, and the first lines
+# of its report.
 
+# %%
+run_it = """
 random = np.random.default_rng(1)
 weights = {
     "in": random.normal(size=(64, 128), scale=0.1).astype(np.float32),
@@ -114,17 +131,19 @@ with open(f"{sys.argv[1]}{popdist.getInstanceIndex()}.json", "w") as file:
     json.dump(told, file)
 right = f"{told['accuracy']:.1%} right"
 print(f"instance {popdist.getInstanceIndex()}: {len(batches)} batches, {right}")
-""")
+"""
+
+script = folder / "train.py"
+source = shares + model + run_it
+print(script.write_text(source), "letters")
 
 
 # %%
-def run(name: str, *options: str) -> list[dict]:
-    """What each instance has written, after its output has been shown."""
+def run(name, *options):
+    """Runs the script, shows what it prints, and returns what each instance has written."""
     launch = [sys.executable, "-m", "ipujax.distribution.launch", *options]
     command = [*launch, sys.executable, str(script), str(folder / name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    print(done.stdout)
+    print(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
     return [json.loads(path.read_text()) for path in sorted(folder.glob(f"{name}*.json"))]
 
 
@@ -150,19 +169,20 @@ replicas = run("replicas", *two, "--print-topology", "--tag-output")
 # instance has the losses of its own replica.
 
 # %%
-for each in replicas:
-    np.testing.assert_allclose(each["weights"], alone["weights"], rtol=1e-3, atol=1e-4)
 mean = np.mean([each["losses"] for each in replicas], axis=0)
-np.testing.assert_allclose(mean, alone["losses"], rtol=1e-3)
 print(f"largest difference of a loss: {np.abs(mean - alone['losses']).max():.1e}")
+apart = [np.abs(np.subtract(each["weights"], alone["weights"])).max() for each in replicas]
+print(f"largest difference of a weight: {max(apart):.1e}")
+
+# %%
 figure, axes = plt.subplots(figsize=(7, 2.6))
 for number, each in enumerate(replicas):
     axes.plot(each["losses"], linewidth=1, alpha=0.6, label=f"instance {number}")
 axes.plot(alone["losses"], color="black", linestyle="--", label="one process")
-axes.set(xlabel="step", ylabel="loss")
+axes.set(xlabel="step", ylabel="loss", xlim=0, ylim=0)
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(frameon=False)
-assert alone["accuracy"] > 0.9
+plt.show()
 
 # %% [markdown]
 # The machine model takes instances to be machines of their own: collectives between them go
@@ -181,9 +201,9 @@ print(*alone["report"], "", *replicas[0]["report"], sep="\n")
 # %%
 spread = ["--num-instances", "2", "--ipus-per-replica", "2", "--spread", "ipus"]
 stages = run("stages", *spread, "--print-topology", "--tag-output")
-for each in stages:
-    np.testing.assert_allclose(each["weights"], alone["weights"], rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(each["losses"], alone["losses"], rtol=1e-3)
+for name in ("losses", "weights"):
+    apart = [np.abs(np.subtract(each[name], alone[name])).max() for each in stages]
+    print(f"largest difference of {name}: {max(apart):.1e}")
 
 # %% [markdown]
 # ## Who did what, when
@@ -203,10 +223,18 @@ for height, each in enumerate(rows.values()):
         if bars:
             axes.broken_barh(bars, (height - 0.4, 0.8), color=colour, label=kind)
 axes.set_yticks(range(len(rows)), list(rows))
+axes.spines[["top", "right"]].set_visible(False)
 axes.invert_yaxis()
 axes.set_xlabel("seconds")
 handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-axes.legend(handles.values(), handles.keys(), ncols=5, loc="lower center", bbox_to_anchor=(0.5, 1))
+axes.legend(
+    handles.values(),
+    handles.keys(),
+    ncols=5,
+    loc="lower center",
+    bbox_to_anchor=(0.5, 1),
+    frameon=False,
+)
 plt.show()
 
 # %% [markdown]
@@ -214,3 +242,10 @@ plt.show()
 # between processes, once a step. Stages pay where a model has no room in one machine: activations
 # cross in every micro-batch. [docs/processes.md](../docs/processes.md) has two machines, Slurm, and
 # what to know of security.
+#
+# ## Try
+#
+# 1. Start four instances with a replica each: `--num-instances 4 --num-replicas 4`. How many
+#    batches has each, and do all learn the same as before?
+# 2. Have the script make its batches slowly, with a `time.sleep` in a generator. Who waits for whom
+#    in the last picture?

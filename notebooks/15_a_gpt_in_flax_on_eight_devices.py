@@ -14,6 +14,11 @@
 # each stage on two devices that share the batch. The losses are those of plain `jax.jit`, and each
 # device holds the parameters of its own stage and no others.
 #
+# * **You learn** to train a JAX model as a pipeline on several devices, with two changed lines, and
+#   to see where its parameters are and when each stage works.
+# * **It takes** fifteen minutes to read, and a minute to run.
+# * **It needs** JAX, an idea of flax and optax, flax itself, and the extra `notebooks`.
+#
 # Eight devices of a CPU will do. JAX makes them if it is told before it computes anything.
 
 # %%
@@ -42,12 +47,14 @@ print(len(jax.devices()), "devices")
 # `stages=4` in `value_and_grad`, further down, not even these are needed: it finds where to cut.)
 
 # %%
-WIDTH, HEADS, LAYERS, LENGTH = 64, 4, 4, 32
-
 text = "\n".join(topics[name] for name in sorted(topics))
 alphabet = sorted(char for char, count in collections.Counter(text).items() if count >= 20)
 code_of = {char: code for code, char in enumerate(alphabet)}
 codes = np.array([code_of[char] for char in text if char in code_of], np.int32)
+
+
+# %%
+WIDTH, HEADS, LAYERS, LENGTH = 64, 4, 4, 32
 
 
 class Block(nn.Module):
@@ -74,6 +81,7 @@ class GPT(nn.Module):
             return embed.attend(nn.LayerNorm(name="norm")(x))
 
 
+# %%
 gpt = GPT()
 
 
@@ -108,6 +116,7 @@ def batches(seed):
         yield codes[starts[:, None] + np.arange(LENGTH + 1)]
 
 
+# %%
 @jax.jit
 def plain_step(params, opt_state, windows):
     loss, grads = jax.value_and_grad(loss_fn)(params, windows)
@@ -162,15 +171,18 @@ def step(params, opt_state, windows):
 
 params, opt_state, losses = train(step, UPDATES)
 
+# %%
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(plain_losses, linewidth=5, alpha=0.3, label="one device, jax.jit")
 axes.plot(losses, label="four stages on eight devices")
-axes.set(xlabel="update", ylabel="loss, nats")
+axes.set(xlabel="update", ylabel="loss, nats", xlim=0)
 axes.spines[["top", "right"]].set_visible(False)
 axes.legend(frameon=False)
+plt.show()
 
-print("largest difference of a loss:", f"{abs(losses - plain_losses).max():.0e}")
-assert losses[-5:].mean() < losses[0] - 1
+apart = abs(losses - plain_losses)
+print(f"loss {losses[0]:.2f} -> {losses[-1]:.2f}")
+print(f"largest difference of a loss: {apart[:3].max():.0e} in 3 updates, {apart.max():.0e} in all")
 
 # %% [markdown]
 # The first losses are equal to rounding. Sums are added up in another order here, and an optimizer
@@ -184,9 +196,6 @@ def norm(tree):
 
 difference = jax.tree.map(lambda a, b: np.asarray(a) - np.asarray(b), params, plain_params)
 print(f"relative difference of the parameters: {norm(difference) / norm(plain_params):.0e}")
-np.testing.assert_allclose(losses[:3], plain_losses[:3], rtol=1e-6)
-np.testing.assert_allclose(losses, plain_losses, rtol=1e-4)
-assert norm(difference) < 1e-3 * norm(plain_params)
 
 # %% [markdown]
 # ## Where everything is
@@ -205,6 +214,7 @@ def bytes_by_device(tree):
     return held / 1024
 
 
+# %%
 figure, axes = plt.subplots(figsize=(7, 2.4))
 below = np.zeros(8)
 for name, tree in {"parameters": params, "Adam": opt_state}.items():
@@ -213,21 +223,27 @@ for name, tree in {"parameters": params, "Adam": opt_state}.items():
 axes.set_xticks(range(8), [f"stage {i // 2}\ndevice {i}" for i in range(8)], fontsize=8)
 axes.set(ylabel="KiB")
 axes.spines[["top", "right"]].set_visible(False)
-axes.legend(frameon=False, ncols=2)
+axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+plt.show()
 
 whole = sum(leaf.nbytes for leaf in jax.tree.leaves((params, opt_state))) / 1024
 print(f"all state: {whole:.0f} KiB; on the device that has most: {below.max():.0f} KiB")
+
+# %% [markdown]
+# JAX itself says on which devices the parameters of a block are.
+
+# %%
 for i in range(LAYERS):
-    for leaf in jax.tree.leaves(params["params"][f"block_{i}"]):
-        assert {device.id for device in leaf.devices()} == {2 * i, 2 * i + 1}
-assert below.max() < 0.4 * whole
+    leaves = jax.tree.leaves(params["params"][f"block_{i}"])
+    on = {device.id for leaf in leaves for device in leaf.devices()}
+    print(f"block {i}: {len(leaves)} arrays, all on devices {sorted(on)}")
 
 # %% [markdown]
 # ## When everything runs
 #
-# The schedule is data, and can be drawn: a row for each stage, a column for each tick. `F3` is the
-# forward task of micro-batch 3, `B3` its backward task. A stage begins the backward tasks as early
-# as it can, so that no more than four micro-batches wait in it.
+# The schedule is data, and can be drawn: a row for each stage, a column for each tick. Blue is a
+# forward task, orange a backward task, with the number of its micro-batch. A stage begins the
+# backward tasks as early as it can, so that no more than four micro-batches wait in it.
 
 # %%
 print(f"idle: {ipu.schedules.simulate(ipu.schedules.one_f_one_b(4, MICRO_BATCHES)).bubble:.0%}")
@@ -244,11 +260,14 @@ report = step.lower(params, opt_state, next(batches(seed=1))).report()
 print("\n".join(line for line in str(report).splitlines() if "mesh" in line))
 work = report.breakdown["work"]
 print("computing, in cycles:", *(f"stage {i}: {cycles:,}" for i, cycles in enumerate(work)))
-assert [mesh.devices for mesh in report.meshes] == [
-    (f"cpu:{2 * i}", f"cpu:{2 * i + 1}") for i in range(4)
-]
 report
 
 # %% [markdown]
 # [Pipelines for JAX users](../docs/pipelines_for_jax_users.md) goes on: tensor parallel stages,
 # checkpoints, dropout keys, auxiliary values.
+#
+# ## Try
+#
+# 1. Leave the `with` statements out, and give `value_and_grad` the argument `stages=4`. Where does
+#    it cut, and do the losses change?
+# 2. Take `schedule="gpipe"`, and draw it. How many micro-batches wait in stage 0 now?

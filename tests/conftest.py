@@ -20,7 +20,7 @@ from typing import Protocol
 import hypothesis
 import pytest
 
-from tests.harness import Golden, give_freed_memory_back, resident_megabytes, run_python
+from tests.harness import ROOT, Golden, give_freed_memory_back, resident_megabytes, run_python
 from tests.sampling import mark_the_rest
 
 # A first call compiles, so times say nothing; and the same examples everywhere make a failure in
@@ -43,6 +43,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--update-golden",
         action="store_true",
         help="write the golden files of the tests that run, instead of comparing with them",
+    )
+    parser.addoption(
+        "--notebooks",
+        default=str(ROOT / "notebooks"),
+        help="the folder of the executed notebooks whose statements are tested",
     )
 
 

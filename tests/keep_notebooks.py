@@ -70,6 +70,19 @@ def keep_drawings(data: dict[str, Any]) -> None:
         data["text/html"] = image(data.pop("image/svg+xml"))
 
 
+def joined(outputs: list[Any]) -> list[Any]:
+    """Outputs, with what was printed in several pieces as one of them; nothing of the log."""
+    whole: list[Any] = []
+    for each in outputs:
+        if each.get("name") == "stderr":
+            continue
+        if whole and each.get("name") == whole[-1].get("name") == "stdout":
+            whole[-1].text += each.text
+        else:
+            whole.append(each)
+    return whole
+
+
 def as_kept(path: Path) -> Any:
     """An executed notebook without what is left out."""
     notebook = nbformat.read(path, as_version=4)
@@ -77,7 +90,7 @@ def as_kept(path: Path) -> Any:
     for number, cell in enumerate(notebook.cells):
         cell.id, cell.metadata = f"cell-{number}", {}
         if "outputs" in cell:
-            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+            cell.outputs = joined(cell.outputs)
             for output in cell.outputs:
                 keep_drawings(output.get("data", {}))
     return notebook

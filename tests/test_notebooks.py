@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import ROOT
-from tests.keep_notebooks import differences, keep_drawings, reports
+from tests.keep_notebooks import differences, joined, keep_drawings, reports
 
 jupytext = pytest.importorskip("jupytext", reason="the extra `notebooks` is not installed")
 nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not installed")
@@ -18,6 +18,10 @@ nbformat = pytest.importorskip("nbformat", reason="the extra `notebooks` is not 
 SOURCES = sorted((ROOT / "notebooks").glob("*.py"))
 MOST_BYTES = 600_000
 MOST_LINES, MOST_LETTERS = 70, 6_000  # of what one output prints
+MOST_LINES_OF_A_CELL = 30
+# What a cell checks is no lesson: `test_notebook_statements.py` checks what it prints.
+CHECKS = re.compile(r"^\s*assert\b|\bAssertionError\b|\bnp\.testing\b", re.MULTILINE)
+DRAWN_BY_HAND = re.compile(r"#{4,}|0x[0-9a-f]{6,}")
 # What differs from machine to machine: folders of users and of temporary files.
 OF_A_MACHINE = re.compile(r"/(?:home|root|tmp|work|Users)/\w")
 
@@ -84,6 +88,13 @@ def test_what_is_shown_otherwise_is_found(changed: dict[str, Any], found: list[s
     assert differences(kept, executed) == found
 
 
+def test_what_is_printed_in_pieces_is_kept_in_one() -> None:
+    printed = [("stdout", "loss "), ("stderr", "log"), ("stdout", "0.5"), ("other", "page")]
+    outputs = [nbformat.from_dict({"name": name, "text": text}) for name, text in printed]
+    kept = [(each["name"], each["text"]) for each in joined(outputs)]
+    assert kept == [("stdout", "loss 0.5"), ("other", "page")]
+
+
 def test_drawings_are_kept_as_images() -> None:
     data = {"text/html": '<div><svg width="9" style="x:y" aria-label="a"><g></g></svg></div>'}
     keep_drawings(data)
@@ -92,6 +103,31 @@ def test_drawings_are_kept_as_images() -> None:
     )
     assert found
     assert base64.b64decode(found[1]).startswith(b'<svg width="9" style="background:#fff;')
+
+
+@notebooks
+def test_it_begins_with_what_one_learns_and_ends_with_what_to_try(source: Path) -> None:
+    first, *_, last = jupytext.read(source).cells
+    assert (first.cell_type, last.cell_type) == ("markdown", "markdown")
+    assert first.source.startswith("# ")
+    for promise in ("* **You learn** ", "* **It takes** ", "* **It needs** "):
+        assert promise in first.source
+    assert 1 <= len(re.findall(r"^\d\. ", last.source.partition("## Try")[2], re.MULTILINE)) <= 2
+
+
+@notebooks
+def test_its_cells_are_short_and_check_nothing(source: Path) -> None:
+    code = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "code"]
+    assert max(len(cell.splitlines()) for cell in code) <= MOST_LINES_OF_A_CELL
+    assert not [cell for cell in code if CHECKS.search(cell)]
+
+
+@notebooks
+def test_it_shows_no_addresses_and_no_bars_of_letters(source: Path) -> None:
+    texts = (
+        each.get("text") or each.get("data", {}).get("text/plain", "") for each in outputs(source)
+    )
+    assert not [text for text in texts if DRAWN_BY_HAND.search(text)]
 
 
 @notebooks
