@@ -6,8 +6,8 @@ default. Nothing has to be set up to see the other lines. A program that configu
 through the standard library or absl, gets each record once, through its own handlers.
 
 absl adds a handler with the standard library's format to the root logger when a program that has
-none logs through it, as orbax does. `share_absl_format` gives that handler absl's own format, so that
-all lines of a process look alike.
+none logs through it, as orbax does. `share_absl_format` gives that handler absl's own format, so
+that all lines of a process look alike.
 """
 
 from __future__ import annotations
