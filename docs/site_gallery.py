@@ -1,7 +1,7 @@
 """Runs the programs of the gallery, and writes their reports as pages of the site.
 
-`python docs/site_gallery.py FOLDER`. docs/conf.py runs it in a process of its own, since Sphinx forks
-and JAX has threads.
+`python docs/site_gallery.py FOLDER`. docs/conf.py runs it in a process of its own, since Sphinx
+forks and JAX has threads.
 """
 
 from __future__ import annotations

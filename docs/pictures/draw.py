@@ -1,7 +1,7 @@
 """Draws the pictures of pages, each for light and for dark pages.
 
-`.venv/bin/python docs/pictures/draw.py` writes `NAME-light.svg` and `NAME-dark.svg` beside this file.
-All are narrow enough to be read on a phone.
+`.venv/bin/python docs/pictures/draw.py` writes `NAME-light.svg` and `NAME-dark.svg` beside this
+file. All are narrow enough to be read on a phone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def draw_superstep() -> str:
     drawing = svg.Drawing(WIDTH, 190, "two supersteps of four tiles")
     legend = [("sync", svg.PINK), ("exchange", svg.ORANGE), ("compute", svg.BLUE)]
     for number, (name, colour) in enumerate([*legend, ("waiting", svg.FAINT)]):
-        drawing.draw_box(60 + number * 86, 2, 12, 12, colour, opacity=0.25 if colour == svg.FAINT else 1)
+        drawing.draw_box(
+            60 + number * 86, 2, 12, 12, colour, opacity=0.25 if colour == svg.FAINT else 1
+        )
         drawing.draw_text(76 + number * 86, 12, name)
     computes = [(70, 96), (108, 60), (52, 84), (90, 40)]
     for tile, lengths in enumerate(computes):
@@ -104,7 +106,9 @@ def draw_chip() -> str:
         drawing.draw_text(247.5 + worker * 25.4, 149, str(worker), "middle")
     drawing.draw_text(311, 180, "six workers, in turn", "middle", faint=True)
     per_chip = IPU2.tiles_per_ipu * IPU2.bytes_per_tile / 1e6
-    drawing.draw_text(0, 222, f"All memory of a chip: {per_chip:,.0f} MB. No caches, nothing shared:")
+    drawing.draw_text(
+        0, 222, f"All memory of a chip: {per_chip:,.0f} MB. No caches, nothing shared:"
+    )
     drawing.draw_text(0, 240, "what a tile needs from another one comes by the exchange,")
     drawing.draw_text(0, 258, "at times that the compiler has laid down.")
     return str(drawing)

@@ -44,7 +44,12 @@ def draw_validation() -> str:
     left, top = LEFT + SIZE + GAP - 20, TOP + 2 * (SIZE + 52) + 20
     drawing.draw_box(left, top, 4, 4, svg.RED, opacity=0.8)
     drawing.draw_text(left + 12, top + 7, "a published row")
-    notes = ["across: measured", "up: predicted", "middle line: equal", f"outer lines: {share:.0%} off"]
+    notes = [
+        "across: measured",
+        "up: predicted",
+        "middle line: equal",
+        f"outer lines: {share:.0%} off",
+    ]
     for number, note in enumerate([*notes, "both axes logarithmic"]):
         drawing.draw_text(left, top + 30 + 18 * number, note, faint=True)
     return str(drawing)
@@ -78,7 +83,9 @@ def _draw_panel(
         x, y = left + place(measured), top + SIZE - place(predicted)
         drawing.draw_box(round(x - 2, 1), round(y - 2, 1), 4, 4, svg.RED, opacity=0.8)
     for power, x, y in ((low, 0, SIZE), (high, SIZE, 0)):
-        drawing.draw_text(left + x, top + SIZE + 16, _power(power), "end" if x else "start", faint=True)
+        drawing.draw_text(
+            left + x, top + SIZE + 16, _power(power), "end" if x else "start", faint=True
+        )
         drawing.draw_text(left - 4, top + y + (0 if y else 10), _power(power), "end", faint=True)
 
 

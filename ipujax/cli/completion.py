@@ -43,7 +43,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _build_parser_of_all_commands(complete_files: dict[str, str]) -> argparse.ArgumentParser:
+def _build_parser_of_all_commands(complete_files: object) -> argparse.ArgumentParser:
     """Builds a parser that has each command's parser inside, which `ipujax` itself loads late."""
     whole_parser = argparse.ArgumentParser("ipujax")
     commands = whole_parser.add_subparsers()
