@@ -24,7 +24,7 @@ def import_from_docs(monkeypatch: pytest.MonkeyPatch):
         for folder in (DOCS, DOCS / "pictures"):
             monkeypatch.syspath_prepend(folder)
         module = __import__(name)
-        for loaded in ("draw", "scatter", "site_gallery", "site_sources"):
+        for loaded in ("diagrams", "draw", "scatter", "site_gallery", "site_sources"):
             sys.modules.pop(loaded, None)
         return module
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+from diagrams import WIDTH, draw_meshes, draw_processes, draw_queues, draw_splits
 from scatter import draw_validation
 
 import ipujax as ipu
@@ -20,7 +21,6 @@ from lowering import svg
 from lowering.machine import IPU2
 
 FOLDER = Path(__file__).parent
-WIDTH = 400
 INK = {"light": "#1b2430", "dark": "#e6edf3"}
 
 
@@ -149,7 +149,11 @@ DRAWINGS: Mapping[str, Callable[[], str]] = {
     "compiler": draw_compiler,
     "links": draw_links,
     "memory": draw_memory,
+    "meshes": draw_meshes,
+    "processes": draw_processes,
+    "queues": draw_queues,
     "schedule": draw_schedule,
+    "splits": draw_splits,
     "superstep": draw_superstep,
     "validation": draw_validation,
 }
