@@ -30,6 +30,7 @@ from . import ipu_run_config as ipu_run_config
 from . import ipu_session_run_hooks as ipu_session_run_hooks
 from . import ipu_strategy as ipu_strategy
 from . import keras as keras
+from . import libpvti as libpvti
 from . import loops as loops
 from . import map_gradient_optimizer as map_gradient_optimizer
 from . import math_ops as math_ops

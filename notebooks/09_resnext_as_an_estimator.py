@@ -190,5 +190,5 @@ def one_image():
 
 
 report = full.report(input_fn=one_image)
-print(str(report)[:1800])
+print(str(report).partition("\nOperations")[0])
 report.memory

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import zlib
 from collections.abc import Generator
 from concurrent.futures import Future
@@ -12,18 +11,14 @@ import numpy as np
 
 from ipujax.checkpoints.contents import ForeignError
 from ipujax.checkpoints.leaves import Leaf
+from ipujax.ground import allocate_aligned
 
 _AT_ONCE = 2**20  # bytes: what the processor still has in its cache when it sums them up
-_ALIGNED = 64  # bytes: as JAX has arrays, so that it need not copy them
 
 
 def allocate_array(leaf: Leaf) -> np.ndarray:
-    """Returns an array for the numbers of a leaf, aligned as JAX has them."""
-    dtype = np.dtype(leaf.raw_dtype)
-    size = math.prod(leaf.raw_shape) * dtype.itemsize
-    room = np.empty(size + _ALIGNED, np.uint8)
-    start = -room.ctypes.data % _ALIGNED
-    return room[start : start + size].view(dtype).reshape(leaf.raw_shape)
+    """Returns an array for the numbers of a leaf."""
+    return allocate_aligned(leaf.raw_shape, np.dtype(leaf.raw_dtype))
 
 
 def split_into_parts(array: np.ndarray) -> Generator[memoryview]:

@@ -159,20 +159,19 @@ class Placement:
         with events.span("load", f"ipu {ipu}"):
             if self.is_default and not any(getattr(array, "committed", False) for array in arrays):
                 return arrays
-            shared = self.sharding(ipu, None)
-            return [self._move_host_array(array, ipu, shared) for array in arrays]
+            return [self._move_host_array(array, ipu) for array in arrays]
 
-    def _move_host_array(self, array: Any, ipu: int, shared: jax.sharding.Sharding) -> jax.Array:
-        """Moves one host array to an IPU, where an array that replicas share is sharded so."""
+    def _move_host_array(self, array: Any, ipu: int) -> jax.Array:
+        """Moves one host array to an IPU, for each replica or for all of them."""
         is_own = isinstance(array, PerReplica)
         if self.spans_processes:
-            sharding = self.sharding(ipu) if is_own else shared
+            sharding = self.sharding(ipu, 0 if is_own else None)
             return self.build_global_array(array.array if is_own else array, sharding)
         if is_own:
             return jax.device_put(array.array, self.sharding(ipu))
         if self.is_default and not getattr(array, "committed", False):
             return array
-        return _move_if_elsewhere(array, shared)
+        return _move_if_elsewhere(array, self.sharding(ipu, None))
 
     def build_global_array(
         self, array: jax.Array | np.ndarray, sharding: jax.sharding.Sharding

@@ -61,13 +61,12 @@ class MeshPlacement(Placement):
             self._shardings[key] = NamedSharding(self.replica_mesh(ipu), spec)
         return self._shardings[key]
 
-    def _move_host_array(self, array: Any, ipu: int, shared: jax.sharding.Sharding) -> jax.Array:
+    def _move_host_array(self, array: Any, ipu: int) -> jax.Array:
         """Moves an argument or constant to an IPU's mesh, unless it is there.
 
         An array that is sharded over another IPU's mesh is sharded likewise over this one; any
         other becomes whole on each device of the mesh.
         """
-        del shared  # the sharding of an array that is no argument
         if isinstance(array, PerReplica):
             return jax.device_put(array.array, self.sharding(ipu))
         target = self.sharding_by_spec(ipu, self._spec_to_keep(array))

@@ -8,7 +8,9 @@ from . import files as files
 from . import host_trace as host_trace
 from . import json_text as json_text
 from . import terminal_style as terminal_style
+from . import trace_points as trace_points
 from . import version as version
+from .aligned_arrays import allocate_aligned as allocate_aligned
 from .annotations import safe_repr as safe_repr
 from .argument_checks import HALF_OR_SINGLE as HALF_OR_SINGLE
 from .argument_checks import Checks as Checks

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import collections
 import dataclasses as dc
-import math
 import threading
 import time
 from concurrent.futures import Future
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
-from ipujax.ground import Interrupts, OutOfRangeError
+from ipujax.ground import Interrupts, OutOfRangeError, allocate_aligned
 from ipujax.host.queues import Infeed
 
-# In bytes.
-XLA_ALIGNMENT = 64
 # A data set that has given nothing for so long has nothing ready: a few times what handing an
 # element to another thread takes.
 PAUSE_SECONDS = 0.0001
@@ -108,7 +105,7 @@ class Feeder:
         """Starts to fetch `count` iterations' elements into arrays that would hold `capacity`."""
         shapes = ((capacity * self._replicas, *aval.shape) for aval in self.queue.avals)
         dtypes = (aval.dtype for aval in self.queue.avals)
-        fetch = Fetch(count, list(map(_allocate_aligned_rows, shapes, dtypes)))
+        fetch = Fetch(count, list(map(allocate_aligned, shapes, dtypes)))
         self._fetches.append(fetch)
         fetch.watch_future(self._reader.fetch(fetch, count * self._replicas))
 
@@ -198,14 +195,6 @@ class Feeder:
             self._reader.return_unused_rows(fetch, fetch.used * self._replicas, None)
         for taking in reversed(self._taken):
             self._reader.return_unused_rows(*taking)
-
-
-def _allocate_aligned_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Returns an array without values that XLA's CPU client reads where it is, without a copy."""
-    size = dtype.itemsize * math.prod(shape)
-    room = np.empty(size + XLA_ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % XLA_ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(shape)
 
 
 def make_exhausted_error(

@@ -2,10 +2,8 @@
 
 from . import pipelining as pipelining
 from . import schedules as schedules
-from .asked_schedule import AskedSchedule as AskedSchedule
-from .asked_schedule import find_schedule as find_schedule
 from .micro_batch_arguments import MicroBatchArguments as MicroBatchArguments
-from .optimizer_functions import AskedOptimizer as AskedOptimizer
+from .optimizer_functions import OptimizerOrFunction as OptimizerOrFunction
 from .optimizer_functions import call_optimizer_function as call_optimizer_function
 from .optimizer_functions import check_optimizer_function as check_optimizer_function
 from .override_schedule import schedule_override as schedule_override
@@ -24,6 +22,8 @@ from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
 from .request import PipelineRequest as PipelineRequest
 from .request import StageFunction as StageFunction
+from .schedule_names import ScheduleOrName as ScheduleOrName
+from .schedule_names import find_schedule as find_schedule
 from .schedules import ScheduleError as ScheduleError
 from .single_argument_checks import check as check
 from .split_function import split_into_stages as split_into_stages

@@ -14,31 +14,31 @@ from ipujax.pipelines.pipeline_stages import Pytree, describe_definition_line, d
 from ipujax.pipelines.single_argument_checks import check as pipeline_check
 
 OptimizerFunction = Callable[..., OptimizerFunctionOutput]
-AskedOptimizer = OptimizerFunction | optax.GradientTransformation | None
+OptimizerOrFunction = OptimizerFunction | optax.GradientTransformation | None
 """A function of the last stage's outputs, or the optimizer where these are the loss alone."""
 
 
-def check_optimizer_function(asked: Any, check: Checks) -> OptimizerFunction | None:
+def check_optimizer_function(optimizer: Any, check: Checks) -> OptimizerFunction | None:
     """Returns the function that an argument `optimizer_function` stands for.
 
     Args:
-      asked: a function of the last stage's outputs; an optimizer, which makes it a function of the
+      optimizer: a function of the last stage's outputs; an optimizer, which makes it one of the
         loss; or None.
       check: makes the error.
 
     Raises:
       IPUError: of `check`: something else.
     """
-    if is_optimizer(asked):
+    if is_optimizer(optimizer):
 
         def optimize_loss(loss: ArrayLike) -> OptimizerFunctionOutput:
-            return OptimizerFunctionOutput(asked, loss)
+            return OptimizerFunctionOutput(optimizer, loss)
 
         return optimize_loss
-    if asked is not None and not callable(asked):
+    if optimizer is not None and not callable(optimizer):
         expected = "a function of the last stage's outputs, an optimizer, or None"
-        raise check.wrong_type_error(expected, asked, "optimizer_function")
-    return cast(OptimizerFunction | None, asked)
+        raise check.wrong_type_error(expected, optimizer, "optimizer_function")
+    return cast(OptimizerFunction | None, optimizer)
 
 
 def call_optimizer_function(

@@ -11,14 +11,14 @@ import jax.numpy as jnp
 from ipujax.ground import api_boundary
 from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.optimizers import GradientAccumulationReductionMethod
-from ipujax.pipelines.asked_schedule import AskedSchedule
-from ipujax.pipelines.optimizer_functions import AskedOptimizer
+from ipujax.pipelines.optimizer_functions import OptimizerOrFunction
 from ipujax.pipelines.pipeline_arguments import (
     PipelineStageOptions,
     RecomputationMode,
 )
 from ipujax.pipelines.pipeline_stages import Pytree
 from ipujax.pipelines.request import AskedDtype, PipelineRequest, StageFunction
+from ipujax.pipelines.schedule_names import ScheduleOrName
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.trace_pipeline import trace_requested_pipeline
 from lowering import pipelines
@@ -35,9 +35,9 @@ def pipeline(
     inputs: Sequence[Pytree] | None = None,
     infeed_queue: IPUInfeedQueue | None = None,
     outfeed_queue: IPUOutfeedQueue | None = None,
-    optimizer_function: AskedOptimizer = None,
+    optimizer_function: OptimizerOrFunction = None,
     device_mapping: Sequence[int | Sequence[int]] | None = None,
-    pipeline_schedule: AskedSchedule = None,
+    pipeline_schedule: ScheduleOrName = None,
     recomputation_mode: RecomputationMode | None = None,
     forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None,
     backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None,

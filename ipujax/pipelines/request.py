@@ -28,10 +28,9 @@ from ipujax.optimizers import (
 )
 from ipujax.optimizers import get_current_summation as current_summation
 from ipujax.pipelines import single_argument_checks as values
-from ipujax.pipelines.asked_schedule import AskedSchedule, ChosenSchedule, find_schedule
 from ipujax.pipelines.optimizer_functions import (
-    AskedOptimizer,
     OptimizerFunction,
+    OptimizerOrFunction,
     call_optimizer_function,
     check_optimizer_function,
 )
@@ -47,6 +46,7 @@ from ipujax.pipelines.pipeline_stages import (
     Part,
     Pytree,
 )
+from ipujax.pipelines.schedule_names import ChosenSchedule, ScheduleOrName, find_schedule
 from ipujax.pipelines.single_argument_checks import check
 from lowering import jaxpr, ops, pipelines, schedules
 
@@ -101,9 +101,9 @@ class PipelineRequest:
     batch_serialization_iterations: int = 1
     infeed_queue: IPUInfeedQueue | None = None
     outfeed_queue: IPUOutfeedQueue | None = None
-    optimizer_function: AskedOptimizer = None
+    optimizer_function: OptimizerOrFunction = None
     device_mapping: Sequence[int | Sequence[int]] | None = None
-    pipeline_schedule: AskedSchedule = None
+    pipeline_schedule: ScheduleOrName = None
     recomputation_mode: RecomputationMode | None = None
     forward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None
     backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None

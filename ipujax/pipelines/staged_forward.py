@@ -9,9 +9,9 @@ from typing import Any
 import jax
 
 from ipujax.ground import api_boundary
-from ipujax.pipelines.asked_schedule import AskedSchedule
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
 from ipujax.pipelines.run_staged_model import run_staged_model
+from ipujax.pipelines.schedule_names import ScheduleOrName
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_settings import StagedSettings
 from ipujax.pipelines.traced_function import trace_micro_batch
@@ -55,7 +55,7 @@ def forward(
     *,
     micro_batches: int,
     stages: int | Sequence[int] | None = None,
-    schedule: AskedSchedule = "one_f_one_b",
+    schedule: ScheduleOrName = "one_f_one_b",
     batch_argnums: int | Sequence[int] | None = None,
     batch_argnames: str | Iterable[str] | None = None,
     device_mapping: Sequence[int] | None = None,

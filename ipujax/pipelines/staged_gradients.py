@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.ground import api_boundary
-from ipujax.pipelines.asked_schedule import AskedSchedule
 from ipujax.pipelines.hoisted_slices import assemble_gradients
 from ipujax.pipelines.micro_batch_arguments import (
     ArgumentLeaf,
@@ -21,6 +20,7 @@ from ipujax.pipelines.micro_batch_arguments import (
 )
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
 from ipujax.pipelines.run_staged_model import run_staged_model
+from ipujax.pipelines.schedule_names import ScheduleOrName
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_settings import StagedSettings, list_argnums
 from ipujax.pipelines.traced_function import trace_micro_batch
@@ -78,7 +78,7 @@ class ValueAndGrad:
         positions = self.differentiated_positions(args)
         return self.settings.assign_roles(args, kwargs, positions, positions)
 
-    def with_schedule(self, schedule: AskedSchedule) -> ValueAndGrad:
+    def with_schedule(self, schedule: ScheduleOrName) -> ValueAndGrad:
         """Returns the same function with another schedule."""
         settings = dc.replace(self.settings, schedule=schedule)
         return ValueAndGrad(settings, self.argnums, self.has_aux, self.reduction)
@@ -112,7 +112,7 @@ def value_and_grad(
     *,
     micro_batches: int,
     stages: int | Sequence[int] | None = None,
-    schedule: AskedSchedule = "one_f_one_b",
+    schedule: ScheduleOrName = "one_f_one_b",
     recompute: bool = False,
     reduction: str = "mean",
     batch_argnums: int | Sequence[int] | None = None,

@@ -6,7 +6,6 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ipujax.ground import PipelineError
-from ipujax.pipelines.asked_schedule import AskedSchedule, find_schedule
 from ipujax.pipelines.automatic_stages import mark_stages
 from ipujax.pipelines.hoisted_slices import hoist_slices
 from ipujax.pipelines.micro_batch_arguments import (
@@ -15,6 +14,7 @@ from ipujax.pipelines.micro_batch_arguments import (
     resolve_argnums,
 )
 from ipujax.pipelines.pipeline_stages import Pytree
+from ipujax.pipelines.schedule_names import ScheduleOrName, find_schedule
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.stage_assignment import StageAssignment
 from ipujax.pipelines.staged_model import (
@@ -50,7 +50,7 @@ class StagedSettings:
     function: Callable[..., Pytree]
     micro_batches: int
     stages: int | Sequence[int] | None = None
-    schedule: AskedSchedule = "one_f_one_b"
+    schedule: ScheduleOrName = "one_f_one_b"
     recompute: bool = False
     batch_argnums: int | Sequence[int] | None = None
     batch_argnames: str | Iterable[str] | None = None

@@ -69,6 +69,7 @@ from ipujax.poptorch.poptorch_control_flow import cond, for_loop
 from ipujax.poptorch.poptorch_custom_ops import custom_op
 from ipujax.poptorch.poptorch_devices import ipuHardwareIsAvailable, ipuHardwareVersion
 from ipujax.poptorch.poptorch_host_calls import CPU
+from ipujax.poptorch.poptorch_log import logger as logger
 from ipujax.poptorch.poptorch_log import setLogLevel
 from ipujax.poptorch.poptorch_multi_conv import MultiConv
 from ipujax.poptorch.poptorch_operators import isRunningOnIpu
@@ -144,6 +145,7 @@ __all__ = [
     "ipu_print_tensor",
     "isRunningOnIpu",
     "load",
+    "logger",
     "module_repr",
     "nearest",
     "nop",

@@ -19,6 +19,14 @@ def _restoreWrapperIfNecessary(obj: object) -> Any:  # pyright: ignore[reportUnu
     return obj
 
 
+def unwrapModelIfNecessary(model: torch.nn.Module) -> None:
+    """Leaves a module as it is: modules and their variables have no wrappers here."""
+
+
+def rewrapModelIfNecessary(model: torch.nn.Module) -> None:
+    """Leaves a module as it is: modules and their variables have no wrappers here."""
+
+
 def internal_cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Casts a tensor to float32 or float16.
 

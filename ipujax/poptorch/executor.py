@@ -69,6 +69,11 @@ class PoplarExecutor(WrappedModel):
         self._rng_state = [_initial_seed(options), 0]
         self._anchors, self._anchored = Anchors(), dict[str, torch.Tensor]()
 
+    @property
+    def _executable(self) -> Program | None:
+        """The compiled program, which programs of the original's time ask for; None before."""
+        return self._program
+
     # --- compiling --------------------------------------------------------------------------------
 
     @api_boundary

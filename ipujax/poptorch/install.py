@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ipujax.ground import PopTorchError
 from ipujax.poptorch.older_torch import accept_older_calls
-from ipujax.standin import install_popdist, stand_in_for
-
-_FOR_CHILDREN = Path(__file__).with_name("for_children")
+from ipujax.standin import install_libpvti, install_popdist, stand_in_for
 
 
 def install() -> None:
     """Makes `import poptorch`, and `popdist`, find ipujax's packages.
 
     It acts in this process, and in Python processes that it starts: `PYTHONPATH` and `sys.path` get
-    a folder with a module of this name.
+    folders with modules of these names. `horovod`, `libpvti` and `popart` find ours, too.
 
     ipujax never calls this by itself: call it before the first `import poptorch`, or run a script
     by `python -m ipujax.poptorch script.py`. PyTorch then accepts the calls of PopTorch's time: see
@@ -24,7 +20,7 @@ def install() -> None:
     Raises:
       PopTorchError: (a `ValueError`) another `poptorch` is imported already.
     """
-    imported_module = stand_in_for("poptorch", "ipujax.poptorch", _FOR_CHILDREN)
+    imported_module = stand_in_for("poptorch", "ipujax.poptorch")
     if imported_module is not None:
         raise PopTorchError(
             "poptorch is imported already, from "
@@ -32,4 +28,5 @@ def install() -> None:
             fix="call ipujax.poptorch.install() before anything imports poptorch",
         )
     install_popdist()
+    install_libpvti()
     accept_older_calls()

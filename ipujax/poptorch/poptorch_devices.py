@@ -5,9 +5,14 @@ from __future__ import annotations
 from ipujax.driver import executable_cache
 from ipujax.ground import Keywords, PopTorchError
 from ipujax.poptorch.options import Options
-from ipujax.poptorch.options.config_file import build_ipu_config, get_cache_folder
+from ipujax.poptorch.options.config_file import (
+    VERSION_OF_CHIP,
+    build_ipu_config,
+    get_cache_folder,
+)
+from ipujax.poptorch.options.system import is_ipu_model_used
 from ipujax.poptorch.poptorch_checks import check
-from ipujax.system import SYSTEM, ConfigNode, IPUConfig, SystemOptions, walk_options
+from ipujax.system import IPUS, SYSTEM, ConfigNode, IPUConfig, SystemOptions, walk_options
 
 _DEVICE = "/device:IPU:0"
 
@@ -83,22 +88,28 @@ def _flatten_config(config: SystemOptions) -> Keywords:
 
 @check.guard
 def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
-    """Returns False: there are no physical IPUs, all are virtual.
+    """Returns whether there is hardware: True, which virtual IPUs stand for, as many as are asked.
+
+    False where they stand for the IPU Model (`useIpuModel(True)`, `POPTORCH_IPU_MODEL=1`).
 
     Args:
       num_ipus: the least number of IPUs asked for.
     """
-    check.require_integer(num_ipus, "num_ipus", at_least=1)
-    return False
+    count = check.require_integer(num_ipus, "num_ipus", at_least=1)
+    return not is_ipu_model_used() and count <= len(IPUS)
 
 
 def ipuHardwareVersion() -> int:
-    """Raises an error: there are no physical IPUs whose version could be returned.
+    """Returns the chip that virtual IPUs stand for: 1, 2, or 21 for Bow.
 
     Raises:
-      PopTorchError: (a `ValueError`) always, as there are none.
+      PopTorchError: (a `ValueError`) they stand for the IPU Model.
     """
-    raise PopTorchError(
-        "No IPU hardware available on this system: all IPUs are virtual",
-        fix="ask only where ipuHardwareIsAvailable()",
-    )
+    if is_ipu_model_used():
+        raise PopTorchError(
+            "No IPU hardware available on this system: the IPU Model is used",
+            fix="ask only where ipuHardwareIsAvailable(), or leave useIpuModel and "
+            "POPTORCH_IPU_MODEL away",
+        )
+    config = SYSTEM.device(_DEVICE).config
+    return VERSION_OF_CHIP[config.device_connection.version or config.ipu_model.version]

@@ -20,6 +20,7 @@ from ipujax.doors.torch import (
 )
 from ipujax.ground import FrontendError, PopTorchError, PyTree
 from ipujax.poptorch.buffers import preserve_tensors
+from ipujax.poptorch.ipu_device import tensors_on_ipu
 from ipujax.poptorch.loss import find_loss
 from ipujax.poptorch.mixed_precision import MixedPrecision
 from ipujax.poptorch.ops import check_overlaps
@@ -83,7 +84,7 @@ def trace_module(
 
     def call_with_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         call_args, call_kwargs = rebuild_structure((args, kwargs), tensors)
-        with preserve_tensors(module):
+        with preserve_tensors(module), tensors_on_ipu():
             outputs = forward(*call_args, **call_kwargs)
         traced_outputs.append(outputs)
         # Hooks of the module see the elements of a tuple alone.

@@ -89,6 +89,7 @@ def make_report(
     return Report(
         profile=profile,
         elements=index.elements_per_call * program.replicas,
+        batch_size=index.batch_size,
         advice=memory_advice,
         arguments=arguments,
         costs=rank_costs(facts),

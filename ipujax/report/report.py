@@ -48,6 +48,8 @@ class Report:
       profile: the machine model's profile of the program; the properties here read it.
       elements: elements of the largest infeed that one call takes over all replicas; for a program
         without infeeds, the micro-batches of its pipelines; 0 without either.
+      batch_size: examples in each element: the leading dimension that all arrays of an element of
+        that infeed have; None where they differ, or without infeeds.
       advice: changes for a program that does not fit: sufficient ones first, then by effect; () if
         it fits.
       arguments: paths such as `args[0]['w']`, by their values in the program.
@@ -68,6 +70,7 @@ class Report:
     label: str = ""
     sources: tuple[Excerpt, ...] = ()
     meshes: tuple[DeviceMesh, ...] = ()
+    batch_size: int | None = None
 
     @property
     def name(self) -> str:
@@ -109,7 +112,7 @@ class Report:
         """Elements per second over all replicas, `elements / seconds`; None without elements.
 
         An element is what the infeed gives at a time: in a pipeline, a micro-batch. Multiply by
-        its batch size for samples.
+        `batch_size` for examples.
         """
         return self.elements / self.seconds if self.elements and self.cycles else None
 

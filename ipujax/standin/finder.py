@@ -12,6 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+_ROOMS = Path(__file__).parents[1]
+_FOLDER_OF_EACH_ORIGINAL = "*/for_children/[a-z]*"
+"""Each has a module of the original's name, which has ours stand in for it."""
+
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """An import finder that returns `package.module` for `name.module`, as the same object."""
@@ -27,9 +31,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         if fullname != self.name and not fullname.startswith(f"{self.name}."):
             return None
         if importlib.util.find_spec(self._own_module_name(fullname)) is None:
-            raise ModuleNotFoundError(
-                f"No module named {fullname!r}: {self._package} does not have it", name=fullname
-            )
+            return None
         return importlib.util.spec_from_loader(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
@@ -46,17 +48,15 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return self._package + name.removeprefix(self.name)
 
 
-def stand_in_for(name: str, package_name: str, for_children: Path) -> ModuleType | None:
+def stand_in_for(name: str, package_name: str) -> ModuleType | None:
     """Lets `import name`, and imports of its submodules, find `package_name`.
 
-    That holds for this process, and for those of Python that it starts, by way of a folder that
-    `PYTHONPATH` and `sys.path` get.
+    That holds for this process, and for those of Python that it starts. In both, imports of the
+    other packages of the SDK find ours, too, unless others are installed.
 
     Args:
       name: the original package.
       package_name: the package of ipujax.
-      for_children: a folder with a folder `name`, where a module of that name does the same in the
-        processes of Python that this one starts.
 
     Returns:
       A package of that name that is imported already, and is not ours, so that nothing was done;
@@ -65,11 +65,17 @@ def stand_in_for(name: str, package_name: str, for_children: Path) -> ModuleType
     there = sys.modules.get(name)
     if there is not None and there is not sys.modules.get(package_name):
         return there
+    _find_in_package(name, package_name)
+    importlib.import_module(name)
+    for folder in sorted(_ROOMS.glob(_FOLDER_OF_EACH_ORIGINAL)):
+        _add_to_python_path(str(folder))
+    return None
+
+
+def _find_in_package(name: str, package_name: str) -> None:
+    """Lets imports of `name` and of its submodules, once there are any, find `package_name`."""
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(name, package_name))
-    importlib.import_module(name)
-    _add_to_python_path(str(for_children / name))
-    return None
 
 
 def _add_to_python_path(folder: str) -> None:

@@ -57,8 +57,9 @@ class DeviceLoop(abc.ABC):
 
     Attributes:
       model: a function, or the stages of a `Pipeline`.
-      awaits_results: whether a device loop is over when its results are computed; else, with a
-        single replica, the last result may be arrays of JAX's that are not computed yet.
+      awaits_results: whether a device loop is over when its results are computed. Where False,
+        which takes `outfeed_mode=IPUOutfeedMode.LAST`, and where there is a single replica, the
+        last result may be arrays of JAX's that are not computed yet.
       names: a state with texts in place of arrays, which reports call the arrays by; None for
         their paths in the state.
     """
@@ -94,6 +95,12 @@ class DeviceLoop(abc.ABC):
         check.require_instance(self.outfeed_mode, IPUOutfeedMode, "outfeed_mode")
         check.require_flag(self.alone, "alone")
         check.require_flag(self.awaits_results, "awaits_results")
+        if not self.awaits_results and self.outfeed_mode is not IPUOutfeedMode.LAST:
+            raise check.value_error(
+                f"awaits_results is False, and outfeed_mode is {self.outfeed_mode}: results of "
+                "several steps are given once they are computed",
+                "use outfeed_mode=IPUOutfeedMode.LAST, or leave awaits_results out",
+            )
         check_meshes(self.meshes)
         check.require_instance(self.names, TrainState, "names", optional=True)
 

@@ -24,10 +24,10 @@ from ipujax.host import IPUInfeedQueue, IPUOutfeedQueue
 from ipujax.operators import without_weak_type
 from ipujax.pipelines import (
     Arguments,
-    AskedSchedule,
     OptimizerFunctionOutput,
     PipelineRequest,
     Pytree,
+    ScheduleOrName,
     StageFunction,
     ValueAndGrad,
     check,
@@ -70,7 +70,7 @@ def check_pipeline(
     reference: Callable[..., Pytree] | None = None,
     whole_batch: bool = False,
     batch: Pytree = None,
-    schedules: Sequence[AskedSchedule] | None = None,
+    schedules: Sequence[ScheduleOrName] | None = None,
     engine: str = "replay",
     rtol: float = 1e-4,
     atol: float = 1e-6,
@@ -170,7 +170,7 @@ def check_pipeline(
     return PipelineCheck(tuple(rows), count, replicas, reduction, rtol, atol)
 
 
-def _list_schedules(schedules: object) -> list[AskedSchedule]:
+def _list_schedules(schedules: object) -> list[ScheduleOrName]:
     """Returns the schedules to check; refuses none at all."""
     chosen = list(check.require_iterable(schedules, "schedules", "schedules of pipelines"))
     if not chosen:
@@ -259,7 +259,7 @@ class _PipelineCase:
         self.request = unpipelined.request
 
     def run_and_pair_arrays(
-        self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
+        self, schedule: ScheduleOrName, engine: str, source: IPUInfeedQueue | None
     ) -> tuple[list[Pair], int]:
         """Returns (name, pipelined, reference) of all arrays, and the number of replicas."""
         pipeline_results, elements = self.run_checked_pipeline(schedule, engine, source)
@@ -294,7 +294,7 @@ class _PipelineCase:
     # --- the pipeline -----------------------------------------------------------------------------
 
     def run_checked_pipeline(
-        self, schedule: AskedSchedule, engine: str, source: IPUInfeedQueue | None
+        self, schedule: ScheduleOrName, engine: str, source: IPUInfeedQueue | None
     ) -> tuple[PipelineResults, list[Arguments]]:
         """Runs the pipeline once; returns its results and the elements that it took."""
         count, training = self.request.micro_batches, self.request.is_training

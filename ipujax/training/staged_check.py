@@ -11,7 +11,7 @@ import numpy as np
 
 from ipujax.driver import compile as ipu_compile
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
-from ipujax.pipelines import AskedSchedule, MicroBatchArguments, ValueAndGrad
+from ipujax.pipelines import MicroBatchArguments, ScheduleOrName, ValueAndGrad
 from ipujax.training.pipeline_differences import (
     Pair,
     PipelineCheck,
@@ -24,7 +24,7 @@ from ipujax.training.recorded_gradients import gradient_in_64_bits
 def check_value_and_grad(
     step: ValueAndGrad,
     args: Sequence[Any],
-    schedules: Sequence[AskedSchedule] | None,
+    schedules: Sequence[ScheduleOrName] | None,
     engine: str,
     tolerances: tuple[float, float],
 ) -> PipelineCheck:
@@ -48,7 +48,7 @@ def check_value_and_grad(
 
 
 def _run_pipelined(
-    step: ValueAndGrad, schedule: AskedSchedule, engine: str, arguments: MicroBatchArguments
+    step: ValueAndGrad, schedule: ScheduleOrName, engine: str, arguments: MicroBatchArguments
 ) -> Any:
     """Runs the pipeline with a schedule; returns `((loss, aux), gradients)`."""
     scheduled = step.with_schedule(schedule)

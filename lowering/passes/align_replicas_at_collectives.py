@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ from lowering.jaxprs import (
     EquationRewriter,
     JaxprEqn,
     function_of_jaxpr,
-    rewrite_equations,
     typed_jax,
 )
 from lowering.ops import REPLICAS, ControlFlow, axis_of_replicas
+from lowering.passes.rewrite_kernels import rewrite_equations_of_kernels
 
 Values = Sequence[Array]
 _LoopState = tuple[Array, Array, Values]
@@ -45,13 +44,7 @@ def align_replicas_at_collectives(program: ir.Program) -> ir.Program:
         flow = ControlFlow.view_of_equation(eqn)
         rewriter.replace_by_function(eqn, _MEETING[flow.kind](flow), axis)
 
-    def rewrite_kernel_of_node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not has_collective_inside(node.kernel.jaxpr.jaxpr):
-            return node
-        closed = rewrite_equations(node.kernel.jaxpr, has_collective_inside, rewrite_control_flow)
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_kernel_of_node))
+    return rewrite_equations_of_kernels(program, has_collective_inside, rewrite_control_flow)
 
 
 def _is_collective(eqn: JaxprEqn) -> bool:

@@ -20,6 +20,7 @@ from lowering.jaxprs import (
     walk_equations,
 )
 from lowering.passes.convolution_forms import Convolution
+from lowering.passes.rewrite_kernels import rewrite_kernels
 
 
 def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:
@@ -37,14 +38,11 @@ def rewrite_convolutions_as_products(program: ir.Program) -> ir.Program:
     The scope must stand right around the convolution: bodies of loops have their own name stacks.
     """
     is_slow_convolution = EquationFinder(_is_slow_convolution)
-
-    def rewrite_node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not is_slow_convolution(node.kernel.jaxpr.jaxpr):
-            return node
-        closed = _rewrite_slow_convolutions(node.kernel.jaxpr, is_slow_convolution)
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_node))
+    return rewrite_kernels(
+        program,
+        is_slow_convolution,
+        lambda closed: _rewrite_slow_convolutions(closed, is_slow_convolution),
+    )
 
 
 def _is_slow_convolution(eqn: JaxprEqn) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
 
 from lowering import ir
-from lowering.jaxprs import EquationFinder, EquationRewriter, JaxprEqn, rewrite_equations, typed_jax
+from lowering.jaxprs import EquationFinder, EquationRewriter, JaxprEqn, typed_jax
+from lowering.passes.rewrite_kernels import rewrite_equations_of_kernels
 
 
 def move_channels_last(program: ir.Program) -> ir.Program:
@@ -19,15 +19,9 @@ def move_channels_last(program: ir.Program) -> ir.Program:
            does not, the gradients of convolutions, which permute their dimensions, would take 10 to
            50 times as long (jax-ml/jax#12868).
     """
-    has_other_layout = EquationFinder(_has_other_layout)
-
-    def transpose_node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not has_other_layout(node.kernel.jaxpr.jaxpr):
-            return node
-        closed = rewrite_equations(node.kernel.jaxpr, has_other_layout, _transpose_convolution)
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, transpose_node))
+    return rewrite_equations_of_kernels(
+        program, EquationFinder(_has_other_layout), _transpose_convolution
+    )
 
 
 def _has_other_layout(eqn: JaxprEqn) -> bool:

@@ -21,6 +21,7 @@ from lowering.jaxprs import (
     unique_variables,
     use_configuration_of,
 )
+from lowering.passes.rewrite_kernels import rewrite_kernels
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -80,16 +81,7 @@ def rewrite_bodies_in_kernels(
     program: ir.Program, finder: EquationFinder, change: Callable[[ClosedJaxpr], ClosedJaxpr | None]
 ) -> ir.Program:
     """Rewrites the equations that a finder selects, in all kernels and the bodies inside them."""
-    body_rewriter = BodyRewriter(finder, change)
-
-    def rewrite_kernel(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not finder(node.kernel.jaxpr.jaxpr):
-            return node
-        return dc.replace(
-            node, kernel=dc.replace(node.kernel, jaxpr=body_rewriter(node.kernel.jaxpr))
-        )
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_kernel))
+    return rewrite_kernels(program, finder, BodyRewriter(finder, change))
 
 
 def combine_equations_in_kernels(program: ir.Program, kind: CombinableKind) -> ir.Program:

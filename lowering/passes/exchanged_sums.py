@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import math
 from typing import Any
 
@@ -14,10 +13,10 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
-    rewrite_equations,
     typed_jax,
 )
 from lowering.ops import REPLICAS, axis_of_replicas
+from lowering.passes.rewrite_kernels import rewrite_equations_of_kernels
 
 # Smaller sums take as long as the messages' way.
 _LEAST_BYTES = 1 << 16
@@ -32,15 +31,9 @@ def exchange_sums_of_two_replicas(program: ir.Program) -> ir.Program:
     """
     if program.replicas != 2:
         return program
-    is_large_sum = EquationFinder(_is_large_sum)
-
-    def rewrite_node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not is_large_sum(node.kernel.jaxpr.jaxpr):
-            return node
-        closed = rewrite_equations(node.kernel.jaxpr, is_large_sum, _replace_by_exchange)
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_node))
+    return rewrite_equations_of_kernels(
+        program, EquationFinder(_is_large_sum), _replace_by_exchange
+    )
 
 
 def _is_large_sum(eqn: JaxprEqn) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses as dc
 import functools
 import itertools
 import math
@@ -18,9 +17,9 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
-    rewrite_equations,
     shape_of,
 )
+from lowering.passes.rewrite_kernels import rewrite_equations_of_kernels
 
 _MOST_SLICES = 32  # of one dimension; each takes time to compile
 _MOST_SLICES_AT_ONCE = 9  # above, an array between the dimensions takes less time
@@ -33,15 +32,9 @@ def rewrite_window_maxima(program: ir.Program) -> ir.Program:
     After:  the numbers are the same. XLA's loops on CPUs go through each window element by element,
             which takes 2 to 15 times as long; maxima of slices are vectorized.
     """
-    is_window_maximum = EquationFinder(_is_window_maximum)
-
-    def rewrite_node(node: ir.Node) -> ir.Node:
-        if not isinstance(node, ir.Execute) or not is_window_maximum(node.kernel.jaxpr.jaxpr):
-            return node
-        closed = rewrite_equations(node.kernel.jaxpr, is_window_maximum, _replace_by_slices)
-        return dc.replace(node, kernel=dc.replace(node.kernel, jaxpr=closed))
-
-    return dc.replace(program, body=ir.rewrite_nodes(program.body, rewrite_node))
+    return rewrite_equations_of_kernels(
+        program, EquationFinder(_is_window_maximum), _replace_by_slices
+    )
 
 
 def _is_window_maximum(eqn: JaxprEqn) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import ipujax as ipu
 from ipujax.driver.compile_stages import Lowered
+from tests.ipujax.feeding import infeed
 from tests.ipujax.reporting import configured, struct
 
 CHANNELS = 16
@@ -65,3 +68,48 @@ def _convolution(name: str, x: Any, kernel: Any) -> Any:
         return jax.lax.conv_general_dilated(
             x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
+
+
+def looped() -> Lowered:
+    """200 training steps of two layers, `first` and `second`, on batches of 32 from an infeed."""
+    configured(1)
+    batches = infeed(lambda: itertools.repeat(np.zeros((32, 256), np.float32)))
+
+    def loss(weights: Any, x: Any) -> Any:
+        with jax.named_scope("first"):
+            x = jnp.tanh(x @ weights[0])
+        with jax.named_scope("second"):
+            return jnp.mean((x @ weights[1]) ** 2)
+
+    def step(weights: Any, x: Any) -> Any:
+        gradients = jax.grad(loss)(weights, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    @ipu.compile
+    def train(weights: Any) -> Any:
+        return ipu.loops.repeat(200, step, [weights], infeed_queue=batches)
+
+    return train.lower([struct(256, 256), struct(256, 256)])
+
+
+def layered() -> Lowered:
+    """16 training steps of a pipeline: `layer0` to `layer5` on two IPUs, 12 micro-batches."""
+    configured(2)
+
+    def loss(weights: Any, x: Any) -> Any:
+        for number, w in enumerate(weights):
+            with ipu.scopes.pipeline_stage(number // 3), jax.named_scope(f"layer{number}"):
+                x = jnp.tanh(x @ w)
+        return jnp.mean(x**2)
+
+    gradient = ipu.pipelining_ops.value_and_grad(loss, micro_batches=12)
+
+    @ipu.compile
+    def train(weights: Any, x: Any) -> Any:
+        def step(weights: Any) -> Any:
+            _, gradients = gradient(weights, x)
+            return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+        return ipu.loops.repeat(16, step, [weights])
+
+    return train.lower([struct(64, 64)] * 6, struct(12 * 16, 64))

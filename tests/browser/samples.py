@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from benchmarks import shown
 from ipujax.report import Report
-from tests.browser.networks import resnet
+from tests.browser.networks import layered, looped, resnet
 
 IPUS = 4
 MICRO_BATCHES = 20
@@ -18,4 +18,6 @@ SAMPLES: dict[str, Callable[[], Report]] = {
     "wide": lambda: shown.pipeline().report(),
     "deep": lambda: shown.deep().report(),
     "resnet": lambda: resnet().report(),
+    "looped": lambda: looped().report(),
+    "layered": lambda: layered().report(),
 }

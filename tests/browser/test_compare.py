@@ -110,7 +110,7 @@ def test_recomputation_is_worse_in_time(
     compared: Callable[..., tuple[Page, Locator]], pairs: Pairs
 ) -> None:
     _, view = compared("recompute")
-    assert verdicts(view, "elements per second") == {"bad"}
+    assert verdicts(view, "elements a second") == {"bad"}
     assert verdicts(view, "cycles of a call") == {"bad"}
     peaks = [int(report.memory.tile_peak_bytes.max()) for report in pairs["recompute"]]
     assert verdicts(view, "the fullest tile") == {"good" if peaks[1] < peaks[0] else "bad"}

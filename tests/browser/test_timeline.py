@@ -201,6 +201,8 @@ def test_loops_are_measured_without_being_expanded(
     pages: dict[str, Path], reports: dict[str, Report], visit: Visit
 ) -> None:
     tab = opened(visit, pages["small"])
+    tab.get_by_role("button", name="All steps").click()
+    frames(tab)
     box = canvas_box(tab)
     left, y = box["x"] + LEFT, box["y"] + 8
     drag(tab, (left, y), (left + (box["width"] - LEFT) / 2, y))
@@ -309,3 +311,75 @@ def test_painting_does_not_grow_with_the_steps(
     # At most one box for each two pixels of a row, and each again in another shade.
     rows = 6 * reports[sample].num_ipus
     assert 0 < painted < rows * 1280
+
+
+def test_a_loop_opens_at_its_first_step_and_shows_others(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    tab = opened(visit, pages["looped"])
+    controls = tab.locator(".iterations")
+    status = controls.get_by_role("status")
+    previous, following, everything = controls.get_by_role("button").all()
+    assert status.inner_text() == "step 1 of 200"
+    assert previous.is_disabled()
+    assert {"forward", "backward"} <= set(said(tab))
+    following.click()
+    frames(tab)
+    assert status.inner_text() == "step 2 of 200"
+    assert selection(tab)["iteration"] == 2
+    assert "iteration=2" in tab.url
+    tab.locator("canvas[data-chart=timeline]").focus()
+    tab.keyboard.press("[")
+    frames(tab)
+    assert status.inner_text() == "step 1 of 200"
+    everything.click()
+    frames(tab)
+    assert status.inner_text() == "steps 1 to 200 of 200"
+    assert any(re.fullmatch(r"200 steps of [\d.]+ k cycles", text) for text in said(tab))
+    assert previous.is_disabled()
+    assert following.is_disabled()
+
+
+def test_the_address_has_the_step_of_a_loop(pages: dict[str, Path], visit: Visit) -> None:
+    tab = visit.open(pages["looped"], at="#timeline?iteration=200")
+    frames(tab)
+    assert tab.locator(".iterations").get_by_role("status").inner_text() == "step 200 of 200"
+    beyond = visit.open(pages["looped"], at="#timeline?iteration=4000")
+    frames(beyond)
+    assert beyond.locator(".iterations").get_by_role("status").inner_text() == "step 200 of 200"
+
+
+def test_a_program_without_a_loop_has_no_steps_of_one(timeline: Page) -> None:
+    assert not timeline.locator(".iterations").count()
+
+
+def test_narrow_neighbours_share_a_name_until_there_is_room(
+    pages: dict[str, Path], visit: Visit
+) -> None:
+    tab = opened(visit, pages["layered"])
+    texts = set(said(tab))
+    assert texts & {"layer0\u20132", "0\u20132"}
+    assert not texts & {"layer0", "layer1", "layer2"}
+    for _ in range(5):
+        tab.get_by_role("button", name="Zoom in").first.click()
+    frames(tab)
+    assert set(said(tab)) & {f"layer{number}" for number in range(6)}
+
+
+def test_a_scope_has_one_colour_in_both_passes(pages: dict[str, Path], visit: Visit) -> None:
+    tab = opened(visit, pages["looped"])
+    names = ["first", "second"]
+    by_pass = {}
+    for number in (0, 1):  # the forward and the backward pass
+        by_pass[number] = [colour_behind(tab, name, number) for name in names]
+    assert by_pass[0] == by_pass[1]
+    assert len(set(by_pass[0])) == 2
+
+
+def colour_behind(tab: Page, text: str, number: int) -> int:
+    """The colour of the band that a text stands in: just above the text."""
+    (texts,) = painted_texts(tab, "timeline")
+    one = [text_ for text_ in texts if text_.text == text][number]
+    box = canvas_box(tab)
+    image = pixels(tab, "timeline").reshape(-1, round(box["width"]))
+    return int(image[round(one.top) - 3, round((one.left + one.right) / 2)])

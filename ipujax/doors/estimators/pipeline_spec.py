@@ -10,8 +10,8 @@ from ipujax.doors.estimators.estimator_checks import check
 from ipujax.doors.estimators.estimator_spec import MODES, ModeKeys
 from ipujax.ground import Keywords, PyTree
 from ipujax.pipelines import (
-    AskedOptimizer,
     OptimizerFunctionOutput,
+    OptimizerOrFunction,
     check_optimizer_function,
 )
 
@@ -61,7 +61,7 @@ class IPUPipelineEstimatorSpec:
         computational_stages: Sequence[Callable[..., Any]],
         gradient_accumulation_count: int | None = None,
         eval_metrics_fn: Callable[..., object] | None = None,
-        optimizer_function: AskedOptimizer = None,
+        optimizer_function: OptimizerOrFunction = None,
         device_mapping: Sequence[int | Sequence[int]] | None = None,
         loss_accumulator_dtype: object = None,
         **pipeline_op_kwargs: object,

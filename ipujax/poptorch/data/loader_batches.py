@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from ipujax.ground import PyTree
+from ipujax.poptorch._utils import combine_batch_tensors_gen
 from ipujax.poptorch.poptorch_structures import flatten_tensors, rebuild_structure
 
 
@@ -55,5 +56,4 @@ def rebatch(batches: Iterable[object], size: int, *, drop_last: bool) -> Iterato
 
 
 def _concatenate_batches(structure: object, batches_of_tensors: list[list[torch.Tensor]]) -> PyTree:
-    columns = zip(*batches_of_tensors, strict=True)
-    return rebuild_structure(structure, (torch.cat(column) for column in columns))
+    return rebuild_structure(structure, combine_batch_tensors_gen(batches_of_tensors))

@@ -9,7 +9,9 @@ from typing import Any
 from ipujax.poptorch.options.poptorch_options import Options
 from ipujax.system import IPUConfig
 
-_CHIPS = {1: "ipu1", 2: "ipu2", 21: "ipu21"}
+VERSION_OF_CHIP = {"ipu1": 1, "ipu2": 2, "ipu21": 21}
+"""The numbers that PopTorch gives the chips of `IPUConfig`."""
+_CHIPS = {number: chip for chip, number in VERSION_OF_CHIP.items()}
 _DIRECTORY = "autoReport.directory"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Self
@@ -11,6 +12,17 @@ from ipujax.poptorch.options.option_store import OptionsDict
 from ipujax.poptorch.poptorch_checks import check
 
 _IPU = re.compile(r"IPU(\d+)")
+
+_latest_use_of_ipu_model = [False]  # what the process's options were last told
+
+
+def is_ipu_model_used() -> bool:
+    """Returns whether virtual IPUs stand for the IPU Model.
+
+    That is what `useIpuModel` was last told, or the environment: `POPTORCH_IPU_MODEL=1`.
+    """
+    in_environment = os.environ.get("POPTORCH_IPU_MODEL", "0") not in ("", "0")
+    return in_environment or _latest_use_of_ipu_model[0]
 
 
 class SystemOptions(OptionsDict):
@@ -72,8 +84,12 @@ class SystemOptions(OptionsDict):
         return self
 
     def useIpuModel(self, use_model: bool) -> Self:
-        """Stores whether to use the IPU Model; no effect: the IPUs are virtual either way."""
+        """Sets whether virtual IPUs stand for the IPU Model, or for hardware.
+
+        They compute alike. From here on, `ipuHardwareIsAvailable()` says what they stand for.
+        """
         self.createOrSet(use_model=check.require_flag(use_model, "useIpuModel"))
+        _latest_use_of_ipu_model[:] = [use_model]
         return self
 
     def useIpuId(self, ipu_id: int) -> Self:

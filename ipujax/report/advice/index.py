@@ -56,6 +56,22 @@ class ProgramIndex:
         return max(infeed_counts, default=counts[None])
 
     @functools.cached_property
+    def batch_size(self) -> int | None:
+        """The rows of each element of that infeed: what all arrays of one begin their shapes with.
+
+        None where they differ, where an array has no dimensions, and without infeeds.
+        """
+        counts = _count_elements_by_queue(self.program.body)
+        node = max(
+            self.nodes_of_kind(ir.StreamIn), key=lambda node: counts[node.queue.name], default=None
+        )
+        if node is None:
+            return None
+        axis = 0 if node.count is None else 1  # elements of several are stacked
+        rows = {self.program.avals[value].shape[axis : axis + 1] for value in node.writes}
+        return next(iter(rows))[0] if len(rows) == 1 and () not in rows else None
+
+    @functools.cached_property
     def equations(self) -> list[jaxpr.JaxprEqn]:
         """The equations of the program; those of a library carry the line of their caller."""
         todo: list[tuple[jaxpr.Jaxpr, jaxpr.JaxprEqn | None]] = [

@@ -64,6 +64,16 @@ def describe_system(report: Report) -> str:
     return f"{parts}{instances} ({report.target.name})"
 
 
+def _format_rate(report: Report, per_second: float) -> str:
+    """Describes elements per second, as `20 batches of 32 a second, 640 examples`."""
+    if report.batch_size:
+        examples = per_second * report.batch_size
+        unit = f"batches of {report.batch_size:,} a second, {examples:,.1f} examples"
+    else:
+        unit = f"{'elements' if report.pipeline is None else 'micro-batches'} a second"
+    return f"{per_second:,.1f} {unit}"
+
+
 def build_headline_lines(report: Report) -> list[str]:
     """Returns the lines that say whether the program fits and how fast it is."""
     target, memory = report.target, report.memory
@@ -73,7 +83,7 @@ def build_headline_lines(report: Report) -> list[str]:
     )
     time = f"Time: {report.cycles:,} cycles = {format_duration(report.seconds)} a call"
     if report.throughput is not None:
-        time += f"; {report.throughput:,.1f} elements/s ({report.elements:,} a call)"
+        time += f"; {_format_rate(report, report.throughput)} ({report.elements:,} a call)"
     if not memory.fits:
         return [title, describe_lack_of_memory(report), time]
     ipu, tile = memory.worst

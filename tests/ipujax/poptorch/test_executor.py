@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ipujax import poptorch  # noqa: E402
+from ipujax.config import IPUConfig  # noqa: E402
 from ipujax.poptorch import poptorch_core, profiling, testing  # noqa: E402
 from tests.ipujax.poptorch.modules import Regression, batch  # noqa: E402
 
@@ -187,9 +188,57 @@ def test_it_says_what_runs_here() -> None:
 
     assert Asking()(torch.zeros(1)) == 1
     assert poptorch.inferenceModel(Asking())(torch.zeros(1)) == 10
+
+
+def test_virtual_ipus_stand_for_hardware_unless_the_model_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert poptorch.ipuHardwareIsAvailable()
+    assert poptorch.ipuHardwareIsAvailable(16)
+    assert not poptorch.ipuHardwareIsAvailable(10_000)
+    assert poptorch.ipuHardwareVersion() == 2
+    config = IPUConfig()
+    config.ipu_model.version = "ipu21"
+    config.configure_ipu_system()
+    assert poptorch.ipuHardwareVersion() == 21
+    options = poptorch.Options()
+    options.useIpuModel(True)
     assert not poptorch.ipuHardwareIsAvailable()
     with pytest.raises(poptorch.Error, match="No IPU hardware"):
         poptorch.ipuHardwareVersion()
+    options.useIpuModel(False)
+    assert poptorch.ipuHardwareIsAvailable()
+    monkeypatch.setenv("POPTORCH_IPU_MODEL", "1")
+    assert not poptorch.ipuHardwareIsAvailable()
+
+
+class BranchesOnDevice(torch.nn.Module):
+    """Adds on an IPU what eager PyTorch does not add, by every way to name the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("ones", torch.ones(4))
+
+    def forward(self, x: Any) -> Any:
+        on_ipu = [t.device.type == "ipu" for t in (x, self.linear.weight, self.ones, x + 1)]
+        y = self.linear(x) + torch.arange(4, device=x.device) + self.ones.to(x.device)
+        y = y + torch.full_like(y, 2.0, device=y.device) + x.new_ones(4, device=x.device)
+        if all(on_ipu) and y.is_ipu and not (y.is_cuda or y.is_cpu):
+            y = y + (y.device == torch.device("ipu:0")) - 1
+            y = y + torch.ones(4, device="ipu").to("ipu:0") + y.get_device()
+            with torch.autocast(device_type=y.device.type, enabled=False):
+                y = y * 2
+        return y
+
+
+def test_tensors_are_on_an_ipu_in_forward() -> None:
+    module, x = BranchesOnDevice(), torch.randn(2, 4)
+    result = poptorch.inferenceModel(module)(x)
+    torch.testing.assert_close(result, (module(x) + 1) * 2)
+    assert result.device == x.device == module.linear.weight.device == torch.device("cpu")
+    with pytest.raises(RuntimeError):
+        torch.ones(1, device="ipu")
 
 
 @pytest.mark.parametrize("kind", poptorch_core.TestErrorType)

@@ -18,7 +18,7 @@ from ipujax.report.presentation.comparison import compare_reports
 from ipujax.report.presentation.pairing import Item, Pair, pair_items
 from tests.ipujax.whatifs import network, pipelined, sharded
 
-MATMUL = Item("matmul 64 x 784 x 512", "/home/me/model.py:7 (f)", "x = x @ w", "layer1", "forward")
+MATMUL = Item("matmul 64 x 784 x 512", "/mine/model.py:7 (f)", "x = x @ w", "layer1", "forward")
 
 
 def partners(first: Sequence[Item], second: Sequence[Item]) -> list[Any]:
@@ -30,9 +30,9 @@ def partners(first: Sequence[Item], second: Sequence[Item]) -> list[Any]:
     [
         {"label": "matmul 128 x 784 x 512"},
         {"label": "matmul 784 x 512, batch of 4"},
-        {"origin": "/home/me/model.py:7 (renamed)"},
-        {"origin": "/home/me/model.py:70 (f)"},  # the same text, further down
-        {"origin": "/home/you/copy.py:9 (f)"},
+        {"origin": "/mine/model.py:7 (renamed)"},
+        {"origin": "/mine/model.py:70 (f)"},  # the same text, further down
+        {"origin": "/yours/copy.py:9 (f)"},
         {"line_text": "x = x @ w + b"},  # an edited line
         {"order": 3},
     ],
@@ -47,7 +47,7 @@ def test_what_a_user_changes_keeps_the_pair(change: dict[str, Any]) -> None:
         {"label": "conv 3x3 16 -> 32"},
         {"scope": "layer2"},
         {"direction": "backward"},
-        {"origin": "/home/me/model.py:8 (f)", "line_text": "y = y @ w"},
+        {"origin": "/mine/model.py:8 (f)", "line_text": "y = y @ w"},
     ],
 )
 def test_other_operations_are_no_pair(change: dict[str, Any]) -> None:

@@ -100,7 +100,27 @@ def test_throughput_counts_elements_of_all_replicas() -> None:
     assert (report.num_ipus, report.replication_factor) == (1, 4)
     assert report.elements == 25 * 4
     assert report.throughput == report.elements / report.seconds
-    assert f"{report.throughput:,.1f} elements/s (100 a call)" in str(report)
+    assert report.batch_size == 4
+    batches, examples = f"{report.throughput:,.1f}", f"{4 * report.throughput:,.1f}"
+    told = f"{batches} batches of 4 a second, {examples} examples (100 a call)"
+    assert told in str(report)
+
+
+def test_the_batch_size_is_that_of_all_arrays_of_an_element() -> None:
+    def batch_size(*shapes: tuple[int, ...]) -> int | None:
+        configured(1)
+        source = infeed(lambda: itertools.repeat(tuple(np.zeros(shape, f32) for shape in shapes)))
+
+        def body(total: Any, *xs: Any) -> Any:
+            return total + sum(x.sum() for x in xs)
+
+        model = lambda total: ipu.loops.repeat(3, body, [total], source)  # noqa: E731
+        return report_of(model, struct()).batch_size
+
+    assert batch_size((8, 2), (8,)) == 8
+    assert batch_size((8, 2), (4, 2)) is None
+    assert batch_size((8, 2), ()) is None
+    assert report_of(lambda x: x + 1, struct(8)).batch_size is None
 
 
 def test_pipelines_in_loops_count_every_micro_batch() -> None:

@@ -208,6 +208,7 @@ def test_keys_that_are_missing_are_named(document: dict[str, Any]) -> None:
                 ("breakdown", "breakdown"),
                 ("sources", "sources"),
                 ("meshes", "meshes"),
+                ("batch_size", "batch_size"),
                 ("target", "gateway_bytes_per_second"),
                 ("target", "ipus_of_gateway"),
             ):

@@ -54,3 +54,22 @@ def test_another_package_of_the_name_is_not_replaced(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "popart", sys)
     with pytest.raises(PopARTError, match="popart is imported already"):
         install()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("package", SCRIPTS)
+def test_one_stand_in_installs_all(package: str, tmp_path: Path) -> None:
+    for needed in ("torch", "onnx"):
+        pytest.importorskip(needed)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import importlib.util, subprocess, sys\n"
+        "code = 'import horovod.torch, libpvti, popart, popdist, poptorch; '\\\n"
+        "       'print(popart.__name__, poptorch.__name__, libpvti.__name__)'\n"
+        "exec(code)\n"
+        "print(importlib.util.find_spec('popart.no_such_module'))\n"
+        "subprocess.run([sys.executable, '-c', code], check=True)\n"
+    )
+    done = run(package, str(script))
+    names = "ipujax.popart ipujax.poptorch ipujax.libpvti"
+    assert sorted(done.stdout.split("\n")) == sorted(["", names, "None", names]), done.stderr

@@ -262,6 +262,7 @@ def test_what_is_of_a_wrong_type_is_told(call: Any, says: str) -> None:
     ("call", "says"),
     [
         (lambda: make(accumulation=0), "at least 1"),
+        (lambda: make(awaits_results=False), "results of several steps"),
         (lambda: trained(make(), None), "neither `steps` nor"),
         (lambda: trained(make(), -1), "at least 0"),
         (lambda: make(STAGES, lambda loss: loss).init(STAGED), "optimizer_state=opt.init"),

@@ -46,6 +46,7 @@ _FIELDS: forms.Forms = {
     "seconds": forms.POSITIVE,
     "elements": COUNT,
     "throughput": forms.optional_form(forms.POSITIVE),
+    "batch_size": forms.optional_form(COUNT),
     "default_share": forms.SHARE,
     "assumptions": forms.tuple_form(TEXT),
     "arguments": _ARGUMENTS,
@@ -66,8 +67,18 @@ _FIELDS: forms.Forms = {
     "meshes": sections.MESHES,
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("label", "instances", "graph", "breakdown", "sources", "meshes")
-_OF_REPORT = ("elements", "costs", "advice", "arguments", "host", "label", "sources", "meshes")
+_LATER = ("label", "instances", "graph", "breakdown", "sources", "meshes", "batch_size")
+_OF_REPORT = (
+    "elements",
+    "costs",
+    "advice",
+    "arguments",
+    "host",
+    "label",
+    "sources",
+    "meshes",
+    "batch_size",
+)
 
 
 def build_report_schema() -> forms.Schema:

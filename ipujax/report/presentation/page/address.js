@@ -3,7 +3,7 @@
 import {operationOf} from "./items.js";
 
 const ADDRESS_TEXTS = ["origin", "name", "scope", "category"];
-const ADDRESS_NUMBERS = ["operation", "ipu", "tile", "step", "tick"];
+const ADDRESS_NUMBERS = ["operation", "ipu", "tile", "step", "tick", "iteration"];
 const ADDRESS_PLAIN = { "%2F": "/", "%3A": ":", "%2C": ",", "%20": "+" }; // what may stand in an address as it is
 
 /** The part of an address from `#` on, of a view and a selection. */

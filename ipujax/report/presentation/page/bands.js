@@ -13,7 +13,7 @@ const TOGETHER = 1; // cycles that may lie between steps without a break
 /** Bands of one report: `{parts, depth (levels that there are), passes (their names)}`. */
 export class Bands {
   constructor(report) {
-    this.parts = []; // {level, name, tint, pass, scope, operation (its number, of which there is one, or -1)}
+    this.parts = []; // {level, name, tint (a number), pass, scope, operation (its number, of which there is one, or -1)}
     this.chains = new Map(); // by number of an operation: its part at each level
     this.known = []; // by level: bands by list
     const tints = new Map();
@@ -36,10 +36,11 @@ export class Bands {
       const own = level > scopes.length ? operation.number : -1;
       path += `/${own < 0 ? name : own}`;
       if (!found.has(path)) {
-        if (!tints.has(name)) tints.set(name, tints.size);
         found.set(path, this.parts.length);
         const scope = scopes.slice(0, level).join("/");
-        this.parts.push({ level, name, tint: tints.get(name), pass, scope, operation: own });
+        const [at, word] = own < 0 ? [level, name] : [scopes.length, scopes.at(-1) ?? name.split(" ")[0]];
+        const tint = tintOf(at, word, tints);
+        this.parts.push({ level, name, tint, pass, scope, operation: own });
       }
       chain.push(found.get(path));
     }
@@ -99,6 +100,14 @@ export class Bands {
     for (const item of band.items) if (item) Bands.sumsOf(item.list, chosen, sums);
     return sums.set(band, bandSums(band, (part) => chosen[part], (inner) => sums.get(inner)));
   }
+}
+
+/** The number of a tint at a level: of a scope and its operations, the same in all passes, or of a kind of operation. */
+function tintOf(level, name, tints) {
+  if (!tints.has(level)) tints.set(level, new Map());
+  const known = tints.get(level);
+  if (!known.has(name)) known.set(name, known.size);
+  return known.get(name);
 }
 
 /** Stretches, in the order of their starts, of which those of one part without a break between them are one. */

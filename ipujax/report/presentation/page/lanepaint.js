@@ -2,17 +2,13 @@
 
 import {ticksOf} from "./chart.js";
 import {kindChannels, paintColumns, phaseChannels} from "./lanes.js";
-import {inkOn, kindColour, passColour, themeColour} from "./palette.js";
+import {inkOn, kindColour, themeColour} from "./palette.js";
 import {paintText, phaseInWords} from "./parts.js";
 import {LANE_KINDS} from "./trace.js";
 
-/** The phases of a pipeline that passes of other programs look like. */
-export const PASS_PHASES = { forward: "fwd", backward: "bwd", update: "update" };
 const OUTLINE_WIDTH = 4; // pixels, under which a step has no outline
 const LABEL_HEIGHT = 11; // of the lowest box that has room for a text
 const NAMED_WIDTH = 24; // of the narrowest box that may have a name
-const PART_TINTS = 7; // that page.css has
-const LEAST_SEEN = 0.1; // share of a pixel in parts that are too narrow to tell apart from which on it is filled
 const SMALL_ROW = 15; // pixels, under which texts are smaller
 const SMALL_FONT = "10.5px";
 
@@ -30,20 +26,6 @@ export function paintSteps(ctx, shape, { top, height }, { channels, colourOf, op
     const box = { x, top, width: width > 4 ? width - 0.5 : width, height };
     paintBox(ctx, box, shape, colour, name, opacity);
     if (outlined && width > OUTLINE_WIDTH) paintOutline(ctx, box, shape);
-  }
-}
-
-/** Parts of the model with their names: passes in the colours of phases, scopes in tints, operations in none. */
-export function paintBand(ctx, shape, bands, { level, top, height }, opacity) {
-  ctx.globalAlpha = opacity;
-  paintColumns(ctx, shape, [[0, themeColour("part-many")]], top, height, shape.cyclesPerPixel * LEAST_SEEN);
-  ctx.globalAlpha = 1;
-  for (const { x, width, list, i } of shape.boxes) {
-    const part = bands.parts[list.part[i]];
-    const tint = part.operation >= 0 ? "part-operation" : `part-${part.tint % PART_TINTS}`;
-    const colour = level === 0 ? passColour(PASS_PHASES[part.name]) : themeColour(tint);
-    const box = { x, top, width: width > 4 ? width - 1 : width, height };
-    paintBox(ctx, box, shape, colour, width > NAMED_WIDTH ? part.name : "", opacity);
   }
 }
 

@@ -1,7 +1,8 @@
 // Lanes as rows, one above the other: tasks or passes, the parts of the model down to operations, and steps.
 
+import {NARROW_PART, paintBand} from "./bandpaint.js";
 import {laneShape} from "./lanes.js";
-import {lookByKind, lookByPhase, lookOfStrip, paintBand, paintSteps, paintTasks} from "./lanepaint.js";
+import {lookByKind, lookByPhase, lookOfStrip, paintSteps, paintTasks} from "./lanepaint.js";
 import {passColour, phaseColour} from "./palette.js";
 
 const ROW_HEIGHTS = [14, 24]; // pixels of a row, least and most
@@ -76,7 +77,7 @@ export class LanePainter {
 
   part(ctx, view, lane, row, opacity, sumsOf = (list) => list.sums) {
     const band = this.bands.of(lane, row.level);
-    if (band) paintBand(ctx, laneShape(band, view, { sumsOf }), this.bands, row, opacity);
+    if (band) paintBand(ctx, laneShape(band, view, { sumsOf, narrow: NARROW_PART }), this.bands, row, opacity);
   }
 
   /** Steps; below the operations that they are of, they are called by what they do. */

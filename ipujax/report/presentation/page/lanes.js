@@ -3,21 +3,22 @@
 import {addBetween, firstAfter, firstFrom, kindsBetween, LANE_CHANNELS, LANE_KINDS, LANE_PHASES, phaseChannel} from "./trace.js";
 
 const NARROW = 2; // pixels; narrower things share columns
-const CROWDED = 2; // things for each pixel, from which on they are not looked at one by one
+const CROWDED = 4; // of the narrowest things side by side, times as many are not looked at one by one
 
 /**
  * What a range of time of one lane looks like: `columns`, cycles by channel for each pixel, and `boxes`,
  * `{x, width, list, i, start, phase (of the task around, or null)}` of steps, or of tasks if `byTask`. With `phases`,
- * steps count for the channel of their task's phase as well. `view` is that of a chart.
+ * steps count for the channel of their task's phase as well. `view` is that of a chart; what is narrower than `narrow` pixels is in columns.
  */
-export function laneShape(lane, view, { byTask = false, phases = false, sumsOf = (list) => list.sums } = {}) {
-  const walk = new LaneWalk(view, byTask, phases, sumsOf);
+export function laneShape(lane, view, { byTask = false, phases = false, sumsOf = (list) => list.sums, narrow = NARROW } = {}) {
+  const walk = new LaneWalk(view, byTask, phases, sumsOf, narrow);
   if (lane) walk.list(lane, 0);
   return walk;
 }
 
 class LaneWalk {
-  constructor(view, byTask, phases, sumsOf) {
+  constructor(view, byTask, phases, sumsOf, narrow) {
+    this.least = narrow;
     this.left = Math.floor(view.toX(view.lo));
     this.width = Math.max(Math.ceil(view.toX(view.hi)) - this.left, 1);
     this.lo = view.lo;
@@ -60,7 +61,7 @@ class LaneWalk {
     if (from >= to || !this.has(sums, from, to)) return;
     const begin = Math.max(this.x(offset + list.start[from]), 0);
     const end = Math.min(this.x(offset + list.ends[to - 1]), this.width);
-    if (to - from > CROWDED * Math.max(end - begin, 1)) this.crowd(list, sums, offset, from, to);
+    if (to - from > (CROWDED / this.least) * Math.max(end - begin, 1)) this.crowd(list, sums, offset, from, to);
     else for (let i = from; i < to; i++) this.item(list, sums, i, offset);
   }
 
@@ -73,9 +74,9 @@ class LaneWalk {
       if (column < this.width) this.add(sums, i, next, 1, column);
       i = next;
     }
-    if (list.longest * this.scale < NARROW) return;
+    if (list.longest * this.scale < this.least) return;
     for (const wide of widest(list)) {
-      if (list.spans[wide] * this.scale < NARROW) break;
+      if (list.spans[wide] * this.scale < this.least) break;
       if (wide >= from && wide < to) this.item(list, sums, wide, offset, true);
     }
   }
@@ -87,7 +88,7 @@ class LaneWalk {
     const item = list.items?.[i];
     const whole = !item || (this.byTask && item.task);
     if (again) this.takeBack(sums, i, start);
-    if (span * this.scale < NARROW) this.narrow(sums, i, start, span);
+    if (span * this.scale < this.least) this.narrow(sums, i, start, span);
     else if (whole) {
       this.boxes.push({ x: this.left + this.x(start), width: span * this.scale, list, i, start, phase: this.phase });
     } else {
@@ -119,7 +120,7 @@ class LaneWalk {
     const { period, list, count } = item;
     const first = Math.max(0, Math.floor((this.lo - start - list.span) / period));
     const last = Math.min(count, Math.ceil((this.hi - start) / period));
-    if (period * this.scale >= NARROW) {
+    if (period * this.scale >= this.least) {
       for (let run = first; run < last; run++) this.list(list, start + run * period);
       return undefined;
     }

@@ -21,6 +21,7 @@ const SHORTCUTS = [
     [["Enter"], "click where the cross is"],
   ]],
   ["The timeline", [
+    [["[", "]"], "the step of the loop before, and the one after"],
     [["n", "p"], "the next and the previous step of what is selected"],
     [["m"], "measure from the cross, and stop; so does dragging"],
     [["z"], "zoom to what is measured; dragging in the strip above zooms"],

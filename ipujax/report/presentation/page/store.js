@@ -13,6 +13,7 @@ const NOTHING_SELECTED = Object.freeze({
   tile: null,
   step: null,
   tick: null,
+  iteration: null,
   category: null,
 });
 const SUBJECTS = ["origin", "name", "operation", "scope"]; // what belongs to a selection follows from these and the IPU

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ipujax.standin.popdist_and_horovod import install_popdist
+from ipujax.standin.sdk import install_popdist
 
 if __name__ == "popdist":  # as it is called by way of the folder, not of the package
     del sys.modules[__name__]  # this module, for which the import system takes what there is then

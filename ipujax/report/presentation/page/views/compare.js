@@ -27,7 +27,7 @@ const CALL_HEADLINES = [
   ["time of a call", (report) => report.seconds, seconds, -1],
 ];
 const HEADLINES = [
-  ["elements per second", (report) => report.throughput, cycles, 1],
+  ["elements a second", (report) => report.throughput, cycles, 1],
   ["IPUs of a replica", (report) => report.num_ipus, exact, 0],
   ["replicas", (report) => report.replication_factor, exact, 0],
   // A share that falls may be of a call that falls more: which is better, the causes' cycles tell.

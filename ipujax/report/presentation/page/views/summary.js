@@ -35,9 +35,12 @@ function figuresPanel(report) {
       report.throughput &&
         figure(
           cycles(report.throughput),
-          "elements a second",
-          `${exact(report.elements)} elements of each call, over all replicas`,
+          `${elementsOf(report)} a second`,
+          `${exact(report.elements)} of each call, over all replicas`,
         ),
+      report.throughput &&
+        report.batch_size &&
+        figure(cycles(report.throughput * report.batch_size), "examples a second"),
       pipeline &&
         figure(
           exact(pipeline.micro_batches),
@@ -197,4 +200,10 @@ function assumptionsPanel(report) {
       entries,
     ),
   );
+}
+
+/** What an infeed gives at a time, in words: batches where all its arrays have as many rows. */
+function elementsOf({ batch_size: rows, pipeline }) {
+  if (rows) return `batches of ${exact(rows)}`;
+  return pipeline ? "micro-batches" : "elements";
 }

@@ -1,6 +1,7 @@
 // What every IPU does when: a lane for each, from the whole call down to single steps.
 
 import {insideAxes} from "../axes.js";
+import {PASS_PHASES} from "../bandpaint.js";
 import {Bands} from "../bands.js";
 import {Chart} from "../chart.js";
 import {ChosenSteps} from "../chosen.js";
@@ -9,7 +10,8 @@ import {fromRepeats} from "../document.js";
 import {gapAt, nextStep, previousStep, stepAt, stretchAt, taskAt, tickTimes} from "../find.js";
 import {element, exact} from "../format.js";
 import {itemOf} from "../items.js";
-import {PASS_PHASES, paintTimeAxis} from "../lanepaint.js";
+import {IterationControls, mainLoop} from "../iterations.js";
+import {paintTimeAxis} from "../lanepaint.js";
 import {LanePainter, coloursOf, laneLayout} from "../lanerows.js";
 import {kindChannels, phaseChannels} from "../lanes.js";
 import {Overview} from "../overview.js";
@@ -62,13 +64,16 @@ class TimelineView {
     this.build(root);
     scale.subscribe(() => this.rescale());
     store.subscribe((selection, changed) => this.selected(changed));
-    this.selected(["name", "tick"]);
+    this.showIteration(1);
+    this.selected(["name", "tick", "iteration"]);
   }
 
   build(root) {
     this.legend = element("div");
     const box = panel("Timeline", [this.legend, ...this.controls()]);
     root.append(box);
+    const loop = mainLoop(this.trace.lanes);
+    this.iterations = loop && new IterationControls(loop, (number) => this.chooseIteration(number));
     this.overview = new Overview(box, {
       trace: this.trace,
       domain: this.domain(),
@@ -90,9 +95,10 @@ class TimelineView {
       click: (x, y, view) => this.click(x, y, view),
       drag: (from, to, view) => this.ruler.drag(from, to, view),
       crossed: (cross, view) => this.ruler.crossed(cross, view),
-      moved: () => this.overview.chart.draw(),
+      moved: () => this.moved(),
       key: (event) => this.key(event),
     });
+    if (this.iterations) this.chart.element.prepend(this.iterations.element);
     this.note = element("span", { class: "faint" });
     this.steppers = element(
       "span",
@@ -164,12 +170,14 @@ class TimelineView {
     ];
     const byTask = this.byPhase ? [...phasesAs("phase"), ...strip] : kinds;
     const entries = this.inParts ? [...(this.phases.length ? phasesAs("pass") : passes), ...kinds] : byTask;
+    if (this.inParts) entries.push(["a tint for each scope, in all passes", "part-0"]);
     this.legend.replaceChildren(legend([...entries, ["waiting", "bubble"]]));
   }
 
   selected(changed) {
     const { selection } = this.store;
     if (relinked(changed) || changed.includes("ipu")) this.link(selection);
+    if (changed.includes("iteration")) this.showIteration(selection.iteration);
     if (changed.includes("tick") && selection.tick !== null && this.ticks) this.showTick(selection.tick);
     this.chart.draw();
     this.overview.change();
@@ -182,8 +190,26 @@ class TimelineView {
     this.note.textContent = this.chosen.said() || HOW_TO;
   }
 
+  /** Selects an iteration of the loop, or shows the whole call. */
+  chooseIteration(number) {
+    if (number === null) this.chart.all();
+    else this.showIteration(number);
+    this.store.select({ iteration: number });
+  }
+
+  showIteration(number) {
+    if (this.iterations && number !== null) this.chart.show(...this.iterations.rangeOf(number));
+  }
+
+  moved() {
+    this.overview.chart.draw();
+    this.iterations?.show(this.chart.lo, this.chart.hi);
+  }
+
   key(event) {
     const actions = {
+      "[": () => this.iterations?.go(-1),
+      "]": () => this.iterations?.go(1),
       n: () => this.go(false),
       p: () => this.go(true),
       b: () => this.bands.depth && this.foldParts(),
@@ -265,6 +291,7 @@ class TimelineView {
       this.drawTick(ctx, view);
       paintTimeAxis(ctx, view, LABELS_WIDTH, this.lanesHeight(), this.hertz);
       this.trace.lanes.forEach((lane, ipu) => this.drawLane(ctx, view, lane, ipu));
+      this.drawSteps(ctx, view);
       this.ruler.paint(ctx, view, this.lanesHeight());
     });
     const { lane: high } = this.layout;
@@ -284,6 +311,17 @@ class TimelineView {
       if (waits) ctx.fillRect(LABELS_WIDTH, top + row.top, this.endIn(view) - LABELS_WIDTH, row.height);
     }
     if (lane) this.painter.paint(ctx, view, this.layout, lane, ipu, top, this.chosen);
+  }
+
+  /** Says how many steps there are where each is too narrow to be seen. */
+  drawSteps(ctx, view) {
+    if (!this.inParts || !this.iterations?.isCrowded(view)) return;
+    ctx.fillStyle = themeColour("text");
+    ctx.textAlign = "center";
+    const { top, height } = this.layout.rows[0];
+    const middle = (LABELS_WIDTH + this.endIn(view)) / 2;
+    for (const ipu of this.trace.lanes.keys()) ctx.fillText(this.iterations.inWords, middle, ipu * this.layout.lane + top + height / 2);
+    ctx.textAlign = "left";
   }
 
   /** Where the call ends: the other report's may be longer. */

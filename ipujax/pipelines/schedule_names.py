@@ -9,11 +9,11 @@ from ipujax.pipelines.pipeline_arguments import PipelineSchedule
 from lowering import schedules
 
 ChosenSchedule = PipelineSchedule | schedules.Spec
-AskedSchedule = ChosenSchedule | str | None
+ScheduleOrName = ChosenSchedule | str | None
 """A schedule, its name, or None for the usual one."""
 
 
-def find_schedule(asked: Any, argument: str, check: Checks) -> ChosenSchedule:
+def find_schedule(schedule: Any, argument: str, check: Checks) -> ChosenSchedule:
     """Returns the schedule of a name; anything else must be one already.
 
     Names are those of `PipelineSchedule` and of the functions of `ipujax.schedules`. As papers
@@ -21,23 +21,23 @@ def find_schedule(asked: Any, argument: str, check: Checks) -> ChosenSchedule:
     "1F1B" stands for "one_f_one_b".
 
     Args:
-      asked: the name, or the schedule.
-      argument: names what was asked, for messages.
+      schedule: the name, or the schedule.
+      argument: its name in the user's call, for messages.
       check: makes the errors.
 
     Raises:
       IPUError: of `check`: a name that no schedule has, or something that is no schedule.
     """
-    if isinstance(asked, (PipelineSchedule, schedules.Schedule)):
-        return asked
-    if isinstance(asked, str):
-        return _find_by_name(asked, argument, check)
-    if callable(asked):
-        return asked
+    if isinstance(schedule, (PipelineSchedule, schedules.Schedule)):
+        return schedule
+    if isinstance(schedule, str):
+        return _find_by_name(schedule, argument, check)
+    if callable(schedule):
+        return schedule
     expected = (
         "the name of a schedule, a PipelineSchedule, or a function or Schedule of ipujax.schedules"
     )
-    raise check.wrong_type_error(expected, asked, argument)
+    raise check.wrong_type_error(expected, schedule, argument)
 
 
 def _find_by_name(name: str, argument: str, check: Checks) -> ChosenSchedule:

@@ -1,15 +1,11 @@
-"""The function `install_popdist()`, which lets `import popdist` and `horovod` find ipujax's."""
+"""The packages of the SDK that programs use together with PopTorch, PopART or TensorFlow."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 
 from ipujax.ground import DistributionError
 from ipujax.standin.finder import stand_in_for
-
-_FOR_CHILDREN = Path(__file__).with_name("for_children")
-_NAMES = ("popdist", "horovod")
-"""The original's package, and the one that programs use together with it."""
 
 
 def install_popdist() -> None:
@@ -21,8 +17,21 @@ def install_popdist() -> None:
     Raises:
       DistributionError: (a `ValueError`) another `popdist` or `horovod` is imported already.
     """
-    for name in _NAMES:
-        there = stand_in_for(name, f"ipujax.{name}", _FOR_CHILDREN)
+    _install(("popdist", "horovod"))
+
+
+def install_libpvti() -> None:
+    """Has `import libpvti` find `ipujax.libpvti`, as `install_popdist` does.
+
+    Raises:
+      DistributionError: (a `ValueError`) another `libpvti` is imported already.
+    """
+    _install(("libpvti",))
+
+
+def _install(names: Iterable[str]) -> None:
+    for name in names:
+        there = stand_in_for(name, f"ipujax.{name}")
         if there is not None:
             raise DistributionError(
                 f"{name} is imported already, from {getattr(there, '__file__', 'elsewhere')}",

@@ -1,0 +1,108 @@
+"""Trace points as the original's profiling library `libpvti` has them, as spans of the host."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from ipujax.ground import host_trace
+from ipujax.ground.argument_checks import Checks
+from ipujax.ground.errors import ConfigError, ConfigTypeError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_check = Checks(ConfigTypeError, ConfigError)
+
+
+@_check.guard
+class TraceChannel:
+    """A group of trace points.
+
+    Args:
+      name: what spans of the group begin with.
+    """
+
+    def __init__(self, name: str):
+        self.name = _check.require_text(name, "the name of a trace channel")
+
+
+@_check.guard
+class Tracepoint:
+    """A context whose time is a span `channel.label` of every `ipu.host_trace.record()`.
+
+    Args:
+      channel: its group.
+      label: its name.
+    """
+
+    def __init__(self, channel: TraceChannel, label: str):
+        _check.require_instance(channel, TraceChannel, "the channel of a trace point")
+        name = _check.require_text(label, "the label of a trace point")
+        self._span = host_trace.span(f"{channel.name}.{name}")
+
+    def __enter__(self) -> Self:
+        self._span.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._span.__exit__(kind, error, trace)
+
+
+def createTraceChannel(name: str) -> TraceChannel:
+    """Returns a group of trace points.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) a name that is no text.
+    """
+    return TraceChannel(name)
+
+
+@_check.guard
+def instrument_fn(
+    channel: TraceChannel, label: str | None = None
+) -> Callable[[Callable[Parameters, Result]], Callable[Parameters, Result]]:
+    """Returns a decorator that makes each call of a function a trace point.
+
+    Args:
+      channel: the group of the trace points.
+      label: their name; by default that of the function.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) another channel or label.
+    """
+    _check.require_instance(channel, TraceChannel, "the channel of a function")
+
+    def decorate(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        @functools.wraps(function)
+        def call_in_tracepoint(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+            with Tracepoint(channel, function.__name__ if label is None else label):
+                return function(*args, **kwargs)
+
+        return call_in_tracepoint
+
+    return decorate
+
+
+@_check.guard
+def instrument(obj: Any, methods: Iterable[str], channel: TraceChannel) -> Any:
+    """Makes an object's methods trace points, and returns the object.
+
+    Args:
+      obj: the object whose methods are replaced.
+      methods: the names of the methods.
+      channel: the group of the trace points.
+
+    Raises:
+      ConfigTypeError: (a `TypeError`) another channel.
+    """
+    for method in methods:
+        setattr(obj, method, instrument_fn(channel, method)(getattr(obj, method)))
+    return obj

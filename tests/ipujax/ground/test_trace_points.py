@@ -1,0 +1,42 @@
+"""Trace points of the original's profiling library."""
+
+from __future__ import annotations
+
+import pytest
+
+from ipujax import host_trace, libpvti
+from ipujax.errors import ConfigTypeError
+
+
+class Model:
+    def fit(self, steps: int) -> int:
+        return steps + 1
+
+
+def test_trace_points_are_spans() -> None:
+    channel = libpvti.createTraceChannel("training")
+
+    @libpvti.instrument_fn(channel)
+    def read() -> int:
+        return 3
+
+    @libpvti.instrument_fn(channel, label="a write")
+    def write() -> int:
+        return 4
+
+    model = libpvti.instrument(Model(), ["fit"], channel)
+    with host_trace.record() as trace:
+        with libpvti.Tracepoint(channel, "epoch"):
+            assert (read(), write(), model.fit(6)) == (3, 4, 7)
+    names = [span.name for span in trace.spans]
+    assert names == ["training.epoch", "training.read", "training.a write", "training.fit"]
+    epoch, *inner = trace.spans
+    assert all(epoch.start <= span.start for span in inner)
+    assert sum(span.seconds for span in inner) <= epoch.seconds
+
+
+def test_what_is_no_channel_is_told() -> None:
+    with pytest.raises(ConfigTypeError, match="channel of a trace point"):
+        libpvti.Tracepoint("training", "epoch")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ConfigTypeError, match="name of a trace channel"):
+        libpvti.createTraceChannel(3)  # pyright: ignore[reportArgumentType]
