@@ -7,6 +7,7 @@ site has while Sphinx reads them; `site_reference.py` writes the reference.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from sphinx.application import Sphinx  # noqa: E402
 import ipujax  # noqa: E402
 
 project = "ipujax"
-author = "the authors of ipujax"
+author = "ipujax developers"
 release = version = ipujax.__version__
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -35,6 +36,7 @@ html_theme_options = {"show_toc_level": 2, "home_page_in_toc": True, "navbar_per
 html_context = {"default_mode": "auto"}
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_extra_path = ["extra"]  # the reports of the gallery
 toc_object_entries_show_parents = "hide"
 
 nb_execution_mode = "off"  # the notebooks carry their outputs
@@ -48,6 +50,12 @@ napoleon_use_rtype = False
 
 site_reference.write_pages(DOCS / "api")
 site_sources.copy_notebooks(DOCS.parent / "notebooks", DOCS / "notebooks")
+site_sources.copy_changelog(DOCS.parent / "CHANGELOG.md", DOCS / "changelog.md")
+subprocess.run(
+    [sys.executable, DOCS / "site_gallery.py", DOCS / "extra" / "live"],
+    env={**os.environ, "PYTHONPATH": str(DOCS.parent), "POPLAR_LOG_LEVEL": "WARN"},
+    check=True,
+)
 
 
 def setup(app: Sphinx) -> None:

@@ -14,8 +14,11 @@ HUBS = ("index", "tutorials", "how_to", "reference", "explanation")
 ENTRY = re.compile(r"^[*|].*", re.MULTILINE)
 LINK = re.compile(r"\]\(([\w/]+)\.(?:md|ipynb)\)")
 PICTURE = re.compile(
-    r'<picture>\s*<source [^>]*srcset="(.+?)">\s*<img src="(.+?)" alt="(.+?)">\s*</picture>'
+    r'<picture>\s*((?:<source [^>]*>\s*)+)<img src="(.+?)" alt="(.+?)">\s*</picture>'
 )
+SOURCE = re.compile(r'media="(.+?)" srcset="(.+?)"')
+# A link to a program of the gallery, before which the site has one to its report.
+PROGRAM = re.compile(r"\[[^]]+\]\(gallery/(\w+)\.py\)")
 EXAMPLE = "<!-- here the site shows the example of the README -->"
 
 TREE = """
@@ -28,17 +31,14 @@ TREE = """
 {pages}
 ```
 """
-BOTH_PICTURES = """\
-```{{image}} {light}
-:class: only-light
+IMAGE = """\
+```{{image}} {file}
+:class: {classes}
 :alt: "{words}"
 ```
 
-```{{image}} {dark}
-:class: only-dark
-:alt: "{words}"
-```
 """
+REPORT = '<a href="live/{name}.html">Open the report</a>, or read '
 INCLUDE = """\
 ```{include} ../README.md
 :start-after: "where it waits.*"
@@ -55,6 +55,11 @@ def copy_notebooks(source: Path, folder: Path) -> None:
         write(folder / notebook.name, notebook.read_text("utf-8"))
 
 
+def copy_changelog(source: Path, page: Path) -> None:
+    """Copies the changelog beside the pages, to which its links then lead."""
+    write(page, source.read_text("utf-8").replace("](docs/", "]("))
+
+
 def write(path: Path, text: str) -> None:
     """Writes a file whose text has changed; others keep their time, and Sphinx their pages."""
     if not path.exists() or path.read_text("utf-8") != text:
@@ -65,6 +70,8 @@ def adapt_page(page: str, text: str) -> str:
     """Returns the Markdown of a page as the site reads it."""
     # Links to notebooks lead to the copies, and links of notebooks back.
     text = text.replace("](../notebooks/", "](notebooks/").replace("](../docs/", "](../")
+    text = text.replace("](../CHANGELOG.md)", "](changelog.md)")
+    text = PROGRAM.sub(lambda link: REPORT.format(name=link[1]) + link[0], text)
     text = PICTURE.sub(_themed_pictures, text).replace(EXAMPLE, INCLUDE)
     if page in HUBS:
         entries = " ".join(ENTRY.findall(text))
@@ -77,8 +84,16 @@ def adapt_page(page: str, text: str) -> str:
 
 
 def _themed_pictures(match: re.Match[str]) -> str:
-    dark, light, words = match.groups()
-    return BOTH_PICTURES.format(light=light, dark=dark, words=words)
+    sources, light, words = match.groups()
+    pictures = {"": light} | {media: file for media, file in SOURCE.findall(sources)}
+    has_narrow = any("max-width" in media for media in pictures)
+    text = ""
+    for media, file in pictures.items():
+        classes = "only-dark" if "dark" in media else "only-light"
+        if has_narrow:
+            classes += " narrow-page" if "max-width" in media else " wide-page"
+        text += IMAGE.format(file=file, classes=classes, words=words)
+    return text
 
 
 def _row_with_link(match: re.Match[str]) -> str:

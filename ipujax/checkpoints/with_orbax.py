@@ -26,6 +26,7 @@ from ipujax.checkpoints.array_bytes import allocate_array, extend_crc, read_part
 from ipujax.checkpoints.contents import Contents, ForeignError, decode_contents, encode_contents
 from ipujax.checkpoints.leaves import Leaf, ReadArray
 from ipujax.ground import CheckpointError, CheckpointImportError, files, json_text
+from ipujax.system import share_absl_format
 
 _CONTENTS, _SUMS, _ARRAYS = "ipujax.json", "sums.json", "arrays"
 _MOST = 2**30  # bytes of the contents
@@ -303,6 +304,7 @@ def _read_with_orbax(path: files.StrPath, leaves: Mapping[str, Leaf]) -> dict[st
 def _open_checkpointer(orbax: Any, **handler_options: object) -> Generator[Any]:
     log = logging.getLogger("absl")
     log.addFilter(_is_not_chatter)
+    share_absl_format()
     try:
         # Numbers of a training hardly get smaller, and compressing them takes ten times as long;
         # a file for each array is written and read in half the time of a database of pieces.

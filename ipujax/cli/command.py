@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
 
-_COMMANDS = {
+COMMANDS = {
     "run": "start a program in several processes (also ipurun)",
     "report": "show the modelled cycles and memory of a program",
     "info": "list the virtual devices, or show one of them (also gc-info)",
     "inventory": "show the details of every virtual device (also gc-inventory)",
     "monitor": "show the virtual IPUs and who uses them (also gc-monitor)",
+    "completion": "print what has a shell complete this command",
 }
+"""The commands, and what each does. Module `ipujax.cli.NAME` has its `main` and `build_parser`."""
+
 _EXAMPLES = (
     ("run --num-instances 2 python train.py", "start two processes"),
     ("report report.json", "print a report as text"),
@@ -44,13 +47,13 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax") -> int:
 
 def _build_command_parser(prog: str) -> argparse.ArgumentParser:
     parser = style.build_parser(prog, "Graphcore's IPU programming model on JAX.", _EXAMPLES)
-    command_list = "\n".join(style.align_two_columns(list(_COMMANDS.items())))
+    command_list = "\n".join(style.align_two_columns(list(COMMANDS.items())))
     parser.usage = f"{prog} [-h] [--version] COMMAND ..."
     parser.description = (
         f"{parser.description}\n\ncommands (for details: `ipujax COMMAND --help`):\n{command_list}"
     )
     parser.add_argument(
-        "command", choices=_COMMANDS, nargs="?", metavar="COMMAND", help=argparse.SUPPRESS
+        "command", choices=COMMANDS, nargs="?", metavar="COMMAND", help=argparse.SUPPRESS
     )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser

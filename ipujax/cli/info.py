@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
 
     Exit codes: 0; 2 if the arguments are wrong, such as an id that no device has.
     """
-    parser = _build_info_parser(prog)
+    parser = build_parser(prog)
     arguments = parser.parse_args(argv)
     if arguments.list_devices:
         return style.print_output(
@@ -67,7 +67,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
     )
 
 
-def _build_info_parser(prog: str) -> argparse.ArgumentParser:
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """Builds the parser of the arguments of `gc-info`."""
     parser = style.build_parser(prog, "Shows the devices of the virtual machine.", _EXAMPLES)
     add_argument = parser.add_argument
     add_argument("-l", "--list-devices", action="store_true", help="list all devices")

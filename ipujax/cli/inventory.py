@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import itertools
 from collections.abc import Sequence
 
@@ -62,11 +63,7 @@ def tile_clock_speed() -> str:
 @handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     """Prints the inventory; returns the exit code."""
-    parser = style.build_parser(
-        prog, "Shows all attributes of each device of the virtual machine.", _EXAMPLES
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    arguments = parser.parse_args(argv)
+    arguments = build_parser(prog).parse_args(argv)
     processes = list_attached_processes()
     devices = [list_device_attributes(device, processes) for device in DEVICES]
     title = style.format_title("gc-inventory", f"Partition: 'ipujax' has {len(devices)} devices")
@@ -75,6 +72,15 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     )
     lines = [title, *itertools.chain(*device_lines)]
     return style.print_output({"devices": devices}, lines, as_json=arguments.json)
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """Builds the parser of the arguments of `gc-inventory`."""
+    parser = style.build_parser(
+        prog, "Shows all attributes of each device of the virtual machine.", _EXAMPLES
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+    return parser
 
 
 if __name__ == "__main__":

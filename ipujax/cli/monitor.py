@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import time
 from collections.abc import Sequence
@@ -22,10 +23,7 @@ _PARTS = (("Attached processes", 4), ("IPU", 3), ("Board", 2))
 @handle_output_errors
 def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     """Prints the tables of IPUs and of processes; returns the exit code."""
-    description = "Shows the virtual IPUs, and which processes of this user use them."
-    parser = style.build_parser(prog, description, _EXAMPLES)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
-    arguments = parser.parse_args(argv)
+    arguments = build_parser(prog).parse_args(argv)
     processes = list_attached_processes()
     lines = [
         style.format_title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"),
@@ -35,6 +33,14 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     if not processes:
         lines.append("No process of this user is attached.")
     return style.print_output(_build_monitor_json(processes), lines, as_json=arguments.json)
+
+
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """Builds the parser of the arguments of `gc-monitor`."""
+    description = "Shows the virtual IPUs, and which processes of this user use them."
+    parser = style.build_parser(prog, description, _EXAMPLES)
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    return parser
 
 
 def _list_ipu_rows() -> list[list[Row]]:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax report") -> int:
     Exit codes: 0; 1 if a report cannot be read or written, or the port is taken; 2 if the arguments
     are wrong.
     """
-    parser = _build_report_parser(prog)
+    parser = build_parser(prog)
     arguments = parser.parse_args(argv)
     _check_report_arguments(parser, arguments)
     try:
@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipujax report") -> int:
         return style.print_error(prog, str(error))
 
 
-def _build_report_parser(prog: str) -> argparse.ArgumentParser:
+def build_parser(prog: str) -> argparse.ArgumentParser:
+    """Builds the parser of the arguments of `ipujax report`."""
     description = "Shows the modelled cycles and memory of a program."
     parser = style.build_parser(prog, description, _EXAMPLES)
     add_argument = parser.add_argument

@@ -13,5 +13,6 @@ from .holding import share_held_arrays as share_held_arrays
 from .host_collectives import average_over_processes as average_over_processes
 from .host_collectives import broadcast_from_process as broadcast_from_process
 from .host_collectives import concatenate_over_processes as concatenate_over_processes
+from .launch import build_launch_parser as build_launch_parser
 from .launch import main as main
 from .meeting import connect_meshes as connect_meshes

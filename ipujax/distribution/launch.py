@@ -33,7 +33,7 @@ _EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     """Starts the instances, and waits for them; returns the exit status of the first that fails."""
-    parser = _build_launch_parser(prog)
+    parser = build_launch_parser(prog)
     options = parser.parse_args(argv)
     hosts: list[str] = options.host
     count = options.num_instances or max(len(hosts), 1)
@@ -74,7 +74,8 @@ def main(argv: Sequence[str] | None = None, prog: str = "ipurun") -> int:
     return ending.status
 
 
-def _build_launch_parser(prog: str) -> argparse.ArgumentParser:
+def build_launch_parser(prog: str) -> argparse.ArgumentParser:
+    """Builds the parser of the arguments of `ipurun`."""
     parser = style.build_parser(
         prog, "Starts a program in several processes, as PopRun does.", _EXAMPLES
     )

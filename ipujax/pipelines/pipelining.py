@@ -64,6 +64,34 @@ def pipeline(
 ) -> Any:
     """Runs a pipeline of stages; works anywhere inside `ipu.compile`, and under plain `jax.jit`.
 
+    For example, two stages that are trained on three times four micro-batches:
+
+        >>> import jax.numpy as jnp
+        >>> import optax
+        >>> import ipujax as ipu
+        >>> config = ipu.config.IPUConfig()
+        >>> config.auto_select_ipus = 2
+        >>> config.configure_ipu_system()
+        >>> elements = [(jnp.ones((8, 2)), jnp.ones((8, 1)))] * 12
+        >>> infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(elements)
+        >>> outfeed = ipu.ipu_outfeed_queue.IPUOutfeedQueue()
+        >>> def first(params, x, y):  # all variables, and an element of the infeed
+        ...     return jnp.tanh(x @ params["first"]), y
+        >>> def second(params, x, y):  # all variables, and what the first stage returned
+        ...     return jnp.mean((x @ params["second"] - y) ** 2)
+        >>> @ipu.compile
+        ... def train(params, opt_state):
+        ...     return ipu.pipelining_ops.pipeline(
+        ...         [first, second], gradient_accumulation_count=4, repeat_count=3,
+        ...         infeed_queue=infeed, outfeed_queue=outfeed, reduction_method="MEAN",
+        ...         optimizer_function=optax.sgd(0.1), variables=params, optimizer_state=opt_state,
+        ...     )
+        >>> params = {"first": jnp.ones((2, 2)), "second": jnp.ones((2, 1))}
+        >>> params, opt_state = train(params, optax.sgd(0.1).init(params))
+        >>> losses = outfeed.dequeue()[0]
+        >>> print(losses.shape, bool(losses[-1] < losses[0]))
+        (12,) True
+
     Args:
       computational_stages: at least two functions. Each takes the variables and the state (if there
         are any), then what the one before returned: the entries of a tuple or list as separate
@@ -170,7 +198,18 @@ def recomputation_checkpoint(tensors: Pytree, name: str | None = None) -> Any:
     """Keeps values that recomputation would otherwise compute again.
 
     Acts in stages of training pipelines with `RecomputeAndBackpropagateInterleaved` where
-    `IPUConfig.allow_recompute` is set; anywhere else it does nothing.
+    `IPUConfig.allow_recompute` is set; anywhere else it does nothing. For example, a stage of two
+    layers that keeps what is between them, and computes the rest again:
+
+        >>> import jax.numpy as jnp
+        >>> import ipujax as ipu
+        >>> def stage(params, x):
+        ...     x = jnp.tanh(x @ params["first"])
+        ...     x = ipu.pipelining_ops.recomputation_checkpoint(x)
+        ...     return jnp.tanh(x @ params["second"])
+        >>> params = {"first": jnp.ones((2, 2)), "second": jnp.ones((2, 3))}
+        >>> print(ipu.compile(stage)(params, jnp.ones((8, 2))).shape)
+        (8, 3)
 
     Args:
       tensors: a pytree of arrays.

@@ -62,6 +62,19 @@ def forward(
 ) -> Forward:
     """Returns a function like `fun` that runs as a pipeline of stages, for inference.
 
+    For example:
+
+        >>> import jax.numpy as jnp
+        >>> import ipujax as ipu
+        >>> def predict(weights, x):
+        ...     for stage, w in enumerate(weights):
+        ...         with ipu.scopes.pipeline_stage(stage):
+        ...             x = jnp.tanh(x @ w)
+        ...     return x
+        >>> run = ipu.compile(ipu.pipelining_ops.forward(predict, micro_batches=4))
+        >>> print(run([jnp.ones((2, 2)), jnp.ones((2, 3))], jnp.ones((8, 2))).shape)
+        (8, 3)
+
     Args:
       fun: the function of one micro-batch. Its code is marked as for `value_and_grad`.
       micro_batches: the number of micro-batches.

@@ -123,7 +123,20 @@ def value_and_grad(
 
     In `ipu.compile` its micro-batches pass through the stages by the schedule, each stage on an
     IPU; under plain `jax.jit` it is a loop that accumulates the same numbers. What follows on it,
-    such as an optimizer's update, runs where each gradient is.
+    such as an optimizer's update, runs where each gradient is. For example:
+
+        >>> import jax.numpy as jnp
+        >>> import ipujax as ipu
+        >>> def loss_fn(params, x):
+        ...     with ipu.scopes.pipeline_stage(0):
+        ...         x = jnp.tanh(x @ params["first"])
+        ...     with ipu.scopes.pipeline_stage(1):
+        ...         return jnp.mean((x @ params["second"]) ** 2)
+        >>> params = {"first": jnp.ones((2, 2)), "second": jnp.ones((2, 1))}
+        >>> grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, micro_batches=4)
+        >>> loss, grads = ipu.compile(grad_fn)(params, jnp.ones((8, 2)))
+        >>> print(f"{loss:.3f}", grads["second"].shape)
+        3.717 (2, 1)
 
     Args:
       fun: the loss of one micro-batch, a real scalar; or `(loss, aux)`. Its code is marked with

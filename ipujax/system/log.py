@@ -4,6 +4,10 @@ Lines go to standard error unless `POPLAR_LOG_DEST` names `stdout` or a file, to
 `POPLIBS_LOG_LEVEL` rules plans of operations alone: they are shown from INFO on, and it is OFF by
 default. Nothing has to be set up to see the other lines. A program that configures logging itself,
 through the standard library or absl, gets each record once, through its own handlers.
+
+absl adds a handler with the standard library's format to the root logger when a program that has
+none logs through it, as orbax does. `share_absl_format` gives that handler absl's own format, so
+that all lines of a process look alike.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ class _PoplarLogHandler(logging.Handler):
         elif destination:
             _append_to_log(destination, self.format(record) + "\n")
         else:
+            _format_default_handlers()
             self._print_unless_handled(record)
 
     def _print_unless_handled(self, record: logging.LogRecord) -> None:
@@ -82,6 +87,26 @@ def _is_silent_handler(handler: logging.Handler) -> bool:
         stream = cast(object, handler.stream)  # pyright: ignore[reportUnknownMemberType]
         return isinstance(stream, io.StringIO)
     return isinstance(handler, logging.NullHandler)
+
+
+def share_absl_format() -> None:
+    """Has lines that are logged through absl from here on look as those of ipujax.
+
+    absl would add this handler by itself with the next line.
+    """
+    if not logging.root.handlers:
+        logging.basicConfig()
+    _format_default_handlers()
+
+
+def _format_default_handlers() -> None:
+    """Gives absl's format to the root's handlers, if nobody has chosen a format or a level."""
+    if logging.root.level != logging.WARNING:
+        return
+    for handler in logging.root.handlers:
+        line_format = getattr(handler.formatter, "_fmt", None)
+        if type(handler) is logging.StreamHandler and line_format == logging.BASIC_FORMAT:
+            handler.setFormatter(absl_logging.PythonFormatter())
 
 
 def get_logger() -> logging.Logger:

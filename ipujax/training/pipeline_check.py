@@ -81,7 +81,19 @@ def check_pipeline(
     Runs one weight update (or one execution, in inference) both ways, with queues of its own. The
     infeed's elements are put back, so that a training run may follow. Compared are the outputs
     and losses of all micro-batches; the accumulated gradients, as the pipeline's optimizer was
-    given them; and what a plain call of the optimizer makes of these gradients.
+    given them; and what a plain call of the optimizer makes of these gradients. For example:
+
+        >>> import jax.numpy as jnp
+        >>> import ipujax as ipu
+        >>> def loss_fn(weights, x):
+        ...     for stage, w in enumerate(weights):
+        ...         with ipu.scopes.pipeline_stage(stage):
+        ...             x = jnp.tanh(x @ w)
+        ...     return jnp.mean(x**2)
+        >>> grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, micro_batches=4)
+        >>> check = ipu.check_pipeline(grad_fn, args=([jnp.ones((2, 2))] * 2, jnp.ones((8, 2))))
+        >>> print(str(check).splitlines()[0])
+        pipeline against the unpipelined step, 4 micro-batches: all 3 arrays agree
 
     Args:
       computational_stages: as for `pipeline`; or what `pipelining_ops.value_and_grad` returns,

@@ -20,7 +20,7 @@ from ipujax.doors.estimators.session_hooks import (
 from ipujax.ground import FailedPreconditionError
 from ipujax.host import IPUOutfeedMode, IPUOutfeedQueue, trace_frames
 from ipujax.operators import current_device
-from ipujax.system import SYSTEM
+from ipujax.system import SYSTEM, share_absl_format
 
 
 class IntervalTimer:
@@ -172,6 +172,7 @@ class IPULoggingTensorHook(SessionRunHook):
 
     def _log_values(self) -> None:
         values: dict[str, Any] = self._find_outfeed().dequeue()
+        share_absl_format()
         elapsed = self._timer.mark_done(self._runs)
         with np.printoptions(suppress=True):
             if self._formatter is not None:

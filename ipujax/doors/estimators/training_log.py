@@ -16,6 +16,7 @@ from ipujax.doors.estimators.estimator_mode import EstimatorMode
 from ipujax.doors.estimators.event_files import EventFile
 from ipujax.doors.estimators.ipu_run_config import RunConfig
 from ipujax.ground import NanLossDuringTrainingError
+from ipujax.system import share_absl_format
 from ipujax.training import Callback, ProgressBar, Run, TrainState, Tree, progress_bar
 
 
@@ -51,6 +52,7 @@ class TrainingLog(Callback):
 
     def begin(self, run: Run) -> None:
         """Starts to count steps and time."""
+        share_absl_format()
         self._began = self._told = self._written = self._shown = run.state.step
         self._begun_at = self._told_at = time.monotonic()
         program = self._mode.loop.executable
@@ -107,6 +109,7 @@ def find_learning_rate(optimizer_state: Tree) -> float | None:
 
 def write_scores(events: EventFile, values: Mapping[str, Any], step: int) -> None:
     """Logs the values of an evaluation, and writes them to its event file."""
+    share_absl_format()
     values_text = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))
     logging.info("Saving dict for global step %d: %s", step, values_text)
     for name, value in values.items():
