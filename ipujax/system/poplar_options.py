@@ -146,7 +146,12 @@ def _parse_engine_options(text: str) -> Mapping[str, object]:
         ) from None
     if not isinstance(options, dict):
         raise ConfigError(f"{VARIABLE} holds {text!r}, which is no JSON object; {example}")
-    return options
+    return {name: _as_option_text(value) for name, value in options.items()}
+
+
+def _as_option_text(value: object) -> object:
+    """Returns JSON's true or false as its text, as Poplar reads it."""
+    return json.dumps(value) if isinstance(value, bool) else value
 
 
 def allows_out_of_memory(options: EngineOptions) -> bool:

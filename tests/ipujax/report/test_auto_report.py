@@ -218,6 +218,15 @@ def test_the_environment_overrides_the_program(
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_truth_may_be_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask(monkeypatch, all=True, directory=str(tmp_path))
+    ipu.compile(product)(X)
+    assert len(list(tmp_path.iterdir())) == 1
+    ask(monkeypatch, all=False)
+    ipu.compile(product, name="other")(X)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 # --- wrong options -------------------------------------------------------------------------------
 
 
@@ -234,7 +243,7 @@ def test_the_environment_overrides_the_program(
         ),
         ('{"autoreport.all": "true"}', "did you mean 'autoReport.all'"),
         ('{"autoReport.zzzzzzzz": "true"}', "there are autoReport.all, "),
-        ('{"autoReport.all": true}', r"\['autoReport.all'\] is True, but must be the text"),
+        ('{"autoReport.all": null}', r"\['autoReport.all'\] is None, but must be the text"),
         ('{"autoReport.outputGraphProfile": "yes"}', "outputGraphProfile.*is 'yes', but must be"),
         ('{"autoReport.all": "true", "autoReport.directory": 3}', "is 3, but must be a path"),
         ('{"debug.allowOutOfMemory": "no"}', "allowOutOfMemory.*is 'no', but must be the text"),
