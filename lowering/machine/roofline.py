@@ -135,7 +135,7 @@ def list_roofs(target: Target) -> tuple[Roof, ...]:
             resource="compute",
             per_second=2 * (VECTOR_BYTES // size) * per_cycle,
             source=f"a vector of {VECTOR_BYTES // size} multiply-accumulates a tile and cycle "
-            f"(poplibs: the vertices HMAC and VMAC of ConvModel.cpp), {chip}",
+            f"(poplibs: ConvModel.cpp), {chip}",
         )
         for number, size in _BYTES_OF_NUMBER.items()
     ]
