@@ -18,6 +18,7 @@ from lowering.machine.cost import Phase as Phase
 from lowering.machine.cost import Shape as Shape
 from lowering.machine.cost import Vertices as Vertices
 from lowering.machine.cost import WantedLayout as WantedLayout
+from lowering.machine.cost import name_units as name_units
 from lowering.machine.labels import label_of_move as label_of_move
 from lowering.machine.labels import label_operations as label_operations
 from lowering.machine.liveness_report import Lifetime as Lifetime
