@@ -71,11 +71,20 @@ class Ledger:
         name, origin, code = item.name, user_line_of_entry(item), (item.operations, received > 0)
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
+        units = name_units(costs.units, dtype) if costs.flops else ""
         total = Total(
-            item.exact_title, label, costs.source, origin, item.scope, path, direction, dtype, 1
+            item.exact_title,
+            label,
+            costs.source,
+            origin,
+            item.scope,
+            path,
+            direction,
+            dtype,
+            units=units,
+            runs=1,
         )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
-        total.units = name_units(costs.units, dtype) if costs.flops else ""
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
         with self.steps.count_for_total(total, number):
             if received:
