@@ -161,6 +161,14 @@ class Report:
         return self.profile.operations
 
     @property
+    def roofline(self) -> machine.Roofline | None:
+        """The operations against the peaks of the chip; None in reports of earlier versions.
+
+        `print(report.roofline)` shows it; docs/reports.md says what is counted.
+        """
+        return machine.build_roofline(self.operations, self.target)
+
+    @property
     def pipeline(self) -> machine.PipelineProfile | None:
         """The profile of the program's first pipeline; None if it has none."""
         return self.profile.pipeline

@@ -18,6 +18,7 @@ from lowering.machine.cost import Phase as Phase
 from lowering.machine.cost import Shape as Shape
 from lowering.machine.cost import Vertices as Vertices
 from lowering.machine.cost import WantedLayout as WantedLayout
+from lowering.machine.cost import name_units as name_units
 from lowering.machine.labels import label_of_move as label_of_move
 from lowering.machine.labels import label_operations as label_operations
 from lowering.machine.liveness_report import Lifetime as Lifetime
@@ -44,6 +45,11 @@ from lowering.machine.programs.idle_cycles import TaskOf as TaskOf
 from lowering.machine.programs.idle_cycles import count_idle_cycles as count_idle_cycles
 from lowering.machine.programs.idle_cycles import pipeline_ipus as pipeline_ipus
 from lowering.machine.programs.idle_cycles import work_of_tick as work_of_tick
+from lowering.machine.roofline import Resource as Resource
+from lowering.machine.roofline import Roof as Roof
+from lowering.machine.roofline import Roofline as Roofline
+from lowering.machine.roofline import RooflinePoint as RooflinePoint
+from lowering.machine.roofline import build_roofline as build_roofline
 from lowering.machine.target import IPU1 as IPU1
 from lowering.machine.target import IPU2 as IPU2
 from lowering.machine.target import IPU21 as IPU21

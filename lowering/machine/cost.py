@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses as dc
 import math
-from typing import Any
+from typing import Any, TypeAlias
+
+Units: TypeAlias = tuple[str, str]
+"""The number types of inputs and sums with which the convolution units compute."""
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -145,6 +148,7 @@ class Cost:
       temporary_bytes: on the busiest tile, beside operands and results, while it runs.
       vertices: the vertices that must be on the tiles for it.
       flops: floating-point operations of all tiles together.
+      units: the types of the convolution units that compute it; None if vectors do.
       operands: the layout that each operand must have; None: any layout.
       results: the layout of each result; None: that of the largest operand.
       in_place: whether the result may take the memory of an operand that is not needed any more.
@@ -157,6 +161,7 @@ class Cost:
     temporary_bytes: float = 0.0
     vertices: tuple[Vertices, ...] = ()
     flops: float = 0.0
+    units: Units | None = None
     operands: tuple[WantedLayout | None, ...] = ()
     results: tuple[WantedLayout | None, ...] = ()
     in_place: bool = False
@@ -180,3 +185,16 @@ class Cost:
                 phase_cycles += exchange + phase.exchange_bytes / exchange_bytes_per_cycle
             total += phase_cycles * phase.times
         return total * self.repeats
+
+
+def name_units(units: Units | None, dtype: str) -> str:
+    """Returns the name of the units that compute an operation, as `roofline` lists them.
+
+    Args:
+      units: the types of the convolution units, if these compute it.
+      dtype: the type of the numbers that vectors hold otherwise.
+    """
+    if units:
+        return "amp_{}_{}".format(*units)
+    is_half = dtype.startswith(("float16", "bfloat16", "float8"))
+    return "vector_float16" if is_half else "vector_float32"

@@ -156,6 +156,9 @@ def _build_operation_totals(timing: Timing, target: Target) -> Sequence[Operatio
             call_path=total.call_path,
             direction=total.direction,
             number=number,
+            exchange_bytes=total.exchange_bytes,
+            remote_bytes=total.remote_bytes,
+            units=total.units,
         )
         for (ipu, number), total in timing.totals.items()
     ]

@@ -165,6 +165,10 @@ class OperationTotal:
       flop_utilisation: the share of the peak of all units of the IPU in that time, in numbers of
         its type; None for operations without floating-point operations.
       bytes: bytes of operands and results of all runs together.
+      exchange_bytes: bytes that the busiest tile receives, of all runs together.
+      remote_bytes: bytes from and to streaming memory, of all runs together.
+      units: the name of the roof of the units that compute it, see `roofline.Roof`; "" without
+        floating-point operations, and in reports of earlier versions.
       tiles: tiles that take part.
       source: "formula" or "default", see `cost.Cost`.
       origin: the user's `file:line` of one of them.
@@ -193,6 +197,9 @@ class OperationTotal:
     direction: str | None = None
     number: int = -1
     label: str = ""
+    exchange_bytes: float = 0.0
+    remote_bytes: float = 0.0
+    units: str = ""
 
 
 TASK_PHASES = tuple(phase.word for phase in Phase)

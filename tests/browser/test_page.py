@@ -33,6 +33,7 @@ VIEWS = [
     "liveness",
     "program",
     "operations",
+    "roofline",
     "source",
     "timeline",
     "schedule",
@@ -41,10 +42,11 @@ VIEWS = [
 CHARTS = {
     "memory": "memory-tiles",
     "liveness": "liveness",
+    "roofline": "roofline",
     "timeline": "timeline",
     "schedule": "schedule",
 }
-TABLES = ("memory", "liveness", "program", "operations", "source")
+TABLES = ("memory", "liveness", "program", "operations", "roofline", "source")
 
 
 @pytest.mark.sampled(1)

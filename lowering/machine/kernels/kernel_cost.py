@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from lowering.machine.cost import Cost, Operation, Phase, Shape
 from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.branches import find_returned_operands
+from lowering.machine.kernels.item_bytes import count_item_bytes
 from lowering.machine.kernels.items import (
     Choice,
     Item,
@@ -177,7 +178,7 @@ class _Kernel:
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
         working_tiles = max(tiles, self._count_reading_tiles(item, costs))
         number = self.ledger.charge_item(
-            item, costs, received, self._count_item_bytes(item), working_tiles
+            item, costs, received, count_item_bytes(item, self.shapes), working_tiles
         )
         reads, space = self._memory_owners(item.reads), costs.temporary_bytes + received
         in_place = (
@@ -197,12 +198,6 @@ class _Kernel:
             return max(wanted_tiles)
         layouts = map(self.layouts.layout_of, without_literals(item.reads))
         return max((layout.mapping.used for layout in layouts), default=0)
-
-    def _count_item_bytes(self, item: Item) -> int:
-        """Returns the bytes that an item reads and writes; a value read twice counts once."""
-        return sum(
-            self.shapes[value].bytes for value in {*without_literals(item.reads), *item.writes}
-        )
 
     def _make_views_if_possible(self, item: Item) -> bool:
         """Makes the results views of the one operand that they show, if there is only one."""

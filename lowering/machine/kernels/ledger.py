@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from lowering.jaxprs import call_path
-from lowering.machine.cost import Cost, Operation, Phase
+from lowering.machine.cost import Cost, Operation, Phase, name_units
 from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
 from lowering.machine.kernels.iterations import IterationCost, Iterations, repeat_iterations
@@ -71,8 +71,18 @@ class Ledger:
         name, origin, code = item.name, user_line_of_entry(item), (item.operations, received > 0)
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
+        units = name_units(costs.units, dtype) if costs.flops else ""
         total = Total(
-            item.exact_title, label, costs.source, origin, item.scope, path, direction, dtype, 1
+            item.exact_title,
+            label,
+            costs.source,
+            origin,
+            item.scope,
+            path,
+            direction,
+            dtype,
+            units=units,
+            runs=1,
         )
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
@@ -84,7 +94,7 @@ class Ledger:
             if link_cycles:
                 self.steps.append_step("inter_ipu", name, origin, link_cycles)
             if primitive in self._on_host & self._remote:
-                rows = _count_row_bytes(item.operations[0])
+                total.remote_bytes = rows = _count_row_bytes(item.operations[0])
                 self.steps.append_step(
                     "remote", name, origin, remote_memory_cycles(self._target, rows)
                 )

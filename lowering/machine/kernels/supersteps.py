@@ -32,6 +32,7 @@ class Supersteps:
         self.clock = 0
         self.compute = 0.0
         self.exchange = 0.0
+        self.exchange_bytes = 0.0
 
     def run_phases(self, name: str, origin: str, phases: Sequence[Phase], repeats: int = 1) -> None:
         """Runs phases: for each a sync, an exchange if there is data to receive, and compute."""
@@ -47,6 +48,7 @@ class Supersteps:
             if phase.exchange_bytes:
                 cycles = exchange_cycles(self._target, phase.exchange_bytes)
                 self.exchange += cycles
+                self.exchange_bytes += phase.exchange_bytes
                 self.append_step("exchange", title, origin, cycles)
             if phase.compute:
                 cycles = math.ceil(phase.compute)
@@ -62,6 +64,7 @@ class Supersteps:
         )
         self.compute += body.compute * repeats
         self.exchange += body.exchange * repeats
+        self.exchange_bytes += body.exchange_bytes * repeats
 
     @contextlib.contextmanager
     def count_for_total(self, total: Total, number: int) -> Generator[None]:
@@ -71,12 +74,14 @@ class Supersteps:
           total: the total to add to.
           number: the number of the operation.
         """
-        start, self._operation = (self.clock, self.compute, self.exchange), number
+        start = self.clock, self.compute, self.exchange, self.exchange_bytes
+        self._operation = number
         yield
         self._operation = tr.NONE
         total.cycles += self.clock - start[0]
         total.compute_cycles += self.compute - start[1]
         total.exchange_cycles += self.exchange - start[2]
+        total.exchange_bytes += self.exchange_bytes - start[3]
         if cycles := self.clock - start[0]:
             node = ProgramNode(
                 kind="operation",

@@ -22,6 +22,8 @@ _ZERO_COUNTS: dict[str, Any] = dict(
     bubble_cycles=0.0,
     flops=0.0,
     bytes=0.0,
+    exchange_bytes=0.0,
+    remote_bytes=0.0,
     tiles=0,
 )
 
@@ -36,6 +38,7 @@ class Total:
       call_path: the user's frames behind them.
       direction: the direction of the pass that they belong to.
       dtype: the type of the numbers that they work on; "" for moves of data.
+      units: the name of the roof of the units that compute them, see `roofline`; "" for none.
       bubble_cycles: for transfers after ticks, cycles that the IPU waits in ticks without a task.
     """
 
@@ -47,6 +50,7 @@ class Total:
     call_path: CallPath = ()
     direction: Direction | None = None
     dtype: str = ""
+    units: str = ""
     runs: float = 0.0
     cycles: float = 0.0
     compute_cycles: float = 0.0
@@ -54,6 +58,8 @@ class Total:
     bubble_cycles: float = 0.0
     flops: float = 0.0
     bytes: float = 0.0
+    exchange_bytes: float = 0.0
+    remote_bytes: float = 0.0
     tiles: int = 0
 
     def without_runs(self) -> Total:
@@ -69,6 +75,8 @@ class Total:
         self.bubble_cycles += further_total.bubble_cycles * times
         self.flops += further_total.flops * times
         self.bytes += further_total.bytes * times
+        self.exchange_bytes += further_total.exchange_bytes * times
+        self.remote_bytes += further_total.remote_bytes * times
         self.tiles = max(self.tiles, further_total.tiles)
 
 

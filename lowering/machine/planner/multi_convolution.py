@@ -40,6 +40,7 @@ def multi_conv_cost(op: Operation, target: Target) -> Cost:
         temporary_bytes=max(cost.temporary_bytes for cost in costs),
         vertices=tuple(vertices for cost in costs for vertices in cost.vertices),
         flops=sum(cost.flops for cost in costs),
+        units=slowest.units,
         operands=tuple(
             wanted_layout for cost in costs for wanted_layout in cost.operands or (None, None)
         ),

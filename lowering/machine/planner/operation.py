@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses as dc
 import math
 from collections.abc import Sequence
@@ -42,6 +43,44 @@ def product_of_operation(op: Operation) -> Product:
 def product_without_number_types(op: Operation) -> Product:
     """Returns the product of an operation without its number types."""
     return _product_of_dot(op) if op.name == "dot_general" else _product_of_convolution(op)
+
+
+def count_product_flops(op: Operation, product: Product) -> float:
+    """Counts 2 floating-point operations for each multiply-accumulate; 0 for whole numbers.
+
+    Those of padding count. Those with the zeros of a dilated input do not, although a plan computes
+    some of them: a kernel's phases may be of different lengths.
+    """
+    if not op.operands[0].dtype.startswith(("float", "bfloat", "complex")):
+        return 0.0
+    flops = 2.0 * product.macs
+    if op.name == "conv_general_dilated":
+        flops *= _share_of_taps_on_inputs(op)
+    return flops
+
+
+def _share_of_taps_on_inputs(op: Operation) -> float:
+    """Returns the share of a plan's multiply-accumulates that meet no zero of a dilated input."""
+    numbers: tuple[tuple[int, ...], ...] = op.param("dimension_numbers")
+    rank, share = len(numbers[2]) - 2, 1.0
+    dims = zip(
+        _expand_per_dimension(op.param("lhs_dilation"), rank),
+        _expand_per_dimension(op.param("rhs_dilation"), rank),
+        _expand_per_dimension(op.param("window_strides"), rank),
+        op.param("padding", ((0, 0),) * rank),
+        [op.operands[1].dims[axis] for axis in numbers[1][2:]],
+        [op.first_result.dims[axis] for axis in numbers[2][2:]],
+        strict=True,
+    )
+    for dilation, kernel_dilation, stride, (before, _), kernel, field in dims:
+        if dilation == 1:
+            continue
+        positions = collections.Counter((i * stride - before) % dilation for i in range(field))
+        taps = collections.Counter(-i * kernel_dilation % dilation for i in range(kernel))
+        meeting = sum(positions[rest] * number for rest, number in taps.items())
+        planned = -(-field // dilation) * -(-kernel // dilation) * min(dilation, kernel)
+        share *= meeting / planned
+    return share
 
 
 def _planner_dtype(dtype: str) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.machine.cost import Cost, Operation, Phase, Vertices, WantedLayout
 from lowering.machine.planner.amp import weights_per_unit
-from lowering.machine.planner.operation import product_of_operation
+from lowering.machine.planner.operation import count_product_flops, product_of_operation
 from lowering.machine.planner.planner_constants import DEFAULT_PROPORTION, SUPERSTEP_CYCLES
 from lowering.machine.planner.product import Product
 from lowering.machine.planner.reduction import find_stage_factors
@@ -34,7 +34,8 @@ def product_cost(op: Operation, target: Target) -> Cost:
         repeats=chosen.serial_parts,
         temporary_bytes=chosen.temporary_bytes,
         vertices=_vertices_of_plan(product, chosen, target),
-        flops=2.0 * product.macs,
+        flops=count_product_flops(op, product),
+        units=None if product.scalar else (product.dtype, product.partials),
         operands=(
             _layout_for_role(product, chosen, "input"),
             _layout_for_role(product, chosen, "weights"),

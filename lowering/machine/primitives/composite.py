@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
-from lowering.machine.cost import Cost, Operation, Phase, Shape, Vertices
+from lowering.machine.cost import Cost, Operation, Phase, Shape, Units, Vertices
 from lowering.machine.planner import product_cost
 from lowering.machine.primitives.elementwise_cost import elementwise_cost
 from lowering.machine.primitives.fusion import elementwise_chain_cost
@@ -28,6 +28,7 @@ def sum_costs(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
     """
     phases, vertices = list[Phase](), list[Vertices]()
     flops = temporary = 0.0
+    units: Units | None = None
     for times, cost in parts:
         runs = times * cost.repeats
         copies = runs if unrolled else min(runs, 1)
@@ -38,6 +39,7 @@ def sum_costs(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
         ]
         vertices += [dc.replace(v, copies=v.copies * copies) for v in cost.vertices if copies]
         flops += cost.flops * times
+        units = units or cost.units
         temporary = max(temporary, cost.temporary_bytes)
     if not phases:
         return FREE
@@ -46,6 +48,7 @@ def sum_costs(parts: Iterable[Part], *, unrolled: bool = False) -> Cost:
         temporary_bytes=temporary,
         vertices=tuple(dict.fromkeys(vertices)),
         flops=flops,
+        units=units,
     )
 
 

@@ -24,7 +24,6 @@ from lowering.machine.primitives.rule_helpers import (
     camel_case,
     ceil_div,
     default_mapping,
-    is_float,
     largest_shape,
     one_vertex_per_tile,
     supervisor_cycles,
@@ -84,7 +83,7 @@ def _cost_of_fused_vertex(group: Sequence[Operation], target: Target) -> Cost:
     return Cost(
         phases=(Phase("MapExpression", min(fused_cycles, separate_cycles)),),
         vertices=one_vertex_per_tile(name, dtype, default_mapping(shape, target).used),
-        flops=sum(cost.flops for _, cost in running) if is_float(dtype) else 0.0,
+        flops=sum(cost.flops for _, cost in running),
         in_place=running[0][1].in_place,
         source=_source_of_costs(costs),
     )

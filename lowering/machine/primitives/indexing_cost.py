@@ -24,6 +24,7 @@ from lowering.machine.primitives.rule_helpers import (
     default_mapping,
     elements_per_worker,
     fastest_cost,
+    is_float,
     one_vertex_per_tile,
     rules_for_names,
     supervisor_cycles,
@@ -249,10 +250,16 @@ def row_lookup_cost(op: Operation, target: Target) -> Cost:
     cost = plan_lookup(lookup, worker, _writes_operand(op), target)
     cost = _require_layout(f"rows{[lookup.rows, lookup.row]}", op, cost, target)
     return (
-        dc.replace(cost, in_place=True, flops=float(accessed_rows.elements))
+        dc.replace(cost, in_place=True, flops=_count_update_flops(op, accessed_rows))
         if _writes_operand(op)
         else cost
     )
+
+
+def _count_update_flops(op: Operation, updates: Shape) -> float:
+    """Counts one floating-point operation per element that is combined with a row's."""
+    combines = op.name != "scatter" and is_float(updates.dtype)
+    return float(updates.elements) if combines else 0.0
 
 
 _SCATTERS = "scatter scatter-add scatter-max scatter-min scatter-mul scatter-sub"

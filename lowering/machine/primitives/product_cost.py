@@ -8,6 +8,7 @@ chips is taken to reach half the peak of the multiplying units on all tiles: a s
 
 from __future__ import annotations
 
+import dataclasses as dc
 import math
 
 from lowering.machine.cost import Cost, Operation, Shape
@@ -37,7 +38,8 @@ def attention_cost(op: Operation, target: Target) -> Cost:
         return FREE
     halves = any(shape.dtype in ("float16", "bfloat16") for shape in arrays)
     rates = dict(target.macs_per_cycle)
-    rate = rates["float16", "float32"] if halves else rates["float32", "float32"]
+    units = ("float16" if halves else "float32", "float32")
+    rate = rates[units]
     macs = results * depth
     cycles = macs / (rate * target.tiles_per_ipu * EFFICIENCY)
     moved_bytes = sum(default_mapping(shape, target).most_bytes for shape in arrays) * math.sqrt(
@@ -47,9 +49,10 @@ def attention_cost(op: Operation, target: Target) -> Cost:
         f"poplin::{camel_case(op.name)}",
         (largest_shape(arrays).dtype, target.tiles_per_ipu),
     )
-    return superstep_cost(
+    cost = superstep_cost(
         kind, dtype_and_tiles, cycles, float(moved_bytes), flops=2.0 * macs, source="default"
     )
+    return dc.replace(cost, units=units)
 
 
 def cost_of_ragged_dot(op: Operation, target: Target) -> Cost:

@@ -216,9 +216,18 @@ def reduction_cost(op: Operation, target: Target) -> Cost:
         vertices=one_vertex_per_tile(
             f"popops::{camel_case(op.name)}", dtype, default_mapping(shape, target).used
         ),
-        flops=float(shape.elements) if is_float(dtype) else 0.0,
+        flops=_count_fold_flops(op.name, shape),
         source="formula" if fold.known else "default",
     )
+
+
+def _count_fold_flops(name: str, shape: Shape) -> float:
+    """Counts one floating-point operation per element; of complex ones those on their parts."""
+    if not is_float(shape.dtype):
+        return 0.0
+    is_complex = shape.dtype.startswith("complex")
+    parts = (6 if name == "reduce_prod" else 2) if is_complex else 1
+    return float(parts * shape.elements)
 
 
 RULES: dict[str, Rule] = dict.fromkeys(FOLDS, reduction_cost)

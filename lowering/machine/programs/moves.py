@@ -236,9 +236,9 @@ class MoveTimer:
                 rows.append(
                     (ipu, step_kind, title, move_origin.origin, total_cycles, cycles, number)
                 )
-                self._account.add_operation(
-                    ipu, number, move_origin.build_total(title, bytes_, cycles)
-                )
+                total = move_origin.build_total(title, bytes_, cycles)
+                total.remote_bytes = bytes_ if step_kind == "remote" else 0.0
+                self._account.add_operation(ipu, number, total)
                 total_cycles += cycles
         if not rows:
             return TimedPart()

@@ -59,6 +59,7 @@ _FIELDS: forms.Forms = {
     "liveness": sections.LIVENESS,
     "program": sections.PROGRAM,
     "operations": sections.OPERATIONS,
+    "roofline": forms.optional_form(sections.ROOFLINE),
     "graph": forms.optional_form(sections.GRAPH),
     "pipeline": forms.optional_form(sections.PIPELINE),
     "steps": STEPS,
@@ -67,18 +68,12 @@ _FIELDS: forms.Forms = {
     "meshes": sections.MESHES,
 }
 _OF_PROFILE = tuple(f.name for f in dc.fields(machine.Profile) if f.name in _FIELDS)
-_LATER = ("label", "instances", "graph", "breakdown", "sources", "meshes", "batch_size")
+_LATER = (
+    "label", "instances", "roofline", "graph", "breakdown", "sources", "meshes", "batch_size",
+)  # fmt: skip
 _OF_REPORT = (
-    "elements",
-    "costs",
-    "advice",
-    "arguments",
-    "host",
-    "label",
-    "sources",
-    "meshes",
-    "batch_size",
-)
+    "elements", "batch_size", "costs", "advice", "arguments", "host", "label", "sources", "meshes",
+)  # fmt: skip
 
 
 def build_report_schema() -> forms.Schema:

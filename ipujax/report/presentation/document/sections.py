@@ -256,9 +256,31 @@ _OPERATION = forms.forms_of_fields(
     direction=forms.optional_form(forms.enum_form(machine.DIRECTIONS)),
     number=forms.json_form(type="integer", minimum=-1),
 )
-_SINCE = ("scope", "call_path", "direction", "number", "label")
+_SINCE = (
+    *("scope", "call_path", "direction", "number", "label"),
+    *("exchange_bytes", "remote_bytes", "units"),
+)
 OPERATIONS = forms.tuple_form(
     forms.object_form(machine.OperationTotal, _OPERATION, optional_keys=_SINCE)
+)
+
+_ROOF = forms.forms_of_fields(
+    machine.Roof, resource=forms.enum_form(get_args(machine.Resource)), per_second=forms.POSITIVE
+)
+_POINT = {
+    **dict.fromkeys(("number", "ipu"), COUNT),
+    **dict.fromkeys(("exchange_bytes", "flops_per_second", "roof"), forms.POSITIVE),
+    "units": TEXT,
+    "bound": TEXT,
+}
+ROOFLINE = forms.mark_write_only(
+    forms.object_form(
+        machine.Roofline,
+        {
+            "roofs": forms.tuple_form(forms.object_form(machine.Roof, _ROOF)),
+            "points": forms.columns_form(machine.RooflinePoint, _POINT),
+        },
+    )
 )
 
 _TASK = {"stage": COUNT, "phase": forms.enum_form(machine.TASK_PHASES)}

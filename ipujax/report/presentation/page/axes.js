@@ -4,7 +4,7 @@ import {ticksOf} from "./chart.js";
 import {bytes, exact} from "./format.js";
 import {themeColour} from "./palette.js";
 
-const AXIS_FONT = "11px system-ui, sans-serif";
+export const AXIS_FONT = "11px system-ui, sans-serif";
 export const BYTES_WIDTH = 56; // pixels left of a chart, for the axis of bytes
 export const NUMBERS_HEIGHT = 20; // pixels below a chart, for the axis of numbers
 const TITLE_HEIGHT = 18; // at the top of the axis of bytes

@@ -28,6 +28,11 @@ export function cycles(number) {
   return scaled(number, 1000, CYCLE_UNITS).join(" ").trim();
 }
 
+/** 1.5 TFLOP/s: a number of some unit, in powers of 1000. */
+export function rate(number, unit) {
+  return scaled(number, 1000, CYCLE_UNITS).join(" ") + unit;
+}
+
 /** All digits, with a comma between thousands: 1,472. */
 export function exact(number) {
   return Math.round(number)

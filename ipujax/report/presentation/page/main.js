@@ -20,6 +20,7 @@ import {livenessView} from "./views/liveness.js";
 import {memoryView} from "./views/memory.js";
 import {operationsView} from "./views/operations.js";
 import {programView} from "./views/program.js";
+import {rooflineView} from "./views/roofline.js";
 import {scheduleView} from "./views/schedule.js";
 import {sourceView} from "./views/source.js";
 import {summaryView} from "./views/summary.js";
@@ -31,6 +32,7 @@ const PAGE_VIEWS = [
   { name: "liveness", title: "Liveness", build: livenessView },
   { name: "program", title: "Program", build: programView },
   { name: "operations", title: "Operations", build: operationsView },
+  { name: "roofline", title: "Roofline", build: rooflineView, has: (report) => report.roofline?.points.bound.length, needs: "operation that its report places below the roofs of the chip" },
   { name: "source", title: "Source", build: sourceView },
   { name: "timeline", title: "Timeline", build: timelineView },
   { name: "schedule", title: "Schedule", build: scheduleView, has: (report) => report.pipeline, needs: "pipeline" },
