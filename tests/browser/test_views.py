@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -54,6 +55,11 @@ def test_memory_shows_one_category_alone(opened: Open) -> None:
     assert "Only stack" in view.inner_text()
 
 
+def titles_of(view: Locator) -> list[str]:
+    """The titles of a table's columns."""
+    return [re.sub(r"\W+$", "", title) for title in view.locator("th").all_inner_texts()]
+
+
 def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
     page, view, report = opened("liveness")
     live = report.liveness[0]
@@ -65,8 +71,10 @@ def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
         alive = [tensor for tensor in live.alive_at(step) if tensor.first is not None]
         assert rows_said(view) == len(alive)
         if alive:
-            first = view.locator("tr[data-row='0'] td").all_inner_texts()
-            assert first[0].endswith(alive[0].name)
+            cells = view.locator("tr[data-row='0'] td").all_inner_texts()
+            told = dict(zip(titles_of(view), cells, strict=True))
+            assert (told["owner"], told["tensor"]) == (alive[0].owner, alive[0].name)
+            assert told.get("scope", "") == alive[0].scope
     view.get_by_label("include what is always alive").check()
     assert rows_said(view) == len(live.alive_at(len(live.names) - 1))
 

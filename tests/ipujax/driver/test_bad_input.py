@@ -829,7 +829,7 @@ def test_a_division_by_zero_is_caught_wherever_it_is(
         run(f32(0))
     assert isinstance(caught.value, builtins.FloatingPointError)
     assert isinstance(caught.value, ArithmeticError)
-    says(caught.value, "division by zero", "`div`", where(divide, "# the fault"))
+    says(caught.value, "division by zero", "`divide` (div)", where(divide, "# the fault"))
     says(caught.value, "floating_point_behaviour")
     assert np.isfinite(np.asarray(run(f32(0.5)))).all()
 
