@@ -31,6 +31,7 @@ _FUNCTIONS = _word_by_name(
         "softmaxcrossentropywithintegerlabels",
         "dropout": "dropout",
         "relu": "relu",
+        "relu6": "relu6",
         "leaky relu": "leakyrelu",
         "gelu": "gelu",
         "silu": "silu swish",
@@ -158,7 +159,8 @@ def word_of_function(name: str) -> str:
     """Returns the word for a well-known function, by its name or scope; "" for others."""
     *_, owner, name_of_method = ("", *name.split("."))
     known_name = owner if name_of_method in ("__call__", "call", "forward") else name_of_method
-    return _FUNCTIONS.get(re.sub(r"[_\d]", "", known_name).lower(), "")
+    name = known_name.lower()
+    return _FUNCTIONS.get(name) or _FUNCTIONS.get(re.sub(r"[_\d]", "", name), "")
 
 
 def word_of_primitive(name: str, exponent: object = None) -> str:

@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page
 
 from ipujax.ground import format_percent
 from ipujax.report import Report
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, operations_table, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]
@@ -77,6 +78,21 @@ def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
             assert told.get("scope", "") == alive[0].scope
     view.get_by_label("include what is always alive").check()
     assert rows_said(view) == len(live.alive_at(len(live.names) - 1))
+
+
+def test_owners_in_reports_of_earlier_versions(reports: dict[str, Report], visit: Visit) -> None:
+    """They know neither labels nor scopes: there owners are told by paths and primitives."""
+    document = reports["small"].to_dict()
+    for held in document["liveness"]:
+        del held["tensors"]["label"], held["tensors"]["scope"]
+    page = visit.open(html.render_html_page([document]))
+    page.click("[data-tab=memory]")
+    view = page.locator("[data-view=memory]")
+    assert "scope" not in titles_of(view)
+    owners = view.locator("td:first-child").all_inner_texts()
+    assert owners
+    known = {tensor.path or tensor.operation for tensor in reports["small"].liveness[0].tensors}
+    assert all(owner.partition(", ")[0] in known for owner in owners)
 
 
 def test_program_opens_with_the_keyboard_and_selects(opened: Open) -> None:

@@ -75,9 +75,8 @@ def _find_bubble_cost(facts: Facts) -> Iterator[_Cause]:
     tasks_per_tick = round(
         waiting.schedule.num_tasks / (1 - pipeline.bubble_fraction) / ipus / pipeline.ticks
     )
-    room = f", each with room for {tasks_per_tick}" if tasks_per_tick > 1 else ""
-    lacking = "fewer tasks than in others" if tasks_per_tick > 1 else "no task"
-    detail = f"IPUs wait in ticks of the pipeline in which they have {lacking}{room}"
+    lacking = f"fewer than {tasks_per_tick} tasks" if tasks_per_tick > 1 else "no task"
+    detail = f"IPUs wait in ticks of the pipeline in which they have {lacking}"
     yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.remedy_for_bubble)
 
 

@@ -68,8 +68,9 @@ function inCategoryOrder(parts) {
 export function liveStepName(report, ipu, step) {
   const { name, operation } = report.liveness[ipu].steps;
   if (step >= name.length) return "";
-  const known = operationOf(report, operation?.[step] ?? -1);
-  return known ? friendlyName(known) : text(report, name[step]);
+  const said = text(report, name[step]);
+  const known = operationOf(report, operation?.[step] ?? -1) ?? report.operations.find((move) => move.name === said);
+  return known ? friendlyName(known) : said;
 }
 
 /** The tensors alive at a step, largest first; with `always`, those too that never go. */
