@@ -7,7 +7,7 @@ import math
 import shutil
 import textwrap
 
-from lowering import HOST, ir, jaxpr, marks, shape_of
+from lowering import HOST, ir, jaxpr, marks, ops, shape_of
 
 _SHOWN = 6
 _PARTS = ("queues", "forward", "backward", "update")
@@ -52,7 +52,7 @@ def who_runs_what(program: ir.Program) -> str:
                 for eqn in node.kernel.jaxpr.jaxpr.eqns:
                     size = sum(math.prod(shape_of(atom.aval)) for atom in eqn.invars)
                     work[node.ipu][_training_part(jaxpr.name_stack(eqn))].count_operation(
-                        eqn.primitive.name, size
+                        ops.word_of_equation(eqn), size
                     )
             case ir.Copy() if HOST not in (node.source, node.target):
                 moved[node.source, node.target] += sum(

@@ -98,7 +98,7 @@ def _partial_result_types(device: LogicalDevice) -> tuple[tuple[str, str], ...]:
 
 
 def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
-    """Raises an error if a program uses remote memory and the system has none.
+    """Raises an error if a program uses streaming memory and the system has none.
 
     Raises:
       ConfigError: (a `ValueError`) a program with remote buffers for a system that has none, as
@@ -110,7 +110,7 @@ def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
     stores = (node for node in ir.walk_nodes(program.body) if isinstance(node, ir.Store))
     if any(node.storage.remote for node in stores):
         raise ConfigError(
-            f"program `{program.name}` keeps values in remote memory, and the system that it is "
+            f"program `{program.name}` keeps values in streaming memory, and the system that it is "
             f"compiled for has none: device_connection.type is {connection.type.name}, and "
             "device_connection.enable_remote_buffers is False",
             fix="set enable_remote_buffers = True if that system has remote buffers "
@@ -120,7 +120,7 @@ def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
 
 
 def _system_has_remote_memory(device: LogicalDevice) -> bool:
-    """Returns whether the system that a device's programs are compiled for has remote memory."""
+    """Returns whether the system that a device's programs are compiled for has streaming memory."""
     connection = device.config.device_connection
     return connection.type is DeviceConnectionType.ALWAYS or connection.enable_remote_buffers
 

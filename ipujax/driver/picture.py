@@ -6,7 +6,7 @@ import collections
 import dataclasses as dc
 
 from ipujax.ground import count_with_noun, format_bytes
-from lowering import HOST, ir, size_in_bytes, svg
+from lowering import HOST, ir, ops, size_in_bytes, svg
 
 MAX_IPUS = 16
 _BOX, _GAP, _HIGH, _TOP = 140, 90, 58, 96
@@ -69,7 +69,7 @@ def _count_contents(program: ir.Program) -> _Contents:
     for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Execute):
             for eqn in node.kernel.jaxpr.jaxpr.eqns:
-                name = eqn.primitive.name
+                name = ops.word_of_equation(eqn)
                 contents.count[node.ipu][name] += 1
                 contents.read[node.ipu][name] += sum(size_in_bytes(v.aval) for v in eqn.invars)
         elif isinstance(node, ir.Copy):

@@ -29,7 +29,7 @@ from ipujax.ground import (
 )
 from ipujax.host import make_synthetic_array, use_synthetic_data_for
 from ipujax.system import SYSTEM, LogicalDevice, SyntheticDataCategory
-from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, signature_of
+from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, ops, signature_of
 
 
 class ReadyProgram:
@@ -171,7 +171,7 @@ class ReadyProgram:
         fault = self._program.faults[code - 1] if code else None
         cause = "no operation that is watched made it"
         if fault is not None:
-            cause = f"the first fault was {fault.kind} in `{fault.primitive}`"
+            cause = f"the first fault was {_describe_fault(fault)}"
         raise FloatingPointError(
             f"`{self._name}`: {' and '.join(dict.fromkeys(watch.found))} (jax.debug_nans or "
             f"jax.debug_infs is on); {cause}",
@@ -221,9 +221,16 @@ def wait_if_timed(results: object) -> object:
     return jax.block_until_ready(results) if events.is_anyone_recording_spans() else results
 
 
+def _describe_fault(fault: ir.Fault) -> str:
+    """Returns the kind of a fault and its operation, as ``overflow in `matmul` (dot_general)``."""
+    word = ops.word_of_primitive(fault.primitive)
+    primitive = f" ({fault.primitive})" if word != fault.primitive else ""
+    return f"{fault.kind} in `{word}`{primitive}"
+
+
 def _raise_fault(fault: ir.Fault) -> NoReturn:
     raise FloatingPointError(
-        f"{fault.kind} in `{fault.primitive}`",
+        _describe_fault(fault),
         where=fault.origin or "unknown",
         fix="mend the operands, or switch the check off in IPUConfig.floating_point_behaviour",
     )

@@ -26,7 +26,7 @@ _REMOTE = "pinned_host"
 
 @dc.dataclass(frozen=True)
 class Stored:
-    """A value that is stored in remote memory or as slices.
+    """A value that is stored in streaming memory or as slices.
 
     Attributes:
       array: the value, or each replica's slice of it, `[replicas, elements]`.

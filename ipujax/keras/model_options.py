@@ -136,7 +136,7 @@ def set_gradient_accumulation_options(
 ) -> None:
     """Has a model that is no pipeline update its weights once in several batches.
 
-    Meanwhile the optimizer's variables wait in remote memory, unless
+    Meanwhile the optimizer's variables wait in streaming memory, unless
     `offload_weight_update_variables=False`.
 
     Args:

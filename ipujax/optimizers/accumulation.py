@@ -103,7 +103,7 @@ def make_dtype_chooser(
 def choose_state_storage(offload: bool | None, is_sharded: bool, error: type[IPUError]) -> Storage:
     """Returns the memory that keeps the optimizer's state between updates, or raises.
 
-    It is remote memory by default, where there is any, as in the original. `error` is raised for
+    It is streaming memory by default, where there is any, as in the original. `error` is raised for
     a sharded state that is not offloaded.
     """
     if is_sharded and offload is False:

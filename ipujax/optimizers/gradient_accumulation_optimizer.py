@@ -50,8 +50,8 @@ class GradientAccumulationOptimizerV2(IpuOptimizer):
     Args:
       opt: an optax transformation.
       num_mini_batches: mini-batches per update, at least 1.
-      offload_weight_update_variables: keep the wrapped optimizer's state in remote memory between
-        updates; None does so where the system has any, as the original does. Leaves under
+      offload_weight_update_variables: keep the wrapped optimizer's state in streaming memory
+        between updates; None does so where the system has any, as the original does. Leaves under
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes stay.
       replicated_optimizer_state_sharding: each replica keeps an equal part of the state that is
         offloaded; None stands for the value of `offload_weight_update_variables`.

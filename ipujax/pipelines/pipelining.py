@@ -124,19 +124,19 @@ def pipeline(
         recorded in the program's forward tasks, for the machine model.
       backward_propagation_stages_poplar_options: the same for backward tasks.
       weight_update_poplar_options: the same for the weight update.
-      offload_weight_update_variables: keep the optimizer's state in remote memory between updates;
-        None does so where the system has any, as the original does; on JAX's own device it then
-        stays where it is. Whatever the argument, arrays under
+      offload_weight_update_variables: keep the optimizer's state in streaming memory between
+        updates; None does so where the system has any, as the original does; on JAX's own device it
+        then stays where it is. Whatever the argument, arrays under
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are not offloaded or sharded.
       replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
         must be the same on all of them, as with a `CrossReplicaOptimizer`.
-      offload_activations: keep what waits between forward and backward passes in remote memory.
+      offload_activations: keep what waits between forward and backward passes in streaming memory.
       offload_gradient_accumulation_buffers: keep the accumulators there.
       replicated_weight_sharding: each replica keeps an equal part of the variables, which are
         gathered wherever they are read. They must be equal on all replicas, as a
         `CrossReplicaOptimizer` keeps them. None means only with batch serialization, and only
         where that is known.
-      offload_weights: keep the variables in remote memory between uses.
+      offload_weights: keep the variables in streaming memory between uses.
       continuous_weight_updates: not implemented, as in the original.
       outfeed_loss: send the loss, bare, in the place of the outputs.
       accumulate_outfeed: send the sum over the micro-batches, once per weight update.

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from ipujax.ground import PipelineError
-from lowering import jaxpr, marks, pipelines, size_in_bytes
+from lowering import jaxpr, marks, ops, pipelines, size_in_bytes
 
 Var = jaxpr.Var
 
@@ -168,8 +168,8 @@ class StageAssignment:
             if (later := self._made.get(var, 0)) > stage:
                 cause = self._find_marked_equation_behind_stage(var, later)
                 raise PipelineError(
-                    f"the stages are not in order: `{_scope_or_primitive_name(eqn)}` is in stage "
-                    f"{stage}, and needs what `{_scope_or_primitive_name(cause)}` computes in "
+                    f"the stages are not in order: `{_scope_or_word(eqn)}` is in stage "
+                    f"{stage}, and needs what `{_scope_or_word(cause)}` computes in "
                     f"stage {later}",
                     where=jaxpr.user_line(eqn),
                     fix="give what comes later in the model the same stage or a later one",
@@ -194,7 +194,7 @@ def _stage_marked_on_equation(eqn: jaxpr.JaxprEqn) -> int | None:
     stages = pipelines.stages_in_marks(eqn)
     if len(stages) > 1:
         raise PipelineError(
-            f"`{_scope_or_primitive_name(eqn)}` is one operation ({eqn.primitive.name}) of the "
+            f"`{_scope_or_word(eqn)}` is one operation ({eqn.primitive.name}) of the "
             f"stages {_join_stage_numbers(stages)}, so that it cannot be cut",
             where=jaxpr.user_line(eqn),
             fix="let loops, conditionals, jax.checkpoint and functions with a derivative of their "
@@ -236,6 +236,6 @@ def _join_stage_numbers(stages: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(stages)))
 
 
-def _scope_or_primitive_name(eqn: jaxpr.JaxprEqn) -> str:
-    """Returns the user's named scope of an equation, or the name of its primitive."""
-    return marks.innermost_user_scope(jaxpr.name_stack(eqn)) or eqn.primitive.name
+def _scope_or_word(eqn: jaxpr.JaxprEqn) -> str:
+    """Returns the user's named scope of an equation, or the word for what it computes."""
+    return marks.innermost_user_scope(jaxpr.name_stack(eqn)) or ops.word_of_equation(eqn)

@@ -62,7 +62,7 @@ def write_tensor_map(program: Reportable) -> None:
 def _describe_operation_plan(operation: machine.OperationTotal) -> str:
     line = f", {operation.origin}" if operation.origin else ""
     return (
-        f"{operation.name} on IPU {operation.ipu}: {operation.tiles:,} tiles, "
+        f"{operation.label} ({operation.name}) on IPU {operation.ipu}: {operation.tiles:,} tiles, "
         f"{operation.runs:,} x, {operation.cycles:,.0f} cycles{line}"
     )
 

@@ -150,8 +150,8 @@ class Report:
     def breakdown(self) -> Mapping[str, np.ndarray] | None:
         """The cycles of a call by cause, int64 [ipus] each; None in earlier reports.
 
-        Causes are "work", "exchange", "copies", "update", "host", "imbalance" and "bubble"; those
-        of an IPU add up to `cycles`. docs/reports.md says what each means.
+        Causes are "work", "exchange", "copies", "update", "host", "streaming memory", "imbalance"
+        and "bubble"; those of an IPU add up to `cycles`. docs/reports.md says what each means.
         """
         return self.profile.breakdown
 

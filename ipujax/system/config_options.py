@@ -249,7 +249,7 @@ class Optimizations(ConfigNode):
       maximum_send_recv_cluster_size: How many bytes may wait for a transfer to or from the host,
         for its calls (`scopes.outside_compilation_scope`) and tables (`HostEmbedding`); 0: none
         waits. What waits shares a sync.
-      minimum_remote_tensor_size: From how many bytes on an array may live in remote memory.
+      minimum_remote_tensor_size: From how many bytes on an array may live in streaming memory.
       merge_remote_buffers: Whether remote buffers that differ in nothing but their data become one,
         to share the code of their transfers. That is always beneficial here, so that only
         NO_MERGING differs.

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
-from lowering.jaxprs import JaxprEqn, body_of_call
-from lowering.ops import user_ops
+from lowering.ops import word_of_equation
 
-_SHOWN = 6  # primitives named in one kernel's line; the rest are counted
+_SHOWN = 6  # operations named in one kernel's line; the rest are counted
 
 
 def to_text(program: ir.Program, *, origins: bool = False) -> str:
@@ -81,12 +80,10 @@ class _Printer:
                     f"{_value_names(node.reads)}"
                 )
             case ir.Store():
-                yield (
-                    f"store {ipu_text(node.ipu)}{_storage_text(node)}: %{node.kept} = %{node.value}"
-                )
+                yield f"store {_storage_text(node, 'to')}: %{node.kept} = %{node.value}"
             case ir.Load():
                 yield (
-                    f"load {ipu_text(node.ipu)}{_storage_text(node)}: "
+                    f"load {_storage_text(node, 'from')}: "
                     f"{self.text_of_typed_values((node.value,))} = %{node.kept}"
                 )
             case ir.Sequence():
@@ -178,31 +175,17 @@ def _queue_text(node: ir.StreamIn | ir.StreamOut) -> str:
     return f"{node.queue.name}{f' x{node.count}' if node.count is not None else ''}"
 
 
-def _storage_text(node: ir.Load | ir.Store) -> str:
+def _storage_text(node: ir.Load | ir.Store, way: str) -> str:
     storage = node.storage
-    return f"{' remote' if storage.remote else ''}{' sharded' if storage.sharded else ''}"
+    place = f" {way} streaming memory" if storage.remote else ""
+    return f"{ipu_text(node.ipu)}{place}{' sharded' if storage.sharded else ''}"
 
 
 def kernel_text(kernel: ir.Kernel) -> str:
-    """Returns the primitives of a kernel, the first few by name."""
-    names = [operation_name(eqn) for eqn in kernel.jaxpr.jaxpr.eqns]
-    primitives_text = " ".join(names[:_SHOWN]) or "pass"
-    return (
-        f"[{primitives_text} +{len(names) - _SHOWN}]"
-        if len(names) > _SHOWN
-        else f"[{primitives_text}]"
-    )
-
-
-def operation_name(eqn: JaxprEqn) -> str:
-    """Returns the name of a primitive, with that of an inner jit or of a user's operation."""
-    body = body_of_call(eqn)
-    body_eqns = body.jaxpr.eqns if body is not None else []
-    custom = user_ops.name_of_user_op(body_eqns[0] if len(body_eqns) == 1 else eqn)
-    if custom is not None:
-        return custom
-    name = eqn.primitive.name
-    return f"{name}:{eqn.params['name']}" if name in ("jit", "pjit") else name
+    """Returns the operations of a kernel in words, the first few of them."""
+    words = list(map(word_of_equation, kernel.jaxpr.jaxpr.eqns))
+    hidden = len(words) - _SHOWN
+    return f"[{', '.join(words[:_SHOWN]) or 'pass'}{f' and {hidden} more' if hidden > 0 else ''}]"
 
 
 def _value_names(values: tuple[ValueId, ...]) -> str:

@@ -43,7 +43,6 @@ from lowering.machine.program_tree import NodeKind as NodeKind
 from lowering.machine.program_tree import ProgramNode as ProgramNode
 from lowering.machine.programs.idle_cycles import TaskOf as TaskOf
 from lowering.machine.programs.idle_cycles import count_idle_cycles as count_idle_cycles
-from lowering.machine.programs.idle_cycles import pipeline_ipus as pipeline_ipus
 from lowering.machine.programs.idle_cycles import work_of_tick as work_of_tick
 from lowering.machine.roofline import Resource as Resource
 from lowering.machine.roofline import Roof as Roof

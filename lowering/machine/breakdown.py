@@ -16,26 +16,27 @@ from lowering.machine.trace import (
     distinct_children,
 )
 
-CAUSES = ("work", "exchange", "copies", "update", "host", "imbalance", "bubble")
+CAUSES = ("work", "exchange", "copies", "update", "host", "streaming memory", "imbalance", "bubble")
 """The causes of the cycles of a call, in the order of reports.
 
 * work: computing, forward and backward;
 * exchange: from tile to tile of an IPU, and the syncs before it;
 * copies: between IPUs and between replicas, and the syncs before them;
 * update: computing and exchange of the weight update;
-* host: queues, copies and calls of the host, and streaming memory, where nothing hides them;
+* host: queues, copies and calls of the host, where nothing hides them;
+* streaming memory: loads from it and stores to it;
 * imbalance: waiting for another IPU, or for the longest task of a tick;
 * bubble: waiting in ticks of a pipeline in which the IPU has no task, or fewer than in others.
 """
 
-_STEPS = ("work", "exchange", "copies", "update", "host")
+_STEPS = ("work", "exchange", "copies", "update", "host", "streaming memory")
 _CAUSE_NAME_OF_KIND = {
     "compute": "work",
     "exchange": "exchange",
     "sync": "exchange",
     "inter_ipu": "copies",
     "host": "host",
-    "remote": "host",
+    "remote": "streaming memory",
 }
 _CAUSE_OF_KIND = np.array([_STEPS.index(_CAUSE_NAME_OF_KIND[kind]) for kind in KINDS])
 _COPIES, _UPDATE, _SYNC = _STEPS.index("copies"), _STEPS.index("update"), KINDS.index("sync")

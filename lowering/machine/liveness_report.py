@@ -8,6 +8,8 @@ from typing import Protocol
 
 import numpy as np
 
+_NAMED_BY_PATH = ("argument", "loop variable", "stream-in")  # they say nothing more
+
 
 class OnTiles(Protocol):
     """The bytes of a tensor on each tile; a `TileMapping` or `TileBytes`."""
@@ -42,6 +44,18 @@ class TileBytes:
         return self.held
 
 
+def describe_owner(path: str, label: str) -> str:
+    """Returns what a tensor belongs to: `params['w']`, `results[0], divide`, `matmul 64 x 512`.
+
+    Args:
+      path: the user's name of it, or "".
+      label: what makes it, in words.
+    """
+    if path and label.endswith(_NAMED_BY_PATH):
+        return path
+    return ", ".join(filter(None, (path, label)))
+
+
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime:
     """A tensor on one IPU, and the steps between which it is alive.
@@ -59,6 +73,8 @@ class Lifetime:
       last: the last step at which it is there; None for one that is always there.
       value: its number in the Program; None for one inside of a kernel.
       path: the user's name of it, as `params['w']` or `params['w']: gradient sum`, or "".
+      label: what makes it, in the words that people use, as `matmul 64 x 512`.
+      scope: the named scopes around what makes it, as `blocks/attention`, or "".
     """
 
     name: str
@@ -70,6 +86,13 @@ class Lifetime:
     last: int | None
     value: int | None = None
     path: str = ""
+    label: str = ""
+    scope: str = ""
+
+    @property
+    def owner(self) -> str:
+        """What it belongs to, see `describe_owner`."""
+        return describe_owner(self.path, self.label or self.operation)
 
     @property
     def total_bytes(self) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from lowering.ground import limit_dir_to
 from lowering.machine.kernels.directions import Direction
-from lowering.machine.liveness_report import Liveness
+from lowering.machine.liveness_report import Liveness, describe_owner
 from lowering.machine.mapping import TileMapping
 from lowering.machine.memory_picture import draw_memory
 from lowering.machine.program_tree import ProgramNode
@@ -54,6 +54,8 @@ class Tensor:
       origin: the user's `file:line`, or "".
       value: its number in the Program; None for one inside of a kernel.
       path: the user's name of it, as `params['w']` or `params['w']: gradient sum`, or "".
+      label: what makes it, in the words that people use, as `matmul 64 x 512`.
+      scope: the named scopes around what makes it, as `blocks/attention`, or "".
     """
 
     name: str
@@ -65,6 +67,13 @@ class Tensor:
     origin: str
     value: int | None = None
     path: str = ""
+    label: str = ""
+    scope: str = ""
+
+    @property
+    def owner(self) -> str:
+        """What it belongs to: `params['w']`, `results[0], divide`, `matmul 64 x 512`."""
+        return describe_owner(self.path, self.label or self.operation)
 
 
 @limit_dir_to()

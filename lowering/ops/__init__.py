@@ -49,6 +49,11 @@ from lowering.ops.norm_primitives import mean_square_deviation as mean_square_de
 from lowering.ops.norm_primitives import norm_group_mean as norm_group_mean
 from lowering.ops.norm_primitives import resolve_norm_primitive as resolve_norm_primitive
 from lowering.ops.norm_primitives import square_p as square_p
+from lowering.ops.operation_words import function_of_call as function_of_call
+from lowering.ops.operation_words import word_of_equation as word_of_equation
+from lowering.ops.operation_words import word_of_function as word_of_function
+from lowering.ops.operation_words import word_of_primitive as word_of_primitive
+from lowering.ops.operation_words import word_of_user_op as word_of_user_op
 from lowering.ops.partial_sums import accumulate_in_float16 as accumulate_in_float16
 from lowering.ops.partial_sums import accumulate_in_float32 as accumulate_in_float32
 from lowering.ops.replica_differences import depends_on_replica_count as depends_on_replica_count

@@ -101,7 +101,7 @@ class PipelineSpec:
       ipus: the IPUs of each stage; () for a stage that spans all of them.
       schedule: a schedule, or a function, as `schedules.build` takes it.
       recomputation: how to recompute activations, if options allow it.
-      offload_activations: keep values that wait for backward tasks in remote memory.
+      offload_activations: keep values that wait for backward tasks in streaming memory.
       origin: the user's line.
       variables: kind and name of the first loop variables, for reports: "gradient sum", say.
       brings_ipus: whether a system that nobody has configured gets as many IPUs as it needs.

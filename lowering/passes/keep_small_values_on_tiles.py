@@ -11,7 +11,7 @@ def keep_small_values_on_tiles(closed: ClosedJaxpr, options: Options) -> ClosedJ
     """Removes stores and loads, at any depth, where they are not worth it or not possible.
 
     Before: values are stored and loaded between uses as the user asked, which may be not at all.
-    After:  only values that are large enough are stored; without remote memory, only those for
+    After:  only values that are large enough are stored; without streaming memory, only those for
             which the user asked.
     """
 

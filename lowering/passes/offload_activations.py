@@ -1,4 +1,4 @@
-"""The storage of values in remote memory while they wait for their backward tasks."""
+"""The storage of values in streaming memory while they wait for their backward tasks."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJa
 
     Before: pipelines have the tasks that tracing gave them, and say which schedule is wanted.
     After:  the schedule is built and simulated; backward tasks are split if it says so, compute
-            activations again if the configuration allows it, and fetch them from remote memory
+            activations again if the configuration allows it, and fetch them from streaming memory
             if the user asked for that; no task makes unread values.
     Raises: ScheduleError: a schedule that does not fit the pipeline, that cannot run, or that
             would use a queue in another order than micro-batch after micro-batch.

@@ -187,7 +187,7 @@ def test_the_program_has_passes_and_scopes_in_its_kernel(by_scope: Report, visit
 def test_many_steps_of_one_kind_are_one_row(by_scope: Report, visit: Visit) -> None:
     document = by_scope.to_dict()
     nodes, strings = document["program"], document["strings"]
-    store = {"kind": "store", "name": "remote store", "origin": ""}
+    store = {"kind": "store", "name": "store to streaming memory", "origin": ""}
     numbers = {key: len(strings) + i for i, key in enumerate(store)}
     strings.extend(store.values())
     root = {key: column.pop() for key, column in nodes.items()}
@@ -200,12 +200,12 @@ def test_many_steps_of_one_kind_are_one_row(by_scope: Report, visit: Visit) -> N
     tab = visit.open(html.render_html_page([document]))
     view = show(tab, "program")
     view.get_by_role("treegrid").press("End")
-    row = view.locator(".tree-row", has_text="remote store")
+    row = view.locator(".tree-row", has_text="store to streaming memory")
     assert row.count() == 1
     assert "5 of them" in row.inner_text()
     view.get_by_role("treegrid").press("ArrowRight")
     view.get_by_role("treegrid").press("End")
-    assert view.locator(".tree-row", has_text="remote store").count() == 6
+    assert view.locator(".tree-row", has_text="store to streaming memory").count() == 6
 
 
 def test_the_program_shows_operations_as_they_run_if_asked(by_scope: Report, visit: Visit) -> None:

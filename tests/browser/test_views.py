@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from playwright.sync_api import Locator, Page
 
 from ipujax.ground import format_percent
 from ipujax.report import Report
+from ipujax.report.presentation import html
 from tests.browser.looking import Visit, operations_table, selection
 
 Open = Callable[[str], tuple[Page, Locator, Report]]
@@ -54,6 +57,11 @@ def test_memory_shows_one_category_alone(opened: Open) -> None:
     assert "Only stack" in view.inner_text()
 
 
+def titles_of(view: Locator) -> list[str]:
+    """The titles of a table's columns."""
+    return [re.sub(r"\W+$", "", title) for title in view.locator("th").all_inner_texts()]
+
+
 def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
     page, view, report = opened("liveness")
     live = report.liveness[0]
@@ -65,10 +73,29 @@ def test_liveness_lists_what_is_alive_at_each_step(opened: Open) -> None:
         alive = [tensor for tensor in live.alive_at(step) if tensor.first is not None]
         assert rows_said(view) == len(alive)
         if alive:
-            first = view.locator("tr[data-row='0'] td").all_inner_texts()
-            assert first[0].endswith(alive[0].name)
+            cells = view.locator("tr[data-row='0'] td").all_inner_texts()
+            told = dict(zip(titles_of(view), cells, strict=True))
+            assert (told["owner"], told["tensor"]) == (alive[0].owner, alive[0].name)
+            assert told.get("scope", "") == alive[0].scope
     view.get_by_label("include what is always alive").check()
     assert rows_said(view) == len(live.alive_at(len(live.names) - 1))
+
+
+def test_owners_in_reports_of_earlier_versions(opened: Open, visit: Visit) -> None:
+    """They know neither labels nor scopes: there owners are told by paths and primitives."""
+    *_, report = opened("memory")
+    document = copy.deepcopy(report.to_dict())
+    for held in document["liveness"]:
+        del held["tensors"]["label"], held["tensors"]["scope"]
+    page = visit.open(html.render_html_page([document]))
+    page.click("[data-tab=memory]")
+    view = page.locator("[data-view=memory]")
+    assert "scope" not in titles_of(view)
+    owners = view.locator("tr[data-row] td:first-child").all_inner_texts()
+    assert owners
+    tensors = report.liveness[0].tensors
+    known = {tensor.path or tensor.operation for tensor in tensors}
+    assert [owner for owner in owners if owner.partition(", ")[0] not in known] == []
 
 
 def test_program_opens_with_the_keyboard_and_selects(opened: Open) -> None:

@@ -21,7 +21,7 @@ from ipujax.doors.onnx.graph_inputs import (
     convert_constant_inputs,
     find_input_avals,
 )
-from ipujax.doors.onnx.onnx_nodes import convert_graph_proto, tensor_to_numpy
+from ipujax.doors.onnx.onnx_nodes import NODE_NAME, convert_graph_proto, tensor_to_numpy
 from ipujax.doors.onnx.operators import ONNX
 from ipujax.doors.onnx.read_model import read_onnx_model, resolve_operator
 from ipujax.pipelines import stage_scope_name
@@ -84,9 +84,10 @@ def convert_onnx_model(source: object, shapes: Shapes, constants: Mapping[str, o
 
 
 def scopes_of_onnx_node(node: Node) -> tuple[str, ...]:
-    """Returns the scope names of a node: its stage, then the path in its name."""
-    stage = node.marks.get(STAGE)
-    return module_scope(node) if stage is None else (stage_scope_name(stage), *module_scope(node))
+    """Returns the scope names of a node: its stage, then the path in its name, or its name."""
+    stage, name = node.marks.get(STAGE), node.marks.get(NODE_NAME, "").strip("/")
+    scopes = module_scope(node) or ((name,) if name else ())
+    return scopes if stage is None else (stage_scope_name(stage), *scopes)
 
 
 def convert_graph(

@@ -20,6 +20,8 @@ Resolve = Callable[[str, str], str]
 HIDDEN = "__"
 """The prefix of attributes that say where a node runs, not what it computes."""
 
+NODE_NAME = "__name"
+"""The mark that holds a node's name."""
 _IN_PLACE = "consumed_inputs"
 """The attribute by which opsets before 6 list the inputs that may be overwritten."""
 
@@ -98,7 +100,7 @@ class _GraphConverter:
             (None,) * len(proto.output),
             scope=scope_of_node(proto),
             where=f"node {proto.name!r}" if proto.name else None,
-            marks={**self._marks, **placement_marks},
+            marks={NODE_NAME: proto.name, **self._marks, **placement_marks},
         )
 
     def _convert_attribute_graph(

@@ -75,13 +75,8 @@ def _find_bubble_cost(facts: Facts) -> Iterator[_Cause]:
     tasks_per_tick = round(
         waiting.schedule.num_tasks / (1 - pipeline.bubble_fraction) / ipus / pipeline.ticks
     )
-    task_room = f" with room for {tasks_per_tick} tasks each" if tasks_per_tick > 1 else ""
-    detail = (
-        f"an IPU has no task in {pipeline.bubble_fraction:.1%} of the grid of {ipus} IPUs and "
-        f"{pipeline.ticks:,} ticks{task_room}; by their length that is "
-        f"{waiting.bubble / max(waiting.pipeline, 1):.1%} of the pipeline's time, and the pipeline "
-        f"takes {waiting.pipeline / max(facts.whole, 1):.1%} of the call"
-    )
+    lacking = f"fewer than {tasks_per_tick} tasks" if tasks_per_tick > 1 else "no task"
+    detail = f"IPUs wait in ticks of the pipeline in which they have {lacking}"
     yield _Cause("the pipeline's bubble", waiting.bubble, detail, remedies.remedy_for_bubble)
 
 

@@ -35,8 +35,8 @@ def remedy_for_bubble(facts: Facts) -> str:
     if alternative is not None and pipeline is not None:
         faster = _TIMES * facts.profile.cycles / alternative.cycles
         remedies.append(
-            f"{_suggest_more_micro_batches(pipeline)}: the bubble goes from "
-            f"{pipeline.bubble_fraction:.1%} to {alternative.bubble_fraction:.1%} of the grid, "
+            f"{_suggest_more_micro_batches(pipeline)}: the empty places of the "
+            f"grid go from {pipeline.bubble_fraction:.1%} to {alternative.bubble_fraction:.1%}, "
             f"modelled {faster:.2f} x as many micro-batches a second; smaller ones would use the "
             "units less"
         )

@@ -25,7 +25,6 @@ class Waiting:
       elsewhere: cycles outside of the first pipeline's tasks, and while other IPUs copy.
       unused: cycles of IPUs that do nothing in the whole call; no other field counts them.
       unused_ipus: these IPUs.
-      pipeline: IPU-cycles of all runs of the first pipeline, waiting included.
       work: cycles of a micro-batch on each IPU of the pipeline, without queues; {} without one.
       schedule: the pipeline's schedule; None without a pipeline.
     """
@@ -37,7 +36,6 @@ class Waiting:
     elsewhere: int
     unused: int = 0
     unused_ipus: tuple[int, ...] = ()
-    pipeline: int = 0
     work: Mapping[int, int]
     schedule: schedules.Schedule | None = None
 
@@ -88,7 +86,6 @@ def split_waiting_cycles(
         waiting_without_pipeline,
         **causes,
         elsewhere=uncaused_cycles,
-        pipeline=int(pipeline.cycles) * len(machine.pipeline_ipus(schedule)) * runs,
         work=dict(machine.work_of_tick(schedule, tuple(compute_cycles), compute_cycles)[0]),
         schedule=schedule,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 100
 _MOST_NAME = 60
-_MOST_IPUS, _MOST_OPERATIONS = 16, 10
+_MOST_IPUS, _MOST_OPERATIONS, _MOST_TENSORS = 16, 10, 5
 
 
 def render_text_page(report: Report) -> str:
@@ -141,13 +142,11 @@ def describe_lack_of_memory(report: Report) -> str:
 
 
 def _describe_tensor(tensor: machine.Tensor) -> str:
-    source = tensor.path or tensor.operation
-    if tensor.path and tensor.operation not in ("argument", "loop variable"):
-        source = f"{tensor.path}, {tensor.operation}"
+    scope = f" in {tensor.scope}" if tensor.scope else ""
     line = f", {shorten_source_line(tensor.origin)}" if tensor.origin else ""
     return (
         f"{tensor.name}, {tensor.category}: {format_bytes(tensor.total_bytes)}, "
-        f"{tensor.tile_bytes:,} bytes of it on that tile ({source}{line})"
+        f"{tensor.tile_bytes:,} bytes of it on that tile ({tensor.owner}{scope}{line})"
     )
 
 
@@ -181,7 +180,24 @@ def _build_time_section(report: Report) -> list[str]:
         if hidden_ipus > 0
         else []
     )
-    return [f"Where the time goes{pipeline_text}:", *format_columns(rows), *remainder_line]
+    return [
+        f"Where the time goes{pipeline_text}:",
+        *format_columns(rows),
+        *remainder_line,
+        *_build_grid_line(report),
+    ]
+
+
+def _build_grid_line(report: Report) -> list[str]:
+    """Returns the line on the empty places of a pipeline's grid, which is no share of cycles."""
+    pipeline = report.pipeline
+    if pipeline is None:
+        return []
+    ipus = len({ipu for stage_ipus in pipeline.stage_ipus for ipu in stage_ipus})
+    return [
+        f"Grid of {count_with_noun(ipus, 'IPU')} and {count_with_noun(pipeline.ticks, 'tick')}: "
+        f"{format_percent(pipeline.bubble_fraction)} of its places are empty (bubble fraction)"
+    ]
 
 
 def _build_costs_section(report: Report) -> list[str]:
@@ -213,7 +229,33 @@ def _build_memory_section(report: Report) -> list[str]:
         )
     hidden_ipus = report.num_ipus - len(rows) + 1
     remainder_line = [f"and {hidden_ipus} more IPUs, with emptier tiles"] if hidden_ipus else []
-    return ["Memory:", *format_columns(rows), *remainder_line, *_build_category_lines(report)]
+    return [
+        "Memory:",
+        *format_columns(rows),
+        *remainder_line,
+        *_build_category_lines(report),
+        *(_build_tensor_table(memory) if memory.fits else ()),
+    ]
+
+
+def _build_tensor_table(memory: machine.Memory) -> list[str]:
+    """Returns the table of the largest tensors; those of what does not fit stand at the top."""
+    tensors = memory.biggest[:_MOST_TENSORS]
+    if not tensors:
+        return []
+    rows = [["bytes", "tensor", "category", "owner", "scope", "line"]]
+    for tensor in tensors:
+        words = tensor.name, tensor.category, tensor.owner, tensor.scope
+        rows.append([format_bytes(tensor.total_bytes), *words, shorten_source_line(tensor.origin)])
+    ipu = memory.worst[0]
+    title = f"Largest tensors on IPU {ipu} at the step that needs the most memory:"
+    return [title, *format_columns(_drop_empty_columns(rows), left_columns=(1, 2, 3, 4, 5))]
+
+
+def _drop_empty_columns(rows: list[list[str]]) -> list[list[str]]:
+    """Returns the rows of a table without the columns that have a title and nothing else."""
+    filled = [any(cells[1:]) for cells in zip(*rows, strict=True)]
+    return [list(itertools.compress(row, filled)) for row in rows]
 
 
 def _choose_fullest_ipus(report: Report) -> list[int]:
@@ -263,10 +305,9 @@ def _build_operations_section(report: Report) -> list[str]:
         rows.append([share_text, f"{cycles:,.0f}", f"{runs:,}", ipus, title, direction, line])
     hidden_operations = len(titles_by_cycles) - len(rows) + 1
     remainder_line = [f"and {hidden_operations:,} more operations"] if hidden_operations > 0 else []
-    if not any(row[5] for row in rows[1:]):
-        rows = [[*row[:5], row[6]] for row in rows]
     title = "Operations, with their share of all IPUs' cycles:"
-    return [title, *format_columns(rows, left_columns=(4, 5, 6)), *remainder_line]
+    columns = format_columns(_drop_empty_columns(rows), left_columns=(4, 5, 6))
+    return [title, *columns, *remainder_line]
 
 
 def _build_assumption_lines(report: Report) -> list[str]:

@@ -16,12 +16,14 @@ class LiveTensor:
 
     Attributes:
       name: shape and dtype.
-      operation: the operation that makes it.
+      operation: the primitive that makes it, or a word for what is none.
       origin: the user's `file:line`, or "".
       laid: its layout on the tiles.
       category: one of `profile.CATEGORIES`.
       value: its number in the Program; None inside of kernels.
       path: the user's name of it, or "".
+      label: what makes it, in the words that people use.
+      scope: the named scopes around what makes it, as `blocks/attention`, or "".
     """
 
     name: str
@@ -31,6 +33,8 @@ class LiveTensor:
     category: str = "activations"
     value: int | None = None
     path: str = ""
+    label: str = ""
+    scope: str = ""
 
     @property
     def total_bytes(self) -> int:

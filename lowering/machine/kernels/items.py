@@ -12,7 +12,7 @@ from lowering.machine.cost import Operation, Shape
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.labels import label_operations
-from lowering.ops import user_ops
+from lowering.ops import user_ops, word_of_user_op
 
 Block: TypeAlias = tuple[str, int]
 """An outlined function, and the number of one of its calls."""
@@ -59,9 +59,9 @@ class Item:
     @property
     def label(self) -> str:
         """The name that people use for the operation."""
-        custom = user_ops.name_of_user_op(self.eqn) if self.eqn is not None else None
+        custom = word_of_user_op(self.eqn) if self.eqn is not None else None
         if custom:
-            return custom.rpartition(":")[2].replace("_", " ")
+            return custom
         return label_operations(
             self.operations, (*self.functions, *names_of_calling_functions(self.eqn)), self.scope
         )

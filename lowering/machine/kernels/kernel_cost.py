@@ -15,7 +15,6 @@ from lowering.machine.kernels.items import (
     Item,
     Listing,
     Loop,
-    describe_shape,
     user_line_of_entry,
     without_literals,
 )
@@ -23,7 +22,8 @@ from lowering.machine.kernels.iterations import classify_iterations
 from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, NestedBody
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
-from lowering.machine.kernels.listing import CONSTANT, PLANNED
+from lowering.machine.kernels.listing import PLANNED
+from lowering.machine.kernels.tensor_makers import tensor_made_by
 from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.kernels.views import operand_shown_by
 from lowering.machine.mapping import VECTOR_BYTES, map_linearly
@@ -38,7 +38,6 @@ from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
 from lowering.machine.transfers.exchanges import HostLink
 
-_CATEGORIES = {CONSTANT: "constants"}  # the others: "activations"
 _TAKES_OPERAND_LAYOUT = VIEWS | {"convert_element_type", "ipu_load", "copy"}
 
 
@@ -161,7 +160,6 @@ class _Kernel:
             costs = self._cost_of_gathering(item)
         received, largest_layout = self._rearrange_operands(item, costs)
         births: dict[int, LiveTensor] = {}
-        origin, category = user_line_of_entry(item), _CATEGORIES.get(operation.name, "activations")
         wanted_layouts = costs.results or (None,) * len(item.writes)
         for value, wanted_layout in zip(item.writes, wanted_layouts, strict=True):
             shape = self.shapes[value]
@@ -172,9 +170,7 @@ class _Kernel:
             else:
                 layout = self.layouts.lay_out_linearly(shape)
             self.layouts.set_layout(value, layout)
-            births[value] = LiveTensor(
-                describe_shape(shape), operation.name, origin, layout, category
-            )
+            births[value] = tensor_made_by(item, shape, layout)
         tiles = max((live.laid.mapping.used for live in births.values()), default=0)
         working_tiles = max(tiles, self._count_reading_tiles(item, costs))
         number = self.ledger.charge_item(
@@ -184,7 +180,7 @@ class _Kernel:
         in_place = (
             {v: self._find_reusable_operands(item, v) for v in births} if costs.in_place else {}
         )
-        report_names = item.exact_title, origin, number
+        report_names = item.exact_title, user_line_of_entry(item), number
         self.events.append(
             MemoryEvent(reads, births, space, max(tiles, 1), (), in_place, False, *report_names)
         )
@@ -324,7 +320,7 @@ class _Kernel:
                 if layout.order_key != last_cost.results[i].order_key:
                     moved_parts.append((layout.mapping, 1.0))
             self.layouts.set_layout(value, layout)
-            births[value] = LiveTensor(describe_shape(shape), name, origin, layout)
+            births[value] = tensor_made_by(loop, shape, layout)
         self.ledger.charge_loop(loop, kinds, costs_by_kind, moved_parts)
         overwritable = frozenset(
             i for i, operand in enumerate(loop.inner[-1]) if operand in changing_operands
@@ -358,9 +354,7 @@ class _Kernel:
                     (self.layouts.layout_of(value).mapping, 1 / max(loop.trip_count_or_one, 1))
                 )
                 slice_value = self._add_value(shape, layout)
-                births[slice_value] = LiveTensor(
-                    describe_shape(shape), "slice", user_line_of_entry(loop), layout
-                )
+                births[slice_value] = tensor_made_by(loop, shape, layout, "slice")
         return births, moved_parts, sliced_operands
 
     def _model_body(
@@ -402,7 +396,7 @@ class _Kernel:
             ):
                 in_place[value] = (self.layouts.memory_owner(source),)
             self.layouts.set_layout(value, layout)
-            births[value] = LiveTensor(describe_shape(self.shapes[value]), "cond", origin, layout)
+            births[value] = tensor_made_by(choice, self.shapes[value], layout)
         branch_taken = choice.branch_taken(self._turn)
         self.ledger.charge_choice(
             choice, costs, slowest if branch_taken is None else costs[branch_taken]
@@ -459,7 +453,7 @@ class _Kernel:
         copy, item = self._add_value(shape, layout), self.views.get(value)
         total = total_of_move(item, "copy OnTileCopy", 2 * layout.mapping.total_bytes)
         number = self.ledger.charge_move(total, "copy", phase, self.ledger.steps)
-        births = {copy: LiveTensor(describe_shape(shape), "copy", total.origin, layout)}
+        births = {copy: tensor_made_by(item, shape, layout, "copy")}
         reads = () if owner is None else (owner,)
         report_names = total.title, total.origin, number
         self.events.append(MemoryEvent(reads, births, 0.0, 0, (), {}, False, *report_names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
@@ -191,6 +192,11 @@ class KernelMemory:
         self._events, self._operands, self.results = events, operands, tuple(results)
         self._tiles = tiles
         self._known: dict[object, tuple[LivenessRecord, tuple[int | None, ...]]] = {}
+
+    @functools.cached_property
+    def births(self) -> Mapping[int, LiveTensor]:
+        """The tensors that its items make, by their owners."""
+        return {owner: live for event in self._events for owner, live in event.births.items()}
 
     def liveness_with_donated(
         self, donated: frozenset[int], successors: frozenset[tuple[int, int]] = frozenset()

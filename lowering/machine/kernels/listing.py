@@ -34,7 +34,7 @@ from lowering.machine.kernels.directions import (
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Listing, Loop, assign_scope
 from lowering.machine.kernels.iterations import BranchPerIteration
 from lowering.machine.planner.multi_convolution import MULTI_CONV
-from lowering.ops import ControlFlow, is_control_flow
+from lowering.ops import ControlFlow, function_of_call, is_control_flow
 
 PLANNED = ("dot_general", "conv_general_dilated")
 """Primitives that the planner plans."""
@@ -186,7 +186,7 @@ class _Lister:
                 reads = [_look_up_number(number_of_var, atom) for atom in operands]
                 body_numbers = dict(zip(names, reads, strict=True))
                 self.list_constants(body_numbers, body.jaxpr.constvars)
-                inner_functions = (*functions, str(eqn.params.get("name", "")))
+                inner_functions = (*functions, function_of_call(eqn))
                 results = self.list_equations(
                     body,
                     body_numbers,

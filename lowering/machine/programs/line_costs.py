@@ -21,6 +21,7 @@ from lowering.jaxprs import (
 from lowering.machine.kernels.directions import Direction
 from lowering.machine.kernels.totals import Total
 from lowering.machine.programs.program_directions import ProgramDirections
+from lowering.ops import word_of_equation
 
 
 def lines_of_equations(jaxpr: Jaxpr) -> tuple[tuple[str, CallPath, str], ...]:
@@ -105,6 +106,13 @@ class ValueMakers:
         return MoveOrigin(
             self.line_of_first(values), call_path(self._first_maker(values)), direction
         )
+
+    def describe_maker(self, value: ValueId) -> tuple[str, str]:
+        """Returns the word for the operation that makes a value, and its scopes; "" for others."""
+        eqn = self._first_maker((value,))
+        if eqn is None:
+            return "", ""
+        return word_of_equation(eqn), marks.user_scopes(name_stack(eqn))
 
     def _first_maker(self, values: Iterable[ValueId]) -> JaxprEqn | None:
         return next((self._makers[value] for value in values if value in self._makers), None)

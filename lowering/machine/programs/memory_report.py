@@ -48,6 +48,8 @@ def liveness_of_ipu(residency: Residency, io_tiles: int = 0) -> Liveness:
             last=last,
             value=tensor.value,
             path=tensor.path,
+            label=tensor.label,
+            scope=tensor.scope,
         )
 
     lives = zip(record.tensors, record.first.tolist(), record.last.tolist(), strict=True)
@@ -182,6 +184,8 @@ def _find_largest_tensors(liveness: Liveness, ipu: int, tile: int) -> tuple[Tens
             origin=tensor.origin,
             value=tensor.value,
             path=tensor.path,
+            label=tensor.label,
+            scope=tensor.scope,
         )
         for tensor in liveness.alive_at(liveness.worst)[:_BIGGEST]
     )

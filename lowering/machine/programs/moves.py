@@ -19,6 +19,7 @@ from lowering.machine.mapping import VECTOR_BYTES
 from lowering.machine.program_tree import NodeKind
 from lowering.machine.programs.cycle_account import CycleAccount
 from lowering.machine.programs.line_costs import MoveOrigin, ValueMakers
+from lowering.machine.programs.remote_storage import STREAMING_MEMORY_MOVES
 from lowering.machine.programs.timed_part import TimedPart, join_parts
 from lowering.machine.transfers import links
 from lowering.machine.transfers.collective_cost import all_gather_cycles
@@ -209,7 +210,7 @@ class MoveTimer:
         steps: list[_Step] = []
         if node.storage.remote:
             cycles = links.remote_memory_cycles(self._target, slice_bytes)
-            steps.append(("remote", f"remote {kind}", cycles, slice_bytes))
+            steps.append(("remote", STREAMING_MEMORY_MOVES[kind], cycles, slice_bytes))
         if node.storage.sharded and isinstance(node, ir.Load):
             method, ipus = self._options.ring_method, self._program.ipus
             cycles = all_gather_cycles(self._target, bytes_, replicas, ipus, method=method)

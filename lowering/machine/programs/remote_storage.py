@@ -9,6 +9,12 @@ from lowering.ground import HOST
 from lowering.machine.cost import Shape
 from lowering.ops import Storage
 
+STREAMING_MEMORY_MOVES = {
+    "load": "load from streaming memory",
+    "store": "store to streaming memory",
+}
+"""What moves of a value are called, by the kind of their node."""
+
 
 def find_stored_values(program: ir.Program) -> dict[ir.Place, Storage]:
     """Finds stored values, under the names of loop variables and of branches' results too."""

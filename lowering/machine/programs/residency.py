@@ -8,15 +8,17 @@ from typing import TypeAlias
 
 from lowering import ir
 from lowering.ground import HOST, IpuId, ValueId
-from lowering.jaxprs import user_line
+from lowering.jaxprs import JaxprEqn, user_line
 from lowering.machine.kernels.alive import LivenessRecord, LiveTensor, MemoryTracker
 from lowering.machine.kernels.items import describe_shape
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import shape_of_aval
 from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.labels import label_of_moved
 from lowering.machine.mapping import map_linearly
 from lowering.machine.programs.line_costs import ValueMakers, makers_of_results
 from lowering.machine.programs.remote_storage import (
+    STREAMING_MEMORY_MOVES,
     bytes_stored_per_replica,
     find_overwriting_values,
     find_stored_values,
@@ -24,6 +26,7 @@ from lowering.machine.programs.remote_storage import (
     values_born_in,
 )
 from lowering.machine.programs.updates import Updates, find_loop_updates
+from lowering.ops import word_of_equation
 
 _Loop: TypeAlias = ir.Repeat | ir.Pipeline | ir.While
 
@@ -159,7 +162,7 @@ class _ResidencyWalker:
             case ir.Load() if (node.value, node.ipu) in self.passing:
                 pass
             case ir.Load():
-                name = "remote load" if node.storage.remote else "all-gather"
+                name = STREAMING_MEMORY_MOVES["load"] if node.storage.remote else "all-gather"
                 self._add_values(
                     ir.places_of_writes(node),
                     "load",
@@ -205,7 +208,21 @@ class _ResidencyWalker:
             if value_on_ipu in self.kept
             else self.lies(value, ipu)
         )
-        return LiveTensor(name, operation, origin, layout, category, value, path)
+        word, scope = self.makers.describe_maker(value)
+        label = label_of_moved(word, operation)
+        return LiveTensor(name, operation, origin, layout, category, value, path, label, scope)
+
+    def _live_tensor_of_result(
+        self, place: ir.Place, made: LiveTensor | None, eqn: JaxprEqn | None
+    ) -> LiveTensor:
+        """Describes a kernel's result as `made` in it, or else by its equation, if it has one."""
+        if made is not None:
+            live = self._live_tensor_of_value(place, made.operation, origin=made.origin)
+            return dc.replace(live, label=made.label, scope=made.scope)
+        if eqn is None:
+            return self._live_tensor_of_value(place, "copy")
+        live = self._live_tensor_of_value(place, eqn.primitive.name, origin=user_line(eqn))
+        return dc.replace(live, label=word_of_equation(eqn))
 
     def _layout_of_stored(self, value_on_ipu: ir.Place) -> TensorLayout:
         """Returns the layout of the part of a stored value that a replica holds."""
@@ -232,7 +249,7 @@ class _ResidencyWalker:
 
     def _add_in_own_step(self, value_on_ipu: ir.Place, live: LiveTensor) -> None:
         self._begin_value(value_on_ipu, live)
-        self.memory[value_on_ipu[1]].record_step(live.operation, live.origin)
+        self.memory[value_on_ipu[1]].record_step(live.label, live.origin)
 
     def _begin_value(self, value_on_ipu: ir.Place, live: LiveTensor) -> None:
         self.buffers[value_on_ipu] = value_on_ipu
@@ -300,12 +317,7 @@ class _ResidencyWalker:
             results_on_ipu, cost.results, owners, makers_of_results(node.kernel), strict=True
         )
         for place, layout, (operand, owner), eqn in results:
-            operation_and_line = (
-                ("copy", "") if eqn is None else (eqn.primitive.name, user_line(eqn))
-            )
-            live = self._live_tensor_of_value(
-                place, operation_and_line[0], origin=operation_and_line[1]
-            )
+            live = self._live_tensor_of_result(place, cost.life.births.get(owner), eqn)
             if operand is None:
                 tensor_key = record.left.get(owner)
                 if tensor_key is not None and layout.order_key == live.laid.order_key:
@@ -316,7 +328,9 @@ class _ResidencyWalker:
                 dying.discard(reads[operand])
                 reusing.append((reads[operand], place, live))
             else:
-                self._add_in_own_step(place, dc.replace(live, operation="copy"))
+                self._add_in_own_step(
+                    place, self._live_tensor_of_value(place, "copy", origin=live.origin)
+                )
         memory.record_body(record, surviving)
         for read, place, live in reusing:
             self._hand_over_value(read, place, live)
@@ -359,7 +373,7 @@ class _ResidencyWalker:
             self._add_in_own_step(stored_on_ipu, dc.replace(live, value=None))
             return
         if (node.value, node.ipu) not in self.passing:
-            self.memory[node.ipu].record_step("remote store", origin)
+            self.memory[node.ipu].record_step(STREAMING_MEMORY_MOVES["store"], origin)
         if stored_on_ipu not in self.leaving:
             self._count_remote_bytes(stored_on_ipu)
 

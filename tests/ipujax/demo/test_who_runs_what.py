@@ -25,5 +25,5 @@ def test_lines_are_no_wider_than_the_terminal(
 
     table = who_runs_what(step.lower(np.ones((4, 4)), np.ones((4, 4))).program)
     assert max(map(len, table.splitlines())) <= columns
-    assert "dot_general" in table.split()[table.split().index("forward") + 1]
+    assert "matmul" in table.split()[table.split().index("forward") + 1]
     assert "~" not in table

@@ -144,13 +144,13 @@ def arithmetic(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "fn", "message"),
     [
-        ("div0", lambda x: x / 0, "division by zero in `div`"),
-        ("div0", lambda x: lax.erf_inv(x / 10000), "division by zero in `erf_inv`"),
-        ("oflo", lambda x: x * x, "overflow in `mul`"),
-        ("oflo", lambda x: x[None] @ x[:, None], "overflow in `dot_general`"),
+        ("div0", lambda x: x / 0, r"division by zero in `divide` \(div\)"),
+        ("div0", lambda x: lax.erf_inv(x / 10000), r"division by zero in `erf inv` \(erf_inv\)"),
+        ("oflo", lambda x: x * x, r"overflow in `multiply` \(mul\)"),
+        ("oflo", lambda x: x[None] @ x[:, None], r"overflow in `matmul` \(dot_general\)"),
         ("oflo", OVERFLOWS["grad"], "overflow in"),
-        ("inv", lambda x: x * 0 / 0, "invalid in `div`"),
-        ("inv", lambda x: (x * jnp.nan).astype(jnp.int32), "invalid in `convert_element_type`"),
+        ("inv", lambda x: x * 0 / 0, r"invalid in `divide` \(div\)"),
+        ("inv", lambda x: (x * jnp.nan).astype(jnp.int32), "invalid in `cast`"),
         ("set_all", lambda x: lax.scan(lambda c, _: (c * c, None), x, None, length=2)[0], "mul"),
     ],
 )
@@ -166,8 +166,8 @@ def test_exceptions(name: str, fn: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("base", "name", "message"),
     [
-        (1e30, "oflo", "overflow in `(integer_)?pow`"),
-        (0.0, "div0", "division by zero in `(int|pow)"),
+        (1e30, "oflo", r"overflow in `power` \((integer_)?pow\)"),
+        (0.0, "div0", "division by zero in `power`"),
     ],
 )
 def test_powers_may_overflow_or_divide_by_zero(
@@ -320,7 +320,7 @@ def test_limits_in_pipelines(ipus: int) -> None:
         np.ravel(outfeed.dequeue()), np.minimum(exact, LARGEST).astype(np.float16)
     )
     use(ipus, oflo=True)
-    with pytest.raises(ipu.errors.FloatingPointError, match="overflow in `mul`"):
+    with pytest.raises(ipu.errors.FloatingPointError, match=r"overflow in `multiply` \(mul\)"):
         ipu.compile(model)()
 
 

@@ -107,4 +107,4 @@ def test_a_long_chain_of_constants() -> None:
             return x + constant
 
     lowered = ipu.compile(fn).lower(np.int32([0, 0, 0, 0]))
-    assert "[iota add add add add add +1195" in lowered.as_text()
+    assert "[numbers in order, add, add, add, add, add and 1195 more]" in lowered.as_text()

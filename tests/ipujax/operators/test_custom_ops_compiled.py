@@ -52,16 +52,16 @@ def test_one_is_a_kernel_and_the_other_a_host_call() -> None:
         "  copy host -> ipu 0: %0",
         "  execute ipu 0: %1 float32[3] = [add](%0)",
         "  copy ipu 0 -> host: %1",
-        "  host-call negate: %2 float32[3] = [ipu_user_callback:negate](%1)",
+        "  host-call negate: %2 float32[3] = [negate](%1)",
         "  copy host -> ipu 0: %2",
-        "  execute ipu 0: %3 float32[3] = [mul](%2)",
+        "  execute ipu 0: %3 float32[3] = [multiply](%2)",
         "  copy ipu 0 -> host: %3",
         "  outputs %3",
     ]
     gradient = text_of(jax.grad(lambda x: (negate(x, cpu_user_operation) ** 2).sum()), x)
     assert "host-call negate_grad" in gradient
     mapped = text_of(jax.vmap(lambda x: negate(x, cpu_user_operation)), jnp.ones((4, 3)))
-    assert "host-call negate: %1 float32[4,3] = [ipu_user_callback:negate](%0)" in mapped
+    assert "host-call negate: %1 float32[4,3] = [negate](%0)" in mapped
 
 
 @both

@@ -491,7 +491,8 @@ def test_offloading_shows_in_the_program(minimum: int, offloaded: int) -> None:
         run = ipu.compile(lambda p, s, body=body: repeat(2, body, [p, s]))
         text = run.lower(PARAMS, opt.init(PARAMS)).as_text()
         count = 0 if options == (False,) else 2 * offloaded
-        assert [text.count(" store ipu 0 remote"), text.count(" load ipu 0 remote")] == [count] * 2
+        moves = "store ipu 0 to streaming memory", "load ipu 0 from streaming memory"
+        assert [text.count(f" {move}") for move in moves] == [count] * 2
         assert text.count("sharded") == (2 * count if len(options) > 1 else 0)
 
 

@@ -42,6 +42,6 @@ def test_only_what_was_asked_for_leaves_jax_s_own_device(
 
     weights = np.ones((2, 64), np.float32)
     executable = train.lower((weights[0], weights[1])).compile()
-    assert "remote" in executable.as_text()
+    assert "streaming memory" in executable.as_text()
     executable((weights[0], weights[1]))
     assert bool(asked) == asks

@@ -17,7 +17,7 @@ from ipujax.pipelining_ops import OptimizerFunctionOutput, pipeline
 from tests.numbers import same, use_ipus
 
 COUNT, REPEAT, ROWS = 4, 2, 2
-SIZE = 8  # 256 bytes of weights: more than what is never moved to remote memory
+SIZE = 8  # 256 bytes of weights: more than what is never moved to streaming memory
 
 VARIABLES = {
     f"w{i}": jnp.asarray(np.random.default_rng(i).normal(size=(SIZE, SIZE)) / 2, jnp.float32)

@@ -241,12 +241,12 @@ def test_every_schedule_infers(name: str) -> None:
 # --- options --------------------------------------------------------------------------------------
 
 STORAGE = {
-    "offload_activations": r"store ipu \d remote",
-    "offload_weight_update_variables": r"store ipu \d remote",
-    "replicated_optimizer_state_sharding": r"store ipu \d remote sharded",
-    "offload_gradient_accumulation_buffers": r"store ipu \d remote",
+    "offload_activations": r"store ipu \d to streaming memory",
+    "offload_weight_update_variables": r"store ipu \d to streaming memory",
+    "replicated_optimizer_state_sharding": r"store ipu \d to streaming memory sharded",
+    "offload_gradient_accumulation_buffers": r"store ipu \d to streaming memory",
     "replicated_weight_sharding": r"load ipu \d sharded",
-    "offload_weights": r"load ipu \d remote",
+    "offload_weights": r"load ipu \d from streaming memory",
 }
 
 
@@ -292,7 +292,9 @@ def test_all_storage_options_at_once(engine: str) -> None:
 
 
 def test_small_tensors_stay_where_they_are() -> None:
-    moved = re.findall(r"load ipu \d remote: %\d+ float32(\[.*?\])", text_of(offload_weights=True))
+    moved = re.findall(
+        r"load ipu \d from streaming memory: %\d+ float32(\[.*?\])", text_of(offload_weights=True)
+    )
     assert {"[6,8]", "[8,8]", "[8,4]"} == set(moved)  # biases have 32 bytes
 
 

@@ -151,7 +151,7 @@ REFUSED_CALLS = {
     "no pair": (mlp_loss, {"has_aux": True}, "returns a pair (loss, aux)"),
     "a pair": (lambda p, b: (mlp_loss(p, b), 1), {}, "returned (float32[], 1)"),
     "no marks": (lambda p, b: vector_loss(p, b).sum(), {}, "says which stage it is in"),
-    "backward": (backward_flow, {}, "`dot_general` is in stage 0, and needs"),
+    "backward": (backward_flow, {}, "`matmul` is in stage 0, and needs"),
     "missing": (missing_stage, {}, "nothing that the results need is in stage 1"),
     "scan": (marks_in_a_scan, {}, "one operation (scan) of the stages 0, 1"),
     "mapping": (mlp_loss, {"device_mapping": [0]}, "device_mapping has 1 entries for 2"),

@@ -61,8 +61,9 @@ def check(report: Report) -> dict[str, np.ndarray]:
         "exchange": here & (kind != "compute") & ~of_update,
         "update": here & of_update,
         "copies": of_copy | (kind == "inter_ipu"),
+        "streaming memory": kind == "remote",
     }
-    host = np.isin(kind, ["host", "remote"])
+    host = kind == "host"
     for ipu_ in range(report.num_ipus):
         own = steps["ipu"] == ipu_
         start, cycles = steps["start_cycle"], steps["cycles"]

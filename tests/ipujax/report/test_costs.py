@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
+from ipujax.ground import format_percent
 from ipujax.pipelining_ops import PipelineSchedule, pipeline
 from ipujax.report import Cost, ProgramIndex, Report
 from ipujax.report.advice.tally import tally_steps
@@ -136,7 +137,18 @@ def test_bubbles_say_what_more_micro_batches_give() -> None:
     now = schedules.simulate(schedules.grouped(4, 8)).bubble
     then = schedules.simulate(schedules.grouped(4, 32)).bubble
     assert "gradient_accumulation_count 8 -> 32 with micro-batches as large as now" in cost.remedy
-    assert f"the bubble goes from {now:.1%} to {then:.1%} of the grid" in cost.remedy
+    assert f"the empty places of the grid go from {now:.1%} to {then:.1%}" in cost.remedy
+    # One figure for the bubble, wherever it is told; the grid's is told by its own name.
+    assert report.breakdown is not None
+    assert report.pipeline is not None
+    bubble = report.breakdown["bubble"].sum() / (report.num_ipus * report.cycles)
+    assert cost.share == pytest.approx(bubble)
+    assert "%" not in cost.detail
+    text = str(report)
+    assert f"{format_percent(bubble)}  the pipeline's bubble: " in text
+    ipus, ticks = report.num_ipus, report.pipeline.ticks
+    grid = f"Grid of {ipus} IPUs and {ticks} ticks: {now:.1%} of its places are empty"
+    assert f"{grid} (bubble fraction)" in text.splitlines()
     before, (more, args) = report, training(4, 32, width=512, batch=64)
     after = report_of(more, *args)
     faster = 4 * before.cycles / after.cycles

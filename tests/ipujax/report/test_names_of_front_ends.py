@@ -32,6 +32,12 @@ def variables(report: Report) -> set[str]:
     return {tensor.path for tensor in tensors if tensor.category == "variables"}
 
 
+def activations(report: Report) -> set[tuple[str, str]]:
+    """The scopes and owners of what the liveness of a report holds beside variables."""
+    tensors = (tensor for held in report.liveness for tensor in held.tensors)
+    return {(tensor.scope, tensor.owner) for tensor in tensors if tensor.category == "activations"}
+
+
 def product(variables: Any, x: Any) -> Any:
     return jnp.mean(jnp.tanh(x @ variables["up"]) ** 2)
 
@@ -115,6 +121,7 @@ def test_models_of_keras(accumulation: int) -> None:
         "adam/small_hidden_kernel_momentum",
     } <= found
     assert ("small/hidden/kernel: gradient_sum" in found) == (accumulation > 1)
+    assert {("hidden", "matmul 4 x 4 x 8"), ("norm", "norm")} <= activations(model.report())
 
 
 @pytest.mark.exhaustive
@@ -140,6 +147,35 @@ def test_models_of_pytorch() -> None:
     weight = "variables['hidden.weight']"
     assert {weight, f"{weight}: gradient_sum", "state['norm.running_mean']"} <= found
     assert "optimizer_state['state']['hidden.weight']['exp_avg']" in found
+    assert {("hidden", "matmul 4 x 4 x 8"), ("norm", "norm")} <= activations(trained.report())
+    lines = {tensor.origin for held in trained.report().liveness for tensor in held.tensors}
+    assert any(line.endswith("(forward)") and line.startswith(__file__) for line in lines)
+
+
+def test_nodes_of_onnx() -> None:
+    """A node has the path in its name as its scope; one without a path its name."""
+    pytest.importorskip("onnx", reason="the extra onnx is not installed")
+    from onnx import TensorProto, helper
+
+    shape = [16, 16]
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["product"], name="/encoder/first/MatMul"),
+        helper.make_node("Relu", ["product"], ["y"], name="Relu_7"),
+        helper.make_node("MatMul", ["y", "x"], ["z"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xz"]
+    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model = ipu.frontends.from_onnx(proto)
+    assert [part.name for part in model.parts] == ["encoder/first"]
+    configured()
+    report = ipu.compile(lambda x: model.apply({}, x)[0]).lower(struct(16, 16)).report()
+    matmul = "matmul 16 x 16 x 16"
+    assert activations(report) == {
+        ("encoder/first", matmul),
+        ("Relu_7", "relu"),
+        ("", f"results[0], {matmul}"),
+    }
 
 
 def test_sessions_of_popart() -> None:

@@ -87,7 +87,7 @@ def test_levels_have_content(
     text = path.read_text() if path.exists() else ""
     for word, sample in (
         ("Program", "Program `product`:\n"),
-        ("Plan", "Plan of `product`: dot_general float32[64,64] on IPU 0: "),
+        ("Plan", "Plan of `product`: matmul 64 x 32 x 64 (dot_general float32[64,64]) on IPU 0: "),
         ("Tiles", 'Tiles of `product`: {"value": "%0"'),
     ):
         assert (sample in text) == (word in shown)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -298,3 +299,27 @@ def test_layers_are_shared_out_anew_among_the_ipus_of_a_replica() -> None:
         built([6, 6]).memory.tile_peak_bytes.max(), rel=0.02
     )
     assert entry.enough
+
+
+def test_the_text_tells_tensors_apart() -> None:
+    """Its table has the largest tensors with owner, scope and line; columns without words go."""
+
+    def model(params: Any, x: Any) -> Any:
+        with jax.named_scope("encoder"):
+            hidden = jax.nn.relu(x @ params["w0"])
+        with jax.named_scope("decoder"):
+            return hidden @ params["w1"]
+
+    configured()
+    weights = {"w0": struct(64, 64), "w1": struct(64, 64)}
+    report = ipu.compile(model).lower(weights, struct(32, 64)).report()
+    lines = str(report).splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("Largest tensors on IPU 0"))
+    titles, *rows = lines[first + 1 : first + 6]
+    assert titles.split() == ["bytes", "tensor", "category", "owner", "scope", "line"]
+    for row, tensor in zip(rows, report.memory.biggest, strict=False):
+        told = tensor.name, tensor.category, tensor.owner, tensor.scope, tensor.origin
+        assert re.split(r"  +", row.strip())[1:] == [text for text in told if text]
+    owners = {tensor.owner: tensor.scope for tensor in report.memory.biggest}
+    assert owners["params['w1']"] == ""
+    assert {"encoder", "decoder"} & set(owners.values())

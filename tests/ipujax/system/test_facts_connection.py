@@ -250,7 +250,7 @@ def test_another_host_operation_is_another_program(
 
 
 def offloading(offload: bool | None) -> Any:
-    """A pipeline over two IPUs that may keep its optimizer's state in remote memory."""
+    """A pipeline over two IPUs that may keep its optimizer's state in streaming memory."""
 
     def train(x: jax.Array) -> Any:
         return ipu.pipelining_ops.pipeline(
@@ -285,7 +285,7 @@ def test_offloading_needs_remote_buffers(kind: DeviceConnectionType, enabled: bo
         assert all("store" in offloading(each).as_text() for each in (None, True))
         return
     assert "store" not in offloading(None).as_text()
-    message = rf"keeps values in remote memory.* {kind.name}, and"
+    message = rf"keeps values in streaming memory.* {kind.name}, and"
     with pytest.raises(ConfigError, match=message) as refused:
         offloading(True)
     assert "enable_remote_buffers = True" in str(refused.value)

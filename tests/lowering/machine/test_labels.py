@@ -114,7 +114,6 @@ def test_every_primitive_has_a_name_in_words(name: str) -> None:
         ("copy OnTileCopy", "copy"),
         ("scan slices", "slices of a loop"),
         ("stream-in images", "read queue images"),
-        ("remote store", "store to streaming memory"),
         ("pipeline transfers", "copies between stages"),
         ("rearrange loop variable", "rearrange loop variable"),
     ],

@@ -126,7 +126,15 @@ def test_operations_add_up_to_their_totals(name):
     for operation in found.operations:
         totals[operation.ipu, operation.name] += round(operation.cycles)
     assert +spent == collections.Counter({key: totals[key] for key in +spent})
-    moves = ("stream", "copy", "host copy", "remote", "all-gather", "pipeline transfers")
+    moves = (
+        "stream",
+        "copy",
+        "host copy",
+        "load from",
+        "store to",
+        "all-gather",
+        "pipeline transfers",
+    )
     assert all(name.startswith(moves) for _, name in (+totals).keys() - spent.keys())
 
 
@@ -161,8 +169,8 @@ def test_branches_that_are_not_taken_count_nothing():
     [
         ("streams", "stream_in", ["stream-in in"]),
         ("streams", "stream_out", ["stream-out out"]),
-        ("storage", "load", ["remote load"]),
-        ("storage", "store", ["remote store", "remote store"]),
+        ("storage", "load", ["load from streaming memory"]),
+        ("storage", "store", ["store to streaming memory", "store to streaming memory"]),
         ("host", "host_call", ["h"]),
         ("host", "copy", ["host copy", "host copy"]),
         ("while", "while", ["while"]),

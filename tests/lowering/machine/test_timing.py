@@ -165,8 +165,8 @@ def test_streaming_memory():
 
     found = profile(fn, A)
     assert by_ipu(found, "remote")[0] == [
-        ("remote store", EXP, REMOTE),
-        ("remote load", EXP + REMOTE, REMOTE),
+        ("store to streaming memory", EXP, REMOTE),
+        ("load from streaming memory", EXP + REMOTE, REMOTE),
     ]
 
 

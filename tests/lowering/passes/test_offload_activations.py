@@ -1,4 +1,4 @@
-"""Activations that wait in remote memory."""
+"""Activations that wait in streaming memory."""
 
 from __future__ import annotations
 

@@ -62,10 +62,21 @@ TARGET = forms.object_form(
 # --- the causes of cycles ------------------------------------------------------------------------
 
 _CAUSES: forms.Forms = {cause: forms.ARRAY for cause in machine.CAUSES}
+_LATER_CAUSE = "streaming memory"  # a part of "host" in reports of earlier versions
+
+
+def _decode_breakdown(data: Mapping[str, Any], texts: Sequence[str]) -> Mapping[str, np.ndarray]:
+    found = {
+        cause: form.decode(data[cause], texts) for cause, form in _CAUSES.items() if cause in data
+    }
+    none = np.zeros_like(found["host"])
+    return {cause: found.get(cause, none) for cause in machine.CAUSES}
+
+
 BREAKDOWN = Form(
-    forms.object_schema(_CAUSES),
+    forms.object_schema(_CAUSES, optional_keys=(_LATER_CAUSE,)),
     forms.dict_form(forms.ARRAY).encode,
-    lambda data, texts: {key: form.decode(data[key], texts) for key, form in _CAUSES.items()},
+    _decode_breakdown,
 )
 
 # --- memory: the bytes on each tile by category, and a tile's limit ------------------------------
@@ -96,6 +107,7 @@ def _build_memory(
 
 
 _TENSOR = forms.forms_of_fields(machine.Tensor, category=forms.enum_form(machine.CATEGORIES))
+_LATER_TEXTS = ("path", "label", "scope")  # not in reports of earlier versions
 _ALL = {"required": list(machine.CATEGORIES)}
 _TILE = {"ipu": COUNT, "tile": COUNT}
 _WORST = Form(forms.object_schema(_TILE), lambda tile, _: dict(zip(_TILE, tile, strict=True)))
@@ -118,7 +130,7 @@ MEMORY = forms.object_form(
         "by_category": forms.mark_write_only(forms.dict_form(COUNT, **_ALL)),
         "ipu_categories": forms.mark_write_only(forms.dict_form(forms.ARRAY, **_ALL)),
         "biggest": forms.tuple_form(
-            forms.object_form(machine.Tensor, _TENSOR, optional_keys=("path",))
+            forms.object_form(machine.Tensor, _TENSOR, optional_keys=_LATER_TEXTS)
         ),
     },
 )
@@ -146,9 +158,9 @@ def _tensors_form(mapping: Form) -> Form:
         **dict.fromkeys(("first", "last"), forms.OR_NONE),
         "mapping": mapping,
         "value": forms.OR_NONE,
-        "path": WORD,
+        **dict.fromkeys(_LATER_TEXTS, WORD),
     }
-    return forms.columns_form(machine.Lifetime, tensor, optional_keys=("path",))
+    return forms.columns_form(machine.Lifetime, tensor, optional_keys=_LATER_TEXTS)
 
 
 def _encode_liveness(liveness: machine.Liveness, strings: StringTable) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import {term} from "./glossary.js";
 import {panel} from "./parts.js";
 
 /** What the cycles of a call go to. */
-export const CAUSES = ["work", "exchange", "copies", "update", "host", "imbalance", "bubble"];
+export const CAUSES = ["work", "exchange", "copies", "update", "host", "streaming memory", "imbalance", "bubble"];
 
 /** The share of a cause in the cycles of all IPUs, rounded as it is shown; null in reports that do not say it. */
 export function causeShare(report, cause) {
@@ -15,7 +15,17 @@ export function causeShare(report, cause) {
 }
 
 function cyclesOf(report, cause) {
-  return report.breakdown[cause].reduce((sum, own) => sum + own, 0);
+  return cyclesOfIpus(report, cause).reduce((sum, own) => sum + own, 0);
+}
+
+/** A cause's cycles of each IPU; what an earlier version did not tell apart has none. */
+function cyclesOfIpus(report, cause) {
+  return report.breakdown[cause] ?? Array(report.num_ipus).fill(0);
+}
+
+/** The class that colours a cause. */
+function colourClass(cause) {
+  return `cause-${cause.replaceAll(" ", "-")}`;
 }
 
 /** The panel of a report's breakdown; clicking a bar selects its IPU. */
@@ -24,8 +34,8 @@ export function breakdownPanel(report, store) {
     const text = "An earlier version of ipujax wrote this report: model the program again to see it.";
     return panel("Where the time goes", [], element("p", { class: "soft", text }));
   }
-  const causes = CAUSES.filter((cause) => report.breakdown[cause].some(Boolean));
-  const ipus = Array.from({ length: report.num_ipus }, (_, ipu) => causes.map((cause) => report.breakdown[cause][ipu]));
+  const causes = CAUSES.filter((cause) => cyclesOfIpus(report, cause).some(Boolean));
+  const ipus = Array.from({ length: report.num_ipus }, (_, ipu) => causes.map((cause) => cyclesOfIpus(report, cause)[ipu]));
   const whole = causes.map((cause) => cyclesOf(report, cause));
   const bars = ipus.map((parts, ipu) =>
     barRow(`IPU ${ipu}`, causes, parts, { "data-ipu": ipu, onclick: () => store.select({ ipu }) }),
@@ -54,7 +64,7 @@ function causeKey(causes, whole) {
       element(
         "span",
         { "data-cause": cause },
-        element("span", { class: `swatch cause-${cause}` }),
+        element("span", { class: `swatch ${colourClass(cause)}` }),
         term(cause),
         element("b", { text: shares[i] }),
       ),
@@ -77,7 +87,7 @@ function barRow(name, causes, parts, attributes) {
       "span",
       { class: "cause-bar" },
       causes.map((cause, i) =>
-        element("span", { class: `cause-${cause}`, style: { width: `${(100 * parts[i]) / whole}%` } }),
+        element("span", { class: colourClass(cause), style: { width: `${(100 * parts[i]) / whole}%` } }),
       ),
     ),
     element("span", { class: "cause-share", text: work }),

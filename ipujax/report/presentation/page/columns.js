@@ -1,10 +1,31 @@
 // Columns that tables of several views have.
+import {text} from "./document.js";
 import {bytes, shortOrigin} from "./format.js";
 import {inWords} from "./parts.js";
 
 /** What a row is called. */
 export function nameColumn(title) {
   return { title, value: (row) => row.name, width: 34 };
+}
+
+/** What a tensor belongs to, which tells it from others of its shape; it is found by its name and its primitive, too. */
+export function ownerColumn() {
+  const hint = ({ owner, maker }) => (owner.includes(maker) ? owner : `${owner}: made by ${maker}`);
+  const search = (row) => `${row.name} ${hint(row)}`;
+  return { title: "owner", value: (row) => row.owner, hint, search, width: 24,
+    about: "What the user calls it, and the operation that makes it; hovering tells the primitive." };
+}
+
+/** A tensor's type and category, the scopes around what makes it if the report knows any, and the line of that. */
+export function tensorColumns(report) {
+  const hasScopes = report.liveness.some(({ tensors }) => tensors.scope?.some((scope) => text(report, scope)));
+  const scope = { title: "scope", value: (row) => row.scope ?? "", width: 20, about: "The named scopes around what makes it, outermost first." };
+  return [
+    ...(hasScopes ? [scope] : []),
+    { title: "tensor", value: (row) => row.shape, width: 21 },
+    categoryColumn(),
+    lineColumn(20),
+  ];
 }
 
 /** The user's line. */

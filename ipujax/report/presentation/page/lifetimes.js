@@ -1,5 +1,7 @@
 // Who is alive when on one IPU: a report's liveness in typed arrays, unpacked once.
 import {text} from "./document.js";
+import {operationOf} from "./items.js";
+import {friendlyName} from "./names.js";
 
 const lifetimeCache = new WeakMap();
 
@@ -60,6 +62,15 @@ function runningSums(change, steps) {
 function inCategoryOrder(parts) {
   const order = ["variables", "constants", "fifos", "activations", "temporaries"];
   return parts.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
+}
+
+/** What a step of an IPU's memory is called: as its operation is, if it has one. */
+export function liveStepName(report, ipu, step) {
+  const { name, operation } = report.liveness[ipu].steps;
+  if (step >= name.length) return "";
+  const said = text(report, name[step]);
+  const known = operationOf(report, operation?.[step] ?? -1) ?? report.operations.find((move) => move.name === said);
+  return known ? friendlyName(known) : said;
 }
 
 /** The tensors alive at a step, largest first; with `always`, those too that never go. */

@@ -30,9 +30,11 @@ export function legend(entries) {
   );
 }
 
+const KIND_WORDS = { inter_ipu: "between IPUs", remote: "streaming memory" };
+
 /** A kind of step or category in words. */
 export function inWords(name) {
-  return name === "inter_ipu" ? "between IPUs" : name.replaceAll("_", " ");
+  return KIND_WORDS[name] ?? name.replaceAll("_", " ");
 }
 
 const PHASE_WORDS = { fwd: "forward", bwd: "backward", wgt: "weight gradients" };

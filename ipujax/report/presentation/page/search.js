@@ -20,7 +20,6 @@ export class SearchIndex {
     this.entries = new Map();
     this.reports = reports;
     reports.forEach((report, side) => {
-      this.labels = new Map(report.operations.map((operation) => [operation.number, friendlyName(operation)]));
       for (const row of operationGroups(report.operations, "same")) this.addOperation(report, row, side);
       report.liveness.forEach((life, ipu) => this.addTensors(report, life, ipu, side));
     });
@@ -71,13 +70,12 @@ export class SearchIndex {
   addTensors(report, life, ipu, side) {
     const { tensors } = life;
     tensors.bytes.forEach((held, i) => {
-      const { maker, ...item } = tensorItem(report, life, i);
+      const { maker, owner, scope, ...item } = tensorItem(report, life, i);
       const category = text(report, tensors.category[i]);
-      const label = this.labels.get(item.operation) ?? maker;
       const entry = this.entryOf(["tensor", item.name, item.made, item.origin], () => ({
         label: item.name,
-        detail: [inWords(category), `by ${label}`, shortOrigin(item.origin)],
-        words: [category, maker, label, item.origin].join(" "),
+        detail: [inWords(category), owner, scope, shortOrigin(item.origin)],
+        words: [category, maker, owner, scope, item.origin].join(" "),
         item: { origin: item.origin, name: item.name },
         more: { ipu, category, step: tensors.first[i] < 0 ? null : tensors.first[i] },
         views: [tensors.first[i] < 0 ? "memory" : "liveness"],

@@ -1,8 +1,8 @@
 // One tile: what it holds by category, and the tensors on it.
-import {bytesColumn, categoryColumn, lineColumn, nameColumn, numberColumn} from "./columns.js";
+import {bytesColumn, numberColumn, ownerColumn, tensorColumns} from "./columns.js";
 import {numberField} from "./controls.js";
-import {text} from "./document.js";
 import {bytes, element, percent} from "./format.js";
+import {liveStepName} from "./lifetimes.js";
 import {inWords, legend, panel} from "./parts.js";
 import {exactly, linked} from "./store.js";
 import {sortableTable} from "./table.js";
@@ -41,7 +41,7 @@ export class TileDetail {
   /** The IPU's worst step by number and name. */
   stepName() {
     const { worst, steps } = this.report.liveness[this.ipu];
-    return steps.name.length ? ` (step ${worst}, ${text(this.report, steps.name[worst])})` : "";
+    return steps.name.length ? ` (step ${worst}, ${liveStepName(this.report, this.ipu, worst)})` : "";
   }
 
   /** Whether it fits. */
@@ -76,12 +76,10 @@ export class TileDetail {
     const { report, store, ipu, tile } = this;
     const rows = tensorsOnTile(report, ipu, tile, report.liveness[ipu].worst);
     const columns = [
-      nameColumn("tensor"),
+      ownerColumn(),
       bytesColumn("on this tile", (row) => row.bytes, rows[0]?.bytes ?? 1, 14),
       numberColumn("on all tiles", (row) => row.total, bytes, 13),
-      categoryColumn(),
-      { title: "operation", value: (row) => row.maker, width: 23 },
-      lineColumn(26),
+      ...tensorColumns(report),
     ];
     return sortableTable(root, columns, rows, {
       name: "tile-tensors",

@@ -6,6 +6,7 @@ const TILE_CATEGORIES = [
   "variables", "constants", "activations", "fifos", "temporaries",
   "vertex_code", "vertex_state", "control_code", "exchange_code", "stack",
 ];
+const NAMED_BY_PATH = /(argument|loop variable|stream-in)$/; // what has a name of the user's needs no such words
 const tileCache = new WeakMap();
 
 /** The categories that a report has any bytes of, in a fixed order. */
@@ -83,8 +84,8 @@ function isAliveAt({ first, last }, i, step) {
 }
 
 /**
- * A tensor as what can be selected: `{origin, name, made}`, its `maker` in words, and `operation` and `scope` of the step
- * at which it begins to live, if that is what makes it.
+ * A tensor as what can be selected: `{origin, name, made}`, the primitive that makes it (`maker`) and the `scope` of that,
+ * `operation` of the step at which it begins to live, if that is what makes it, and its `shape` and `owner` in words.
  */
 export function tensorItem(report, { tensors, steps }, i) {
   const { maker, origin } = tensorMaker(report, tensors, i);
@@ -92,16 +93,25 @@ export function tensorItem(report, { tensors, steps }, i) {
   const at = tensors.first[i];
   const step = at < 0 ? null : itemOf(report, steps.operation?.[at] ?? -1, steps.origin[at], steps.name[at]);
   const own = step?.origin === origin && makes(step.name, made);
-  const { operation, scope } = own ? step : {};
-  return { origin, name: tensorName(report, tensors, i), made, maker, operation, scope };
+  const { operation } = own ? step : {};
+  const path = tensorPath(report, tensors, i);
+  const shape = text(report, tensors.name[i]);
+  const name = path ? `${path} ${shape}` : shape;
+  const scope = (tensors.scope ? text(report, tensors.scope[i]) : own && step.scope) || undefined;
+  return { origin, name, made, maker, operation, scope, shape, owner: tensorOwner(report, tensors, i, path, maker) };
 }
 
-/** A tensor's name: what the user calls it, if that is known, before its shape. */
-function tensorName(report, tensors, i) {
+/** What a tensor belongs to: what the user calls it, and what makes it in words (older reports: the primitive). */
+function tensorOwner(report, tensors, i, path, maker) {
+  const label = (tensors.label && text(report, tensors.label[i])) || maker;
+  if (path && NAMED_BY_PATH.test(label)) return path;
+  return [path, label].filter(Boolean).join(", ");
+}
+
+/** What the user calls a tensor, if that is known. */
+function tensorPath(report, tensors, i) {
   const argument = tensors.value[i] < 0 ? undefined : report.arguments[String(tensors.value[i])];
-  const path = (tensors.path && text(report, tensors.path[i])) || argument;
-  const name = text(report, tensors.name[i]);
-  return path ? `${path} ${name}` : name;
+  return (tensors.path && text(report, tensors.path[i])) || argument;
 }
 
 /**

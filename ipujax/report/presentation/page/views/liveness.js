@@ -1,12 +1,12 @@
 // What memory holds while a call runs: a curve over steps, the lives of tensors, and who is alive when.
 import {BYTES_WIDTH, NUMBERS_HEIGHT, paintNumbersAxis} from "../axes.js";
 import {Chart} from "../chart.js";
-import {categoryColumn, lineColumn, nameColumn, numberColumn} from "../columns.js";
+import {numberColumn, ownerColumn, tensorColumns} from "../columns.js";
 import {ipuChoice, ipuLink, numberField, pushButton, tickBox} from "../controls.js";
 import {text} from "../document.js";
 import {bytes, element, percent, shortOrigin} from "../format.js";
 import {itemOf} from "../items.js";
-import {aliveAt, largestBetween, lifetimes} from "../lifetimes.js";
+import {aliveAt, largestBetween, lifetimes, liveStepName} from "../lifetimes.js";
 import {LIFE_ROW, paintCurve, paintLives, liveStepAt} from "../livedraw.js";
 import {themeColour} from "../palette.js";
 import {inWords, legend, panel} from "../parts.js";
@@ -167,7 +167,7 @@ class LivenessView {
     const item = tensorItem(report, report.liveness[ipu], i);
     const size = tensors.bytes[i];
     return {
-      ...item, bytes: size, label: `${item.name} ${bytes(size)} ${item.maker}`,
+      ...item, bytes: size, label: [item.scope && `${item.scope}:`, item.owner, item.shape, bytes(size)].filter(Boolean).join(" "),
       category: text(report, tensors.category[i]),
       first: tensors.first[i], last: tensors.last[i], linked: linked(this.store.selection, item),
     };
@@ -181,24 +181,19 @@ class LivenessView {
   hover(ipu, x, y, view) {
     const bar = this.barAt(y);
     if (bar) {
-      return [bar.name, `${bytes(bar.bytes)}, ${inWords(bar.category)}`, `made by ${bar.maker}`,
-        `steps ${bar.first} to ${bar.last}`, bar.origin].filter(Boolean);
+      return [bar.name, `${bytes(bar.bytes)}, ${inWords(bar.category)}`, bar.owner, bar.scope ? `in ${bar.scope}` : "",
+        `made by ${bar.maker}`, `steps ${bar.first} to ${bar.last}`, bar.origin].filter(Boolean);
     }
     const step = liveStepAt(view, x, this.life(ipu));
     if (step < 0 || (this.ipu >= 0 && y > LIVES_TOP)) return null;
     const life = this.life(ipu);
     return [
-      `IPU ${ipu}, step ${step}: ${this.stepName(ipu, step)}`,
+      `IPU ${ipu}, step ${step}: ${liveStepName(this.report, ipu, step)}`,
       `${bytes(life.bytes[step])} beside what is always alive`,
       ...life.parts.filter((part) => part.bytes[step] > 0).map((part) => `${part.name} ${bytes(part.bytes[step])}`),
       `with what is always alive ${bytes(life.bytes[step] + life.always)}`,
       text(this.report, this.report.liveness[ipu].steps.origin[step]),
     ].filter(Boolean);
-  }
-
-  stepName(ipu, step) {
-    const { name } = this.report.liveness[ipu].steps;
-    return step < name.length ? text(this.report, name[step]) : "";
   }
 
   click(ipu, x, y, view) {
@@ -249,7 +244,7 @@ class LivenessView {
       pushButton("‹", "The step before", () => go(this.step - 1)), this.field.root,
       pushButton("›", "The next step", () => go(this.step + 1)),
       pushButton("Worst", "The step that needs most", () => go(this.life().worst)))), this.about);
-    this.table = sortableTable(root, liveColumns(), this.aliveRows(), {
+    this.table = sortableTable(root, liveColumns(this.report), this.aliveRows(), {
       name: "alive",
       sort: -2,
       height: 460,
@@ -282,7 +277,7 @@ class LivenessView {
   aboutStep() {
     const { bytes: held, temporary } = this.life();
     const origin = shortOrigin(text(this.report, this.report.liveness[this.focus].steps.origin[this.step]));
-    return `${this.stepName(this.focus, this.step)}${origin ? ` (${origin})` : ""}: ${bytes(held[this.step])} `
+    return `${liveStepName(this.report, this.focus, this.step)}${origin ? ` (${origin})` : ""}: ${bytes(held[this.step])} `
       + `beside what is always alive, ${bytes(temporary[this.step])} of it work space.`;
   }
 
@@ -333,16 +328,14 @@ class LivenessView {
   }
 }
 
-function liveColumns() {
+function liveColumns(report) {
   const step = (value) => (row) => (row.first < 0 ? "always" : String(value(row)));
   const from = (row) => row.first;
   const to = (row) => row.last;
   return [
-    nameColumn("tensor"),
+    ownerColumn(),
     { ...numberColumn("bytes", (row) => row.bytes, bytes, 14), bar: (row) => row.share },
-    categoryColumn(),
-    { title: "operation", value: (row) => row.maker, width: 23 },
-    lineColumn(26),
+    ...tensorColumns(report),
     { ...numberColumn("from", from, String, 9), text: step(from) },
     { ...numberColumn("to", to, String, 9), text: step(to) },
   ];

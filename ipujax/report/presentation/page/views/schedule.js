@@ -54,8 +54,12 @@ class ScheduleView {
           figure(
             percent(causeShare(this.report, "bubble")),
             element("span", {}, "of all cycles of a call is ", term("bubble")),
-            `Empty places are ${percent(pipeline.bubble_fraction)} of the grid of IPUs and ticks, all ticks alike`,
           ),
+        figure(
+          percent(pipeline.bubble_fraction),
+          "of the places of the grid are empty",
+          "IPUs and ticks without a task, whatever ticks take: the bubble fraction",
+        ),
         figure(
           cycles(pipeline.cycles),
           "cycles of a run",
@@ -67,7 +71,7 @@ class ScheduleView {
 
   build(root) {
     const used = GRID_PHASES.filter((phase) => this.grid.tasks.some((task) => task.phase === phase));
-    const bubble = element("span", {}, element("span", { class: "swatch bubble" }), "bubble");
+    const bubble = element("span", {}, element("span", { class: "swatch bubble" }), "empty place");
     const words = legend(used.map((phase) => [phaseInWords(phase), `phase-${phase}`]));
     words.append(bubble);
     const box = panel("Ticks", [words]);
@@ -281,7 +285,7 @@ class ScheduleView {
     const own = this.grid.tickCycles[under.tick] ?? 0;
     const lines = [`tick ${under.tick}: ${cycles(own)} cycles, ${seconds(own / this.report.target.clock_hz)}`];
     if (under.ipu === null) return lines;
-    if (!under.cells) return [...lines, `IPU ${under.ipu}: bubble`];
+    if (!under.cells) return [...lines, `IPU ${under.ipu}: no task`];
     return [...lines, ...under.cells.map((cell) => this.cellText(cell, under.ipu))];
   }
 
