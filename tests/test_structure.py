@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ipujax
-from tests.harness import GOLDEN, ROOT, TESTS
+from tests.harness import GOLDEN, ROOT, TESTS, free_memory
 
 SOURCE_FOLDERS = ("ipujax", "lowering")
 ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "validation", "notebooks")
@@ -142,6 +142,7 @@ def drop_trees() -> Iterator[None]:
     """The trees of all files take 400 MB."""
     yield
     _parsed.cache_clear()
+    free_memory()
 
 
 def imported_module(node: ast.ImportFrom, file: str) -> str:
