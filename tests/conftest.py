@@ -11,16 +11,24 @@ from tests.quick_xla import ENVIRONMENT
 os.environ.update({"JAX_PLATFORMS": "cpu", "KERAS_BACKEND": "jax"} | ENVIRONMENT | os.environ)
 
 import gc
+import math
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Protocol
 
 import hypothesis
 import pytest
 
-from tests.harness import ROOT, Golden, give_freed_memory_back, resident_megabytes, run_python
+from tests.harness import (
+    ROOT,
+    Golden,
+    affordable_workers,
+    free_memory,
+    resident_megabytes,
+    run_python,
+)
 from tests.sampling import mark_the_rest
 
 # A first call compiles, so times say nothing; and the same examples everywhere make a failure in
@@ -32,9 +40,11 @@ hypothesis.settings.load_profile("ipujax")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# `make test` is to run with 1.5 GB a worker; what JAX has compiled is most of what it takes.
-memory_limit = [900.0]
+# A worker may take this much, once the modules of all tests are imported (900 MB, most of it
+# PyTorch, Keras and JAX) and some tests have run. A compiled program takes 1.6 MB.
+WORKER_MEGABYTES = 1500.0
 ROOM_MEGABYTES = 200.0
+memory_limit = [math.inf]
 USER_VARIABLES = ("TF_POPLAR_FLAGS", "POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS")
 
 
@@ -49,6 +59,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=str(ROOT / "notebooks"),
         help="the folder of the executed notebooks whose statements are tested",
     )
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """As many workers as there are cores, if there is memory for them."""
+    cores = yield
+    return affordable_workers(cores, WORKER_MEGABYTES)
+
+
+# Modules are there to stay: collecting garbage among them again and again is half the time that
+# importing them takes, and later most of the time of each full collection.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        free_memory()
+        gc.freeze()
+        gc.enable()
 
 
 # First: pytest itself leaves out what is not asked for by `-m` in the same hook.
@@ -86,25 +116,21 @@ def reset_system() -> None:
 
 
 @pytest.fixture(scope="module")
-def little_garbage() -> Iterator[None]:
+def little_garbage() -> None:
     """Makes `gc.collect()` quick in a module: it looks at what the module's tests made, alone."""
-    gc.collect()
+    free_memory()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
 def little_memory() -> Iterator[None]:
     """Has JAX forget what it has compiled when a worker has grown."""
     yield
-    if "jax" in sys.modules and resident_megabytes() > memory_limit[0]:
-        import jax
-
-        jax.clear_caches()
-        gc.collect()
-        give_freed_memory_back()
-        memory_limit[0] = max(memory_limit[0], resident_megabytes() + ROOM_MEGABYTES)
+    resident = resident_megabytes()
+    if resident > memory_limit[0]:
+        free_memory()
+        resident, memory_limit[0] = resident_megabytes(), math.inf
+    memory_limit[0] = min(memory_limit[0], max(WORKER_MEGABYTES / 2, resident + ROOM_MEGABYTES))
 
 
 @pytest.fixture(autouse=True)

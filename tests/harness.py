@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import gc
 import os
 import re
 import subprocess
@@ -106,8 +107,20 @@ def resident_megabytes() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def give_freed_memory_back() -> None:
-    """Has the C library give what Python and XLA have freed back to the system, if it can."""
+def free_memory() -> None:
+    """Drops what JAX has compiled, and gives what nobody holds back to the system, if it can."""
+    if "jax" in sys.modules:
+        import jax
+
+        jax.clear_caches()
+    gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def affordable_workers(cores: int, megabytes: float) -> int:
+    """At most one worker for each core, and for so much of the memory that nobody uses now."""
+    import psutil
+
+    return max(1, min(cores, int(psutil.virtual_memory().available / 1e6 / megabytes)))

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.conftest import RunWithDevices
-from tests.harness import TESTS, Golden, device_flags
+from tests.harness import TESTS, Golden, affordable_workers, device_flags
 
 
 def golden_in(folder: Path, *, update: bool) -> Golden:
@@ -41,3 +42,10 @@ def test_run_with_devices_gives_that_many(run_with_devices: RunWithDevices) -> N
 def test_run_with_devices_shows_the_error(run_with_devices: RunWithDevices) -> None:
     with pytest.raises(AssertionError, match="the reason"):
         run_with_devices(1, "raise SystemExit('the reason')")
+
+
+def test_there_are_as_many_workers_as_there_is_memory_for() -> None:
+    assert affordable_workers(3, 1e-3) == 3
+    assert affordable_workers(3, 1e9) == 1
+    half = psutil.virtual_memory().available / 1e6 / 2.5
+    assert affordable_workers(100, half) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import ipujax
-from tests.harness import GOLDEN, ROOT, TESTS
+from tests.harness import GOLDEN, ROOT, TESTS, free_memory
 
 SOURCE_FOLDERS = ("ipujax", "lowering")
 ALL_FOLDERS = (*SOURCE_FOLDERS, "tests", "benchmarks", "validation", "notebooks")
@@ -135,6 +135,14 @@ def _parsed(file: str, source: str) -> ast.Module:
         return ast.parse(source, file, feature_version=(3, 11))
     except SyntaxError as error:
         pytest.fail(f"{file}:{error.lineno}: not Python 3.11: {error.msg}", pytrace=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def drop_trees() -> Iterator[None]:
+    """The trees of all files take 400 MB."""
+    yield
+    _parsed.cache_clear()
+    free_memory()
 
 
 def imported_module(node: ast.ImportFrom, file: str) -> str:

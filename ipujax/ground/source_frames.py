@@ -6,6 +6,7 @@ computed, none of that code runs.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import types
@@ -96,7 +97,8 @@ def _make_caller(frame: SourceFrame) -> types.FunctionType:
         co_name=frame.function,
         co_qualname=frame.function,
     )
-    return types.FunctionType(code, {})
+    # What C code imports, it imports by the builtins of the Python code that called it.
+    return types.FunctionType(code, {"__builtins__": builtins})
 
 
 # On one line: the line of the call is then the first one of the code.

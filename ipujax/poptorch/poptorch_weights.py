@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -16,11 +15,12 @@ from ipujax.poptorch.poptorch_checks import check
 Refresh = Callable[[], object]
 """A function that updates a module's tensors from the device."""
 
-_refreshes: dict[type, weakref.ReferenceType[Any]] = {}
-
 
 class _WatchedTensor:
     """A mixin of tensors that are updated whenever PyTorch uses them."""
+
+    refresh: ClassVar[Any]
+    """The wrapper's method that updates them: each watch has subclasses of its own."""
 
     @classmethod
     def __torch_function__(
@@ -34,15 +34,13 @@ class _WatchedTensor:
 
     @classmethod
     def update_from_device(cls) -> None:
-        """Updates the tensors from the device, if a wrapper still trains them."""
-        if (refresh := _refreshes[cls]()) is not None:
-            refresh()
+        """Updates the tensors from the device, if there are newer weights."""
+        cls.refresh()
 
     @classmethod
     def get_trainer(cls) -> Any:
-        """Returns the wrapper that trains the tensors; None if none does any more."""
-        refresh = _refreshes[cls]()
-        return None if refresh is None else refresh.__self__
+        """Returns the wrapper that trains the tensors."""
+        return cls.refresh.__self__
 
     def replicaGrouping(self, *_: object) -> None:
         """Raises an error: groups of replicas cannot have different values of a parameter.
@@ -75,24 +73,24 @@ def _copy_as_plain_tensor(tensor: Any, is_deep: bool = False) -> torch.Tensor:
 class Watch:
     """A watch of a module's tensors that updates them from the device when they are read.
 
-    The module itself gets a method `destroy`, which ends the watch.
+    The module itself gets a method `destroy`, which ends the watch. Until then the module and its
+    tensors keep the wrapper alive, as it has their newest values.
 
     Args:
       module: the module.
-      refresh: a bound method that updates the tensors; it is not kept alive.
-      destroy: the bound method behind the module's `destroy`; it is not kept alive.
+      refresh: the wrapper's method that updates the tensors.
+      destroy: the wrapper's method behind the module's `destroy`.
     """
 
     def __init__(self, module: torch.nn.Module, refresh: Refresh, destroy: Refresh):
         self._module = module
         self._plain = type(module)
-        module.__class__ = _make_trained_class(self._plain, weakref.WeakMethod(destroy))  # pyright: ignore[reportArgumentType]
+        module.__class__ = _make_trained_class(self._plain, destroy)
+        members = {"refresh": staticmethod(refresh)}
         self._kinds: dict[type, type[Any]] = {
-            plain: type(f"Watched{plain.__name__}", (_WatchedTensor, plain), {})
+            plain: type(f"Watched{plain.__name__}", (_WatchedTensor, plain), members)
             for plain in (torch.nn.Parameter, torch.Tensor)
         }
-        for kind in self._kinds.values():
-            _refreshes[kind] = weakref.WeakMethod(refresh)  # pyright: ignore[reportArgumentType]
         for tensor in collect_named_tensors(module).values():
             if type(tensor) in self._kinds:
                 tensor.__class__ = self._kinds[type(tensor)]
@@ -106,15 +104,12 @@ class Watch:
                 tensor.__class__ = plain[type(tensor)]
 
 
-def _make_trained_class(
-    plain: type[torch.nn.Module], get_destroy: Callable[[], Refresh | None]
-) -> Any:
+def _make_trained_class(plain: type[torch.nn.Module], destroy_wrapper: Refresh) -> Any:
     """Makes the class of a module that is trained: its own class with a method `destroy`."""
 
     def destroy(self: torch.nn.Module) -> None:
         del self
-        if (owner := get_destroy()) is not None:
-            owner()
+        destroy_wrapper()
 
     def reduce_to_user_class(self: Any, protocol: Any) -> object:
         # Copies, and objects read from files, are of the user's own class. With later protocols,

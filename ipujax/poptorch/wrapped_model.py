@@ -33,8 +33,8 @@ from ipujax.poptorch.poptorch_weights import (
 )
 from ipujax.poptorch.step_counters import PerformanceCounters, Run
 
-_trainers: weakref.WeakKeyDictionary[torch.nn.Module, WrappedModel] = weakref.WeakKeyDictionary()
-"""The wrapper that trains each module."""
+_trained_modules: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+"""The modules that a wrapper trains."""
 
 
 class WrappedModel(PerformanceCounters):
@@ -65,7 +65,7 @@ class WrappedModel(PerformanceCounters):
         self._seen_version = 0
         self._watch: Watch | None = None
         if optimizer is not None:
-            _trainers[model] = self
+            _trained_modules.add(model)
             self._watch = Watch(model, self.copyWeightsToHostIfNeeded, self.destroy)
             self._options = adapt_options_to_optimizer(optimizer, options)
             self._link = self._link_optimizer(optimizer)
@@ -248,14 +248,14 @@ class WrappedModel(PerformanceCounters):
             self._link.release_optimizer()
         if self._watch is not None:
             self._watch.stop_watching()
-        _trainers.pop(self._user_model, None)
+        _trained_modules.discard(self._user_model)
         self._program = None
         self._is_attached = False
 
 
 def has_trainer(module: torch.nn.Module) -> bool:
     """Returns whether a wrapper trains a module already."""
-    return module in _trainers
+    return module in _trained_modules
 
 
 def copy_module_values(module: torch.nn.Module) -> dict[str, PyTree]:

@@ -233,13 +233,16 @@ def sub_jaxprs(eqn: JaxprEqn) -> Sequence[Jaxpr]:
 def equations_with_bodies(jaxpr: Jaxpr | ClosedJaxpr) -> Sequence[JaxprEqn]:
     """Returns the equations of a jaxpr that have `sub_jaxprs`, in order; finds them once."""
     jaxpr = jaxpr.jaxpr if isinstance(jaxpr, ClosedJaxpr) else jaxpr
-    eqns = _EQUATIONS_WITH_BODIES.get(jaxpr)
-    if eqns is None:
-        eqns = _EQUATIONS_WITH_BODIES[jaxpr] = tuple(filter(sub_jaxprs, jaxpr.eqns))
-    return eqns
+    eqns = jaxpr.eqns
+    numbers = _EQUATIONS_WITH_BODIES.get(jaxpr)
+    if numbers is None:
+        numbers = tuple(number for number, eqn in enumerate(eqns) if sub_jaxprs(eqn))
+        _EQUATIONS_WITH_BODIES[jaxpr] = numbers
+    return [eqns[number] for number in numbers]
 
 
-_EQUATIONS_WITH_BODIES = WeakKeyDictionary["Jaxpr", "tuple[JaxprEqn, ...]"]()
+# Numbers, since an equation may hold its jaxpr: in a queue that holds the program that reads it.
+_EQUATIONS_WITH_BODIES = WeakKeyDictionary["Jaxpr", "tuple[int, ...]"]()
 
 
 def map_sub_jaxprs(eqn: JaxprEqn, change: Callable[[ClosedJaxpr], ClosedJaxpr]) -> JaxprEqn:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import time
 import traceback
 
 import jax
@@ -44,3 +46,8 @@ def test_errors_may_leave_the_frames_out() -> None:
     files = [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert files[0] == files[-1] == __file__
     assert not any("/project/" in file for file in files)
+
+
+def test_c_code_imports_below_a_given_line() -> None:
+    parsed = call_on_behalf((OUTER,), functools.partial(time.strptime, "2026", "%Y"))
+    assert parsed.tm_year == 2026

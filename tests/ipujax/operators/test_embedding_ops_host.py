@@ -53,7 +53,7 @@ def test_adding_the_rows_to_themselves_doubles_them() -> None:
     assert gradient == 0
     np.testing.assert_array_equal(rows, before[:4096])
     np.testing.assert_array_equal(after[:4096], 2 * before[:4096])
-    np.testing.assert_array_equal(after[4096:], before[4096:])
+    assert np.array_equal(after[4096:], before[4096:])  # NumPy's own assertion takes 240 MB
 
 
 @pytest.mark.fact("host_embedding.ga_two_updates")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
+import weakref
 from typing import Any
 
 import pytest
@@ -27,6 +29,23 @@ def eager_step(module: Any, x: Any, y: Any) -> Any:
     loss.backward()
     optimizer.step()
     return loss.detach()
+
+
+def test_a_wrapper_lives_as_long_as_what_it_trains(little_garbage: None) -> None:
+    module, (x, y) = Regression(), batch()
+    eager = copy.deepcopy(module)
+    eager_step(eager, x, y)
+    wrapper = weakref.ref(trained(module))
+    trainer = wrapper()
+    assert trainer is not None
+    trainer(x, y)
+    del trainer
+    gc.collect()
+    assert wrapper() is not None
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())
+    del module
+    gc.collect()
+    assert wrapper() is None
 
 
 def test_a_module_can_be_unwrapped_by_itself() -> None:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lowering.jaxprs import equations_with_bodies, sub_jaxprs, walk_equations
+from lowering.jaxprs import Primitive, equations_with_bodies, sub_jaxprs, walk_equations
 from tests.lowering.samples import V, trace
 
 
@@ -39,7 +40,7 @@ def test_equations_with_bodies_are_those_of_the_jaxpr_itself():
     expected = [eqn for eqn in jaxpr.eqns if sub_jaxprs(eqn)]
     assert names(expected) == ["cond", "scan"]
     assert list(map(id, equations_with_bodies(jaxpr))) == list(map(id, expected))
-    assert equations_with_bodies(jaxpr) is equations_with_bodies(jaxpr)
+    assert list(map(id, equations_with_bodies(jaxpr))) == list(map(id, expected))  # as kept
 
 
 def test_a_jaxpr_that_was_walked_is_freed():
@@ -47,6 +48,33 @@ def test_a_jaxpr_that_was_walked_is_freed():
     jaxpr = weakref.ref(closed.jaxpr)
     assert equations_with_bodies(closed)
     del closed
+    jax.clear_caches()
+    gc.collect()
+    assert jaxpr() is None
+
+
+class Holder:
+    """As a queue does whose data set holds the program that reads it."""
+
+    jaxpr: Any = None
+
+
+def jaxpr_in_its_own_equation():
+    holds = Primitive("holds")
+    holds.def_abstract_eval(lambda x, holder: x)
+    holder = Holder()
+
+    def body(x, _):
+        return holds.bind(x, holder=holder), None
+
+    holder.jaxpr = trace(lambda x: lax.scan(body, x, None, 3)[0], V).jaxpr
+    return holder.jaxpr
+
+
+def test_a_jaxpr_that_its_own_equations_hold_is_freed():
+    jaxpr = jaxpr_in_its_own_equation()
+    assert names(equations_with_bodies(jaxpr)) == ["scan"]
+    jaxpr = weakref.ref(jaxpr)
     jax.clear_caches()
     gc.collect()
     assert jaxpr() is None
