@@ -110,7 +110,6 @@ from .host_trace import require_host_trace as require_host_trace
 from .interrupts import Interrupts as Interrupts
 from .json_text import LARGE as LARGE
 from .json_text import Bounds as Bounds
-from .missing_names import MIGRATION as MIGRATION
 from .missing_names import NOT_YET as NOT_YET
 from .missing_names import NotYetFinder as NotYetFinder
 from .missing_names import describe_missing_name as describe_missing_name

@@ -2,6 +2,7 @@
 
 from . import ipu_config as ipu_config
 from . import log as log
+from . import older_options as older_options
 from . import targets as targets
 from .attachments import AttachedProcess as AttachedProcess
 from .attachments import list_attached_processes as list_attached_processes

@@ -13,8 +13,8 @@ import pytest
 from ipujax import config, utils
 from ipujax.errors import DeviceError, FeedError, OutOfRangeError
 from ipujax.events import IpuTraceEventType as Type
-from ipujax.ground import MIGRATION, events
-from ipujax.system import SYSTEM, ConfigNode
+from ipujax.ground import events
+from ipujax.system import SYSTEM
 from ipujax.system.devices import DeviceSeed
 
 
@@ -57,30 +57,6 @@ def test_there_are_no_variables_to_move():
     utils.move_variable_initialization_to_cpu()
     with pytest.raises(TypeError, match="JAX has none"):
         utils.move_variable_initialization_to_cpu(graph=cast(Any, object()))
-
-
-@pytest.mark.fact("devices.legacy_double_select")
-@pytest.mark.fact("devices.legacy_profile_exec_bool")
-@pytest.mark.fact("devices.legacy_gcl_type")
-@pytest.mark.parametrize("name", MIGRATION)
-def test_the_older_functions_say_what_replaced_them(name: str):
-    with pytest.raises(AttributeError, match=f"'{name}'") as error:
-        getattr(utils, name)
-    assert MIGRATION[name] in str(error.value)
-
-
-def test_the_migration_table_names_attributes_that_exist():
-    cfg = config.IPUConfig()
-    for text in MIGRATION.values():
-        names = [word for word in text.split("`") if word.startswith(("IPUConfig.", "."))]
-        parent: ConfigNode = cfg
-        for name in names:
-            path = name.removeprefix("IPUConfig.").removeprefix(".").split(",")[0]
-            if not name.startswith("."):
-                parent = cfg
-                for part in path.split(".")[:-1]:
-                    parent = getattr(parent, part)
-            assert hasattr(parent, path.rpartition(".")[2]), name
 
 
 def test_names_that_never_were():
