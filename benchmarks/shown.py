@@ -45,7 +45,7 @@ def small() -> Lowered:
 def pipeline(ipus: int = 16, micro_batches: int = 68, layers: int = 24) -> Lowered:
     """BERT-Large, recomputed, over so many IPUs: a stage more, as the loss is back on the first."""
     _configure(ipus, allow_recompute=True)
-    # On the tiles: fetched from remote memory, the optimizer's state would take most of the call.
+    # On the tiles: from streaming memory, the optimizer's state would take most of the call.
     step = training.bert_large(
         layers, 2, micro_batches, ipus, offload_weight_update_variables=False
     )

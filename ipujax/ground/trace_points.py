@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -33,6 +34,8 @@ class TraceChannel:
 class Tracepoint:
     """A context whose time is a span `channel.label` of every `ipu.host_trace.record()`.
 
+    It may be entered any number of times.
+
     Args:
       channel: its group.
       label: its name.
@@ -41,10 +44,13 @@ class Tracepoint:
     def __init__(self, channel: TraceChannel, label: str):
         _check.require_instance(channel, TraceChannel, "the channel of a trace point")
         name = _check.require_text(label, "the label of a trace point")
-        self._span = host_trace.span(f"{channel.name}.{name}")
+        self._name = f"{channel.name}.{name}"
+        self._open_spans: list[contextlib.AbstractContextManager[object]] = []
 
     def __enter__(self) -> Self:
-        self._span.__enter__()
+        span = host_trace.span(self._name)
+        span.__enter__()
+        self._open_spans.append(span)
         return self
 
     def __exit__(
@@ -53,7 +59,7 @@ class Tracepoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._span.__exit__(kind, error, trace)
+        self._open_spans.pop().__exit__(kind, error, trace)
 
 
 def createTraceChannel(name: str) -> TraceChannel:
@@ -101,8 +107,8 @@ def instrument(obj: Any, methods: Iterable[str], channel: TraceChannel) -> Any:
       channel: the group of the trace points.
 
     Raises:
-      ConfigTypeError: (a `TypeError`) another channel.
+      ConfigTypeError: (a `TypeError`) another channel, or methods that the object does not have.
     """
-    for method in methods:
+    for method in _check.require_iterable(methods, "methods", "names of methods"):
         setattr(obj, method, instrument_fn(channel, method)(getattr(obj, method)))
     return obj

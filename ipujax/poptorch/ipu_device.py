@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
@@ -31,10 +32,19 @@ _TAKE_NAMES = frozenset[Any]({torch.Tensor.to, _PARSE_ARGUMENTS_OF_TO})
 
 
 class _RunningCode(threading.local):
-    is_users = False  # what runs is the user's code, and no function of PyTorch that it calls
+    is_users = False  # what runs is `forward`, and no function of PyTorch that the mode calls
 
 
 _running_code = _RunningCode()
+
+
+def _is_asked_by_user() -> bool:
+    """Returns whether the code that called the caller is none of PyTorch's.
+
+    PyTorch's own, such as `torch.utils.checkpoint`, has to know the device that there is.
+    """
+    asker: str = sys._getframe(2).f_globals.get("__name__", "")  # pyright: ignore[reportPrivateUsage]
+    return _running_code.is_users and asker.partition(".")[0] != torch.__name__
 
 
 @contextlib.contextmanager
@@ -44,7 +54,7 @@ def tensors_on_ipu() -> Generator[None]:
     They are traced on the CPU, and say so to PyTorch.
     """
     device = vars(FakeTensor)["device"]  # a property of Python's, so the mode does not see it
-    answer = lambda fake: _IPU if _running_code.is_users else device.fget(fake)  # noqa: E731
+    answer = lambda fake: _IPU if _is_asked_by_user() else device.fget(fake)  # noqa: E731
     FakeTensor.device = property(answer, device.fset)  # pyright: ignore[reportAttributeAccessIssue]
     _running_code.is_users = True
     try:
@@ -66,7 +76,7 @@ class _IpuDevice(TorchFunctionMode):
         kwargs: Mapping[str, object] | None = None,
     ) -> object:
         """Calls a function of PyTorch, or answers in its place."""
-        if func in _ANSWERS:
+        if func in _ANSWERS and _is_asked_by_user():
             return _ANSWERS[func]
         arguments, keywords = list(args), dict(kwargs or {})
         if func is not torch.device:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 _ROOMS = Path(__file__).parents[1]
-_FOLDER_OF_EACH_ORIGINAL = "*/for_children/[a-z]*"
+_FOLDERS_OF_ORIGINALS = "*/for_children/[a-z]*"
 """Each has a module of the original's name, which has ours stand in for it."""
 
 
@@ -65,17 +65,12 @@ def stand_in_for(name: str, package_name: str) -> ModuleType | None:
     there = sys.modules.get(name)
     if there is not None and there is not sys.modules.get(package_name):
         return there
-    _find_in_package(name, package_name)
-    importlib.import_module(name)
-    for folder in sorted(_ROOMS.glob(_FOLDER_OF_EACH_ORIGINAL)):
-        _add_to_python_path(str(folder))
-    return None
-
-
-def _find_in_package(name: str, package_name: str) -> None:
-    """Lets imports of `name` and of its submodules, once there are any, find `package_name`."""
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(name, package_name))
+    importlib.import_module(name)
+    for folder in sorted(_ROOMS.glob(_FOLDERS_OF_ORIGINALS)):
+        _add_to_python_path(str(folder))
+    return None
 
 
 def _add_to_python_path(folder: str) -> None:

@@ -232,8 +232,13 @@ _RATE_UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 def _format_rate(rate: float, unit: str) -> str:
     """Returns a rate with three digits and a prefix: `62.6 TFLOP/s`."""
-    scale, prefix = next(((s, p) for s, p in _RATE_UNITS if rate >= s), (1.0, ""))
-    return f"{rate / scale:.3g} {prefix}{unit}"
+    scale, prefix = next(((s, p) for s, p in _RATE_UNITS if rate >= 0.9995 * s), (1.0, ""))
+    return f"{_format_three_digits(rate / scale)} {prefix}{unit}"
+
+
+def _format_three_digits(number: float) -> str:
+    """Returns a number with three digits that count, as `0.742`, `7.5` or `1,230`."""
+    return f"{number:,.0f}" if number >= 99.95 else f"{number:.3g}"
 
 
 def _format_roofs(roofs: Sequence[Roof]) -> list[str]:
@@ -251,7 +256,7 @@ def _format_points(roofline: Roofline) -> list[str]:
     titles = {roof.name: roof.title for roof in roofline.roofs}
     lines = [f"{'FLOP/byte':>9}  {'attained':>12}  {'of roof':>7}  {'lowest roof':28}  operation"]
     for point in roofline.points[:_SHOWN]:
-        intensity = "-" if point.intensity is None else f"{point.intensity:.3g}"
+        intensity = "-" if point.intensity is None else _format_three_digits(point.intensity)
         attained = _format_rate(point.flops_per_second, "FLOP/s")
         lines.append(
             f"{intensity:>9}  {attained:>12}  {point.share_of_roof:>7.1%}  "

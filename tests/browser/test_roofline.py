@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,29 @@ def test_without_a_roofline_there_is_no_view(
     document = reports["small"].to_dict() | {"roofline": None}
     tab = visit.open(html.render_html_page([document]))
     assert tab.locator("[data-tab=roofline]").count() == 0
+
+
+def test_parts_have_the_tints_that_they_have_in_the_timeline(
+    pages: dict[str, Path], reports: dict[str, Report], visit: Visit
+) -> None:
+    """Also where the first part has no floating-point operations, and so no dot."""
+    assert pages["resnet"]
+    document = reports["resnet"].to_dict()
+    computing = [one for one in document["operations"] if one["flops"] and one["cycles"]]
+    kept = ["block2" not in operation["scope"] for operation in computing]
+    assert not all(kept)
+    points = document["roofline"]["points"]
+    document["roofline"]["points"] = {
+        key: list(itertools.compress(column, kept)) for key, column in points.items()
+    }
+    for operation in document["operations"]:
+        if "block2" in operation["scope"]:
+            operation["flops"] = 0.0
+    view = show(visit.open(html.render_html_page([document])), "roofline")
+    swatches = view.locator(".legend .swatch").evaluate_all(
+        "all => all.map(one => [one.parentElement.textContent, one.style.background])"
+    )
+    scopes = (operation["scope"].split("/") for operation in document["operations"])
+    names = list(dict.fromkeys(scope[1] for scope in scopes if len(scope) > 1))
+    expected = [[name, f"var(--part-{number})"] for number, name in enumerate(names)]
+    assert swatches == expected[1:]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ from ipujax.doors.torch.trace import tracing
 from ipujax.ground import FrontendError, IPUError
 
 Tensors = dict[str, torch.Tensor]
+
+# `torch.export` keeps what it traces in global variables, so that one thread at a time may trace.
+_tracing_lock = threading.RLock()
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -85,7 +89,7 @@ def trace_torch_module(
       FrontendError: (a `ValueError`) PyTorch cannot trace the module, or a backward pass of the
         user's, or operators are missing.
     """
-    with keep_backward(module, use):
+    with _tracing_lock, keep_backward(module, use):
         return _trace_with_backward(module, args, kwargs, operators)
 
 
@@ -104,7 +108,7 @@ def trace_torch_module_for_any_use(
     """
     refusal: FrontendError | None = None
     for use in (BackwardUse.ALL, BackwardUse.PARAMETERS):
-        with keep_backward(module, use) as kept_backward:
+        with _tracing_lock, keep_backward(module, use) as kept_backward:
             try:
                 module_trace = _trace_with_backward(module, args, kwargs, operators)
                 return module_trace, Refusals(None, refusal)

@@ -66,7 +66,7 @@ def describe_system(report: Report) -> str:
 
 
 def _format_rate(report: Report, per_second: float) -> str:
-    """Describes elements per second, as `20 batches of 32 a second, 640 examples`."""
+    """Describes elements per second, as `20.0 batches of 32 a second, 640.0 examples`."""
     if report.batch_size:
         examples = per_second * report.batch_size
         unit = f"batches of {report.batch_size:,} a second, {examples:,.1f} examples"

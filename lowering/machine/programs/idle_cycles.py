@@ -41,7 +41,7 @@ def count_idle_cycles(schedule: Schedule, cycles: Mapping[TaskOf, int]) -> IdleC
         (*work_of_tick(schedule, tasks, cycles), runs)
         for tasks, runs in _count_distinct_ticks(schedule)
     ]
-    ipus = pipeline_ipus(schedule)
+    ipus = _pipeline_ipus(schedule)
     longest_work = {ipu: max(work[ipu] for work, _, _ in tick_kinds) for ipu in ipus}
     most_tasks = {ipu: max(counts[ipu] for _, counts, _ in tick_kinds) for ipu in ipus}
     missing, differing = dict.fromkeys(ipus, 0), dict.fromkeys(ipus, 0)
@@ -57,7 +57,7 @@ def count_idle_cycles(schedule: Schedule, cycles: Mapping[TaskOf, int]) -> IdleC
     return IdleCycles(missing, differing)
 
 
-def pipeline_ipus(schedule: Schedule) -> list[int]:
+def _pipeline_ipus(schedule: Schedule) -> list[int]:
     """Returns the IPUs that have stages, in ascending order."""
     return sorted({ipu for group in schedule.ipus for ipu in group})
 

@@ -35,6 +35,17 @@ def test_trace_points_are_spans() -> None:
     assert sum(span.seconds for span in inner) <= epoch.seconds
 
 
+def test_a_trace_point_is_entered_again_and_in_recordings_that_begin_later() -> None:
+    epoch = libpvti.Tracepoint(libpvti.createTraceChannel("training"), "epoch")
+    with host_trace.record() as trace:
+        for _ in range(2):
+            with epoch:
+                pass
+        with epoch, epoch:
+            pass
+    assert [span.name for span in trace.spans] == ["training.epoch"] * 4
+
+
 def test_what_is_no_channel_is_told() -> None:
     with pytest.raises(ConfigTypeError, match="channel of a trace point"):
         libpvti.Tracepoint("training", "epoch")  # pyright: ignore[reportArgumentType]

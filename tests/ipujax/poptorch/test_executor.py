@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import copy
 import gc
 import io
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -258,6 +260,32 @@ def test_tensors_are_on_an_ipu_in_forward() -> None:
     assert result.device == x.device == module.linear.weight.device == torch.device("cpu")
     with pytest.raises(RuntimeError):
         torch.ones(1, device="ipu")
+
+
+class AsksPyTorch(torch.nn.Module):
+    """Calls code of PyTorch that looks at the devices of tensors by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        steps = torch.from_numpy(np.arange(4, dtype=np.float32)).to(x.device)
+        y = torch.utils.checkpoint.checkpoint(self.linear, x, use_reentrant=False)
+        return y + steps + (x.device.type == "ipu")
+
+
+def test_code_of_pytorch_is_told_the_device_on_which_it_traces() -> None:
+    module, x = AsksPyTorch(), torch.randn(2, 4)
+    torch.testing.assert_close(poptorch.inferenceModel(module)(x), module(x) + 1)
+
+
+def test_models_are_traced_in_several_threads() -> None:
+    modules, x = [AsksPyTorch() for _ in range(4)], torch.randn(2, 4)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda module: poptorch.inferenceModel(module)(x), modules))
+    for module, result in zip(modules, results, strict=True):
+        torch.testing.assert_close(result, module(x) + 1)
 
 
 @pytest.mark.parametrize("kind", poptorch_core.TestErrorType)

@@ -174,6 +174,20 @@ def test_operations_of_earlier_versions_have_no_roofline() -> None:
     assert machine.build_roofline([total(flops=0.0)], IPU2) is not None
 
 
+@pytest.mark.parametrize(
+    ("flops", "intensity", "attained"),
+    [
+        (751_000.0, "7.51", "999 GFLOP/s"),
+        (751_880.0, "7.52", "1 TFLOP/s"),
+        (136_534_000.0, "1,365", "182 TFLOP/s"),
+    ],
+)
+def test_numbers_are_printed_without_exponents(flops: float, intensity: str, attained: str) -> None:
+    measured = total(flops=flops, bytes=1e5, units="amp_float16_float16")
+    (line,) = str(machine.build_roofline([measured], IPU2)).splitlines()[-1:]
+    assert line.split()[:3] == [intensity, *attained.split()]
+
+
 def test_a_faster_chip_has_higher_roofs() -> None:
     twice = dc.replace(IPU2, clock_hz=2 * IPU2.clock_hz)
     for roof, faster in zip(list_roofs(IPU2), list_roofs(twice), strict=True):

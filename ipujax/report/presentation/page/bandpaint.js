@@ -1,14 +1,13 @@
 // Paints the parts of the model in a lane, with their names. Neighbours that are too narrow for a name each share one.
 
 import {paintColumns} from "./lanes.js";
-import {inkOn, passColour, themeColour} from "./palette.js";
+import {inkOn, partTint, passColour, themeColour} from "./palette.js";
 import {shortened} from "./parts.js";
 
 /** The phases of a pipeline that passes of other programs look like. */
 export const PASS_PHASES = { forward: "fwd", backward: "bwd", update: "update" };
 /** What is narrower than so many pixels is not looked at for itself, for `laneShape`. */
 export const NARROW_PART = 0.5;
-const PART_TINTS = 7; // that page.css has
 const BESIDE = 2; // pixels that may lie between neighbours
 const LEAST_SEEN = 0.1; // share of a pixel in parts that are too narrow to tell apart from which on it is filled
 const NAME_MARGIN = 2; // pixels on both sides of a name
@@ -40,7 +39,7 @@ export function paintBand(ctx, shape, bands, { level, top, height }, opacity) {
 
 function colourOf(part, level) {
   if (level === 0) return passColour(PASS_PHASES[part.name]);
-  return themeColour(`part-${part.tint % PART_TINTS}`);
+  return themeColour(partTint(part.tint));
 }
 
 /** What can be seen of each part, `{part, from, to}` from left to right; neighbours that are of one part are one. */
@@ -61,7 +60,8 @@ function joinedStretches(shape, bands) {
 function namedTogether(ctx, stretches) {
   const groups = [];
   for (const stretch of stretches) {
-    stretch.isNamed = ctx.measureText(stretch.part.name).width <= stretch.to - stretch.from - 2 * NAME_MARGIN;
+    const room = stretch.to - stretch.from - 2 * NAME_MARGIN;
+    stretch.isNamed = room > 0 && ctx.measureText(stretch.part.name).width <= room; // measuring takes time
     const last = groups.at(-1)?.at(-1);
     const joins = last && !last.isNamed && !stretch.isNamed && last.part.pass === stretch.part.pass;
     if (joins && stretch.from - last.to <= BESIDE) groups.at(-1).push(stretch);

@@ -15,12 +15,7 @@ export function causeShare(report, cause) {
 }
 
 function cyclesOf(report, cause) {
-  return cyclesOfIpus(report, cause).reduce((sum, own) => sum + own, 0);
-}
-
-/** A cause's cycles of each IPU; what an earlier version did not tell apart has none. */
-function cyclesOfIpus(report, cause) {
-  return report.breakdown[cause] ?? Array(report.num_ipus).fill(0);
+  return report.breakdown[cause].reduce((sum, own) => sum + own, 0);
 }
 
 /** The class that colours a cause. */
@@ -34,8 +29,8 @@ export function breakdownPanel(report, store) {
     const text = "An earlier version of ipujax wrote this report: model the program again to see it.";
     return panel("Where the time goes", [], element("p", { class: "soft", text }));
   }
-  const causes = CAUSES.filter((cause) => cyclesOfIpus(report, cause).some(Boolean));
-  const ipus = Array.from({ length: report.num_ipus }, (_, ipu) => causes.map((cause) => cyclesOfIpus(report, cause)[ipu]));
+  const causes = CAUSES.filter((cause) => report.breakdown[cause].some(Boolean));
+  const ipus = Array.from({ length: report.num_ipus }, (_, ipu) => causes.map((cause) => report.breakdown[cause][ipu]));
   const whole = causes.map((cause) => cyclesOf(report, cause));
   const bars = ipus.map((parts, ipu) =>
     barRow(`IPU ${ipu}`, causes, parts, { "data-ipu": ipu, onclick: () => store.select({ ipu }) }),

@@ -5,7 +5,7 @@ const CYCLE_UNITS = ["", "k", "M", "G", "T"];
 const SECOND_UNITS = ["ns", "µs", "ms", "s"];
 
 /** Three digits that count, without zeros at the end: 12.3, 0.123, 1230. */
-function threeDigits(number) {
+export function threeDigits(number) {
   return Math.abs(number) >= 99.95 ? exact(number) : String(+number.toPrecision(3));
 }
 

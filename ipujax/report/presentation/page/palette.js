@@ -1,5 +1,6 @@
 // Colours by meaning. They are CSS variables of page.css; canvases need them resolved.
 
+export const PART_TINTS = 7; // that page.css has
 const resolvedColours = new Map();
 const themeListeners = new Set();
 let colourProbe = null;
@@ -22,6 +23,11 @@ export function phaseColour(phase) {
 /** The colour of a phase above steps that have the colours of their kinds. */
 export function passColour(phase) {
   return themeColour(phase ? `pass-${phase}` : "part-many");
+}
+
+/** The variable of a tint that tells parts of the model apart: there are a few, which begin again. */
+export function partTint(number) {
+  return `part-${number % PART_TINTS}`;
 }
 
 /** The variable `--name` of the theme that is in force, as a canvas understands it. */

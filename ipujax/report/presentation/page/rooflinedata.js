@@ -1,8 +1,7 @@
 // Operations below the roofs of a chip: what the report has of them, and the part of the model that colours each.
 
+import {PART_TINTS, partTint} from "./palette.js";
 import {placesOf, structuresOf} from "./structure.js";
-
-const ROOFLINE_TINTS = 7; // --part-0 and so on of page.css
 
 /** The memories that bytes pass: `[resource, what FLOPs are told per, what moves there]`. */
 const ROOFLINE_MEMORIES = [
@@ -40,21 +39,24 @@ export class RooflineData {
     return this.points.filter(({ operation, bytes }) => bytes[memory] > 0 && (ipu < 0 || operation.ipu === ipu));
   }
 
-  /** Gives points the part of the model that tells them apart first, and the parts their colours. */
+  /** Gives points the part of the model that tells them apart first, and the parts their tints, as the timeline does. */
   tintParts(report) {
     const [structure] = structuresOf(report);
-    const paths = this.points.map(({ operation }) => (structure ? placesOf(report, operation, structure).map(({ name }) => name) : []));
+    const pathOf = (operation) => (structure ? placesOf(report, operation, structure).map(({ name }) => name) : []);
+    const paths = this.points.map(({ operation }) => pathOf(operation));
     const deepest = paths.reduce((most, path) => Math.max(most, path.length), 0);
     let level = 0;
     while (level < deepest && new Set(paths.map((path) => path[level])).size < 2) level++;
-    const tints = new Map();
+    const names = new Set(report.operations.map((operation) => pathOf(operation)[level]).filter(Boolean));
+    const tints = new Map([...names].map((name, number) => [name, partTint(number)]));
     this.points.forEach((point, i) => {
       point.part = paths[i][level] ?? "";
-      if (point.part && !tints.has(point.part)) tints.set(point.part, tints.size);
-      point.colour = point.part ? `part-${tints.get(point.part) % ROOFLINE_TINTS}` : "part-operation";
+      point.colour = tints.get(point.part) ?? "part-many";
     });
-    this.parts = [...tints].slice(0, ROOFLINE_TINTS).map(([name, tint]) => [name, `part-${tint}`]);
-    this.moreParts = Math.max(0, tints.size - ROOFLINE_TINTS);
+    const shown = new Set(this.points.map(({ part }) => part));
+    const used = [...tints].filter(([name]) => shown.has(name));
+    this.parts = used.slice(0, PART_TINTS);
+    this.moreParts = used.length - this.parts.length;
   }
 }
 

@@ -3,7 +3,7 @@
 import {Chart} from "../chart.js";
 import {nameColumn, numberColumn} from "../columns.js";
 import {choice, ipuChoice} from "../controls.js";
-import {cycles, element, percent, rate} from "../format.js";
+import {cycles, element, percent, rate, threeDigits} from "../format.js";
 import {rowItem} from "../items.js";
 import {friendlyName} from "../names.js";
 import {operationDetail, operationFacts} from "../operationdetail.js";
@@ -78,7 +78,7 @@ class RooflineView {
       [`IPU ${operation.ipu}`, operation.direction, point.part && `in ${point.part}`].filter(Boolean).join(", "),
       `${rate(point.attained, "FLOP/s")}, ${this.ofRoof(point)}`,
       ...this.data.memories.filter(([name]) => point.bytes[name] > 0).map(([name, perByte]) =>
-        `${threeDigitsOf(intensity(point, name))} FLOPs per ${perByte}`),
+        `${threeDigits(intensity(point, name))} FLOPs per ${perByte}`),
       `${cycles(operation.cycles)} cycles, ${percent(operation.cycles / this.report.cycles)} of the call`,
     ];
   }
@@ -141,7 +141,7 @@ class RooflineView {
       chip: own(({ direction }) => passChip(direction)), width: 11 };
     const most = operations.reduce((top, operation) => Math.max(top, operation.cycles), 1);
     const memories = this.data.memories.map(([memory, perByte, moves]) => ({
-      ...numberColumn(`per ${perByte}`, (point) => intensity(point, memory), threeDigitsOf, 20), about: `FLOPs for each byte that is ${moves}.` }));
+      ...numberColumn(`per ${perByte}`, (point) => intensity(point, memory), threeDigits, 20), about: `FLOPs for each byte that is ${moves}.` }));
     return [
       ...(operations.some(({ direction }) => direction) ? [name, pass] : [name]),
       { ...numberColumn("cycles", own((operation) => operation.cycles), cycles, 10), bar: own((operation) => operation.cycles / most),
@@ -169,8 +169,3 @@ const PEAK_COLUMNS = [
     text: ({ per_second: peak, resource }) => rate(peak, resource === "compute" ? "FLOP/s" : "B/s") },
   { title: "follows from", value: ({ source }) => source, width: 60, grows: true },
 ];
-
-/** Three threeDigitsOf that count. */
-function threeDigitsOf(number) {
-  return String(Number(number.toPrecision(3)));
-}
