@@ -1,4 +1,4 @@
-"""Adds to the pages that Sphinx has built the names that screen readers say, and the theme leaves out."""
+"""Adds to the pages that Sphinx has built the names that screen readers say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.check_site FOLDER`: whether pages of a site lead nowhere, or are too wide for phones.
+"""`python -m tests.check_site FOLDER`: whether links lead nowhere, or pages are wider than phones.
 
 Sphinx checks what is written in Markdown; this also finds what stands in HTML, and what was not
 copied. Only the site's own files count: what is elsewhere would need the network. Widths are
