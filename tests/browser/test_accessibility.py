@@ -52,16 +52,16 @@ CUT_HINTS = """() => [...document.querySelectorAll("input[placeholder]")].filter
   const pen = document.createElement("canvas").getContext("2d");
   pen.font = `${style.fontSize} ${style.fontFamily}`;
   const button = one.type === "search" ? parseFloat(style.fontSize) : 0;
-  const room = one.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight) - button;
+  const padding = parseFloat(style.paddingLeft) + parseFloat(style.paddingRight);
+  const room = one.clientWidth - padding - button;
   return one.checkVisibility() && pen.measureText(one.placeholder).width > room;
 }).map((one) => one.placeholder)"""
 
 # What tells names apart is often at their end: of texts that have no room, the middle is left out.
-CUT_ENDS = """() => [...document.querySelectorAll(".tree-name, tr[data-row] td")]
-  .filter((one) => one.checkVisibility())
-  .map((one) => one.querySelector(".cut-middle > :last-child") ?? (one.matches(".cut-middle") ? one.lastChild : one))
-  .filter((one) => one.scrollWidth > one.clientWidth)
-  .map((one) => one.closest(".tree-name, td").textContent)"""
+CUT_ENDS = """() => [...document.querySelectorAll(
+  ".cut-middle > :last-child, tr[data-row] td:not(:has(.cut-middle))"
+)].filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth)
+  .map((one) => one.parentElement.textContent)"""
 
 
 def check(tab: Page, view: str) -> None:
