@@ -4,6 +4,7 @@ const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"];
 const CYCLE_UNITS = ["", "k", "M", "G", "T"];
 const SECOND_UNITS = ["ns", "µs", "ms", "s"];
 const LAST_CHARACTERS = 12; // of a text that is cut in the middle; one of less than twice as many is halved
+let pen = null; // that measures texts
 
 /** Three digits that count, without zeros at the end: 12.3, 0.123, 1230. */
 function threeDigits(number) {
@@ -128,5 +129,15 @@ function setAttribute(made, name, value) {
 export function cutInMiddle(kind, text) {
   const first = Math.max(text.length - LAST_CHARACTERS, Math.ceil(text.length / 2));
   const parts = [text.slice(0, first), text.slice(first)].map((part) => element("span", { text: part }));
-  return element("span", { class: `${kind} cut-middle` }, parts);
+  const style = { "--last-width": `${Math.ceil(rowWidth(parts[1].textContent))}px` };
+  return element("span", { class: `${kind} cut-middle`, style }, parts);
+}
+
+/** Pixels that a text takes in rows that are not bold. */
+function rowWidth(text) {
+  if (!pen) {
+    pen = document.createElement("canvas").getContext("2d");
+    pen.font = `13px ${getComputedStyle(document.body).fontFamily}`;
+  }
+  return pen.measureText(text).width;
 }
