@@ -1,7 +1,8 @@
 """How Sphinx builds the site: `make docs`.
 
 The pages are plain Markdown and can be read without the site. `site_sources.py` adds what only the
-site has while Sphinx reads them; `site_reference.py` writes the reference.
+site has while Sphinx reads them; `site_reference.py` writes the reference; `site_names.py` names
+what the theme's pages leave without a name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ DOCS = Path(__file__).parent
 sys.path[:0] = [str(DOCS.parent), str(DOCS)]
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
+import site_names  # noqa: E402
 import site_reference  # noqa: E402
 import site_sources  # noqa: E402
 from sphinx.application import Sphinx  # noqa: E402
@@ -59,6 +61,7 @@ subprocess.run(
 
 
 def setup(app: Sphinx) -> None:
-    """Connects both modules to Sphinx."""
+    """Connects the modules to Sphinx."""
+    site_names.connect(app)
     site_sources.connect(app)
     site_reference.connect(app)

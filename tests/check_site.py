@@ -1,7 +1,8 @@
-"""`python -m tests.check_site FOLDER`: whether all that the pages of a site lead to is there.
+"""`python -m tests.check_site FOLDER`: whether links lead nowhere, or pages are wider than phones.
 
 Sphinx checks what is written in Markdown; this also finds what stands in HTML, and what was not
-copied. Only the site's own files count: what is elsewhere would need the network.
+copied. Only the site's own files count: what is elsewhere would need the network. Widths are
+measured in Chromium, and not at all where it is not installed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,10 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+from tests.browser.looking import start_chromium
+
+PHONE = {"width": 390, "height": 800}  # pixels
 
 
 class Page(HTMLParser):
@@ -30,10 +35,14 @@ class Page(HTMLParser):
                 self.targets.add(given.get(name) or "")
 
 
+def pages_of(folder: Path) -> list[Path]:
+    """The pages of a site, without parts of its theme."""
+    return [path for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts]
+
+
 def missing(folder: Path) -> list[str]:
     """What pages lead to that is not there, each as `page: target`."""
-    paths = [path for path in sorted(folder.rglob("*.html")) if "_static" not in path.parts]
-    pages = {path.resolve(): Page(path.read_text("utf-8")) for path in paths}
+    pages = {path.resolve(): Page(path.read_text("utf-8")) for path in pages_of(folder)}
     found: list[str] = []
     for path, page in pages.items():
         for target in sorted(page.targets):
@@ -48,9 +57,27 @@ def missing(folder: Path) -> list[str]:
     return found
 
 
+def too_wide(folder: Path) -> list[str]:
+    """The pages that a phone would have to scroll sideways, each as `page: its width in pixels`."""
+    found: list[str] = []
+    with start_chromium() as browser:
+        if browser is None:
+            return found
+        tab = browser.new_page(viewport=PHONE)
+        tab.route("http*://**", lambda route: route.abort())
+        for path in pages_of(folder):
+            tab.goto(path.resolve().as_uri())
+            width = tab.evaluate("document.scrollingElement.scrollWidth")
+            if width > PHONE["width"]:
+                found.append(
+                    f"{path.relative_to(folder)}: {width} pixels wide, of {PHONE['width']}"
+                )
+    return found
+
+
 def main(folder: str) -> int:
-    """Says what is missing; 1 if there is anything."""
-    found = missing(Path(folder))
+    """Says what is missing and what is too wide; 1 if there is anything."""
+    found = missing(Path(folder)) + too_wide(Path(folder))
     print("\n".join(found), end="\n" if found else "", file=sys.stderr)
     return bool(found)
 

@@ -1,4 +1,4 @@
-"""What a site leads to and does not have is found."""
+"""What a site leads to and does not have is found, and pages that are too wide for phones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.check_site import missing
+from tests.browser.looking import start_chromium
+from tests.check_site import missing, too_wide
 
 PAGE = '<h1 id="top">x</h1><a href="other.html#{}">o</a><img src="{}"><a href="https://x.org/y">'
 
@@ -26,3 +27,13 @@ def test_what_is_not_there_is_found(
     (tmp_path / "other.html").write_text('<p id="there">here</p><a href="page.html">back</a>')
     (tmp_path / "drawn.svg").touch()
     assert missing(tmp_path) == found
+
+
+def test_pages_that_are_too_wide_for_phones_are_found(tmp_path: Path) -> None:
+    with start_chromium() as browser:
+        if browser is None:
+            pytest.skip("no Chromium")
+    head = '<meta name="viewport" content="width=device-width"><style>* { margin: 0 }</style>'
+    for width in (390, 391):
+        (tmp_path / f"{width}.html").write_text(f'{head}<p style="width: {width}px">x</p>')
+    assert too_wide(tmp_path) == ["391.html: 391 pixels wide, of 390"]

@@ -24,7 +24,7 @@ def import_from_docs(monkeypatch: pytest.MonkeyPatch):
         for folder in (DOCS, DOCS / "pictures"):
             monkeypatch.syspath_prepend(folder)
         module = __import__(name)
-        for loaded in ("diagrams", "draw", "scatter", "site_gallery", "site_sources"):
+        for loaded in ("diagrams", "draw", "scatter", "site_gallery", "site_names", "site_sources"):
             sys.modules.pop(loaded, None)
         return module
 
@@ -98,3 +98,16 @@ def test_links_to_the_changelog_lead_to_its_page(tmp_path: Path, import_from_doc
     source.write_text("[Limits](docs/limits.md)", "utf-8")
     site_sources.copy_changelog(source, page)
     assert page.read_text("utf-8") == "[Limits](limits.md)"
+
+
+def test_menus_and_the_search_button_of_the_site_have_names(import_from_docs) -> None:
+    name_controls = import_from_docs("site_names").name_controls
+    menu = '<a class="reference internal" href="x.html">How to</a><details>'
+    button = '<button class="btn search-button-field" title="Search"'
+    sidebar = '<div class="sidebar-primary-items__start sidebar-primary__section"'
+    page = f'{sidebar}>{button} aria-label="Search">Search Ctrl+K</button>{menu}<summary><i></i>'
+    named = name_controls(page)
+    assert f'{menu}<summary aria-label="Pages below How to">' in named
+    assert f"{button}>Search Ctrl+K" in named
+    assert f'{sidebar} role="navigation" aria-label="Site">' in named
+    assert name_controls(named) == named

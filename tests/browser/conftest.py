@@ -7,40 +7,27 @@ Chromium must be installed (`apt-get install chromium`); without it these tests 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser
 
 from ipujax.report import Report
-from tests.browser.looking import Visit
+from tests.browser.looking import Visit, start_chromium
 from tests.browser.samples import SAMPLES
-
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    "--no-sandbox",  # which root, as in containers, may not have
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One Chromium for all tests."""
-    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if found is None:
-        if os.environ.get("IPUJAX_BROWSER") == "required":
+    with start_chromium() as browser:
+        if browser is not None:
+            yield browser
+        elif os.environ.get("IPUJAX_BROWSER") == "required":
             pytest.fail("IPUJAX_BROWSER is required, and there is no Chromium")
-        pytest.skip("no Chromium; install it with: apt-get install chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=FLAGS)
-        yield browser
-        browser.close()
+        else:
+            pytest.skip("no Chromium; install it with: apt-get install chromium")
 
 
 @pytest.fixture(scope="session")

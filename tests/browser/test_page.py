@@ -22,6 +22,7 @@ from tests.browser.looking import (
     pixels,
     selection,
     show,
+    shown,
     views_of,
 )
 from tests.browser.samples import IPUS, TICKS
@@ -251,3 +252,15 @@ def _luminance(rgb: list[float]) -> float:
     share = np.array(rgb) / 255
     linear = np.where(share <= 0.04045, share / 12.92, ((share + 0.055) / 1.055) ** 2.4)
     return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def test_digits_reach_the_first_nine_views(pages: dict[str, Path], visit: Visit) -> None:
+    tab = visit.open(pages["pipeline"])
+    assert len(VIEWS) == 10
+    for digit, view in enumerate(VIEWS[:9], 1):
+        tab.keyboard.press(str(digit))
+        assert shown(tab) == view
+    tab.keyboard.press("0")
+    assert shown(tab) == VIEWS[8]
+    tab.keyboard.press("?")
+    assert "go to one of the first nine views" in tab.get_by_role("dialog").inner_text()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import FloatRect, Page
+from playwright.sync_api import FloatRect, Locator, Page
 
 from ipujax.report import Report
 from ipujax.report.presentation import html
@@ -313,6 +313,10 @@ def test_painting_does_not_grow_with_the_steps(
     assert 0 < painted < rows * 1280
 
 
+def opacity(button: Locator) -> float:
+    return float(button.evaluate("one => getComputedStyle(one).opacity"))
+
+
 def test_a_loop_opens_at_its_first_step_and_shows_others(
     pages: dict[str, Path], reports: dict[str, Report], visit: Visit
 ) -> None:
@@ -322,6 +326,7 @@ def test_a_loop_opens_at_its_first_step_and_shows_others(
     previous, following, everything = controls.get_by_role("button").all()
     assert status.inner_text() == "step 1 of 200"
     assert previous.is_disabled()
+    assert opacity(previous) < opacity(following) == 1
     assert {"forward", "backward"} <= set(said(tab))
     following.click()
     frames(tab)

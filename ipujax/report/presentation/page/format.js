@@ -3,6 +3,8 @@
 const BYTE_UNITS = ["B", "kB", "MB", "GB", "TB"];
 const CYCLE_UNITS = ["", "k", "M", "G", "T"];
 const SECOND_UNITS = ["ns", "µs", "ms", "s"];
+const LAST_CHARACTERS = 12; // of a text that is cut in the middle; one of less than twice as many is halved
+let pen = null; // that measures texts
 
 /** Three digits that count, without zeros at the end: 12.3, 0.123, 1230. */
 export function threeDigits(number) {
@@ -121,4 +123,21 @@ function setAttribute(made, name, value) {
     for (const [property, setting] of Object.entries(value)) made.style.setProperty(property, setting);
   } else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
   else made.setAttribute(name, value === true ? "" : value);
+}
+
+/** A text whose middle is left out where it has no room: what tells names apart is often at their end. */
+export function cutInMiddle(kind, text) {
+  const first = Math.max(text.length - LAST_CHARACTERS, Math.ceil(text.length / 2));
+  const parts = [text.slice(0, first), text.slice(first)].map((part) => element("span", { text: part }));
+  const style = { "--last-width": `${Math.ceil(rowWidth(parts[1].textContent))}px` };
+  return element("span", { class: `${kind} cut-middle`, style }, parts);
+}
+
+/** Pixels that a text takes in rows that are not bold. */
+function rowWidth(text) {
+  if (!pen) {
+    pen = document.createElement("canvas").getContext("2d");
+    pen.font = `13px ${getComputedStyle(document.body).fontFamily}`;
+  }
+  return pen.measureText(text).width;
 }

@@ -9,7 +9,7 @@ export const COMMAND_KEY = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : 
 const SHORTCUTS = [
   ["Everywhere", [
     [[`${COMMAND_KEY} K`, "/"], "search operations, tensors, lines and scopes"],
-    [["1", "…", "9"], "go to a view"],
+    [["1", "…", "9"], "go to one of the first nine views"],
     [["Esc"], "select nothing"],
     [["?"], "this list"],
   ]],

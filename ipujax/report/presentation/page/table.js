@@ -1,6 +1,6 @@
 // A table of any length: sorted, filtered, and only the rows that are in sight are in the page.
 
-import {element} from "./format.js";
+import {cutInMiddle, element} from "./format.js";
 
 const ROW_HEIGHT = 26; // as --row of page.css
 const ROWS_BEYOND = 8;
@@ -105,7 +105,14 @@ class VirtualTable {
     });
     const widths = this.characters.map((width, i) => (i ? `${width}ch` : `min(${width}ch, max(${NARROW_NAME}ch, ${NAME_SHARE}cqi))`));
     this.cols.forEach((col, i) => col.style.setProperty("width", this.columns[i].grows ? null : widths[i]));
-    this.table.style.setProperty("min-width", `calc(${widths.join(" + ")})`);
+    const whole = widths.map((width, i) => (this.columns[i].grows ? `${this.longest(i)}ch` : width));
+    this.table.style.setProperty("--least-width", `calc(${widths.join(" + ")})`);
+    this.table.style.setProperty("--whole-width", `calc(${whole.join(" + ")})`);
+  }
+
+  /** The characters of the longest text of a column. */
+  longest(i) {
+    return this.rows.reduce((most, row) => Math.max(most, this.textOf(this.columns[i], row).length + 2), 0);
   }
 
   head(column, i) {
@@ -230,10 +237,17 @@ class VirtualTable {
       const share = Math.min(Math.max(column.bar(row) || 0, 0), 1);
       cell.append(element("span", { class: "bar", style: { width: `${(100 * share).toFixed(2)}%` } }));
     }
-    cell.append(element("span", { class: "cell-text", text: shown }));
+    cell.append(this.isCut(column, shown) ? cutInMiddle("cell-text", shown) : element("span", { class: "cell-text", text: shown }));
     const chip = column.chip?.(row);
     if (chip) cell.append(chip);
     return cell;
+  }
+
+  /** Whether a text may have no room beside what else is in its cell. */
+  isCut(column, text) {
+    const i = this.columns.indexOf(column);
+    const room = i ? this.characters[i] : Math.min(this.characters[i], NARROW_NAME);
+    return !column.numeric && !column.grows && !column.colour && !column.chip && text.length > room - 2;
   }
 
   key(event) {

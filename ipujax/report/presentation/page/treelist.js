@@ -1,5 +1,5 @@
 // Rows of a tree in a scrolled box, of which only those in sight are in the page.
-import {element} from "./format.js";
+import {cutInMiddle, element} from "./format.js";
 
 const TREE_ROW_HEIGHT = 26; // pixels, as --row of page.css
 const TREE_MOST_HEIGHT = 620;
@@ -172,7 +172,7 @@ function nameCell(shown) {
     ? element("span", { class: "tree-leaf" })
     : element("span", { class: "tree-twist", text: shown.open ? "▾" : "▸", "aria-hidden": "true" });
   cell.append(twist, ...[shown.lead].filter(Boolean));
-  cell.append(element("span", { class: "tree-name", text: shown.name }));
+  cell.append(cutInMiddle("tree-name", shown.name));
   if (shown.chip) cell.append(shown.chip);
   if (shown.extra) cell.append(element("span", { class: "tree-extra", text: shown.extra, title: shown.extraTitle }));
   return cell;
