@@ -23,7 +23,7 @@ class OverwriteContextManager:
     registered: ClassVar[list[type[SubstitutionManager]]] = []
 
     @classmethod
-    def registerSubsitutionManager(cls, type: type[SubstitutionManager]) -> None:  # noqa: A002
+    def registerSubsitutionManager(cls, type: type[SubstitutionManager]) -> None:
         """Has every later trace of a module replace, and restore, what a manager says.
 
         Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def test_a_registered_manager_replaces_functions_for_the_trace_alone(
     assert _OverwriteContextManager.registered == [Manager]
 
     class Doubling(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def forward(self, x: Any) -> Any:
             return library.double(x)
 
     x = torch.tensor([1.0, 2.0])
@@ -45,7 +46,8 @@ def test_a_module_is_loaded_by_its_loader_without_a_name() -> None:
 
     finder = _Finder("of_the_original", "ipujax.poptorch")
     spec = finder.find_spec("of_the_original.enums", None)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.meta_path", [finder, *sys.meta_path])
         module = spec.loader.load_module()  # pyright: ignore[reportCallIssue]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from ipujax.doors.graphs import Operand
-from ipujax.doors.torch.operators.copies import zero_with_derivative_of
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
+from ipujax.doors.torch.operators.copies import zero_with_derivative_of
 from ipujax.doors.torch.operators.reductions import Dims
 from ipujax.doors.torch.operators.table import operator
 from ipujax.doors.torch.operators.vector_norms import root_with_zero_slope
