@@ -36,6 +36,7 @@ from ipujax.poptorch.poptorch_structures import (
 )
 from ipujax.poptorch.poptorch_weights import suspend_watching
 from ipujax.poptorch.strategies import PipelinedExecution
+from ipujax.poptorch.substitutions import substituted_functions
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -84,7 +85,7 @@ def trace_module(
 
     def call_with_tensors(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         call_args, call_kwargs = rebuild_structure((args, kwargs), tensors)
-        with preserve_tensors(module), tensors_on_ipu():
+        with preserve_tensors(module), tensors_on_ipu(), substituted_functions():
             outputs = forward(*call_args, **call_kwargs)
         traced_outputs.append(outputs)
         # Hooks of the module see the elements of a tuple alone.

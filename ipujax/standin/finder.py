@@ -16,13 +16,15 @@ _ROOMS = Path(__file__).parents[1]
 _FOLDERS_OF_ORIGINALS = "*/for_children/[a-z]*"
 """Each has a module of the original's name, which has ours stand in for it."""
 
+_ABSENT = ("popxl", "popart.ir", "popart._internal")
+"""PopXL, its name in earlier versions, and the graph that it builds."""
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+
+class _Finder(importlib.abc.MetaPathFinder):
     """An import finder that returns `package.module` for `name.module`, as the same object."""
 
     def __init__(self, name: str, package_name: str) -> None:
         self.name, self._package = name, package_name
-        self._specs: dict[str, importlib.machinery.ModuleSpec | None] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -30,22 +32,48 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del path, target
         if fullname != self.name and not fullname.startswith(f"{self.name}."):
             return None
-        if importlib.util.find_spec(self._own_module_name(fullname)) is None:
+        own_name = self._package + fullname.removeprefix(self.name)
+        if importlib.util.find_spec(own_name) is None:
             return None
-        return importlib.util.spec_from_loader(fullname, self)
+        return importlib.util.spec_from_loader(fullname, _Loader(fullname, own_name))
+
+
+class _Loader(importlib.abc.Loader):
+    """The loader of one module, under the original's name."""
+
+    def __init__(self, name: str, own_name: str) -> None:
+        self._name, self._own_name = name, own_name
+        self._own_spec: importlib.machinery.ModuleSpec | None = None
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        module = importlib.import_module(self._own_module_name(spec.name))
-        self._specs[spec.name] = module.__spec__
+        del spec
+        module = importlib.import_module(self._own_name)
+        self._own_spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         # The import system has just given it the other name's; reloading needs its own.
-        name = module.__spec__.name if module.__spec__ else ""
-        module.__spec__ = self._specs.pop(name, module.__spec__)
+        module.__spec__ = self._own_spec
 
-    def _own_module_name(self, name: str) -> str:
-        return self._package + name.removeprefix(self.name)
+    def load_module(self, fullname: str | None = None) -> ModuleType:
+        """Imports the module: programs call this without a name, as loaders of files allow."""
+        return importlib.import_module(fullname or self._name)
+
+
+class _AbsentFinder(importlib.abc.MetaPathFinder):
+    """An import finder that says of a module of the SDK why it is not there."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> None:
+        del path, target
+        if fullname in _ABSENT:
+            raise ModuleNotFoundError(
+                f"No module named {fullname!r}: ipujax stands in for PopART and PopTorch, and has "
+                "no PopXL, whose programs build PopART's graphs themselves; write the model with "
+                "popart.Builder, PopTorch or JAX",
+                name=fullname,
+            )
 
 
 def stand_in_for(name: str, package_name: str) -> ModuleType | None:
@@ -67,6 +95,8 @@ def stand_in_for(name: str, package_name: str) -> ModuleType | None:
         return there
     if not any(isinstance(finder, _Finder) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder(name, package_name))
+    if not any(isinstance(finder, _AbsentFinder) for finder in sys.meta_path):
+        sys.meta_path.append(_AbsentFinder())  # the last, so that what is installed is found
     importlib.import_module(name)
     for folder in sorted(_ROOMS.glob(_FOLDERS_OF_ORIGINALS)):
         _add_to_python_path(str(folder))

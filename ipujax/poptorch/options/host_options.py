@@ -143,14 +143,15 @@ class HostOptions(OptionsDict):
         self._popart.set("enableStableNorm", check.require_flag(enabled, "enableStableNorm"))
         return self
 
-    def enableSyntheticData(self, enabled: bool) -> Self:
+    def enableSyntheticData(self, enabled: bool | int) -> Self:
         """Stores whether IPUs make up their inputs; no effect: there is no host link to save.
 
         A call computes with the inputs that it is given. Kept as
-        `_Popart.options["syntheticDataMode"]`: 2 for True, 0 for False.
+        `_Popart.options["syntheticDataMode"]`: 0 for False and 0, 2 for True and other numbers, as
+        programs give `int(popart.SyntheticDataMode.RandomNormal)`.
         """
-        flag = check.require_flag(enabled, "enableSyntheticData")
-        self._popart.set("syntheticDataMode", 2 if flag else 0)
+        check.require_instance(enabled, (bool, int), "enableSyntheticData", "a bool or a number")
+        self._popart.set("syntheticDataMode", 2 if enabled else 0)
         return self
 
     def updatableNamedBuffers(self, buffers: list[str]) -> Self:

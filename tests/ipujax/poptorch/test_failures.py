@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from tests.ipujax.poptorch.modules import Regression, batch  # noqa: E402
 from tests.ipujax.reporting import configured  # noqa: E402
 
 STEPS = 3
+INDEX = torch.tensor([0, 0, 1, 1, 1])
 
 
 class OnHost:
@@ -104,6 +106,38 @@ def test_a_value_that_is_none_ends_a_device_loop() -> None:
     torch.testing.assert_close(optimizer.state_dict(), momentum, rtol=0, atol=0)
     training(x, y)
     assert not torch.equal(module.first.weight, before["first.weight"])
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        lambda x: torch.zeros(3).scatter_reduce(0, INDEX, x, "amax", include_self=False),
+        lambda x: torch.zeros(3).scatter_reduce(0, INDEX, x, "amin", include_self=False),
+        lambda x: torch.median(torch.where(x > 1, torch.inf, x)),
+    ],
+)
+def test_an_infinity_of_a_reduction_is_no_fault(
+    reduce: Callable[[Any], Any],
+) -> None:
+    class Reduction(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(5))
+
+        def forward(self, x: Any) -> tuple[Any, Any]:
+            y = reduce(x * self.scale)
+            return y, poptorch.identity_loss(y.sum(), "sum")
+
+    options = poptorch.Options()
+    options.Precision.enableFloatingPointExceptions(True)
+    x = torch.tensor([3.0, 1.0, 2.0, 2.0, 5.0])
+    trained, beside = Reduction(), Reduction()
+    training = poptorch.trainingModel(trained, options, torch.optim.SGD(trained.parameters(), 0.1))
+    assert torch.equal(training(x)[0], beside(x)[0])
+    beside(x)[1].backward()
+    torch.optim.SGD(beside.parameters(), 0.1).step()
+    torch.testing.assert_close(trained.scale, beside.scale)
 
 
 def test_what_must_fit_and_does_not_is_not_compiled() -> None:

@@ -253,6 +253,8 @@ def test_options_as_one_dictionary() -> None:
     with pytest.raises(poptorch.Error, match="output mode"):
         options.toDict()
     options.outputMode(poptorch.OutputMode.All).setExecutionStrategy(poptorch.ShardedExecution())
+    assert options.enableSyntheticData(3).toDict()["syntheticDataMode"] == 2
+    assert options.enableSyntheticData(0).toDict()["syntheticDataMode"] == 0
     values = options.enableSyntheticData(True).toDict()
     assert values["execution_mode"] == 1
     assert values["syntheticDataMode"] == 2

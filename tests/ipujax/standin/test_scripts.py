@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,19 @@ def test_one_stand_in_installs_all(package: str, tmp_path: Path) -> None:
     done = run(package, str(script))
     names = "ipujax.popart ipujax.poptorch ipujax.libpvti"
     assert sorted(done.stdout.split("\n")) == sorted(["", names, "None", names]), done.stderr
+
+
+@pytest.mark.parametrize("name", ["popxl", "popart.ir", "popart._internal"])
+def test_popxl_is_named_as_absent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipujax.standin import stand_in_for
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setitem(sys.modules, "popart", None)
+    monkeypatch.delitem(sys.modules, "popart")
+    pytest.importorskip("onnx")
+    assert stand_in_for("popart", "ipujax.popart") is None
+    with pytest.raises(ModuleNotFoundError, match="has no PopXL") as caught:
+        importlib.import_module(name)
+    assert caught.value.name == name

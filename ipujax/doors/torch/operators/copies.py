@@ -45,3 +45,19 @@ def ignore_assertion(*_: object, **__: object) -> None:
 @operator("aten.copy.default", takes_call=True)
 def copy(call: Call, x: jax.Array, source: jax.Array, non_blocking: bool = False) -> jax.Array:
     return jnp.broadcast_to(return_in_traced_dtype(call, source), call.aval.shape)
+
+
+@jax.custom_jvp
+def zero_with_derivative_of(x: jax.Array) -> jax.Array:
+    """Returns zeros that have the derivative of `x`.
+
+    `x - stop_gradient(x)` would be NaN where x is infinite, and a floating-point fault.
+    """
+    return jnp.zeros_like(x)
+
+
+@zero_with_derivative_of.defjvp
+def _differentiate_zero(
+    primals: tuple[jax.Array], tangents: tuple[jax.Array]
+) -> tuple[jax.Array, jax.Array]:
+    return jnp.zeros_like(primals[0]), tangents[0]

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike, DTypeLike
 
 from ipujax.doors.graphs import Operand
+from ipujax.doors.torch.operators.copies import zero_with_derivative_of
 from ipujax.doors.torch.operators.indexing import (
     at_least_vector,
     element_index_along,
@@ -241,9 +242,9 @@ def _scatter_product(initial: jax.Array, index: PyTree, values: jax.Array, *_: o
         quotient = jnp.where(factor == 0, nonzero, nonzero / jnp.where(factor == 0, 1, factor))
         return jnp.where(zeros - (factor == 0) > 0, 0, quotient)
 
-    change = (initial - x) * product_of_others(x, zeros, nonzero)
+    change = zero_with_derivative_of(initial) * product_of_others(x, zeros, nonzero)
     return result + change.at[index].add(
-        (values - v) * product_of_others(v, zeros[index], nonzero[index])
+        zero_with_derivative_of(values) * product_of_others(v, zeros[index], nonzero[index])
     )
 
 
@@ -259,9 +260,9 @@ def _scatter_extremum(
     is_initial_best, is_value_best = x == best, v == best[index]
     count = is_initial_best.astype(x.dtype).at[index].add(is_value_best.astype(x.dtype))
     change = (
-        jnp.where(is_initial_best, initial - x, 0)
+        jnp.where(is_initial_best, zero_with_derivative_of(initial), 0)
         .at[index]
-        .add(jnp.where(is_value_best, values - v, 0))
+        .add(jnp.where(is_value_best, zero_with_derivative_of(values), 0))
     )
     return best + jnp.where(jnp.isfinite(best), change / jnp.maximum(count, 1), 0)
 

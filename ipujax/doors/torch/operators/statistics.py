@@ -12,6 +12,7 @@ from jax import lax
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.torch.operators.axes import axes_to_reduce, select_along_axis
+from ipujax.doors.torch.operators.copies import zero_with_derivative_of
 from ipujax.doors.torch.operators.reductions import Dims
 from ipujax.doors.torch.operators.table import operator
 from ipujax.doors.torch.operators.vector_norms import root_with_zero_slope
@@ -112,7 +113,7 @@ def _split_gradient_among_equals(x: jax.Array, value: jax.Array) -> jax.Array:
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return value
     is_value = (x == value) | (jnp.isnan(x) & jnp.isnan(value))
-    change = jnp.where(is_value, x - lax.stop_gradient(x), 0).sum() / is_value.sum()
+    change = jnp.where(is_value, zero_with_derivative_of(x), 0).sum() / is_value.sum()
     return value + change
 
 
