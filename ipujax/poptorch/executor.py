@@ -272,7 +272,7 @@ class PoplarExecutor(WrappedModel):
         return keys
 
     @functools.cached_property
-    def _indices_of_micro_batches(self) -> Sequence[int]:
+    def _indices_of_micro_batches(self) -> Sequence[int] | np.ndarray:
         indices = self._batch_split.indices_among_all_processes
         return indices.tolist() if indices.size == 1 else indices
 
