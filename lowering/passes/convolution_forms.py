@@ -18,6 +18,11 @@ Ints = tuple[int, ...]
 
 _MOST_SLICES = 32  # of images or products; each takes time to compile
 
+# XLA's convolutions to this many features are slow: images times filters, up to this growth, took
+# mostly a half to a fifth of their time, and never more, unless images have gaps.
+_FEW_FEATURES = 4
+_MOST_GROWTH_FOR_FEW_FEATURES = 5
+
 
 @dc.dataclass(frozen=True, kw_only=True)
 class Convolution:
@@ -100,8 +105,8 @@ class Convolution:
         """Returns the convolution as a product of matrices, if that is small enough to be fast.
 
         One factor, or the product, has an entry for each position, feature and element of the
-        filter, and may take no more room than the largest of operands and result, unless the only
-        other way is a plain loop.
+        filter, and may take no more room than the largest of operands and result; a few times as
+        much if the result has few features; and any room if the only other way is a plain loop.
         """
         max_elements: float = max(map(math.prod, (self.images, self.filters, self.result)))
         if self.has_small_images and self.has_spread_images:
@@ -114,6 +119,9 @@ class Convolution:
         may_gather = slices <= _MOST_SLICES and patches <= max_elements
         spread = batch * math.prod(self.image_size) * features_out * num_offsets
         is_dense = all(stride == 1 for stride in self.params["window_strides"])
+        has_few_features = features_out <= _FEW_FEATURES and not self.has_spread_images
+        if has_few_features and not may_gather:
+            max_elements *= _MOST_GROWTH_FOR_FEW_FEATURES
         may_scatter = is_dense and num_offsets <= _MOST_SLICES and spread <= max_elements
         if may_gather and may_scatter:
             # A dimension that comes first or last is contracted, or kept, without a transpose.

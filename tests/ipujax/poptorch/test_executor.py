@@ -340,3 +340,13 @@ def test_the_log_names_the_variables_of_a_graph(caplog: pytest.LogCaptureFixture
         poptorch.inferenceModel(module)(torch.ones(2, 3).half())
     lines = [line.partition(" : ")[2] for line in caplog.messages if "-> running_var" in line]
     assert lines == ["Half(3, strides=[1], requires_grad=0, device=ipu:0) -> running_var"]
+
+
+def test_single_micro_batches_draw_as_those_of_a_loop():
+    module, x = torch.nn.Dropout(0.5), torch.ones(3, 64)
+    seeded = poptorch.Options().randomSeed(2**40 + 3)
+    together = poptorch.inferenceModel(module, seeded.clone().deviceIterations(3))(x)
+    single = poptorch.inferenceModel(module, seeded)
+    each = torch.cat([single(row[None]) for row in x])
+    assert torch.equal(each, together)
+    assert not torch.equal(each[0], each[1])

@@ -64,6 +64,7 @@ FORMS = {
                                    padding=[(4, 4)] * 2), (9, 2, 2, 3), (3, 3, 3, 3)),
     "small, spread": (convolution(lhs_dilation=(2, 2), padding=[(1, 2)] * 2), (64, 3, 2, 2),
                       (3, 3, 3, 3)),
+    "few features": (convolution(), (2, 12, 6, 6), (2, 12, 3, 3)),
     "one dimension": (convolution(("NCW", "OIW", "NCW"), (1,)), (2, 4, 4), (32, 4, 3)),
     "three dimensions": (convolution(("NCDHW", "OIDHW", "NCDHW"), (1, 1, 2)), (1, 2, 2, 3, 2),
                          (32, 2, 2, 2, 2)),
@@ -141,6 +142,20 @@ def test_all_of_few_images_with_many_features_are_products():
     }
 
 
+def test_gradients_with_few_features_are_products():
+    """The gradient for three features of images; both others are faster as they are."""
+    function, shapes = convolution(), [(8, 3, 16, 16), (16, 3, 3, 3)]
+
+    def gradients(x, w):
+        results, back = jax.vjp(function, x, w)
+        return results, *back(results)
+
+    changed = rewrite_convolutions_as_products(lowered(gradients, *shapes))
+    results = [eqn.outvars[0].aval.shape for eqn in convolutions(changed)]
+    assert len(results) == 2
+    assert (8, 3, 16, 16) not in results
+
+
 def test_those_of_loops_too():
     def fn(x, w):
         return lax.fori_loop(0, 2, lambda _, x: convolution()(x, w), x)
@@ -154,6 +169,7 @@ def test_those_of_loops_too():
     ("function", "shapes"),
     [
         (convolution(), [(8, 4, 16, 16), (8, 4, 3, 3)]),
+        (convolution(), [(8, 4, 16, 16), (4, 4, 3, 3)]),
         (convolution(lhs_dilation=(8, 8), padding=[(7, 7)] * 2), [(2, 8, 3, 3), (3, 8, 8, 8)]),
         (convolution(feature_group_count=2), [(2, 4, 4, 4), (32, 2, 3, 3)]),
         (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), [(2, 4, 4, 4), (32, 4, 3, 3)]),
@@ -161,7 +177,8 @@ def test_those_of_loops_too():
         (lambda x, w: convolution()(x.astype("bfloat16"), w.astype("bfloat16")),
          [(2, 4, 4, 4), (32, 4, 3, 3)]),
     ],
-    ids=["large images", "many gaps", "groups", "no mark", "nothing", "other numbers"],
+    ids=["large images", "no fewer features", "many gaps", "groups", "no mark", "nothing",
+         "other numbers"],
 )  # fmt: skip
 def test_others_stay(function, shapes):
     program = lowered(function, *shapes)
