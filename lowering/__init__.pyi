@@ -36,6 +36,7 @@ from .ground import limit_dir_to as limit_dir_to
 from .ground import name_source_line as name_source_line
 from .ground import parse_source_line as parse_source_line
 from .ground import svg as svg
+from .ground import word_of_primitive as word_of_primitive
 from .ir import Part as Part
 from .ir import part_of_process as part_of_process
 from .jaxprs import Ref as Ref

@@ -29,7 +29,16 @@ from ipujax.ground import (
 )
 from ipujax.host import make_synthetic_array, use_synthetic_data_for
 from ipujax.system import SYSTEM, LogicalDevice, SyntheticDataCategory
-from lowering import Ref, has_wide_avals, ir, is_ref, jaxpr, keep_wide_values, ops, signature_of
+from lowering import (
+    Ref,
+    has_wide_avals,
+    ir,
+    is_ref,
+    jaxpr,
+    keep_wide_values,
+    signature_of,
+    word_of_primitive,
+)
 
 
 class ReadyProgram:
@@ -223,7 +232,7 @@ def wait_if_timed(results: object) -> object:
 
 def _describe_fault(fault: ir.Fault) -> str:
     """Returns the kind of a fault and its operation, as ``overflow in `matmul` (dot_general)``."""
-    word = ops.word_of_primitive(fault.primitive)
+    word = word_of_primitive(fault.primitive)
     primitive = f" ({fault.primitive})" if word != fault.primitive else ""
     return f"{fault.kind} in `{word}`{primitive}"
 

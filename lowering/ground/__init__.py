@@ -11,6 +11,8 @@ from lowering.ground.errors import LoweringError as LoweringError
 from lowering.ground.errors import OutsideCompilationError as OutsideCompilationError
 from lowering.ground.errors import ShardError as ShardError
 from lowering.ground.errors import TargetError as TargetError
+from lowering.ground.operation_words import word_of_function as word_of_function
+from lowering.ground.operation_words import word_of_primitive as word_of_primitive
 from lowering.ground.options import Options as Options
 from lowering.ground.registries import import_modules_beside as import_modules_beside
 from lowering.ground.source_lines import file_of_cell as file_of_cell

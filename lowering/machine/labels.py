@@ -11,11 +11,11 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
+from lowering.ground import word_of_function, word_of_primitive
 from lowering.machine.cost import Operation
 from lowering.machine.planner.multi_convolution import MULTI_CONV
 from lowering.machine.planner.operation import product_without_number_types
 from lowering.machine.primitives import ELEMENTWISE
-from lowering.ops import word_of_function, word_of_primitive
 
 _MOST_WORDS = 3  # of a fused chain
 

@@ -29,6 +29,9 @@ from lowering.ops.draws import first_key_of_run as first_key_of_run
 from lowering.ops.draws import is_draw as is_draw
 from lowering.ops.draws import random_uint16 as random_uint16
 from lowering.ops.draws import wrap_words_as_key as wrap_words_as_key
+from lowering.ops.equation_words import function_of_call as function_of_call
+from lowering.ops.equation_words import word_of_equation as word_of_equation
+from lowering.ops.equation_words import word_of_user_op as word_of_user_op
 from lowering.ops.exported import Exported as Exported
 from lowering.ops.exported import call_exported as call_exported
 from lowering.ops.first_callback import call_for_first_replica as call_for_first_replica
@@ -49,11 +52,6 @@ from lowering.ops.norm_primitives import mean_square_deviation as mean_square_de
 from lowering.ops.norm_primitives import norm_group_mean as norm_group_mean
 from lowering.ops.norm_primitives import resolve_norm_primitive as resolve_norm_primitive
 from lowering.ops.norm_primitives import square_p as square_p
-from lowering.ops.operation_words import function_of_call as function_of_call
-from lowering.ops.operation_words import word_of_equation as word_of_equation
-from lowering.ops.operation_words import word_of_function as word_of_function
-from lowering.ops.operation_words import word_of_primitive as word_of_primitive
-from lowering.ops.operation_words import word_of_user_op as word_of_user_op
 from lowering.ops.partial_sums import accumulate_in_float16 as accumulate_in_float16
 from lowering.ops.partial_sums import accumulate_in_float32 as accumulate_in_float32
 from lowering.ops.replica_differences import depends_on_replica_count as depends_on_replica_count

@@ -204,6 +204,17 @@ BY_NAME: dict[str, Any] = {
     "labels": LABELS,
     "predictions": LABELS,
     "path": "no.file",
+    "opts": ipu.utils.create_ipu_config(),
+    "num_ipus": 2,
+    "indices": [0],
+    "process_count": 2,
+    "process_index": 1,
+    "num_io_tiles": 32,
+    "verification_options": ipu.utils.VerificationOptions(),
+    "events": [],
+    "channel": ipu.libpvti.createTraceChannel("a channel"),
+    "label": "a label",
+    "methods": ["fit"],
 }
 """What parameters of these names take, unless `GOOD` says otherwise."""
 

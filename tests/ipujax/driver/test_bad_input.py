@@ -35,7 +35,7 @@ from ipujax.errors import (
 from ipujax.loops import repeat, while_loop
 from ipujax.replication_ops import replication_index
 from ipujax.scopes import ipu_shard
-from lowering.ops import word_of_primitive
+from lowering import word_of_primitive
 from tests.ipujax.feeding import LAST, configure, incr, incr_finite, infeed, outfeed
 
 ENGINES = pytest.mark.parametrize("engine", ["fused", "replay"])

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import ipujax as ipu
-from lowering.ops import function_of_call, word_of_equation, word_of_primitive
+from lowering.ground import word_of_primitive
+from lowering.ops import function_of_call, word_of_equation
 from tests.ipujax.reporting import configured, struct
 
 
