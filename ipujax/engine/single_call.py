@@ -42,7 +42,8 @@ def build_single_call(
     program = machine.program
     nodes = [node for node in program.body.steps if not isinstance(node, ir.Copy)]
     has_only_kernels = all(isinstance(node, (ir.Execute, ir.Repeat)) for node in nodes)
-    if len(loops) != 1 or not has_only_kernels or not machine.placement.is_default:
+    is_on_one_device = machine.placement.is_default and not machine.placement.process_of_ipu
+    if len(loops) != 1 or not has_only_kernels or not is_on_one_device:
         return None
     (loop,), outputs = loops, Counter(_type_of(machine, v) for v in program.outputs)
     donations = Counter(_type_of(machine, program.inputs[number]) for number in donated)
