@@ -22,7 +22,7 @@ from ipujax.checkpoints.shards import (
     copy_to_host,
     find_sharding,
     has_all_shards,
-    put_shards,
+    move_shards_to_devices,
     use_device_of,
 )
 from ipujax.ground import PyTree, TreeStructure
@@ -170,7 +170,7 @@ def as_like(leaf: Leaf, raw: np.ndarray, like: Any) -> Any:
     if sharding is not None:
         numbers = raw if leaf.impl is not None else decode_leaf(leaf, raw)
         target = jax.ShapeDtypeStruct(leaf.shape, like.dtype, sharding=sharding)
-        return put_shards(leaf.name, numbers, target, leaf.impl)
+        return move_shards_to_devices(leaf.name, numbers, target, leaf.impl)
     with use_device_of(like):
         return jax.device_put(decode_leaf(leaf, raw))  # without a copy: nobody else has the memory
 

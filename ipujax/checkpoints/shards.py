@@ -55,7 +55,7 @@ def _is_movable(like: object) -> bool:
     return not like.committed and len(like.sharding.device_set) == 1
 
 
-def put_shards(
+def move_shards_to_devices(
     name: str,
     numbers: np.ndarray,
     target: jax.ShapeDtypeStruct,

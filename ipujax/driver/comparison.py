@@ -93,7 +93,7 @@ class Comparison:
     def __str__(self) -> str:
         """Returns the table as text."""
         header = ["target", "schedule", "fits", "fullest tile", "cycles", "time"]
-        header += ["bubble", "utilisation", "elements/s"]
+        header += ["bubble", "utilisation", "elements a second"]
         text = format_columns([header, *map(_row_cells, self.rows)], left_columns=(0, 1))
         failed = (row for row in self.rows if row.error)
         errors = (f"{row.target}, {row.schedule or 'as written'}: {row.error}" for row in failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -30,11 +31,18 @@ class TraceChannel:
         self.name = _check.require_text(name, "the name of a trace channel")
 
 
+class _OpenSpans(threading.local):
+    """The spans of a trace point that a thread has entered and not left, outermost first."""
+
+    def __init__(self) -> None:
+        self.stack: list[contextlib.AbstractContextManager[object]] = []
+
+
 @_check.guard
 class Tracepoint:
     """A context whose time is a span `channel.label` of every `ipu.host_trace.record()`.
 
-    It may be entered any number of times.
+    It may be entered any number of times, and in several threads.
 
     Args:
       channel: its group.
@@ -45,12 +53,12 @@ class Tracepoint:
         _check.require_instance(channel, TraceChannel, "the channel of a trace point")
         name = _check.require_text(label, "the label of a trace point")
         self._name = f"{channel.name}.{name}"
-        self._open_spans: list[contextlib.AbstractContextManager[object]] = []
+        self._open_spans = _OpenSpans()
 
     def __enter__(self) -> Self:
         span = host_trace.span(self._name)
         span.__enter__()
-        self._open_spans.append(span)
+        self._open_spans.stack.append(span)
         return self
 
     def __exit__(
@@ -59,7 +67,7 @@ class Tracepoint:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open_spans.pop().__exit__(kind, error, trace)
+        self._open_spans.stack.pop().__exit__(kind, error, trace)
 
 
 def createTraceChannel(name: str) -> TraceChannel:

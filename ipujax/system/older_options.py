@@ -62,15 +62,16 @@ def _set_options(opts: IPUConfig, values: Mapping[str, object]) -> IPUConfig:
     return opts
 
 
+_REASONS = {"retain_control_dependencies": "functions of JAX have no control dependencies"}
+_REASON_OF_REPORTS = "a report is asked of a program, by `executable.report()`"
+
+
 def _tell_without_effect(function: str, given: Mapping[str, object]) -> None:
-    """Logs the arguments that are given and do nothing."""
+    """Logs the arguments that are given and do nothing, each with the reason."""
     for name, value in given.items():
         if value:
-            get_logger().warning(
-                "%s(%s=) has no effect; reports are asked of a program: see `executable.report()`",
-                function,
-                name,
-            )
+            reason = _REASONS.get(name, _REASON_OF_REPORTS)
+            get_logger().warning("%s(%s=) has no effect: %s", function, name, reason)
 
 
 @_deprecated("an instance of `IPUConfig`")

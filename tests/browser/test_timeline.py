@@ -337,6 +337,13 @@ def test_a_loop_opens_at_its_first_step_and_shows_others(
     tab.keyboard.press("[")
     frames(tab)
     assert status.inner_text() == "step 1 of 200"
+    following.click()
+    tab.locator("canvas[data-chart=timeline]").focus()
+    tab.keyboard.press("0")
+    frames(tab)
+    assert selection(tab)["iteration"] is None
+    assert "iteration" not in tab.url
+
     everything.click()
     frames(tab)
     assert status.inner_text() == "steps 1 to 200 of 200"

@@ -97,7 +97,7 @@ _HEADLINE: Mapping[str, tuple[Callable[[Report], str], Callable[[Report], float]
     "cycles per call": (lambda r: f"{r.cycles:,}", lambda r: r.cycles),
     "time per call": (lambda r: format_duration(r.seconds), lambda r: r.seconds),
     "elements per call": (lambda r: f"{r.elements:,}", lambda r: r.elements),
-    "elements/s": (_format_throughput, lambda r: r.throughput or 0),
+    "elements a second": (_format_throughput, lambda r: r.throughput or 0),
     "fits": (lambda r: "yes" if r.memory.fits else "no", _return_zero),
     "fullest tile": (lambda r: format_bytes(_fullest_tile_bytes(r)), _fullest_tile_bytes),
     "IPUs": (lambda r: str(r.num_ipus), lambda r: r.num_ipus),

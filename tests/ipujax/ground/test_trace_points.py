@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from ipujax import host_trace, libpvti
@@ -51,3 +53,24 @@ def test_what_is_no_channel_is_told() -> None:
         libpvti.Tracepoint("training", "epoch")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ConfigTypeError, match="name of a trace channel"):
         libpvti.createTraceChannel(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_threads_may_share_a_trace_point() -> None:
+    point = libpvti.Tracepoint(libpvti.createTraceChannel("shared"), "work")
+    is_inside, may_leave = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with point:
+            is_inside.set()
+            may_leave.wait(10)
+
+    worker = threading.Thread(target=work, name="worker")
+    with host_trace.record() as trace:
+        with point:
+            worker.start()
+            is_inside.wait(10)
+        may_leave.set()
+        worker.join()
+    ends = {span.thread: span.start + span.seconds for span in trace.spans}
+    assert len(trace.spans) == len(ends) == 2
+    assert ends["worker"] > ends[threading.current_thread().name]

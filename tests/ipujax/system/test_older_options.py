@@ -114,11 +114,14 @@ def test_the_log_names_what_replaced_a_function_once(caplog: pytest.LogCaptureFi
 
 
 def test_arguments_without_effect_say_so(caplog: pytest.LogCaptureFixture) -> None:
-    opts = utils.create_ipu_config(profiling=True, report_every_nth_execution=3)
+    opts = utils.create_ipu_config(
+        profiling=True, report_every_nth_execution=3, retain_control_dependencies=True
+    )
     utils.set_report_options(opts, graph_options={"a": "b"})
     told = " ".join(record.getMessage() for record in caplog.records)
     for argument in ("profiling", "report_every_nth_execution", "graph_options"):
         assert f"({argument}=) has no effect" in told
+    assert "(retain_control_dependencies=) has no effect: functions of JAX have no" in told
     assert "(max_report_size=)" not in told
 
 

@@ -192,9 +192,9 @@ class TimelineView {
 
   /** Selects an iteration of the loop, or shows the whole call. */
   chooseIteration(number) {
-    if (number === null) this.chart.all();
-    else this.showIteration(number);
-    this.store.select({ iteration: number });
+    if (number === null) return this.chart.all();
+    this.showIteration(number);
+    return this.store.select({ iteration: number });
   }
 
   showIteration(number) {
@@ -204,6 +204,9 @@ class TimelineView {
   moved() {
     this.overview.chart.draw();
     this.iterations?.show(this.chart.lo, this.chart.hi);
+    const [first, last] = this.domain();
+    const isAll = this.chart.lo <= first && this.chart.hi >= last;
+    if (isAll && this.store.selection.iteration !== null) this.store.select({ iteration: null });
   }
 
   key(event) {
