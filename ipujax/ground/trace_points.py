@@ -117,6 +117,17 @@ def instrument(obj: Any, methods: Iterable[str], channel: TraceChannel) -> Any:
     Raises:
       ConfigTypeError: (a `TypeError`) another channel, or methods that the object does not have.
     """
-    for method in _check.require_iterable(methods, "methods", "names of methods"):
-        setattr(obj, method, instrument_fn(channel, method)(getattr(obj, method)))
+    _check.require_instance(channel, TraceChannel, "the channel of methods")
+    names = [
+        _check.require_text(name, "the name of a method")
+        for name in _check.require_iterable(methods, "methods", "names of methods")
+    ]
+    for name in names:
+        if not callable(getattr(obj, name, None)):
+            raise ConfigTypeError(
+                f"{type(obj).__name__} has no method {name!r}: instrument takes an object and the "
+                "names of its methods"
+            )
+    for name in names:
+        setattr(obj, name, instrument_fn(channel, name)(getattr(obj, name)))
     return obj

@@ -215,6 +215,7 @@ BY_NAME: dict[str, Any] = {
     "channel": ipu.libpvti.createTraceChannel("a channel"),
     "label": "a label",
     "methods": ["fit"],
+    "obj": types.SimpleNamespace(fit=abs),
 }
 """What parameters of these names take, unless `GOOD` says otherwise."""
 
