@@ -44,7 +44,8 @@ class _OpenSpans(threading.local):
 class Tracepoint:
     """A context whose time is a span `channel.label` of the host.
 
-    Every `ipu.host_trace.record()` has it, and every trace that `jax.profiler` takes. It may be entered any number of times, and in several threads.
+    Every `ipu.host_trace.record()` has it, and every trace that `jax.profiler` takes. It may be
+    entered any number of times, and in several threads.
 
     Args:
       channel: its group.
