@@ -1,0 +1,191 @@
+"""One way to run a model as a pipeline, but for where it is cut; and the list of all ways."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from lowering.ground import InternalError
+from lowering.planning.costs import Costs
+from lowering.planning.stage_costs import Cuts, StageCosts
+from lowering.planning.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
+from lowering.schedules import (
+    Phase,
+    RegisteredSchedule,
+    Schedule,
+    ScheduleError,
+    list_schedules,
+    simulate,
+)
+
+_MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
+
+
+@dc.dataclass(frozen=True, eq=False)
+class TimedSchedule:
+    """A schedule that is built when it is asked for; several alternatives share it.
+
+    Attributes:
+      registered: the kind of schedule.
+      device_mapping: the IPU of each stage of a replica, from 0 on.
+      micro_batches: those of a replica.
+    """
+
+    registered: RegisteredSchedule
+    device_mapping: tuple[int, ...]
+    micro_batches: int
+
+    @functools.cached_property
+    def schedule(self) -> Schedule | None:
+        """The schedule; None if none of this kind has these numbers."""
+        stages = len(self.device_mapping)
+        try:
+            return self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
+        except ScheduleError:
+            return None
+
+    @functools.cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """The most micro-batches that wait in each stage."""
+        return () if self.schedule is None else simulate(self.schedule).in_flight
+
+    @functools.cached_property
+    def task_times(self) -> TaskTimes:
+        """The tasks of the schedule, ready to be timed."""
+        if self.schedule is None:
+            raise InternalError(f"no {self.registered.name} has such numbers to be timed")
+        return TaskTimes(self.schedule)
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Alternative:
+    """A schedule of some stages, with all choices made but where the model is cut.
+
+    Attributes:
+      timed: the schedule.
+      stage_costs: the costs of stages.
+      replicas: how many there are.
+      memory: float64 [ipus]: the bytes of each IPU that has stages; inf for no limit.
+    """
+
+    timed: TimedSchedule
+    stage_costs: StageCosts
+    replicas: int
+    memory: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """The registered name of the schedule."""
+        return self.timed.registered.name
+
+    @property
+    def micro_batches(self) -> int:
+        """The micro-batches of an update, over all replicas."""
+        return self.timed.micro_batches * self.replicas
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.timed.device_mapping)
+
+    @property
+    def device_mapping(self) -> tuple[int, ...]:
+        """The IPU of each stage."""
+        return self.timed.device_mapping
+
+    @functools.cached_property
+    def num_ipus(self) -> int:
+        """The IPUs of one replica."""
+        return max(self.device_mapping) + 1
+
+    def stage_times(self, cuts: Cuts) -> StageTimes:
+        """Returns the times of the stages of cuts."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs = self.stage_costs
+        tasks = {
+            Phase.FORWARD: costs.forward(starts, ends),
+            Phase.BACKWARD: costs.backward(starts, ends),
+            Phase.WEIGHTS: costs.weight(starts, ends),
+        }
+        delays = costs.boundary_seconds[starts[1:]]
+        return StageTimes(tasks, delays, costs.update(starts, ends))
+
+    def seconds(self, cuts: Cuts) -> np.ndarray:
+        """Computes the seconds of an update for each cut, float64 [cuts]."""
+        times = self.stage_times(cuts)
+        makespans = self.timed.task_times.compute_makespans(times)
+        return makespans + longest_update(times.updates, self.device_mapping)
+
+    def peak_bytes(self, cuts: Cuts) -> np.ndarray:
+        """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs = self.stage_costs
+        in_flight = np.array(self.timed.in_flight)[:, None]
+        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, in_flight)
+        workspace = np.zeros((self.num_ipus, len(cuts)))
+        np.maximum.at(workspace, list(self.device_mapping), costs.workspace_bytes(starts, ends))
+        return (sum_by_ipu(kept, self.device_mapping) + workspace).T
+
+
+def list_alternatives(
+    costs: Costs,
+    *,
+    ipus: int,
+    micro_batches: Sequence[int],
+    schedules: Sequence[str] | None,
+    recompute: Sequence[bool],
+    replicas: Sequence[int],
+    memory: np.ndarray,
+) -> Iterator[Alternative]:
+    """Lists all ways to run a model on some IPUs, those included that no schedule has.
+
+    Where costs do not tell the gradients of weights apart, schedules that split the backward pass
+    are left out.
+
+    Args:
+      costs: of the model's segments.
+      ipus: how many IPUs there are, of all replicas together.
+      micro_batches: the numbers of micro-batches of an update.
+      schedules: the registered names; None for all.
+      recompute: whether to recompute.
+      replicas: the numbers of replicas.
+      memory: float64 [ipus], the bytes of each IPU.
+    """
+    known = [one for one in list_schedules() if schedules is None or one.name in schedules]
+    if costs.weight is None:
+        known = [one for one in known if not one.splits_backward]
+    stage_costs = {
+        (again, splits): StageCosts(costs, again, splits)
+        for again in recompute
+        for splits in (False, True)
+    }
+    for count, total in itertools.product(replicas, micro_batches):
+        if total % count or count > ipus:
+            continue
+        most_ipus = min(ipus // count, len(costs))
+        for registered, used in itertools.product(known, range(1, most_ipus + 1)):
+            for mapping in _list_device_mappings(registered, used, len(costs)):
+                timed = TimedSchedule(registered, mapping, total // count)
+                for again in recompute:
+                    yield Alternative(
+                        timed=timed,
+                        stage_costs=stage_costs[again, registered.splits_backward],
+                        replicas=count,
+                        memory=memory[:used],
+                    )
+
+
+def _list_device_mappings(
+    registered: RegisteredSchedule, ipus: int, segments: int
+) -> Iterator[tuple[int, ...]]:
+    """Lists the IPUs of the stages for each number of stages that an IPU may have."""
+    if not registered.deals_out_stages:
+        yield tuple(range(ipus))
+    elif ipus > 1:
+        most = min(_MOST_STAGES_PER_IPU, segments // ipus)
+        for count in range(2, most + 1):
+            yield tuple(stage % ipus for stage in range(ipus * count))
