@@ -95,7 +95,7 @@ COMPILER = (
 )  # fmt: skip
 RUNTIME = (
     "ipujax.ground", "ipujax.system", "ipujax.host", "ipujax.distribution", "ipujax.operators",
-    "ipujax.optimizers", "ipujax.pipelines", "ipujax.report", "ipujax.engine", "ipujax.driver",
+    "ipujax.optimizers", "ipujax.planner", "ipujax.pipelines", "ipujax.report", "ipujax.engine", "ipujax.driver",
     "ipujax.checkpoints", "ipujax.data", "ipujax.training",
 )  # fmt: skip
 FRONT_ENDS = (

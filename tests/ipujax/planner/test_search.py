@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lowering.planning import Costs, Plan, PlanError, search
-from tests.lowering.planning.brute_force import BUILDERS, Tried, take, try_everything
+from ipujax.errors import PlanError
+from ipujax.planner import Costs, Plan, search
+from tests.ipujax.planner.brute_force import BUILDERS, Tried, take, try_everything
 
 ROUNDING = 1e-9
 

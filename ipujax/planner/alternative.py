@@ -5,22 +5,15 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
-from lowering.ground import InternalError
-from lowering.planning.costs import Costs
-from lowering.planning.stage_costs import Cuts, StageCosts
-from lowering.planning.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
-from lowering.schedules import (
-    Phase,
-    RegisteredSchedule,
-    Schedule,
-    ScheduleError,
-    list_schedules,
-    simulate,
-)
+from ipujax.planner.costs import Costs
+from ipujax.planner.search_arguments import SearchArguments
+from ipujax.planner.stage_costs import Cuts, StageCosts
+from ipujax.planner.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
+from lowering import InternalError, schedules
 
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
 
@@ -35,23 +28,23 @@ class TimedSchedule:
       micro_batches: those of a replica.
     """
 
-    registered: RegisteredSchedule
+    registered: schedules.RegisteredSchedule
     device_mapping: tuple[int, ...]
     micro_batches: int
 
     @functools.cached_property
-    def schedule(self) -> Schedule | None:
+    def schedule(self) -> schedules.Schedule | None:
         """The schedule; None if none of this kind has these numbers."""
         stages = len(self.device_mapping)
         try:
             return self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
-        except ScheduleError:
+        except schedules.ScheduleError:
             return None
 
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""
-        return () if self.schedule is None else simulate(self.schedule).in_flight
+        return () if self.schedule is None else schedules.simulate(self.schedule).in_flight
 
     @functools.cached_property
     def task_times(self) -> TaskTimes:
@@ -107,9 +100,9 @@ class Alternative:
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
         tasks = {
-            Phase.FORWARD: costs.forward(starts, ends),
-            Phase.BACKWARD: costs.backward(starts, ends),
-            Phase.WEIGHTS: costs.weight(starts, ends),
+            schedules.Phase.FORWARD: costs.forward(starts, ends),
+            schedules.Phase.BACKWARD: costs.backward(starts, ends),
+            schedules.Phase.WEIGHTS: costs.weight(starts, ends),
         }
         delays = costs.boundary_seconds[starts[1:]]
         return StageTimes(tasks, delays, costs.update(starts, ends))
@@ -131,16 +124,7 @@ class Alternative:
         return (sum_by_ipu(kept, self.device_mapping) + workspace).T
 
 
-def list_alternatives(
-    costs: Costs,
-    *,
-    ipus: int,
-    micro_batches: Sequence[int],
-    schedules: Sequence[str] | None,
-    recompute: Sequence[bool],
-    replicas: Sequence[int],
-    memory: np.ndarray,
-) -> Iterator[Alternative]:
+def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
     """Lists all ways to run a model on some IPUs, those included that no schedule has.
 
     Where costs do not tell the gradients of weights apart, schedules that split the backward pass
@@ -148,39 +132,35 @@ def list_alternatives(
 
     Args:
       costs: of the model's segments.
-      ipus: how many IPUs there are, of all replicas together.
-      micro_batches: the numbers of micro-batches of an update.
-      schedules: the registered names; None for all.
-      recompute: whether to recompute.
-      replicas: the numbers of replicas.
-      memory: float64 [ipus], the bytes of each IPU.
+      arguments: what may be chosen.
     """
-    known = [one for one in list_schedules() if schedules is None or one.name in schedules]
+    names = arguments.names
+    known = [one for one in schedules.list_schedules() if names is None or one.name in names]
     if costs.weight is None:
         known = [one for one in known if not one.splits_backward]
     stage_costs = {
         (again, splits): StageCosts(costs, again, splits)
-        for again in recompute
+        for again in arguments.recompute
         for splits in (False, True)
     }
-    for count, total in itertools.product(replicas, micro_batches):
-        if total % count or count > ipus:
+    for count, total in itertools.product(arguments.replicas, arguments.micro_batches):
+        if total % count or count > arguments.ipus:
             continue
-        most_ipus = min(ipus // count, len(costs))
+        most_ipus = min(arguments.ipus // count, len(costs))
         for registered, used in itertools.product(known, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
                 timed = TimedSchedule(registered, mapping, total // count)
-                for again in recompute:
+                for again in arguments.recompute:
                     yield Alternative(
                         timed=timed,
                         stage_costs=stage_costs[again, registered.splits_backward],
                         replicas=count,
-                        memory=memory[:used],
+                        memory=arguments.memory[:used],
                     )
 
 
 def _list_device_mappings(
-    registered: RegisteredSchedule, ipus: int, segments: int
+    registered: schedules.RegisteredSchedule, ipus: int, segments: int
 ) -> Iterator[tuple[int, ...]]:
     """Lists the IPUs of the stages for each number of stages that an IPU may have."""
     if not registered.deals_out_stages:

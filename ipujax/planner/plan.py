@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lowering.ground import limit_dir_to
+from ipujax.ground import api_boundary, format_duration
+from ipujax.planner import plan_files, plan_text
+from ipujax.planner.plan_checks import check
+from lowering import limit_dir_to
 
 
 class StageSeconds(NamedTuple):
@@ -19,6 +23,7 @@ class StageSeconds(NamedTuple):
     backward: float
 
 
+@check.guard
 @limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStage:
@@ -45,6 +50,7 @@ class PlannedStage:
     last: str = ""
 
 
+@check.guard
 @limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class Considered:
@@ -69,6 +75,7 @@ class Considered:
     why: str
 
 
+@check.guard
 @limit_dir_to()
 @dc.dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Plan:
@@ -133,14 +140,22 @@ class Plan:
             "device_mapping": list(self.device_mapping),
         }
 
-    def __repr__(self) -> str:
-        return f"<Plan {self.describe_choice()}: {self.seconds:.4g} s an update>"
+    @api_boundary
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the plan to a file of JSON, which `ipu.planning.load` reads.
 
-    def describe_choice(self) -> str:
-        """Describes what is chosen, as `1f1b of 4 stages, 16 micro-batches, recomputation`."""
-        words = [f"{self.schedule} of {len(self.stages)} stages"]
-        words.append(f"{self.micro_batches} micro-batches")
-        words += ["recomputation"] * self.recompute + ["offloading"] * self.offload
-        if self.replicas > 1:
-            words.append(f"{self.replicas} replicas")
-        return ", ".join(words)
+        Raises:
+          PlanError: a file that cannot be written.
+        """
+        plan_files.save_plan(self, path)
+
+    def __repr__(self) -> str:
+        return f"<Plan {plan_text.describe_choice(self)}: {format_duration(self.seconds)}>"
+
+    def __str__(self) -> str:
+        """Returns tables of the stages and of what was considered."""
+        return plan_text.describe_plan(self)
+
+    def _repr_html_(self) -> str:
+        """Returns a drawing of the stages, and the text, for notebooks."""
+        return plan_text.draw_plan(self)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering.planning.alternative import Alternative
-from lowering.planning.bounds import SuffixBounds, bound_seconds
-from lowering.planning.stage_costs import Cuts
+from ipujax.planner.alternative import Alternative
+from ipujax.planner.bounds import SuffixBounds, bound_seconds
+from ipujax.planner.stage_costs import Cuts
 
 _ROUNDING = 1e-12  # what is faster by less is as fast
 _MOST_PAIRS = 1 << 24  # pairs of a beginning of cuts and a next boundary that are looked at in all

@@ -7,7 +7,7 @@ import functools
 
 import numpy as np
 
-from lowering.planning.costs import Costs
+from ipujax.planner.costs import Costs
 
 Cuts = np.ndarray
 """int64 [cuts, stages + 1]: for each cut, where its stages begin, and the number of segments."""

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lowering.planning.alternative import Alternative
-from lowering.planning.stage_costs import Cuts
-from lowering.planning.task_times import longest_update, sum_by_ipu
-from lowering.schedules import Phase
+from ipujax.planner.alternative import Alternative
+from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.task_times import longest_update, sum_by_ipu
+from lowering import schedules
 
 
 class SuffixBounds:
@@ -113,7 +113,8 @@ def bound_seconds(alternative: Alternative, cuts: Cuts) -> np.ndarray:
     """Returns a bound on the seconds of each cut by its slowest IPU, float64 [cuts]."""
     times = alternative.stage_times(cuts)
     forward, backward, weight = (
-        times.tasks[phase] for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHTS)
+        times.tasks[phase]
+        for phase in (schedules.Phase.FORWARD, schedules.Phase.BACKWARD, schedules.Phase.WEIGHTS)
     )
     mapping, ipus = alternative.device_mapping, alternative.num_ipus
     delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lowering import schedules
-from lowering.planning import Costs
+from ipujax.planner import Costs
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.schedules import checker
 

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
+import itertools
 import math
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn, cast
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn, cast
 
 import numpy as np
 
-from lowering.planning.alternative import Alternative, list_alternatives
-from lowering.planning.bounds import SuffixBounds, least_seconds_of_any_cut
-from lowering.planning.costs import Costs
-from lowering.planning.cut_search import FoundCut, find_fastest_cut, find_good_cut
-from lowering.planning.plan import Considered, Plan, PlannedStage, StageSeconds
-from lowering.planning.plan_error import PlanError
-from lowering.planning.task_times import longest_update
-from lowering.schedules import Schedule, list_schedules, simulate
+from ipujax.ground import PlanError, api_boundary
+from ipujax.planner.alternative import Alternative, list_alternatives
+from ipujax.planner.bounds import SuffixBounds, least_seconds_of_any_cut
+from ipujax.planner.costs import Costs
+from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
+from ipujax.planner.plan_checks import check
+from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
+from ipujax.planner.task_times import longest_update
+from lowering import schedules as _schedules
 
 _Kind = tuple[str, int, bool]
 """What a row of `considered` tells apart: schedule, micro-batches and recomputation."""
 
 
+@check.guard
+@api_boundary
 def search(
     costs: Costs,
     *,
@@ -59,22 +63,32 @@ def search(
       PlanError: (a `ValueError`) wrong arguments; no schedule that has such numbers; or no plan
         that fits in memory, with the nearest.
     """
-    ended = _read_budget(budget_seconds)
-    limits = _read_memory(memory, _read_count("ipus", ipus))
-    recompute_choices = _read_flags("recompute", recompute)
-    _read_flags("offload", offload)
-    alternatives = [
-        *list_alternatives(
-            costs,
-            ipus=ipus,
-            micro_batches=_read_counts("micro_batches", micro_batches),
-            schedules=_read_schedules(schedules),
-            recompute=recompute_choices,
-            replicas=_read_counts("replicas", replicas),
-            memory=limits,
-        )
-    ]
-    return _Search(alternatives, lambda: time.monotonic() > ended).find_plan()
+    check.require_instance(costs, Costs, "costs", "a Costs")
+    arguments = read_search_arguments(
+        ipus=ipus,
+        micro_batches=micro_batches,
+        schedules=schedules,
+        recompute=recompute,
+        offload=offload,
+        replicas=replicas,
+        memory=memory,
+        budget_seconds=budget_seconds,
+    )
+    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments)
+
+
+def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
+    """Finds the fastest plan; see `search`.
+
+    Args:
+      costs: of the model's segments, for each number of micro-batches.
+      arguments: what may be chosen.
+    """
+    alternatives = itertools.chain.from_iterable(
+        list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
+        for count, of_count in costs.items()
+    )
+    return _Search(alternatives, arguments.is_out_of_time).find_plan()
 
 
 class _Candidate:
@@ -182,8 +196,8 @@ class _Search:
         alternative = candidate.alternative
         cuts = np.array([cut])
         times = alternative.stage_times(cuts)
-        run = simulate(
-            cast(Schedule, alternative.timed.schedule),
+        run = _schedules.simulate(
+            cast(_schedules.Schedule, alternative.timed.schedule),
             {phase: rows[:, 0].tolist() for phase, rows in times.tasks.items()},
             transfer=times.delays[:, 0].tolist(),
         )
@@ -274,71 +288,3 @@ def _build_stages(alternative: Alternative, cut: Sequence[int]) -> tuple[Planned
         )
         for segments, ipu, seconds, parameters, activations, passing in rows
     )
-
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def _read_count(name: str, value: Any) -> int:
-    is_count = isinstance(value, int | np.integer) and not isinstance(value, bool) and value > 0
-    if not is_count:
-        raise PlanError(f"{name}={value!r} for a plan", fix="give an int, at least 1")
-    return int(value)
-
-
-def _read_counts(name: str, values: Any) -> list[int]:
-    several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    if not several:
-        raise PlanError(f"{name}={values!r} for a plan", fix="give at least one number")
-    return [_read_count(name, value) for value in several]
-
-
-def _read_flags(name: str, values: Any) -> list[bool]:
-    several = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-    if not several or not all(isinstance(value, bool) for value in several):
-        raise PlanError(
-            f"{name}={values!r} for a plan", fix="give the choices: (False,), (True,) or both"
-        )
-    return list(dict.fromkeys(several))
-
-
-def _read_schedules(names: Any) -> list[str] | None:
-    if names is None:
-        return None
-    known = [schedule.name for schedule in list_schedules()]
-    chosen = [names] if isinstance(names, str) else names
-    try:
-        unknown = [name for name in chosen if name not in known]
-    except TypeError:
-        unknown = [names]
-    if unknown or not chosen:
-        raise PlanError(
-            f"schedules={names!r} for a plan", fix=f"choose from {', '.join(known)}; None is all"
-        )
-    return list(chosen)
-
-
-def _read_memory(memory: Any, ipus: int) -> np.ndarray:
-    try:
-        row = np.broadcast_to(np.array(math.inf if memory is None else memory, float), (ipus,))
-        is_good = bool((row > 0).all())
-    except Exception:
-        is_good, row = False, np.zeros(ipus)
-    if not is_good:
-        raise PlanError(
-            f"memory={memory!r} for a plan of {ipus} IPUs",
-            fix=f"give the bytes of an IPU, {ipus} such numbers, or None for no limit",
-        )
-    return row
-
-
-def _read_budget(seconds: Any) -> float:
-    try:
-        is_good = float(seconds) > 0
-    except Exception:
-        is_good = False
-    if not is_good:
-        raise PlanError(
-            f"budget_seconds={seconds!r} for a plan", fix="give a positive number of seconds"
-        )
-    return time.monotonic() + float(seconds)

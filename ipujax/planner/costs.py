@@ -7,10 +7,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from lowering.ground import limit_dir_to
-from lowering.planning.plan_error import PlanError
+from ipujax.ground import PlanError
+from ipujax.planner.plan_checks import check
+from lowering import limit_dir_to
 
 
+@check.guard
 @limit_dir_to()
 @dc.dataclass(frozen=True)
 class Costs:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lowering.schedules import Phase, Schedule
+from lowering import schedules
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class StageTimes:
       updates: float64 [stages, cuts]: how long the update of its weights takes.
     """
 
-    tasks: dict[Phase, np.ndarray]
+    tasks: dict[schedules.Phase, np.ndarray]
     delays: np.ndarray
     updates: np.ndarray
 
@@ -39,7 +39,7 @@ class _Entry(NamedTuple):
     """
 
     ipu: int
-    phase: Phase
+    phase: schedules.Phase
     stage: int
     read_slot: int
     boundary: int
@@ -53,13 +53,13 @@ class TaskTimes:
       schedule: one with a single IPU for each stage.
     """
 
-    def __init__(self, schedule: Schedule):
+    def __init__(self, schedule: schedules.Schedule):
         self._ipus = [group[0] for group in schedule.ipus]
         self._num_ipus = len(set(self._ipus))
         self._entries: list[_Entry] = []
         self._num_slots = 0
         free_slots: list[int] = []
-        slot_of: dict[tuple[Phase, int, int], int] = {}
+        slot_of: dict[tuple[schedules.Phase, int, int], int] = {}
         for tick in schedule.ticks:
             for stage, phase, micro_batch in tick:
                 source = self._source(phase, stage)
@@ -76,16 +76,20 @@ class TaskTimes:
                     _Entry(self._ipus[stage], phase, stage, read_slot, boundary, written_slot)
                 )
 
-    def _source(self, phase: Phase, stage: int) -> int | None:
+    def _source(self, phase: schedules.Phase, stage: int) -> int | None:
         """Returns the stage on another IPU whose task of this phase a task waits for."""
-        other = {Phase.FORWARD: stage - 1, Phase.BACKWARD: stage + 1}.get(phase, -1)
+        other = {schedules.Phase.FORWARD: stage - 1, schedules.Phase.BACKWARD: stage + 1}.get(
+            phase, -1
+        )
         if not 0 <= other < len(self._ipus) or self._ipus[other] == self._ipus[stage]:
             return None
         return other
 
-    def _is_awaited(self, phase: Phase, stage: int) -> bool:
+    def _is_awaited(self, phase: schedules.Phase, stage: int) -> bool:
         """Returns whether a task on another IPU waits for one of these."""
-        other = {Phase.FORWARD: stage + 1, Phase.BACKWARD: stage - 1}.get(phase, -1)
+        other = {schedules.Phase.FORWARD: stage + 1, schedules.Phase.BACKWARD: stage - 1}.get(
+            phase, -1
+        )
         return 0 <= other < len(self._ipus) and self._ipus[other] != self._ipus[stage]
 
     def compute_makespans(self, times: StageTimes) -> np.ndarray:
@@ -94,7 +98,7 @@ class TaskTimes:
         Returns:
           float64 [cuts], in seconds.
         """
-        cuts = times.tasks[Phase.FORWARD].shape[1]
+        cuts = times.tasks[schedules.Phase.FORWARD].shape[1]
         free = np.zeros((self._num_ipus, cuts))
         ends = np.zeros((self._num_slots, cuts))
         for ipu, phase, stage, read_slot, boundary, written_slot in self._entries:
