@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import jax
 
-from ipujax.ground import api_boundary
+from ipujax.ground import PlanError, api_boundary
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
 from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_segments
 from ipujax.pipelines.staged_gradients import ValueAndGrad
@@ -99,7 +99,12 @@ def plan(
             fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
         )
         costs_of_count[count] = _choose_costs(costs, function)
-    found = find_plan(costs_of_count, arguments.restart())
+    try:
+        found = find_plan(costs_of_count, arguments.restart())
+    except PlanError as error:
+        if error.nearest is not None:
+            error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])
+        raise
     return _name_lines(found, functions[found.micro_batches])
 
 

@@ -283,8 +283,9 @@ def _model_piece(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> _Pi
         machine.estimate_function_cycles(one, _TARGET)
         for one in (closed, jaxpr.trace_flat(to_inputs, avals), jaxpr.trace_flat(to_all, avals))
     )
+    rate = _TARGET.clock_hz
     return _build_piece_costs(
-        closed, is_parameter, *(n / _TARGET.clock_hz for n in (forward, with_inputs, with_all)), 0.0
+        closed, is_parameter, forward / rate, with_inputs / rate, with_all / rate, 0.0
     )
 
 

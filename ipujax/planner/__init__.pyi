@@ -7,6 +7,6 @@ from .plan import Plan as Plan
 from .plan import PlannedStage as PlannedStage
 from .plan import StageSeconds as StageSeconds
 from .plan_checks import check as check
-from .search import find_plan as find_plan
-from .search import search as search
+from .plan_search import find_plan as find_plan
+from .plan_search import search as search
 from .search_arguments import read_search_arguments as read_search_arguments

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses as dc
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,43 @@ from ipujax.planner.task_times import StageTimes, TaskTimes, longest_update, sum
 from lowering import InternalError, schedules
 
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
+
+
+class Turn(NamedTuple):
+    """What a stage does at the least while a micro-batch goes to the last stage and comes back.
+
+    Attributes:
+      forward: its forward tasks meanwhile.
+      backward: its backward tasks.
+      weight: its tasks that make gradients of weights.
+      is_twice: whether a second micro-batch then passes the stages behind it, there and back.
+    """
+
+    forward: int
+    backward: int
+    weight: int
+    is_twice: bool
+
+
+def find_turns(orders: Sequence[Sequence[schedules.Phase]]) -> tuple[Turn, ...]:
+    """Finds the turns of stages from the phases of their tasks, in the order in which they run.
+
+    A stage's first backward task waits for a micro-batch that has passed all stages and come back;
+    the micro-batch of its last forward task then still has to do so. Between the two is the middle
+    of its order. Where the last stage runs all forward tasks first, there is none: a forward pass
+    of all micro-batches through any stage is over before their backward passes begin.
+    """
+    phases = schedules.Phase
+    count = orders[0].count(phases.FORWARD)
+    turns: list[Turn] = []
+    for order in orders:
+        first = order.index(phases.BACKWARD)
+        end = len(order) - order[::-1].index(phases.FORWARD)
+        middle = order[first:end]
+        turns.append(Turn(*(middle.count(phase) for phase in phases), is_twice=True))
+    if not turns[-1].forward:
+        return (Turn(count - 1, count - 1, 0, is_twice=False),) * len(turns)
+    return tuple(turns)
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -45,6 +83,17 @@ class TimedSchedule:
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""
         return () if self.schedule is None else schedules.simulate(self.schedule).in_flight
+
+    @functools.cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of the stages; () where an IPU has several stages."""
+        if self.schedule is None or len(set(self.device_mapping)) < len(self.device_mapping):
+            return ()
+        orders: list[list[schedules.Phase]] = [[] for _ in self.device_mapping]
+        for tick in self.schedule.ticks:
+            for task in tick:
+                orders[task.stage].append(task.phase)
+        return find_turns(orders)
 
     @functools.cached_property
     def task_times(self) -> TaskTimes:

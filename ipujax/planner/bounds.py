@@ -4,17 +4,19 @@ Whatever the schedule, before an IPU's first task a micro-batch passes all stage
 after its last backward task the gradients pass back through them. Between the two it runs all tasks
 of its stages. No cut can be faster than its slowest IPU in this sense; nor can the sum of all work
 take less than its share of every IPU.
+
+Where an IPU has one stage, the order of its tasks says more: see `find_turns`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ipujax.planner.alternative import Alternative
+from ipujax.planner.alternative import Alternative, Turn
 from ipujax.planner.stage_costs import Cuts
-from ipujax.planner.task_times import longest_update, sum_by_ipu
+from ipujax.planner.task_times import StageTimes, longest_update, sum_by_ipu
 from lowering import schedules
 
 
@@ -53,12 +55,24 @@ class SuffixBounds:
         """Returns the seconds that a stage forces, float64 [starts, ends]; inf if it is empty."""
         pairs, delays = self._pairs, stage * self.least_delay
         count = self._alternative.timed.micro_batches
-        passing_back = count * pairs.work + (pairs.ramps + 2 * delays)
-        if not self._alternative.stage_costs.splits_backward:
-            return passing_back
-        # Gradients of weights may be made while those of inputs pass back.
-        staying = count * (pairs.work + pairs.weight) + (pairs.lead + delays)
-        return np.maximum(passing_back, staying)
+        seconds = count * pairs.work + (pairs.ramps + 2 * delays)
+        if self._alternative.stage_costs.splits_backward:
+            # Gradients of weights may be made while those of inputs pass back.
+            staying = count * (pairs.work + pairs.weight) + (pairs.lead + delays)
+            seconds = np.maximum(seconds, staying)
+        turns = self._alternative.timed.turns
+        if turns:
+            np.maximum(seconds, self._turn_seconds(turns[stage], stage), out=seconds)
+        return seconds
+
+    def _turn_seconds(self, turn: Turn, stage: int) -> np.ndarray:
+        """Returns the seconds that the turn of a stage forces, float64 [starts, ends]."""
+        pairs, boundaries = self._pairs, self._alternative.stages - 1
+        work = turn.forward * pairs.forward + turn.backward * (pairs.work - pairs.forward)
+        work += turn.weight * pairs.weight + pairs.chain + 2 * boundaries * self.least_delay
+        if turn.is_twice:
+            work += pairs.later + 2 * (boundaries - stage) * self.least_delay
+        return work
 
     def stage_excess(self, stage: int) -> np.ndarray:
         """Returns the bytes that a stage has too many, float64 [starts, ends]; inf if empty."""
@@ -124,5 +138,19 @@ def bound_seconds(alternative: Alternative, cuts: Cuts) -> np.ndarray:
     count = alternative.timed.micro_batches
     work = count * sum_by_ipu(forward + backward, mapping)
     split_work = count * sum_by_ipu(weight, mapping)
-    slowest = before + np.maximum(work + after, work + split_work)
-    return slowest.max(axis=0) + longest_update(times.updates, mapping)
+    slowest = (before + np.maximum(work + after, work + split_work)).max(axis=0)
+    if alternative.timed.turns:
+        np.maximum(slowest, _bound_by_turns(alternative.timed.turns, times), out=slowest)
+    return slowest + longest_update(times.updates, mapping)
+
+
+def _bound_by_turns(turns: Sequence[Turn], times: StageTimes) -> np.ndarray:
+    """Returns the seconds that the turns of the stages force, float64 [cuts]."""
+    forward, backward, weight = (times.tasks[phase] for phase in schedules.Phase)
+    counts = np.array([turn[:3] for turn in turns])[:, :, None]
+    middle = counts[:, 0] * forward + counts[:, 1] * backward + counts[:, 2] * weight
+    passes = forward + backward
+    passes[:-1] += 2 * times.delays
+    later = passes[::-1].cumsum(axis=0)[::-1] - (forward + backward)
+    is_twice = np.array([turn.is_twice for turn in turns])[:, None]
+    return (middle + passes.sum(axis=0) + is_twice * later).max(axis=0)

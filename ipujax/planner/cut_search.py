@@ -37,7 +37,7 @@ class FoundCut:
 def fits_in_memory(alternative: Alternative, cuts: Cuts) -> np.ndarray:
     """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
     slack = 1 + _ROUNDING
-    return (alternative.peak_bytes(cuts) <= alternative.memory * slack).all(axis=1)
+    return np.all(alternative.peak_bytes(cuts) <= alternative.memory * slack, axis=1)
 
 
 def find_good_cut(alternative: Alternative, bounds: SuffixBounds) -> FoundCut:

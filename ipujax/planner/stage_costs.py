@@ -23,6 +23,10 @@ class PairTables:
       ramps: seconds in which a micro-batch passes the stages before, forward and backward, and
         those of the stage's own update.
       lead: the same without the backward part.
+      chain: seconds in which a micro-batch passes all stages forward and backward, and those of
+        the stage's own update.
+      later: seconds in which it passes the stages after it, forward and backward.
+      forward: seconds of a forward task.
       kept_bytes: bytes that a stage needs however many micro-batches wait in it.
       waiting_bytes: bytes that each of them takes.
     """
@@ -31,6 +35,9 @@ class PairTables:
     weight: np.ndarray
     ramps: np.ndarray
     lead: np.ndarray
+    chain: np.ndarray
+    later: np.ndarray
+    forward: np.ndarray
     kept_bytes: np.ndarray
     waiting_bytes: np.ndarray
 
@@ -134,12 +141,18 @@ class StageCosts:
         lead = self.forward(begin, starts) + self.update(starts, ends)
         kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
         waiting = self.waiting_bytes(starts, ends, np.array(1))
+        last = np.full_like(ends, len(self.costs))
+        both = self.forward(begin, last) + self.backward(begin, last)
+        later = self.forward(ends, last) + self.backward(ends, last)
         once = self.activation_bytes(starts, ends) if self.recompute else np.zeros_like(kept)
         return PairTables(
             work=self.forward(starts, ends) + self.backward(starts, ends),
             weight=self.weight(starts, ends),
             ramps=np.where(is_empty, np.inf, lead + self.backward(begin, starts)),
             lead=np.where(is_empty, np.inf, lead),
+            chain=both + self.update(starts, ends),
+            later=later,
+            forward=self.forward(starts, ends),
             kept_bytes=np.where(is_empty, np.inf, kept + once),
             waiting_bytes=waiting - once,
         )
@@ -147,7 +160,7 @@ class StageCosts:
     @functools.cached_property
     def _workspace_tables(self) -> list[np.ndarray]:
         """Returns the largest work space of 1, 2, 4, ... segments from each one on."""
-        tables = [np.array([*self.costs.workspace_bytes, 0.0])]
+        tables = [np.append(np.array(self.costs.workspace_bytes, float), 0.0)]
         width = 1
         while 2 * width <= len(self.costs):
             last = tables[-1]

@@ -8,8 +8,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lowering import schedules
 from ipujax.planner import Costs
+from lowering import schedules
 from lowering.schedules import Schedule, ScheduleError
 from tests.lowering.schedules import checker
 

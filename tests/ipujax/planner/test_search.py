@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ipujax.errors import PlanError
 from ipujax.planner import Costs, Plan, search
-from tests.ipujax.planner.brute_force import BUILDERS, Tried, take, try_everything
+from tests.ipujax.planner.brute_force import BUILDERS, Tried, try_everything
 
 ROUNDING = 1e-9
 
