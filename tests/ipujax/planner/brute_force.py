@@ -80,13 +80,14 @@ def take(
     costs: Costs, schedule: Schedule, cut: Sequence[int], waiting: Sequence[int], again: bool
 ) -> tuple[float, tuple[float, ...]]:
     """The seconds of an update, and the bytes of each IPU."""
+    cut_bytes, spaces_needed = costs.cut_bytes or (), costs.workspace_bytes or ()
     stages = [range(a, b) for a, b in itertools.pairwise(cut)]
 
     def add(row: Any, stage: range) -> float:
         return math.fsum(row[i] for i in stage)
 
     passing = [
-        (costs.cut_bytes[at - 1] if at else 0)
+        (cut_bytes[at - 1] if at else 0)
         + sum(size for first, last, size in costs.skips if first < at <= last)
         for at in cut[:-1]
     ]
@@ -108,6 +109,6 @@ def take(
         updates[ipu] += add(costs.update, stage)
         wait = waiting[number] * (passing[number] if again else kept) + (kept if again else 0)
         peaks[ipu] += add(costs.parameter_bytes, stage) + wait
-        spaces[ipu] = max(spaces[ipu], *(costs.workspace_bytes[i] for i in stage))
+        spaces[ipu] = max(spaces[ipu], *(spaces_needed[i] for i in stage))
     makespan = checker.makespan(schedule, seconds, delays)
     return makespan + max(updates), tuple(map(sum, zip(peaks, spaces, strict=True)))
