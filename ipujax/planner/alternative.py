@@ -84,16 +84,26 @@ class TimedSchedule:
         """The most micro-batches that wait in each stage."""
         return () if self.schedule is None else schedules.simulate(self.schedule).in_flight
 
+    @property
+    def shares_ipus(self) -> bool:
+        """Whether IPUs have several stages."""
+        return len(set(self.device_mapping)) < len(self.device_mapping)
+
     @functools.cached_property
     def turns(self) -> tuple[Turn, ...]:
         """The turns of the stages; () where an IPU has several stages."""
-        if self.schedule is None or len(set(self.device_mapping)) < len(self.device_mapping):
+        if self.shares_ipus:
             return ()
-        orders: list[list[schedules.Phase]] = [[] for _ in self.device_mapping]
-        for tick in self.schedule.ticks:
-            for task in tick:
-                orders[task.stage].append(task.phase)
-        return find_turns(orders)
+        return find_turns([[phase for _, phase in order] for order in self.order_tasks_by_ipu()])
+
+    def order_tasks_by_ipu(self) -> list[list[tuple[int, schedules.Phase]]]:
+        """Returns the stage and phase of each IPU's tasks, in the order in which they run."""
+        orders: list[list[tuple[int, schedules.Phase]]]
+        orders = [[] for _ in range(max(self.device_mapping) + 1)]
+        for tick in self.schedule.ticks if self.schedule is not None else ():
+            for stage, phase, _ in tick:
+                orders[self.device_mapping[stage]].append((stage, phase))
+        return orders
 
     @functools.cached_property
     def task_times(self) -> TaskTimes:

@@ -83,9 +83,11 @@ class SuffixBounds:
     def fitting_seconds(self, stage: int) -> np.ndarray:
         """Returns the seconds that a stage forces; inf if it is empty or does not fit."""
         seconds = self.stage_seconds(stage)
-        if not self._has_limit:
-            return seconds
-        return np.where(self.stage_excess(stage) > 0, np.inf, seconds)
+        return np.where(self.does_not_fit(stage), np.inf, seconds)
+
+    def does_not_fit(self, stage: int) -> np.ndarray | bool:
+        """Returns whether a stage needs too many bytes, bool [starts, ends]; False for no limit."""
+        return self._has_limit and self.stage_excess(stage) > 0
 
     @property
     def least_seconds(self) -> float:
@@ -95,6 +97,20 @@ class SuffixBounds:
     def best_cut(self) -> Cuts:
         """Returns a cut that reaches the bound of the table, [1, stages + 1]."""
         return self._trace_back(self.seconds, self.fitting_seconds)
+
+    def balanced_cut(self) -> Cuts:
+        """Returns the cut whose costliest stage works least, if stages fit, [1, stages + 1]."""
+        pairs = self._pairs
+        work = np.where(np.isinf(pairs.ramps), np.inf, pairs.work + pairs.weight)
+        table = np.full_like(self.seconds, np.inf)
+        table[-1, -1] = -np.inf
+
+        def works_of_stage(stage: int) -> np.ndarray:
+            return np.where(self.does_not_fit(stage), np.inf, work)
+
+        for stage in reversed(range(self._alternative.stages)):
+            table[stage] = np.maximum(works_of_stage(stage), table[stage + 1]).min(axis=1)
+        return self._trace_back(table, works_of_stage)
 
     def least_excessive_cut(self) -> Cuts:
         """Returns the cut whose worst stage has the fewest bytes too many, [1, stages + 1]."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.bounds import SuffixBounds, bound_seconds
+from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
 from ipujax.planner.stage_costs import Cuts
 
 _ROUNDING = 1e-12  # what is faster by less is as fast
@@ -40,12 +41,22 @@ def fits_in_memory(alternative: Alternative, cuts: Cuts) -> np.ndarray:
     return np.all(alternative.peak_bytes(cuts) <= alternative.memory * slack, axis=1)
 
 
-def find_good_cut(alternative: Alternative, bounds: SuffixBounds) -> FoundCut:
-    """Finds a cut by the bounds of its stages, and moves its boundaries while that helps."""
+def find_good_cut(
+    alternative: Alternative, bounds: SuffixBounds, shared: SharedIpuBounds | None
+) -> FoundCut:
+    """Finds a cut by the bounds of its stages, and moves its boundaries while that helps.
+
+    Args:
+      alternative: all choices but the cut.
+      bounds: of its stages.
+      shared: of what its IPUs force together, where they have several stages.
+    """
     if np.isinf(bounds.least_seconds):
         return FoundCut(None, np.inf, proven=True)
     best, seconds = bounds.best_cut(), np.inf
-    candidates = best
+    candidates = np.concatenate([best, bounds.balanced_cut()])
+    if shared is not None:
+        candidates = np.concatenate([candidates, shared.cuts])
     tasks = 2 * alternative.stages * alternative.timed.micro_batches
     for _ in range(2 + _MOST_MOVED // tasks):
         candidates = candidates[fits_in_memory(alternative, candidates)]
@@ -62,14 +73,14 @@ def find_good_cut(alternative: Alternative, bounds: SuffixBounds) -> FoundCut:
 
 
 def _move_boundaries(cut: np.ndarray) -> Cuts:
-    """Returns all cuts with one boundary, or two neighbouring ones, a segment elsewhere."""
+    """Returns all cuts with up to three neighbouring boundaries a few segments elsewhere."""
     moves: list[np.ndarray] = []
-    inner = range(1, len(cut) - 1)
-    for first in inner:
-        for last in (first, first + 1):
-            for step in (-1, 1):
+    last = len(cut) - 2
+    for first in range(1, last + 1):
+        for end in range(first, min(first + 2, last) + 1):
+            for step in (-8, -4, -2, -1, 1, 2, 4, 8):
                 moved = cut.copy()
-                moved[first : min(last, len(cut) - 2) + 1] += step
+                moved[first : end + 1] += step
                 moves.append(moved)
     cuts = np.array(moves, int).reshape(-1, len(cut))
     return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
@@ -78,6 +89,7 @@ def _move_boundaries(cut: np.ndarray) -> Cuts:
 def find_fastest_cut(
     alternative: Alternative,
     bounds: SuffixBounds,
+    shared: SharedIpuBounds | None,
     limit: float,
     is_out_of_time: Callable[[], bool],
 ) -> FoundCut:
@@ -86,12 +98,15 @@ def find_fastest_cut(
     Args:
       alternative: all choices but the cut.
       bounds: of its stages.
+      shared: of what its IPUs force together, where they have several stages.
       limit: the seconds that a cut must take less than.
       is_out_of_time: whether to stop, with what is found by then.
     """
-    cuts, proven = _list_promising_cuts(alternative, bounds, limit, is_out_of_time)
+    cuts, proven = _list_promising_cuts(alternative, bounds, shared, limit, is_out_of_time)
     cuts = cuts[fits_in_memory(alternative, cuts)]
     least = bound_seconds(alternative, cuts)
+    if shared is not None and len(cuts):
+        least = np.maximum(least, shared.forces(cuts).max(axis=0))
     order = least.argsort(kind="stable")
     best: tuple[int, ...] | None = None
     for first in range(0, len(order), _TOGETHER):
@@ -109,45 +124,110 @@ def find_fastest_cut(
     return FoundCut(best, limit, proven)
 
 
+@dc.dataclass(frozen=True, eq=False)
+class _Beginnings:
+    """The first stages of many cuts.
+
+    Attributes:
+      positions: int64 [beginnings, stages + 1]: where stages begin, the next one included.
+      slowest: float64 [beginnings]: the seconds that the slowest of these stages forces.
+      delays: float64 [beginnings]: how long something travels through them.
+      mean: float64 [beginnings]: what they add to the mean of what IPUs force.
+    """
+
+    positions: np.ndarray
+    slowest: np.ndarray
+    delays: np.ndarray
+    mean: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def select(self, chosen: np.ndarray | slice) -> _Beginnings:
+        """Returns some of them."""
+        return _Beginnings(
+            self.positions[chosen], self.slowest[chosen], self.delays[chosen], self.mean[chosen]
+        )
+
+
 def _list_promising_cuts(
     alternative: Alternative,
     bounds: SuffixBounds,
+    shared: SharedIpuBounds | None,
     limit: float,
     is_out_of_time: Callable[[], bool],
 ) -> tuple[Cuts, bool]:
-    """Lists the cuts whose slowest IPU takes less than a limit, and whether these are all."""
+    """Lists the cuts that bounds allow to take less than a limit, and whether these are all."""
     segments, complete = len(alternative.stage_costs.costs), True
     most_parts = max(1, _MOST_PAIRS // (segments * alternative.stages))
-    beginnings, slowest = np.zeros((1, 1), int), np.array([-np.inf])
-    delays = np.zeros(1)
-    boundary_seconds = alternative.stage_costs.boundary_seconds
-    passes = 1 if alternative.stage_costs.splits_backward else 2  # of each boundary before a stage
+    constant = 0.0 if shared is None else shared.constant
+    none = np.zeros(1)
+    beginnings = _Beginnings(np.zeros((1, 1), int), none - np.inf, none, none + constant)
     for stage in range(alternative.stages):
-        table = bounds.fitting_seconds(stage)
-        rest = bounds.seconds[stage + 1]
-        parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        extend = _StageExtension(alternative, bounds, shared, stage)
+        parts: list[_Beginnings] = []
         rows = max(1, _CHUNK // (segments + 1))
         for first in range(0, len(beginnings), rows):
             if is_out_of_time():
                 complete = False
                 break
-            here = slice(first, first + rows)
-            starts = beginnings[here, -1]
-            # The table counts the shortest delay for each boundary before.
-            extra = passes * (delays[here] - stage * bounds.least_delay)
-            reached = np.maximum(slowest[here, None], table[starts] + extra[:, None])
-            least = np.maximum(reached, rest[None, :])
-            row, end = np.nonzero(least < limit * (1 - _ROUNDING))
-            extended = np.concatenate([beginnings[here][row], end[:, None]], axis=1)
-            parts.append((extended, reached[row, end], delays[here][row] + boundary_seconds[end]))
+            parts.append(extend(beginnings.select(slice(first, first + rows)), limit))
         if not parts:
             return np.zeros((0, alternative.stages + 1), int), complete
-        beginnings, slowest, delays = (
-            np.concatenate(arrays) for arrays in zip(*parts, strict=True)
+        beginnings = _Beginnings(
+            np.concatenate([part.positions for part in parts]),
+            np.concatenate([part.slowest for part in parts]),
+            np.concatenate([part.delays for part in parts]),
+            np.concatenate([part.mean for part in parts]),
         )
         if len(beginnings) > most_parts:
             complete = False
-            least = np.maximum(slowest, rest[beginnings[:, -1]])
-            kept = least.argpartition(most_parts)[:most_parts]
-            beginnings, slowest, delays = beginnings[kept], slowest[kept], delays[kept]
-    return beginnings, complete
+            # Some by each bound: what is best by one alone is seldom best in the end.
+            rankings = extend.list_bounds(beginnings)
+            kept = [
+                ranking.argpartition(most_parts // 2)[: most_parts // 2] for ranking in rankings
+            ]
+            beginnings = beginnings.select(np.unique(np.concatenate(kept)))
+    return beginnings.positions, complete
+
+
+class _StageExtension:
+    """Adds a stage to beginnings of cuts, wherever it may end."""
+
+    def __init__(
+        self,
+        alternative: Alternative,
+        bounds: SuffixBounds,
+        shared: SharedIpuBounds | None,
+        stage: int,
+    ):
+        costs = alternative.stage_costs
+        self._table, self._rest = bounds.fitting_seconds(stage), bounds.seconds[stage + 1]
+        self._boundary_seconds = costs.boundary_seconds
+        # The table counts the shortest delay for each boundary before, as often as it is passed.
+        self._passes = 1 if costs.splits_backward else 2
+        self._counted_delays = stage * bounds.least_delay
+        nothing = np.zeros_like(self._table)
+        self._shares = nothing if shared is None else shared.stage_share(stage)
+        self._rest_of_mean = nothing[0] - np.inf if shared is None else shared.rest[stage + 1]
+
+    def __call__(self, beginnings: _Beginnings, limit: float) -> _Beginnings:
+        """Returns all beginnings with one more stage that may take less than a limit."""
+        starts = beginnings.positions[:, -1]
+        extra = self._passes * (beginnings.delays - self._counted_delays)
+        slowest = np.maximum(beginnings.slowest[:, None], self._table[starts] + extra[:, None])
+        mean = beginnings.mean[:, None] + self._shares[starts]
+        least = np.maximum(np.maximum(slowest, self._rest), mean + self._rest_of_mean)
+        row, end = np.nonzero(least < limit * (1 - _ROUNDING))
+        return _Beginnings(
+            np.concatenate([beginnings.positions[row], end[:, None]], axis=1),
+            slowest[row, end],
+            beginnings.delays[row] + self._boundary_seconds[end],
+            mean[row, end],
+        )
+
+    def list_bounds(self, extended: _Beginnings) -> tuple[np.ndarray, np.ndarray]:
+        """Returns bounds on all cuts that begin like these: by stages, and by the mean of IPUs."""
+        end = extended.positions[:, -1]
+        by_stages = np.maximum(extended.slowest, self._rest[end])
+        return by_stages, extended.mean + self._rest_of_mean[end]

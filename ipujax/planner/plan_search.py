@@ -19,6 +19,7 @@ from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
+from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
@@ -110,6 +111,13 @@ class _Candidate:
         """The bounds of its stages."""
         return SuffixBounds(self.alternative)
 
+    @functools.cached_property
+    def shared(self) -> SharedIpuBounds | None:
+        """The bound of IPUs with several stages; None if all have one, or nothing fits."""
+        if not self.alternative.timed.shares_ipus or math.isinf(self.bounds.least_seconds):
+            return None
+        return SharedIpuBounds(self.alternative, self.bounds)
+
     @property
     def kind(self) -> _Kind:
         """What its row of `considered` says."""
@@ -125,11 +133,13 @@ class _Candidate:
     def find_good_cut(self) -> None:
         """Finds a cut that is good, and a closer bound on all."""
         self.least = max(self.least, self.bounds.least_seconds)
-        self.found = find_good_cut(self.alternative, self.bounds)
+        if self.shared is not None:
+            self.least = max(self.least, self.shared.seconds)
+        self.found = find_good_cut(self.alternative, self.bounds, self.shared)
 
     def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
         """Finds the cut that is faster than a limit and all others, if there is one."""
-        found = find_fastest_cut(self.alternative, self.bounds, limit, is_out_of_time)
+        found = find_fastest_cut(self.alternative, self.bounds, self.shared, limit, is_out_of_time)
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found

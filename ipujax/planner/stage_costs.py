@@ -27,6 +27,7 @@ class PairTables:
         the stage's own update.
       later: seconds in which it passes the stages after it, forward and backward.
       forward: seconds of a forward task.
+      update: seconds of the update of its weights.
       kept_bytes: bytes that a stage needs however many micro-batches wait in it.
       waiting_bytes: bytes that each of them takes.
     """
@@ -38,6 +39,7 @@ class PairTables:
     chain: np.ndarray
     later: np.ndarray
     forward: np.ndarray
+    update: np.ndarray
     kept_bytes: np.ndarray
     waiting_bytes: np.ndarray
 
@@ -153,6 +155,7 @@ class StageCosts:
             chain=both + self.update(starts, ends),
             later=later,
             forward=self.forward(starts, ends),
+            update=self.update(starts, ends),
             kept_bytes=np.where(is_empty, np.inf, kept + once),
             waiting_bytes=waiting - once,
         )
