@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ipujax.planner.plan import Plan, PlannedStage
 
 _WIDTH, _ROW, _LEFT, _TOP = 720, 26, 90, 26
+_PARTS = ("forward", svg.BLUE), ("backward", svg.ORANGE)
 _MOST_CONSIDERED = 20  # rows of alternatives in the text
 
 
@@ -32,7 +33,8 @@ def describe_plan(plan: Plan) -> str:
         [
             f"Plan: {describe_choice(plan)}{fit}",
             f"Time: {format_duration(plan.seconds)} an update, with a bubble of "
-            f"{format_percent(plan.bubble)}; {_describe_proof(plan)}",
+            f"{format_percent(plan.bubble)}",
+            f"Proof: {_describe_proof(plan)}",
             "",
             *_list_stages(plan),
             "",
@@ -89,13 +91,18 @@ def draw_plan(plan: Plan) -> str:
     """Draws the seconds of each stage as bars, above the text of the plan."""
     longest = max(sum(stage.seconds) for stage in plan.stages) or 1.0
     drawing = svg.Drawing(_WIDTH, _TOP + _ROW * len(plan.stages) + 6, "the stages of a plan")
-    drawing.draw_text(0, 14, describe_choice(plan))
+    choice = describe_choice(plan)
+    drawing.draw_text(0, 14, choice)
+    x = svg.width_of_text(choice) + 40
+    for word, colour in _PARTS:
+        drawing.draw_box(x, 4, 12, 12, colour)
+        drawing.draw_text(x + 18, 14, word)
+        x += svg.width_of_text(word) + 40
     for number, stage in enumerate(plan.stages):
         top = _TOP + _ROW * number
         drawing.draw_text(0, top + 16, f"IPU {stage.ipu}, {_name_segments(stage)}")
         x = float(_LEFT)
-        parts = ("forward", svg.BLUE), ("backward", svg.ORANGE)
-        for (word, colour), seconds in zip(parts, stage.seconds, strict=True):
+        for (word, colour), seconds in zip(_PARTS, stage.seconds, strict=True):
             width = seconds / longest * (_WIDTH - _LEFT)
             tip = f"stage {number}, {word}: {format_duration(seconds)}"
             drawing.draw_box(x, top, max(width - 1, 0.5), _ROW - 4, colour, tip=tip)
