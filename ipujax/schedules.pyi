@@ -13,8 +13,10 @@ from .pipelines.schedules import grouped as grouped
 from .pipelines.schedules import interleaved as interleaved
 from .pipelines.schedules import interleaved_one_f_one_b as interleaved_one_f_one_b
 from .pipelines.schedules import load as load
+from .pipelines.schedules import names as names
 from .pipelines.schedules import one_f_one_b as one_f_one_b
 from .pipelines.schedules import overlap as overlap
+from .pipelines.schedules import register as register
 from .pipelines.schedules import save as save
 from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate

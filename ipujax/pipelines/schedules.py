@@ -30,10 +30,16 @@ interleaved = _schedules.interleaved
 interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
 one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
+register = _check.guard(_schedules.register)
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text
 zero_bubble = _schedules.zero_bubble
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all registered schedules: those of ipujax, then your own."""
+    return tuple(schedule.name for schedule in _schedules.list_schedules())
 
 
 @_check.guard

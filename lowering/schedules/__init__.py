@@ -6,6 +6,7 @@ list of tasks; `simulate` checks that a pipeline can follow it and computes its 
 
 from lowering.schedules.build import Spec as Spec
 from lowering.schedules.build import build as build
+from lowering.schedules.build import register as register
 from lowering.schedules.gpipe import gpipe as gpipe
 from lowering.schedules.grid import grid as grid
 from lowering.schedules.grouped import grouped as grouped
@@ -22,6 +23,7 @@ from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
 from lowering.schedules.schedule_registry import RegisteredSchedule as RegisteredSchedule
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
 from lowering.schedules.schedule_registry import register_schedule as register_schedule
+from lowering.schedules.schedule_registry import spell_schedule_name as spell_schedule_name
 from lowering.schedules.schedule_text import from_text as from_text
 from lowering.schedules.schedule_text import to_text as to_text
 from lowering.schedules.sequential import sequential as sequential

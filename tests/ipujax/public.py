@@ -422,6 +422,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "schedules.from_text": lambda: {"text": ipu.schedules.to_text(_schedule())},
     "schedules.grid": lambda: {"schedule": _schedule()},
     "schedules.overlap": lambda: {"name": "grouped"},
+    "schedules.register": lambda: {"name": "mine", "function": ipu.schedules.gpipe},
     "schedules.save": lambda: {"schedule": _schedule(), "path": "a.schedule"},
     "schedules.simulate": lambda: {"schedule": _schedule()},
     "schedules.to_text": lambda: {"schedule": _schedule()},
