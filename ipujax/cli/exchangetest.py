@@ -14,7 +14,7 @@ from ipujax.cli.machine_model import (
 )
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
-from lowering.machine import transfers
+from lowering import machine as model
 
 _SIZES = (64, 1024, 16_384, 262_144)  # bytes that every tile sends, and receives
 _EXAMPLES = (("-d 0", "test the IPU of device 0"), ("-d 24 -j", "test four, and print JSON"))
@@ -49,7 +49,7 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
 
 def _test_exchange(size: int) -> dict[str, int | float]:
     """Returns the model's answer for an exchange of so many bytes of each tile, with its sync."""
-    cycles = TARGET.sync_cycles + transfers.exchange_cycles(TARGET, size)
+    cycles = TARGET.sync_cycles + model.transfers.exchange_cycles(TARGET, size)
     rate = size * TARGET.tiles_per_ipu / TARGET.seconds(cycles)
     return {"bytes_per_tile": size, "cycles": cycles, "tbytes_per_second": rate / 1e12}
 

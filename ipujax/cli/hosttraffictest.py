@@ -15,7 +15,7 @@ from ipujax.cli.machine_model import (
 )
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
-from lowering.machine import transfers
+from lowering import machine as model
 
 _TILES, _BYTES_PER_TILE = 32, 4096  # of one exchange of an IPU
 _WAYS = {"host_from_tile": "host <- tile", "host_to_tile": "host -> tile"}
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-hosttraffictest") ->
     arguments = build_parser(prog).parse_args(argv)
     _, device = find_device(arguments.device_id)
     bytes_per_ipu = _TILES * _BYTES_PER_TILE
-    cycles = transfers.HostLink(target=TARGET).host_transfer_cycles([bytes_per_ipu])
+    cycles = model.transfers.HostLink(target=TARGET).host_transfer_cycles([bytes_per_ipu])
     seconds = TARGET.seconds(cycles * arguments.iterations)
     moved = bytes_per_ipu * arguments.iterations * len(device.ipus)
     rate = moved * 8 / 1e9 / seconds

@@ -16,7 +16,7 @@ from ipujax.cli.machine_model import (
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
 from ipujax.system import Machine, find_machine
-from lowering.machine import transfers
+from lowering import machine as model
 
 _KBYTES = 4096  # of an iteration, both ways together, as in the original's printed example
 _EXAMPLES = (
@@ -74,14 +74,14 @@ def _test_pair(machine: Machine, source: int, target: int, iterations: int) -> d
     num_ipus, ipus = len(machine.ipus), machine.devices[-1].ipus
     half = _KBYTES * 1024 / 2
     flows = [(source, target, half), (target, source, half)]
-    cycles = transfers.inter_ipu_cycles(TARGET, flows, num_ipus)
-    cycles += transfers.external_sync_cycles(TARGET, 2)
+    cycles = model.transfers.inter_ipu_cycles(TARGET, flows, num_ipus)
+    cycles += model.transfers.external_sync_cycles(TARGET, 2)
     seconds = TARGET.seconds(cycles * iterations)
     kbytes = _KBYTES * iterations
     return {
         "device0": str(ipus[source].index),
         "device1": str(ipus[target].index),
-        "hops": str(len(transfers.find_route(source, target, num_ipus))),
+        "hops": str(len(model.transfers.find_route(source, target, num_ipus))),
         "duration_sec": str(seconds),
         "kbytes_transferred": str(kbytes),
         "gbytes_transferred": str(kbytes / 1024**2),

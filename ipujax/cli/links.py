@@ -10,7 +10,7 @@ from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import format_boxed_table
 from ipujax.ground import terminal_style as style
 from ipujax.system import Machine, find_machine
-from lowering.machine import transfers
+from lowering import machine as model
 
 _EXAMPLES = (("", "list the links between IPUs"), ("-j", "print JSON, for other programs"))
 _COLUMNS = ("From", "To", "Kind", "GB/s each way", "Status")
@@ -52,24 +52,24 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def find_links(machine: Machine) -> Iterator[transfers.Hop]:
+def find_links(machine: Machine) -> Iterator[model.transfers.Hop]:
     """Yields one hop for each pair of IPUs that data passes without another IPU between."""
     num_ipus = len(machine.ipus)
     for source in range(num_ipus):
         for target in range(source + 1, num_ipus):
-            route = transfers.find_route(source, target, num_ipus)
+            route = model.transfers.find_route(source, target, num_ipus)
             if len(route) == 1:
                 yield route[0]
 
 
-def _leads_both_ways(hop: transfers.Hop, num_ipus: int) -> bool:
+def _leads_both_ways(hop: model.transfers.Hop, num_ipus: int) -> bool:
     """Returns whether the way back is the same link, as the model's routes go."""
-    back = transfers.find_route(hop.target, hop.source, num_ipus)
-    return back == (transfers.Hop(hop.target, hop.source, hop.kind),)
+    back = model.transfers.find_route(hop.target, hop.source, num_ipus)
+    return back == (model.transfers.Hop(hop.target, hop.source, hop.kind),)
 
 
-def _gigabytes_per_second(hop: transfers.Hop, num_ipus: int) -> float:
-    per_cycle = transfers.link_bytes_per_cycle(TARGET, hop.kind, num_ipus)
+def _gigabytes_per_second(hop: model.transfers.Hop, num_ipus: int) -> float:
+    per_cycle = model.transfers.link_bytes_per_cycle(TARGET, hop.kind, num_ipus)
     return per_cycle * TARGET.clock_hz / 1e9
 
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from ipujax.ground import DeviceError
 from ipujax.ground import terminal_style as style
 from ipujax.system import MACHINE, ListedDevice, Machine, find_machine
-from lowering.machine import TARGETS
+from lowering import machine as model
 
 MODELLED = "Modelled, not measured: rates are the machine model's, and virtual IPUs cannot fail."
-TARGET = TARGETS[MACHINE.version]
+TARGET = model.TARGETS[MACHINE.version]
 """The chip of the machine."""
 
 

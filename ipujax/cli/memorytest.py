@@ -14,7 +14,7 @@ from ipujax.cli.machine_model import (
 )
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
-from lowering.machine import COPY_BYTES_PER_CYCLE
+from lowering import machine as model
 
 _EXAMPLES = (("-d 0", "test the IPU of device 0"), ("-d 30 -j", "test all, and print JSON"))
 
@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-memorytest") -> int:
     arguments = build_parser(prog).parse_args(argv)
     _, device = find_device(arguments.device_id)
     tiles = len(device.ipus) * TARGET.tiles_per_ipu
-    seconds = 2 * TARGET.seconds(TARGET.bytes_per_tile / COPY_BYTES_PER_CYCLE)
+    seconds = 2 * TARGET.seconds(TARGET.bytes_per_tile / model.COPY_BYTES_PER_CYCLE)
     data = {
         "ipus": len(device.ipus),
         "tiles_tested": tiles,
