@@ -59,6 +59,7 @@ from lowering.machine.target import Links as Links
 from lowering.machine.target import Target as Target
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
+from lowering.machine.transfers.links import INTER_IPU_CYCLES as INTER_IPU_CYCLES
 
 if TYPE_CHECKING:
     from lowering.machine.function_cycles import (

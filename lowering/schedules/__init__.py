@@ -19,6 +19,7 @@ from lowering.schedules.rotations import distinct_rotations as distinct_rotation
 from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
+from lowering.schedules.schedule_registry import RegisteredSchedule as RegisteredSchedule
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
 from lowering.schedules.schedule_registry import register_schedule as register_schedule
 from lowering.schedules.schedule_text import from_text as from_text

@@ -20,7 +20,7 @@ from lowering.schedules.ticks import Run, one_task_per_tick
 NAME = "interleaved-1f1b"
 
 
-@register_schedule(rank=60, advice_rank=40)
+@register_schedule(rank=60, advice_rank=40, deals_out_stages=True)
 def interleaved_one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

@@ -29,6 +29,8 @@ class RegisteredSchedule:
       argument: what users pass as `pipeline_schedule` to get it.
       advice_rank: its position among the schedules that advice tries, where the first of equally
         fast ones wins; None if advice never tries it.
+      deals_out_stages: whether it puts stage s on IPU s % P, several on each.
+      splits_backward: whether gradients of weights are tasks of their own.
     """
 
     name: str
@@ -36,13 +38,20 @@ class RegisteredSchedule:
     rank: int
     argument: str
     advice_rank: int | None
+    deals_out_stages: bool
+    splits_backward: bool
 
 
 _SCHEDULES: dict[str, RegisteredSchedule] = {}
 
 
 def register_schedule(
-    *, rank: int, argument: str = "", advice_rank: int | None = None
+    *,
+    rank: int,
+    argument: str = "",
+    advice_rank: int | None = None,
+    deals_out_stages: bool = False,
+    splits_backward: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated function as a schedule; see `RegisteredSchedule`.
 
@@ -64,6 +73,8 @@ def register_schedule(
             rank=rank,
             argument=argument or f"ipujax.schedules.{name}",
             advice_rank=advice_rank,
+            deals_out_stages=deals_out_stages,
+            splits_backward=splits_backward,
         )
         return build
 
