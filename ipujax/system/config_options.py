@@ -387,8 +387,9 @@ class SystemOptions(ConfigNode):
     `get_attribute_metadata` to ask for the type, default and meaning of one.
 
     Attributes:
-      auto_select_ipus: How many IPUs each device has, 1 to 16: 4 for one device of four IPUs,
-        [2, 2] for /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs.
+      auto_select_ipus: How many IPUs each device has: 4 for one device of four IPUs, [2, 2] for
+        /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs. Up to 16 are of
+        the machine that `gc-info -l` lists; 17 to 256 are of a pod of 64, 128 or 256.
       select_ipus: Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one
         device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lowering.machine import trace as trace
+from lowering.machine import transfers as transfers
 from lowering.machine.breakdown import CAUSES as CAUSES
 from lowering.machine.cost import Cost as Cost
 from lowering.machine.cost import Operation as Operation
@@ -29,6 +30,7 @@ from lowering.machine.mapping import TileMapping as TileMapping
 from lowering.machine.mapping import map_evenly as map_evenly
 from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise_cost import ELEMENTWISE as ELEMENTWISE
+from lowering.machine.primitives.view_rules import COPY_BYTES_PER_CYCLE as COPY_BYTES_PER_CYCLE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS
 from lowering.machine.profile import TASK_PHASES as TASK_PHASES

@@ -272,8 +272,8 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
             id="several_processes",
         ),
         pytest.param({"ipu_model__version": "ipu3"}, "one of ipu1, ipu2, ipu21", id="no_version"),
-        pytest.param({"auto_select_ipus": 0}, "from 1 to 16", id="no_ipus"),
-        pytest.param({"auto_select_ipus": [1, 17]}, "from 1 to 16", id="too_many_ipus"),
+        pytest.param({"auto_select_ipus": 0}, "at least one IPU", id="no_ipus"),
+        pytest.param({"auto_select_ipus": [1, 257]}, "from 1 to 256", id="too_many_ipus"),
         pytest.param({"select_ipus": [31]}, "from 0 to 30", id="no_such_id"),
         pytest.param(
             {"select_ipus": [4, 4]},
