@@ -7,6 +7,7 @@ list of tasks; `simulate` checks that a pipeline can follow it and computes its 
 from lowering.schedules.build import Spec as Spec
 from lowering.schedules.build import build as build
 from lowering.schedules.build import register as register
+from lowering.schedules.eager_one_f_one_b import eager_one_f_one_b as eager_one_f_one_b
 from lowering.schedules.gpipe import gpipe as gpipe
 from lowering.schedules.grid import grid as grid
 from lowering.schedules.grouped import grouped as grouped
@@ -14,6 +15,7 @@ from lowering.schedules.interleaved import interleaved as interleaved
 from lowering.schedules.interleaved_one_f_one_b import (
     interleaved_one_f_one_b as interleaved_one_f_one_b,
 )
+from lowering.schedules.looped_bfs import looped_bfs as looped_bfs
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations

@@ -21,10 +21,15 @@ BUILDERS = {
         schedules.sequential,
         schedules.gpipe,
         schedules.one_f_one_b,
+        schedules.eager_one_f_one_b,
+        schedules.looped_bfs,
         schedules.interleaved_one_f_one_b,
         schedules.zero_bubble,
     )
 }
+
+SHARING = ("interleaved_one_f_one_b", "looped_bfs")
+"""Those with several stages on an IPU."""
 
 
 @dc.dataclass(frozen=True)
@@ -65,7 +70,7 @@ def try_everything(
 
 
 def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> Iterator[Schedule]:
-    several = name == "interleaved_one_f_one_b"
+    several = name in SHARING
     for used in range(2 if several else 1, ipus + 1):
         for each in range(2, segments // used + 1) if several else (1,):
             mapping = [stage % used for stage in range(used * each)]
