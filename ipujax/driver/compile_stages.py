@@ -19,6 +19,7 @@ from ipujax.driver.device_options import (
     log_dropped_shardings,
     log_replica_count,
     prepare_queues,
+    warn_of_divergent_conditions,
 )
 from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.picture import draw_program
@@ -130,6 +131,7 @@ class Traced(BoundToProcess):
             program = lower(watch.record_errors_of_callbacks(closed), options)
             replicas = program.replicas // options.instances
             prepare_queues(program, device, replicas)
+            warn_of_divergent_conditions(self.name, self.jaxpr, program.replicas)
             check_remote_memory(program, device)
         if replicas > 1 and self.settings.replicas is None:
             log_replica_count(self.settings, SYSTEM.generation, device, program.ipus, replicas)

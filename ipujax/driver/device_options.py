@@ -21,7 +21,14 @@ from ipujax.system import (
     resolve_floating_point_behaviour,
     settings_of_reader,
 )
-from lowering import Options, count_unconfigured_ipus, ir, jaxpr, list_lines_with_shardings
+from lowering import (
+    Options,
+    count_unconfigured_ipus,
+    find_divergent_conditions,
+    ir,
+    jaxpr,
+    list_lines_with_shardings,
+)
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
@@ -158,6 +165,23 @@ def _log_dropped_sharding(name: str, line: str) -> None:
     get_logger().info(
         f"Program `{name}` shards an array over JAX devices at {line}, which is left out: each "
         "IPU has one device; give each a mesh by ipu.compile(meshes=ipu.meshes(...))"
+    )
+
+
+def warn_of_divergent_conditions(name: str, closed: jaxpr.ClosedJaxpr, replicas: int) -> None:
+    """Warns, once for each line, of conditions that may part replicas at a collective."""
+    for line in find_divergent_conditions(closed, replicas):
+        _warn_of_divergent_condition(name, line)
+
+
+@functools.lru_cache(maxsize=256)
+def _warn_of_divergent_condition(name: str, line: str) -> None:
+    get_logger().warning(
+        f"Program `{name}` has a collective in control flow that may diverge: the condition at "
+        f"{line or 'a line of no file'} is made of values that may differ between replicas, and "
+        "on hardware replicas that go another way leave the others waiting for ever. Compute the "
+        "condition from a collective's result, or promise that it is equal: "
+        "cross_replica_ops.assume_equal_across_replicas(condition)"
     )
 
 
