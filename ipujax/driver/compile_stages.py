@@ -14,6 +14,7 @@ from ipujax.driver.call_arguments import Settings, Signature
 from ipujax.driver.compile_checks import check
 from ipujax.driver.device_options import (
     build_compiler_options,
+    check_recomputation,
     check_remote_memory,
     find_device,
     log_dropped_shardings,
@@ -124,6 +125,7 @@ class Traced(BoundToProcess):
             options = build_compiler_options(self.settings, device)
             if not self.settings.meshes:
                 log_dropped_shardings(self.name, self.jaxpr)
+            check_recomputation(self.jaxpr, options)
             watch = Watch()
             closed, signature = split_stacked_arrays(
                 self.jaxpr, self.signature, self.settings, device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ipujax.driver.call_arguments import Settings
-from ipujax.ground import ConfigError, DeviceError
+from ipujax.ground import ConfigError, DeviceError, PipelineError
 from ipujax.system import (
     PARTIALS,
     SYSTEM,
@@ -28,6 +28,7 @@ from lowering import (
     ir,
     jaxpr,
     list_lines_with_shardings,
+    variants,
 )
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
@@ -166,6 +167,21 @@ def _log_dropped_sharding(name: str, line: str) -> None:
         f"Program `{name}` shards an array over JAX devices at {line}, which is left out: each "
         "IPU has one device; give each a mesh by ipu.compile(meshes=ipu.meshes(...))"
     )
+
+
+def check_recomputation(closed: jaxpr.ClosedJaxpr, options: Options) -> None:
+    """Refuses pipelines whose schedule does not go with their mode of recomputation.
+
+    Raises:
+      PipelineError: (a `ValueError`) such a pipeline, where `allow_recompute` is set.
+    """
+    for pipeline in variants.pipelines_of(closed) if options.allow_recompute else ():
+        if pipeline.training and pipeline.recomputation_conflict:
+            raise PipelineError(
+                f"pipeline {pipeline.name}: {pipeline.recomputation_conflict}",
+                where=pipeline.origin,
+                fix="leave recomputation_mode out: Auto takes the one that fits the schedule",
+            )
 
 
 def warn_of_divergent_conditions(name: str, closed: jaxpr.ClosedJaxpr, replicas: int) -> None:
