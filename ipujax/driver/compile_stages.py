@@ -17,6 +17,7 @@ from ipujax.driver.device_options import (
     check_recomputation,
     check_remote_memory,
     find_device,
+    log_disabled_offloading,
     log_dropped_shardings,
     log_replica_count,
     prepare_queues,
@@ -126,6 +127,7 @@ class Traced(BoundToProcess):
             if not self.settings.meshes:
                 log_dropped_shardings(self.name, self.jaxpr)
             check_recomputation(self.jaxpr, options)
+            log_disabled_offloading(self.name, self.jaxpr, options)
             watch = Watch()
             closed, signature = split_stacked_arrays(
                 self.jaxpr, self.signature, self.settings, device

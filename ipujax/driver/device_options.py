@@ -23,6 +23,7 @@ from ipujax.system import (
 )
 from lowering import (
     Options,
+    asks_to_offload_state,
     count_unconfigured_ipus,
     find_divergent_conditions,
     ir,
@@ -122,8 +123,18 @@ def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
             f"compiled for has none: device_connection.type is {connection.type.name}, and "
             "device_connection.enable_remote_buffers is False",
             fix="set enable_remote_buffers = True if that system has remote buffers "
-            "(`gc-info -d 0 -I`); or offload nothing (offload_weight_update_variables=None, and "
-            "its like, of pipelines and optimizers)",
+            "(`gc-info -d 0 -I`); or offload nothing (offload_gradient_accumulation_buffers=None, "
+            "and its like, of pipelines)",
+        )
+
+
+def log_disabled_offloading(name: str, closed: jaxpr.ClosedJaxpr, options: Options) -> None:
+    """Logs that an optimizer's state stays on the tiles of a system without streaming memory."""
+    if not options.has_remote and asks_to_offload_state(closed):
+        get_logger().info(
+            f"Program `{name}` is to offload its optimizer's state, which is disabled: the system "
+            "that it is compiled for has no remote buffers. Set "
+            "device_connection.enable_remote_buffers = True if it has (`gc-info -d 0 -I`)"
         )
 
 

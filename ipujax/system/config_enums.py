@@ -55,6 +55,9 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
 class SchedulingAlgorithm(enum.Enum):
     """The algorithm that orders operations.
 
+    The original's five are two here: POST_ORDER leaves operations as the function has them, and
+    each of the others stands for one order that keeps little alive, found without a search.
+
     Attributes:
       CHOOSE_BEST: try the others and keep the order with the lowest predicted peak of memory.
       CLUSTERING: keep together clusters of operations between which little is live.
