@@ -18,6 +18,7 @@ from ipujax.config import (
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    StochasticRoundingBehaviour,
     VerificationOptions,
     configure_ipu_system,
     get_ipu_config,
@@ -475,3 +476,17 @@ def test_verification_options_make_keys_on_demand():
 def test_public_names_are_there():
     for name in config_module.__all__:
         assert hasattr(config_module, name)
+
+
+@pytest.mark.parametrize("member", ["ON", "OFF"])
+def test_stochastic_rounding_takes_the_enumeration_of_later_releases(member: str) -> None:
+    behaviour = StochasticRoundingBehaviour[member]
+    config = IPUConfig()
+    config.floating_point_behaviour.esr = behaviour
+    assert config.floating_point_behaviour.esr is (member == "ON")
+    assert StochasticRoundingBehaviour.from_bool(member == "ON") is behaviour
+    with pytest.raises(NotImplementedError, match="REPLICA_IDENTICAL_ONLY is not there"):
+        config.floating_point_behaviour.esr = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
+    assert config.floating_point_behaviour.esr is (member == "ON")
+    with pytest.raises(TypeError, match="of type bool"):
+        config.floating_point_behaviour.esr = 1
