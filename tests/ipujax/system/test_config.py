@@ -32,6 +32,7 @@ from ipujax.system import (
     config_key,
     floating_point_was_assigned,
     resolve_floating_point_behaviour,
+    settings_of_reader,
     walk_options,
 )
 from ipujax.utils import SyntheticDataCategory
@@ -490,3 +491,17 @@ def test_stochastic_rounding_takes_the_enumeration_of_later_releases(member: str
     assert config.floating_point_behaviour.esr is (member == "ON")
     with pytest.raises(TypeError, match="of type bool"):
         config.floating_point_behaviour.esr = 1
+
+
+def test_the_scheduling_algorithms_are_two_behaviours() -> None:
+    """POST_ORDER leaves the order alone; the others stand for one order, as their text says."""
+
+    def settings(algorithm: SchedulingAlgorithm) -> dict[str, object]:
+        config = IPUConfig()
+        config.scheduling.algorithm = algorithm
+        return settings_of_reader(config, "model")
+
+    best = settings(SchedulingAlgorithm.CHOOSE_BEST)
+    same = {a for a in SchedulingAlgorithm if settings(a) == best}
+    assert set(SchedulingAlgorithm) - same == {SchedulingAlgorithm.POST_ORDER}
+    assert "five are two here: POST_ORDER" in " ".join((SchedulingAlgorithm.__doc__ or "").split())
