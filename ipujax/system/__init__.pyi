@@ -12,6 +12,7 @@ from .config_enums import ExecutionProfileType as ExecutionProfileType
 from .config_enums import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
 from .config_enums import SchedulingAlgorithm as SchedulingAlgorithm
 from .config_enums import SelectionOrder as SelectionOrder
+from .config_enums import StochasticRoundingBehaviour as StochasticRoundingBehaviour
 from .config_options import SystemOptions as SystemOptions
 from .config_schema import AttributeMetadata as AttributeMetadata
 from .config_schema import ConfigNode as ConfigNode

@@ -15,6 +15,7 @@ from ipujax.system.config_enums import (
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    StochasticRoundingBehaviour,
 )
 from ipujax.system.config_schema import ConfigNode, Effect, category, option
 from ipujax.system.poplar_options import (
@@ -124,7 +125,7 @@ class FloatingPointBehaviour(ConfigNode):
       inv: Raise on an invalid operation (IEEE 754).
       div0: Raise on a division by zero.
       oflo: Raise on an overflow.
-      esr: Round stochastically.
+      esr: Round stochastically. Takes ON and OFF of `StochasticRoundingBehaviour`, too.
       nanoo: Overflow to NaN; without it, to the largest finite number.
       set_all: Count all five others as True, whatever they hold.
     """
@@ -132,7 +133,9 @@ class FloatingPointBehaviour(ConfigNode):
     inv: bool = option(False, effect=Effect.VALUES)
     div0: bool = option(False, effect=Effect.VALUES)
     oflo: bool = option(False, effect=Effect.VALUES)
-    esr: bool = option(False, effect=Effect.VALUES)
+    esr: bool = option(
+        False, effect=Effect.VALUES, translate=StochasticRoundingBehaviour.to_bool_if_member
+    )
     nanoo: bool = option(False, effect=Effect.VALUES)
     set_all: bool = option(False, effect=Effect.VALUES)
 
