@@ -94,8 +94,8 @@ def _compare_throughput(a: Report, b: Report) -> tuple[str, str, str, str]:
     before, after = (
         (report.throughput or 0) * count for report, count in zip((a, b), examples, strict=True)
     )
-    texts = (f"{rate:,.1f}" if rate else "-" for rate in (before, after))
-    return (title, *texts, _format_change(before, after))
+    told_before, told_after = (f"{rate:,.1f}" if rate else "-" for rate in (before, after))
+    return title, told_before, told_after, _format_change(before, after)
 
 
 def _return_zero(_: Report) -> float:
