@@ -38,8 +38,9 @@ class RecomputationMode(enum.Enum):
     Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
     RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass. Not with
       Sequential.
-    RecomputeAndBackpropagateInterleaved: both as one kernel; honours `recomputation_checkpoint`.
-      Not with Interleaved.
+    RecomputeAndBackpropagateInterleaved: both as one kernel, in which each operation is computed
+      again just before the first that reads it; honours `recomputation_checkpoint`. Not with
+      Interleaved.
     """
 
     Auto = 0

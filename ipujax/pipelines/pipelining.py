@@ -19,7 +19,7 @@ from ipujax.pipelines.pipeline_arguments import (
 from ipujax.pipelines.pipeline_stages import Pytree
 from ipujax.pipelines.request import AskedDtype, PipelineRequest, StageFunction
 from ipujax.pipelines.schedule_names import ScheduleOrName
-from ipujax.pipelines.single_argument_checks import check
+from ipujax.pipelines.single_argument_checks import StateSharding, check
 from ipujax.pipelines.trace_pipeline import trace_requested_pipeline
 from lowering import pipelines
 
@@ -43,7 +43,7 @@ def pipeline(
     backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None,
     weight_update_poplar_options: PipelineStageOptions | None = None,
     offload_weight_update_variables: bool | None = None,
-    replicated_optimizer_state_sharding: bool = False,
+    replicated_optimizer_state_sharding: StateSharding = False,
     offload_activations: bool | None = None,
     offload_gradient_accumulation_buffers: bool | None = None,
     replicated_weight_sharding: bool | None = None,
@@ -129,7 +129,8 @@ def pipeline(
         then stays where it is. Whatever the argument, arrays under
         `IPUConfig.optimizations.minimum_remote_tensor_size` bytes are not offloaded or sharded.
       replicated_optimizer_state_sharding: each replica keeps an equal part of that state, which
-        must be the same on all of them, as with a `CrossReplicaOptimizer`.
+        must be the same on all of them, as with a `CrossReplicaOptimizer`: in streaming memory, or
+        with "on_tiles" on the tiles of its IPU.
       offload_activations: keep what waits between forward and backward passes in streaming memory.
       offload_gradient_accumulation_buffers: keep the accumulators there.
       replicated_weight_sharding: each replica keeps an equal part of the variables, which are

@@ -48,7 +48,7 @@ from ipujax.pipelines.pipeline_stages import (
     Pytree,
 )
 from ipujax.pipelines.schedule_names import ChosenSchedule, ScheduleOrName, find_schedule
-from ipujax.pipelines.single_argument_checks import check
+from ipujax.pipelines.single_argument_checks import StateSharding, check
 from lowering import jaxpr, ops, pipelines, schedules
 
 StageFunction = Callable[..., Pytree]
@@ -58,7 +58,6 @@ DtypeOf = Callable[[Aval], np.dtype[np.generic]]
 
 _FLAGS = (
     "offload_weight_update_variables",
-    "replicated_optimizer_state_sharding",
     "offload_activations",
     "offload_gradient_accumulation_buffers",
     "replicated_weight_sharding",
@@ -110,7 +109,7 @@ class PipelineRequest:
     backward_propagation_stages_poplar_options: Sequence[PipelineStageOptions | None] | None = None
     weight_update_poplar_options: PipelineStageOptions | None = None
     offload_weight_update_variables: bool | None = None
-    replicated_optimizer_state_sharding: bool | None = False
+    replicated_optimizer_state_sharding: StateSharding | None = False
     offload_activations: bool | None = None
     offload_gradient_accumulation_buffers: bool | None = None
     replicated_weight_sharding: bool | None = None
@@ -131,6 +130,9 @@ class PipelineRequest:
         checked: dict[str, object] = {
             "outfeed_mask": values.check_outfeed_mask(self.outfeed_mask),
             "optimizer_function": check_optimizer_function(self.optimizer_function, check),
+            "replicated_optimizer_state_sharding": values.check_state_sharding(
+                self.replicated_optimizer_state_sharding
+            ),
         }
         for name in _FLAGS:
             checked[name] = check.require_optional_flag(getattr(self, name), name)
@@ -273,8 +275,19 @@ class PipelineRequest:
     @functools.cached_property
     def state_storage(self) -> ops.Storage:
         """The storage of the optimizer's state between updates."""
-        sharded = bool(self.replicated_optimizer_state_sharding)
-        return choose_state_storage(self.offload_weight_update_variables, sharded, PipelineError)
+        sharding, offload = (
+            self.replicated_optimizer_state_sharding,
+            self.offload_weight_update_variables,
+        )
+        if sharding != values.ON_TILES:
+            return choose_state_storage(offload, bool(sharding), PipelineError)
+        if offload:
+            raise PipelineError(
+                f"replicated_optimizer_state_sharding={values.ON_TILES!r} keeps the optimizer's "
+                "state on the tiles, and offload_weight_update_variables=True does not",
+                fix="leave one of them out",
+            )
+        return ops.Storage(sharded=True, what="state")
 
     @property
     def accumulator_storage(self) -> ops.Storage:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from ipujax.ground import ArrayChecks, PipelineError, PipelineTypeError
 
 check = ArrayChecks(PipelineTypeError, PipelineError)
+
+StateSharding: TypeAlias = bool | Literal["on_tiles"]
+ON_TILES: Final = "on_tiles"
+"""The optimizer's state is sharded over the replicas, and stays on their tiles."""
 
 
 def check_accumulation_count(count: Any) -> int:
@@ -21,6 +25,16 @@ def check_accumulation_count(count: Any) -> int:
             f"micro-batches of one weight update; it is {count}"
         )
     return check.require_integer(count, "gradient_accumulation_count", 1)
+
+
+def check_state_sharding(sharding: object) -> StateSharding | None:
+    """Returns a replicated_optimizer_state_sharding: True, False, None or "on_tiles"."""
+    if isinstance(sharding, str) and sharding == ON_TILES:
+        return ON_TILES
+    if sharding is not None and not isinstance(sharding, (bool, np.bool_)):
+        name, expected = "replicated_optimizer_state_sharding", 'True, False or "on_tiles"'
+        raise check.wrong_type_error(expected, sharding, name)
+    return sharding if sharding is None else bool(sharding)
 
 
 def check_outfeed_mask(flags: Any) -> tuple[bool, ...] | None:

@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from lowering.machine.ipu_model import model as model
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.machine_options import ModelOptions as ModelOptions
+    from lowering.machine.machine_options import plan_options_of_stage as plan_options_of_stage
     from lowering.machine.machine_options import (
         planner_options_from_poplar as planner_options_from_poplar,
     )
@@ -78,6 +79,7 @@ _MODELLING = {
     "PlanOptions": "lowering.machine.kernels.listing",
     "estimate_function_cycles": "lowering.machine.function_cycles",
     "model": "lowering.machine.ipu_model",
+    "plan_options_of_stage": "lowering.machine.machine_options",
     "planner_options_from_poplar": "lowering.machine.machine_options",
 }
 

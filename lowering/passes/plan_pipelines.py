@@ -6,11 +6,18 @@ import itertools
 from typing import Any
 
 from lowering.ground import Options
-from lowering.jaxprs import ClosedJaxpr, EquationFinder, JaxprEqn, rewrite_equations
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    rewrite_equations,
+)
 from lowering.ops import (
     PipelineSpec,
     PlannedPipeline,
     TaskSpec,
+    checkpoint_p,
     dequeue_p,
     enqueue_p,
     queues_of,
@@ -29,7 +36,7 @@ def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJa
     Before: pipelines have the tasks that tracing gave them, and say which schedule is wanted.
     After:  the schedule is built and simulated; backward tasks are split if it says so, compute
             activations again if the configuration allows it, and fetch them from streaming memory
-            if the user asked for that; no task makes unread values.
+            if the user asked for that; no task makes unread values, or marks any as checkpoints.
     Raises: ScheduleError: a schedule that does not fit the pipeline, that cannot run, or that
             would use a queue in another order than micro-batch after micro-batch.
     """
@@ -59,6 +66,8 @@ def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
         body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
     if body is not pruned:
         body = prune_tasks(body)
+    is_checkpoint = EquationFinder(lambda eqn: eqn.primitive is checkpoint_p)
+    body = rewrite_equations(body, is_checkpoint, EquationRewriter.replace_by_operands)
     planned = PlannedPipeline(
         name=spec.name,
         ipus=spec.ipus,

@@ -13,8 +13,10 @@ from lowering.jaxprs import (
     jaxpr_of_equations,
     look_up_values,
     rename_atoms,
+    replace_equations,
     unique_variables,
 )
+from lowering.keeping import insert_recomputation_before_readers
 from lowering.ops import Recomputation, TaskRole, TaskSpec, checkpoint_p, task_p
 from lowering.pipelines import (
     call_without_tracing,
@@ -36,9 +38,10 @@ def recompute(body: ClosedJaxpr, mode: Recomputation) -> ClosedJaxpr:
     Before: tasks have no constants; a backward task reads residuals of its forward task.
     After:  it reads instead the stage's inputs, elements of queues, the values that its forward
             task found in buffers that it changes, and the user's checkpoints where `mode`
-            interleaves; forward tasks leave no other residuals.
-            Recomputing before everything else is a task (and kernels) of
-            its own inside the backward task.
+            interleaves; forward tasks leave no other residuals. Where `mode` interleaves, each
+            equation runs again just before its first reader, so that what lies between two
+            checkpoints is alive only while the backward pass is between them. Recomputing before
+            everything else is a task (and kernels) of its own inside the backward task.
     """
     for stage in stages_with_tasks(body):
         body = _recompute_stage(body, stage, mode)
@@ -75,6 +78,7 @@ class _RecomputedSlice:
 
     Attributes:
       residuals: those results.
+      interleaves: whether each equation runs again just before its first reader.
       buffers: variables inside the forward task of buffers that it changes.
       kept: variables inside the forward task that are not computed again; `outside` has their names
         outside of it.
@@ -82,7 +86,8 @@ class _RecomputedSlice:
     """
 
     def __init__(self, forward: JaxprEqn, residuals: Sequence[Var], mode: Recomputation):
-        self.forward, self.residuals, self.mode = forward, residuals, mode
+        self.forward, self.residuals = forward, residuals
+        self.interleaves = mode is Recomputation.AND_BACKPROPAGATE
         jaxpr = forward.params["body"].jaxpr
         self.buffers = {jaxpr.invars[operand] for operand, _ in forward.params["spec"].accumulated}
         inner_atom_of_result = dict(zip(forward.outvars, jaxpr.outvars, strict=True))
@@ -100,11 +105,10 @@ class _RecomputedSlice:
 
     def keeps_results_of(self, eqn: JaxprEqn) -> bool:
         """Returns whether results are kept: those of actions, and checkpoints where asked for."""
-        interleaved = self.mode is Recomputation.AND_BACKPROPAGATE
         if not self.buffers.isdisjoint(unique_variables(eqn.invars)):
             return True  # a counter, say, has another value when this runs again
         return has_effect_besides_collectives(eqn) or (
-            interleaved and eqn.primitive is checkpoint_p
+            self.interleaves and eqn.primitive is checkpoint_p
         )
 
     def build_forward_task(self, read_by_others: set[Var]) -> JaxprEqn:
@@ -132,14 +136,24 @@ class _RecomputedSlice:
             ]
 
         closed = trace_with_untraced_calls(run_slice_and_backward, [atom.aval for atom in operands])
+        if self.interleaves:
+            closed = _interleave(closed, len(self.slice.jaxpr.eqns))
         return replace_task_body(
             backward, closed, operands, [*backward.outvars, *self.made_again.values()]
         )
 
     def evaluate_slice(self, operands: Sequence[Any]) -> list[Any]:
         """Evaluates the slice, as a task of its own or among the equations around it."""
-        if self.mode is Recomputation.AND_BACKPROPAGATE:
+        if self.interleaves:
             return call_without_tracing(self.slice, operands)
         forward: TaskSpec = self.forward.params["spec"]
         spec = TaskSpec(kind=TaskRole.RECOMPUTE, stage=forward.stage, options=forward.options)
         return list(task_p.bind(*operands, body=self.slice, spec=spec))
+
+
+def _interleave(closed: ClosedJaxpr, num_recomputed: int) -> ClosedJaxpr:
+    """Moves the first equations, which run again, each in front of its first reader."""
+    jaxpr = closed.jaxpr
+    recomputed, backward = jaxpr.eqns[:num_recomputed], jaxpr.eqns[num_recomputed:]
+    eqns = insert_recomputation_before_readers(recomputed, backward)
+    return ClosedJaxpr(replace_equations(jaxpr, eqns, jaxpr.outvars), closed.consts)

@@ -20,7 +20,7 @@ from lowering.jaxprs import (
     walk_equations,
 )
 from lowering.jaxprs import replace_float32_by_float16 as replace_float32_by_float16
-from lowering.ops import PipelineSpec, load_p, store_p
+from lowering.ops import PipelineSpec, TaskSpec, is_task, load_p, store_p
 from lowering.passes.plan_pipelines import is_pipeline
 from lowering.pipelines import FlatPipeline, ShardedBody, StageMemory
 from lowering.schedules import Schedule, ScheduleError, build, simulate
@@ -55,6 +55,16 @@ def change_pipeline_specs(
 ) -> ClosedJaxpr:
     """Returns the function with the specifications of its pipelines changed."""
     return _change_param(closed, is_pipeline, "pipeline", change)
+
+
+def task_specs_of(closed: ClosedJaxpr) -> list[TaskSpec]:
+    """Returns the specifications of all tasks of a function's pipelines."""
+    return [eqn.params["spec"] for eqn in walk_equations(closed.jaxpr) if is_task(eqn)]
+
+
+def change_task_specs(closed: ClosedJaxpr, change: Callable[[TaskSpec], TaskSpec]) -> ClosedJaxpr:
+    """Returns the function with the specifications of its pipelines' tasks changed."""
+    return _change_param(closed, is_task, "spec", change)
 
 
 def move_values_to_other_memory(closed: ClosedJaxpr, kind: str, **attributes: bool) -> ClosedJaxpr:

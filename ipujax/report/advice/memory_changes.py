@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ipujax.report.advice.change import Case, Change, Source, apply_model_cut
 from ipujax.report.advice.costly_changes import list_costly_changes
 from ipujax.report.advice.evidence import CODE, Evidence
+from ipujax.report.advice.work_space_changes import list_work_space_changes
 from lowering import ir, jaxpr, machine, schedules, size_in_bytes, variants
-
-_DEFAULT_PROPORTION = 0.6  # Poplar's availableMemoryProportion
-_PARTS = (2, 6, 20)  # of it, to be tried one after the other
-_PLANNED = {
-    "dot_general": ("matmuls.poplar_options", "matmul_proportion"),
-    "conv_general_dilated": ("convolutions.poplar_options", "convolution_proportion"),
-}
 
 
 def list_memory_changes(
@@ -36,7 +30,7 @@ def list_memory_changes(
         changes += _list_storage_changes(profile, worst, min_saved_bytes)
         changes += _list_stage_changes(case, profile)
     if worst.held["temporaries"] >= min_saved_bytes:
-        changes += _list_plan_changes(case, profile, _PARTS)
+        changes += list_work_space_changes(case, profile)
     if case.source is not None:
         changes += _list_recomputation_changes(case.source, worst, min_saved_bytes)
         changes += _list_pipeline_changes(case.source, profile, worst, min_saved_bytes)
@@ -197,41 +191,3 @@ def _list_code_changes(
         "enable_graph_outlining",
         lambda case: dc.replace(case, options=dc.replace(case.options, outlines=True)),
     )
-
-
-def _list_plan_changes(
-    case: Case, profile: machine.Profile, divisors: Sequence[int]
-) -> Iterator[Change]:
-    """Offers smaller work space for products: the first divisor, then the others when stronger."""
-    names = {operation.name.split()[0] for operation in profile.operations}
-    products = {field: option for name, (option, field) in _PLANNED.items() if name in names}
-    if not products or not divisors:
-        return
-    present_proportions = {field: getattr(case.options.plans, field) for field in products}
-    proportions_in_force = {
-        f: _DEFAULT_PROPORTION if p is None else p for f, p in present_proportions.items()
-    }
-    new_proportions = {
-        field: round(value / divisors[0], 3) for field, value in proportions_in_force.items()
-    }
-    if not all(new_proportions.values()):
-        return
-    option_values = " and ".join(
-        f"{new_proportions[field]:g} in {option} (now {proportions_in_force[field]:g})"
-        for field, option in products.items()
-    )
-    yield Change(
-        "less_work_space",
-        f'a lower "availableMemoryProportion": {option_values}',
-        f"availableMemoryProportion {min(new_proportions.values()):g}",
-        _change_plan_proportions(new_proportions),
-        make_stronger=lambda: next(_list_plan_changes(case, profile, divisors[1:]), None),
-    )
-
-
-def _change_plan_proportions(proportions: dict[str, float]) -> Callable[[Case], Case]:
-    def set_plan_proportions(case: Case) -> Case:
-        plans = dc.replace(case.options.plans, **proportions)
-        return dc.replace(case, options=dc.replace(case.options, plans=plans))
-
-    return set_plan_proportions

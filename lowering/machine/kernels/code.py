@@ -31,6 +31,7 @@ class CodeUse:
       blocks: the outlined functions that have it, each with whether it is its backward pass.
       alone: how often the program has it outside of these.
       entered: how often an outlined function that begins with it is called.
+      first_tile: where its vertices begin: where its first result does, at its first call.
     """
 
     vertices: tuple[Vertices, ...]
@@ -44,6 +45,11 @@ class CodeUse:
     blocks: frozenset[tuple[str, bool]] = frozenset()
     alone: int = 1
     entered: int = 0
+    first_tile: int = 0
+
+    def find_tiles(self, used: int, tiles: int) -> np.ndarray:
+        """Returns the numbers of so many tiles from its first on, of all tiles to wrap around."""
+        return (self.first_tile + np.arange(used)) % tiles
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
@@ -94,22 +100,22 @@ def compute_code_bytes(
     Returns:
       int64 [tiles] for each category of code in `profile.CATEGORIES`.
     """
-    widest: dict[str, int] = {}
+    tiles_of_kind: dict[str, np.ndarray] = {}
     state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
     for use in uses:
         copies = use.count_code_copies(outlines)
         for vertices in use.vertices:
-            widest[vertices.kind] = max(widest.get(vertices.kind, 0), vertices.tiles)
+            place = use.find_tiles(vertices.tiles, tiles)
+            tiles_of_kind.setdefault(vertices.kind, np.zeros(tiles, dtype=np.int64))[place] = 1
             vertices_per_tile = copies * vertices.copies * vertices.per_tile
-            state[: vertices.tiles] += vertices_per_tile * BYTES_PER_VERTEX
+            state[place] += vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
         control += (use.runs if outlines else use.entered) * BYTES_PER_CALL
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
         for receivers, received in ((tiles, use.exchange_bytes), *use.received):
-            exchange[:receivers] += copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)
-    code = np.zeros(tiles, dtype=np.int64)
-    for used_tiles in widest.values():
-        code[:used_tiles] += BYTES_PER_VERTEX_KIND
+            code_bytes = copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)
+            exchange[use.find_tiles(receivers, tiles)] += code_bytes
+    code = BYTES_PER_VERTEX_KIND * sum(tiles_of_kind.values(), np.zeros(tiles, dtype=np.int64))
     return {
         "vertex_code": code,
         "vertex_state": state,

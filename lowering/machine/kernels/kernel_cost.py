@@ -171,10 +171,15 @@ class _Kernel:
                 layout = self.layouts.lay_out_linearly(shape)
             self.layouts.set_layout(value, layout)
             births[value] = tensor_made_by(item, shape, layout)
-        tiles = max((live.laid.mapping.used for live in births.values()), default=0)
-        working_tiles = max(tiles, self._count_reading_tiles(item, costs))
+        mappings = [live.laid.mapping for live in births.values()]
+        tiles = max((mapping.used for mapping in mappings), default=0)
         number = self.ledger.charge_item(
-            item, costs, received, count_item_bytes(item, self.shapes), working_tiles
+            item,
+            costs,
+            received,
+            count_item_bytes(item, self.shapes),
+            max(tiles, self._count_reading_tiles(item, costs)),
+            mappings[0].first_tile if mappings else 0,
         )
         reads, space = self._memory_owners(item.reads), costs.temporary_bytes + received
         in_place = (

@@ -55,7 +55,15 @@ class Ledger:
         self._on_host = _ON_HOST if host.asks_tables else _ON_HOST - _ON_TABLES
         self._remote = _ON_TABLES if host.tables_are_remote else frozenset[str]()
 
-    def charge_item(self, item: Item, costs: Cost, received: float, bytes_: int, tiles: int) -> int:
+    def charge_item(
+        self,
+        item: Item,
+        costs: Cost,
+        received: float,
+        bytes_: int,
+        tiles: int,
+        first_tile: int,
+    ) -> int:
         """Charges an item, after its operands have been brought together, and returns its number.
 
         Args:
@@ -64,6 +72,7 @@ class Ledger:
           received: bytes that the busiest tile receives to bring the operands there.
           bytes_: bytes of operands and results.
           tiles: how many take part.
+          first_tile: where its results begin.
 
         Returns:
           The number of the operation.
@@ -103,8 +112,7 @@ class Ledger:
                     "host", name, origin, self._count_host_cycles(item.operations[0])
                 )
         self._add_total(number, total)
-        connected = sum(read is not None for read in item.reads) + len(item.writes)
-        self._add_code(code, self._code_use_of_item(item, costs, received, connected))
+        self._add_code(code, self._code_use_of_item(item, costs, received, first_tile))
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
@@ -219,7 +227,9 @@ class Ledger:
     def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
         self.totals.setdefault(number, total.without_runs()).add_runs(total, times)
 
-    def _code_use_of_item(self, item: Item, costs: Cost, received: float, tensors: int) -> CodeUse:
+    def _code_use_of_item(
+        self, item: Item, costs: Cost, received: float, first_tile: int
+    ) -> CodeUse:
         blocks: frozenset[tuple[str, bool]] = frozenset()
         if item.block is not None:
             blocks = frozenset({(item.block[0], item.backward)})
@@ -239,10 +249,11 @@ class Ledger:
                 if phase.receivers is not None
             ),
             compute_sets=sum(phase.code_copies for phase in costs.phases if phase.compute),
-            tensors=tensors,
+            tensors=sum(read is not None for read in item.reads) + len(item.writes),
             blocks=blocks,
             alone=0 if blocks else 1,
             entered=int(enters),
+            first_tile=first_tile,
         )
 
     def _add_code(self, signature: object, use: CodeUse) -> None:

@@ -194,6 +194,11 @@ def test_sharded_state_is_offloaded() -> None:
     sharded = {"replicated_optimizer_state_sharding": True}
     model = training(**sharded, offload_weight_update_variables=False)
     refused(model, ValueError, "needs the optimizer state to be offloaded")
+    sharded["replicated_optimizer_state_sharding"] = "on_tiles"
+    model = training(**sharded, offload_weight_update_variables=True)
+    refused(model, PipelineError, "keeps the optimizer's state on the tiles")
+    sharded["replicated_optimizer_state_sharding"] = "on tiles"
+    refused(training(**sharded), TypeError, 'True, False or "on_tiles"')
 
 
 @pytest.mark.fact("pipeline_errors.reduction_batch_serial")

@@ -115,6 +115,7 @@ def test_replicas_times_stages_times_accumulation(replicas: int, engine: str) ->
     "how",
     [
         {"replicated_optimizer_state_sharding": True},
+        {"replicated_optimizer_state_sharding": "on_tiles"},
         {"replicated_weight_sharding": True, "offload_gradient_accumulation_buffers": True},
         {"offload_weights": True, "offload_weight_update_variables": True},
         {
@@ -127,7 +128,7 @@ def test_replicas_times_stages_times_accumulation(replicas: int, engine: str) ->
     ],
     ids=lambda how: " ".join(how) if len(how) < 5 else "everything",
 )
-def test_where_values_wait_changes_no_number(how: dict[str, bool]) -> None:
+def test_where_values_wait_changes_no_number(how: dict[str, Any]) -> None:
     check(2, "replay", **how)
 
 

@@ -257,7 +257,7 @@ def text_of(recompute: bool = False, model: Model = MLP, **arguments: Any) -> st
     config.allow_recompute = recompute
     config.configure_ipu_system()
     source, sink = infeed(elements(1)), outfeed()
-    if not arguments.get("replicated_optimizer_state_sharding"):  # which needs it offloaded
+    if not arguments.get("replicated_optimizer_state_sharding"):  # which chooses by itself
         arguments = {"offload_weight_update_variables": False, **arguments}
 
     def function(variables: Any) -> Any:
@@ -283,6 +283,12 @@ def test_storage_changes_the_program_and_no_number(option: str) -> None:
     assert not re.search(STORAGE[option], text_of())
     assert re.search(STORAGE[option], text_of(**arguments))
     agrees(MLP, MOMENTUM, engine="replay", **arguments)
+
+
+def test_sharded_state_can_stay_on_the_tiles() -> None:
+    text = text_of(replicated_optimizer_state_sharding="on_tiles")
+    assert re.search(r"store ipu \d sharded", text)
+    assert "streaming memory" not in text
 
 
 @pytest.mark.sampled(1)

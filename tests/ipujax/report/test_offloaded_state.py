@@ -96,6 +96,22 @@ def test_replicas(sharded: bool) -> None:
     assert off.memory.remote_bytes.tolist() == [MOMENTS // 2 if sharded else MOMENTS]
 
 
+def test_each_replica_keeps_its_part_of_the_state_on_its_tiles() -> None:
+    """Of two replicas; parts of single tensors are rounded up to whole elements."""
+    found: list[Any] = []
+    ways: Any = ({}, {"replicated_optimizer_state_sharding": "on_tiles"})
+    for way in ways:
+        configured(4)
+        train, args = training(2, 4, width=128, repeat_count=3, **way)
+        found.append(ipu.compile(train).lower(*args).report())
+    _, sharded = found
+    assert sharded.replication_factor == 2
+    assert not sharded.memory.remote_bytes.any()
+    moments = 2 * 2 * 128 * 128 * 4
+    held = [report.memory.by_category["variables"] for report in found]
+    assert held[0] - held[1] == pytest.approx(moments / 2, rel=0.02)
+
+
 def test_state_that_a_loop_reads_itself_stays_and_moves_nowhere() -> None:
     """As in the original, which offloads what nothing but weight updates reads."""
     configured()

@@ -6,6 +6,7 @@ import dataclasses as dc
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from lowering.machine import CATEGORIES, Vertices
 from lowering.machine.kernels import CodeUse, code, compute_code_bytes
@@ -70,6 +71,29 @@ def test_what_few_tiles_receive_is_code_of_theirs():
     use = CodeUse((), phases=1, exchanges=1, exchange_bytes=0, received=((2, 320.0),))
     want = code.BYTES_PER_EXCHANGE
     assert per_tile(use)["exchange_code"] == [want + 10] * 2 + [want] * 4
+
+
+def test_code_is_where_its_operation_is():
+    """Two operations of three tiles each, of one kind; the second begins where the first ends."""
+    small = Vertices("Add", 2, 3)
+    first = CodeUse((small,), phases=1, exchanges=0, exchange_bytes=0)
+    wrapped = dc.replace(first, first_tile=5)
+    kind, state = code.BYTES_PER_VERTEX_KIND, 2 * code.BYTES_PER_VERTEX
+    found = per_tile(first, wrapped)
+    assert found["vertex_code"] == [kind, kind, kind, 0, 0, kind]
+    assert found["vertex_state"] == [2 * state, 2 * state, state, 0, 0, state]
+
+
+def test_small_operations_do_not_pile_up_on_tile_0():
+    """Scalars lie on one tile after the other, and so does the code of what makes them."""
+
+    def fn(x):
+        sums = [jnp.sum(x[: 64 * (i + 1)]) for i in range(TILES)]
+        return [jnp.float32(i + 2) ** total for i, total in enumerate(sums)]
+
+    bytes_ = profile(fn, A).memory.tile_categories
+    state = bytes_["vertex_state"][0]
+    assert state.max() <= 1.5 * np.median(state)
 
 
 # --- programs -------------------------------------------------------------------------------------

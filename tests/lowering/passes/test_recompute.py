@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lowering.jaxprs import jaxpr
+from lowering import size_in_bytes
+from lowering.jaxprs import jaxpr, unique_variables
 from lowering.passes import recompute, split_backward
-from lowering.pipelines import Recomputation, TaskRole, prune_tasks, tasks_of_stage
+from lowering.pipelines import (
+    Recomputation,
+    TaskRole,
+    mark_recomputation_checkpoint,
+    prune_tasks,
+    tasks_of_stage,
+)
 from tests.lowering.pipelines.samples import (
     body_text,
     dense,
@@ -102,6 +114,44 @@ def test_a_checkpoint_stops_the_second_pass():
     ]
     assert "tanh" not in names
     assert "cos" in names
+
+
+def tower(widths: tuple[int, ...], checkpoints: bool, w: Any, x: Any) -> Any:
+    """A stage of layers, each so many times wider inside than what it gives."""
+    for width in widths:
+        x = mark_recomputation_checkpoint(x) if checkpoints else x
+        x = x + jnp.sin(jnp.tile(x @ w, (1, width))) @ jnp.ones((3 * width, 3))
+    return x
+
+
+def most_bytes_of_backward(widths: tuple[int, ...], checkpoints: bool) -> int:
+    """The most that the backward task of a tower holds at once, operands of tasks included."""
+    stages = [dense, functools.partial(tower, widths, checkpoints), squares]
+    body = prune_tasks(recompute(micro_batch(stages), AND))
+    inside = tasks_of_stage(body, 1)[TaskRole.BACKWARD].params["body"].jaxpr
+    last = {v: n for n, e in enumerate(inside.eqns) for v in unique_variables(e.invars)}
+    last |= dict.fromkeys(unique_variables(inside.outvars), len(inside.eqns))
+    alive, most = set(inside.invars) & set(last), 0
+    for number, eqn in enumerate(inside.eqns):
+        alive.update(eqn.outvars)
+        most = max(most, sum(size_in_bytes(v.aval) for v in alive))
+        alive = {v for v in alive if last.get(v, number) > number}
+    return most
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_with_checkpoints_a_backward_task_never_holds_more(widths):
+    of_marks, of_none = (most_bytes_of_backward(tuple(widths), each) for each in (True, False))
+    assert of_marks <= of_none
+
+
+def test_between_checkpoints_one_layer_is_alive_at_a_time():
+    """Of equal layers, another one adds its checkpoint, and nothing of its inside."""
+    few, many = (most_bytes_of_backward((6,) * count, True) for count in (3, 5))
+    assert many - few == 2 * 2 * 3 * 4  # two checkpoints of [2, 3] in float32
+    few, many = (most_bytes_of_backward((6,) * count, False) for count in (3, 5))
+    assert many - few > 5 * 2 * 2 * 3 * 4
 
 
 def test_a_task_of_its_own_before_everything_else():
