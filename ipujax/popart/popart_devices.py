@@ -112,8 +112,8 @@ class DeviceInfo:
         return f"DeviceInfo(type={self.type}, id={self.id}, numIpus={self.numIpus})"
 
 
-# Programs replace methods of `DeviceManager` by functions of theirs that call other ones, so none of
-# these calls another.
+# Programs replace methods of `DeviceManager` by functions of theirs that call other ones, so none
+# of these calls another.
 def _find_available_device(
     numIpus: int,
     tilesPerIpu: int,

@@ -141,7 +141,7 @@ def _fold_in_number(words: Array, number: Array, *, algorithm: str) -> Array:
     if words.ndim > 1:
         return jax.vmap(functools.partial(_fold_in_number, algorithm=algorithm))(words, number)
     if algorithm == ROUNDING_ALGORITHM:
-        return words ^ (number * jnp.array(_KEY_MULTIPLIERS, jnp.uint32))
+        return words ^ (number * typed_jax.asarray(_KEY_MULTIPLIERS, jnp.uint32))
     return jax.random.key_data(jax.random.fold_in(wrap_words_as_key(words), number))
 
 
