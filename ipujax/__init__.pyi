@@ -40,6 +40,7 @@ from . import normalization_ops as normalization_ops
 from . import ops as ops
 from . import optimizers as optimizers
 from . import pipelining_ops as pipelining_ops
+from . import planning as planning
 from . import popart as popart
 from . import popdist as popdist
 from . import poptorch as poptorch
@@ -63,6 +64,7 @@ from .comparison import compare as compare
 from .driver import compile as compile
 from .driver import load_executable as load_executable
 from .driver import tile_mapping as tile_mapping
+from .pipelines import plan as plan
 from .system import meshes as meshes
 from .training import check_pipeline as check_pipeline
 from .version import __version__ as __version__

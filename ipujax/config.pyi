@@ -4,6 +4,7 @@ from .system import ExecutionProfileType as ExecutionProfileType
 from .system import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
 from .system import SchedulingAlgorithm as SchedulingAlgorithm
 from .system import SelectionOrder as SelectionOrder
+from .system import StochasticRoundingBehaviour as StochasticRoundingBehaviour
 from .system.ipu_config import IPUConfig as IPUConfig
 from .system.ipu_config import KeyId as KeyId
 from .system.ipu_config import VerificationOptions as VerificationOptions

@@ -53,6 +53,7 @@ from .ground.errors import PathError as PathError
 from .ground.errors import PipelineError as PipelineError
 from .ground.errors import PipelineNotImplementedError as PipelineNotImplementedError
 from .ground.errors import PipelineTypeError as PipelineTypeError
+from .ground.errors import PlanError as PlanError
 from .ground.errors import PopARTError as PopARTError
 from .ground.errors import PopARTTypeError as PopARTTypeError
 from .ground.errors import PoplarError as PoplarError

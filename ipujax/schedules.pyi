@@ -5,6 +5,7 @@ from .pipelines.schedules import Simulation as Simulation
 from .pipelines.schedules import Task as Task
 from .pipelines.schedules import build as build
 from .pipelines.schedules import distinct_rotations as distinct_rotations
+from .pipelines.schedules import eager_one_f_one_b as eager_one_f_one_b
 from .pipelines.schedules import from_orders as from_orders
 from .pipelines.schedules import from_text as from_text
 from .pipelines.schedules import gpipe as gpipe
@@ -13,8 +14,11 @@ from .pipelines.schedules import grouped as grouped
 from .pipelines.schedules import interleaved as interleaved
 from .pipelines.schedules import interleaved_one_f_one_b as interleaved_one_f_one_b
 from .pipelines.schedules import load as load
+from .pipelines.schedules import looped_bfs as looped_bfs
+from .pipelines.schedules import names as names
 from .pipelines.schedules import one_f_one_b as one_f_one_b
 from .pipelines.schedules import overlap as overlap
+from .pipelines.schedules import register as register
 from .pipelines.schedules import save as save
 from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate

@@ -67,8 +67,10 @@ from .jaxprs import text_of_equation_contexts as text_of_equation_contexts
 from .machine import trace as trace
 from .ops import depends_on_replica_count as depends_on_replica_count
 from .ops import find_actions_outside_compiled_code as find_actions_outside_compiled_code
+from .ops import find_divergent_conditions as find_divergent_conditions
 from .passes import RowSplit as RowSplit
 from .passes import align_replicas_at_collectives as align_replicas_at_collectives
+from .passes import asks_to_offload_state as asks_to_offload_state
 from .passes import equations_needed_by as equations_needed_by
 from .passes import exchange_sums_of_two_replicas as exchange_sums_of_two_replicas
 from .passes import (

@@ -95,8 +95,8 @@ COMPILER = (
 )  # fmt: skip
 RUNTIME = (
     "ipujax.ground", "ipujax.system", "ipujax.host", "ipujax.distribution", "ipujax.operators",
-    "ipujax.optimizers", "ipujax.pipelines", "ipujax.report", "ipujax.engine", "ipujax.driver",
-    "ipujax.checkpoints", "ipujax.data", "ipujax.training",
+    "ipujax.optimizers", "ipujax.planner", "ipujax.pipelines", "ipujax.report", "ipujax.engine",
+    "ipujax.driver", "ipujax.checkpoints", "ipujax.data", "ipujax.training",
 )  # fmt: skip
 FRONT_ENDS = (
     "ipujax.doors.models", "ipujax.doors.graphs", "ipujax.doors.kernels", "ipujax.doors.torch",

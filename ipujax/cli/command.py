@@ -15,6 +15,14 @@ COMMANDS = {
     "info": "list the virtual devices, or show one of them (also gc-info)",
     "inventory": "show the details of every virtual device (also gc-inventory)",
     "monitor": "show the virtual IPUs and who uses them (also gc-monitor)",
+    "links": "list the links between virtual IPUs (also gc-links)",
+    "iputraffictest": "model transfers between IPUs (also gc-iputraffictest)",
+    "hosttraffictest": "model transfers to the host (also gc-hosttraffictest)",
+    "exchangetest": "model exchanges between tiles (also gc-exchangetest)",
+    "memorytest": "model a test of tiles' memory (also gc-memorytest)",
+    "reset": "reset virtual IPUs (also gc-reset)",
+    "powertest": "says that power is not modelled (also gc-powertest)",
+    "docker": "start a container with some IPUs (also gc-docker)",
     "completion": "print what has a shell complete this command",
 }
 """The commands, and what each does. Module `ipujax.cli.NAME` has its `main` and `build_parser`."""

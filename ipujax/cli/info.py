@@ -8,13 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipujax.cli.inventory import list_device_attributes, tile_clock_speed
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import terminal_style as style
-from ipujax.system import (
-    DEVICES,
-    MACHINE,
-    ListedDevice,
-    format_device_listing,
-    list_attached_processes,
-)
+from ipujax.system import MACHINE, Ipu, ListedDevice, Machine, find_machine, list_attached_processes
 
 _EXAMPLES = (
     ("-l", "list all devices"),
@@ -37,9 +31,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
     """
     parser = build_parser(prog)
     arguments = parser.parse_args(argv)
+    machine = find_machine()
     if arguments.list_devices:
         return style.print_output(
-            _list_devices_as_json(), [format_device_listing()], as_json=arguments.json
+            _list_devices_as_json(machine), [machine.format_listing()], as_json=arguments.json
         )
     if not arguments.device_info and not any(getattr(arguments, name) for name in _ANSWERS):
         parser.print_help()
@@ -47,12 +42,7 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-info") -> int:
     device_id: int | None = arguments.device_id
     if device_id is None:
         parser.error(f"choose which device with -d ID; `{prog} -l` lists them")
-    if not 0 <= device_id < len(DEVICES):
-        parser.error(
-            f"there is no device with id {device_id}; ids go from 0 to "
-            f"{len(DEVICES) - 1}, see `{prog} -l`"
-        )
-    device = DEVICES[device_id]
+    device = machine.device_with_id(device_id)
     if arguments.device_info:
         attributes = list_device_attributes(device, list_attached_processes())
         lines = style.format_fields("Device Info:", attributes)
@@ -86,20 +76,26 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _list_devices_as_json() -> dict[str, list[dict[str, object]]]:
+def _list_devices_as_json(machine: Machine) -> dict[str, list[dict[str, object]]]:
     return {
         "devices": [
             {
                 "id": device.id,
                 "type": "PCIe" if len(device.ipus) == 1 else "Multi IPU",
                 "ipus": [
-                    {"pcie_id": ipu.index, "dnc_id": dnc_id, "pci_domain": ipu.pci_domain}
+                    {"pcie_id": ipu.index, "dnc_id": dnc_id, **_address_as_json(ipu)}
                     for dnc_id, ipu in enumerate(device.ipus)
                 ],
             }
-            for device in DEVICES
+            for device in machine.devices
         ]
     }
+
+
+def _address_as_json(ipu: Ipu) -> dict[str, str | int]:
+    if ipu.pci_domain:
+        return {"pci_domain": ipu.pci_domain}
+    return {"ipu_machine": ipu.ipu_machine, "ipu_number": ipu.number_in_machine}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import __version__
 from ipujax.ground import terminal_style as style
-from ipujax.system import DEVICES, MACHINE, AttachedProcess, ListedDevice, list_attached_processes
+from ipujax.system import (
+    MACHINE,
+    AttachedProcess,
+    ListedDevice,
+    find_machine,
+    list_attached_processes,
+)
 
 # A virtual IPU has no sensors: say so instead of inventing numbers.
 _SENSORS = (
@@ -30,6 +36,7 @@ def list_device_attributes(
       device: one device of the listing.
       processes: the processes that are attached to any device.
     """
+    addresses = "PCI domains" if device.ipus[0].pci_domain else "IPU-Machines"
     indices = {ipu.index for ipu in device.ipus}
     pids = [
         process.pid
@@ -42,7 +49,7 @@ def list_device_attributes(
         "type": "PCIe" if len(device.ipus) == 1 else "Multi IPU",
         "number of IPUs": str(len(device.ipus)),
         "PCIe ids": ", ".join(str(ipu.index) for ipu in device.ipus),
-        "PCI domains": ", ".join(ipu.pci_domain for ipu in device.ipus),
+        addresses: ", ".join(ipu.address for ipu in device.ipus),
         "ipu architecture": MACHINE.version,
         "chip": MACHINE.name,
         "tiles per IPU": str(MACHINE.tiles),
@@ -65,8 +72,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-inventory") -> int:
     """Prints the inventory; returns the exit code."""
     arguments = build_parser(prog).parse_args(argv)
     processes = list_attached_processes()
-    devices = [list_device_attributes(device, processes) for device in DEVICES]
-    title = style.format_title("gc-inventory", f"Partition: 'ipujax' has {len(devices)} devices")
+    machine = find_machine()
+    devices = [list_device_attributes(device, processes) for device in machine.devices]
+    title = style.format_title(
+        "gc-inventory", f"Partition: {machine.partition!r} has {len(devices)} devices"
+    )
     device_lines = (
         ["", *style.format_fields("Device Info:", attributes)] for attributes in devices
     )

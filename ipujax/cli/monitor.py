@@ -11,7 +11,14 @@ from ipujax.cli.inventory import tile_clock_speed
 from ipujax.cli.output_errors import handle_output_errors
 from ipujax.ground import Row, __version__, format_boxed_table
 from ipujax.ground import terminal_style as style
-from ipujax.system import DEVICES, IPUS, MACHINE, AttachedProcess, list_attached_processes
+from ipujax.system import (
+    MACHINE,
+    AttachedProcess,
+    Machine,
+    find_machine,
+    list_attached_processes,
+    most_ipus,
+)
 
 _NONE = "N/A"  # shown where a virtual IPU has no sensor
 _IPUS = ("IPU-M", "Serial", "ICU FW", "Type", "Server version", "ID", "PCIe ID", "Routing", "GWSW")
@@ -25,14 +32,18 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-monitor") -> int:
     """Prints the tables of IPUs and of processes; returns the exit code."""
     arguments = build_parser(prog).parse_args(argv)
     processes = list_attached_processes()
+    machine = _find_machine_in_use(processes)
+    title = f"Partition: {machine.partition!r} has {len(machine.ipus)} virtual IPUs"
     lines = [
-        style.format_title("gc-monitor", f"Partition: 'ipujax' has {len(IPUS)} virtual IPUs"),
-        *format_boxed_table(_IPUS, _list_ipu_rows()),
+        style.format_title("gc-monitor", title),
+        *format_boxed_table(_IPUS, _list_ipu_rows(machine)),
         *format_boxed_table(_PROCESSES, _list_process_rows(processes), _PARTS),
     ]
     if not processes:
         lines.append("No process of this user is attached.")
-    return style.print_output(_build_monitor_json(processes), lines, as_json=arguments.json)
+    return style.print_output(
+        _build_monitor_json(machine, processes), lines, as_json=arguments.json
+    )
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
@@ -43,15 +54,25 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _list_ipu_rows() -> list[list[Row]]:
+def _find_machine_in_use(processes: Sequence[AttachedProcess]) -> Machine:
+    """Returns the machine, which is the smallest pod that has all IPUs that processes use."""
+    used_ipus = [ipu for process in processes for part in process.attachments for ipu in part.ipus]
+    return find_machine(min(max(used_ipus, default=0) + 1, most_ipus()))
+
+
+def _list_ipu_rows(machine: Machine) -> list[list[Row]]:
     """Returns one row for each IPU, with a group for each four that are linked."""
-    four_ipu_groups = [device.ipus for device in DEVICES if len(device.ipus) == 4]
+    size = min(4, len(machine.ipus))
+    four_ipu_groups = [device.ipus for device in machine.devices if len(device.ipus) == size]
     four_ipu_groups.sort(key=lambda group: min(ipu.index for ipu in group))
     server = f"ipujax {__version__}"
     kind = f"virtual {MACHINE.version}"
     return [
         [
-            ("simulated", _NONE, _NONE, kind, server, str(ipu.index), ipu.pci_domain, "DNC", _NONE)
+            (
+                *(ipu.ipu_machine or "simulated", _NONE, _NONE, kind, server, str(ipu.index)),
+                *(ipu.pci_domain or str(ipu.number_in_machine), "DNC", _NONE),
+            )
             for ipu in sorted(four, key=lambda ipu: ipu.index)
         ]
         for four in four_ipu_groups
@@ -88,9 +109,11 @@ def format_age(seconds: float) -> str:
     return f"{minutes}m{second}s" if minutes else f"{second}s"
 
 
-def _build_monitor_json(processes: Sequence[AttachedProcess]) -> dict[str, object]:
+def _build_monitor_json(
+    machine: Machine, processes: Sequence[AttachedProcess]
+) -> dict[str, object]:
     return {
-        "ipus": [dataclasses.asdict(ipu) for ipu in IPUS],
+        "ipus": [dataclasses.asdict(ipu) for ipu in machine.ipus],
         "target": f"VirtualIPU (model of {MACHINE.version})",
         "clock": tile_clock_speed(),
         "processes": [dataclasses.asdict(process) for process in processes],

@@ -1,4 +1,4 @@
-"""Handles output that cannot be written: closed pipes, full disks, terminals without Unicode."""
+"""Handles output that cannot be written (closed pipes, full disks), and unknown devices."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from ipujax.ground import DeviceError
 from ipujax.ground import terminal_style as style
 
 
@@ -25,7 +26,8 @@ def handle_output_errors(main: Callable[[Sequence[str] | None, str], int]) -> Co
     """Wraps a `main` so that it ends quietly when the reader of its output has gone.
 
     If output cannot be written, as on a full disk, it prints an error of one line. Characters that
-    the output's encoding lacks are written as escapes.
+    the output's encoding lacks are written as escapes. A device that the machine does not have is
+    an error in the arguments, with exit code 2.
     """
     default_prog: str = inspect.signature(main).parameters["prog"].default
 
@@ -40,6 +42,9 @@ def handle_output_errors(main: Callable[[Sequence[str] | None, str], int]) -> Co
             finally:
                 if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison]
                     sys.stdout.flush()  # also of help, after which `argparse` exits
+        except DeviceError as error:
+            style.print_error(prog, str(error))
+            raise SystemExit(2) from None
         except BrokenPipeError:
             _discard_stdout()
             return 1

@@ -21,6 +21,7 @@ _SSH = (
 _NAMES = ("LD_LIBRARY_PATH", "KERAS_BACKEND", "OMP_NUM_THREADS", "PATH")
 _BEGINNINGS = (
     "IPUJAX_",
+    "IPUOF_",
     "JAX_",
     "NCCL_",
     "POPLAR_",

@@ -14,11 +14,14 @@ from ipujax.driver.call_arguments import Settings, Signature
 from ipujax.driver.compile_checks import check
 from ipujax.driver.device_options import (
     build_compiler_options,
+    check_recomputation,
     check_remote_memory,
     find_device,
+    log_disabled_offloading,
     log_dropped_shardings,
     log_replica_count,
     prepare_queues,
+    warn_of_divergent_conditions,
 )
 from ipujax.driver.executable import Executable as Executable
 from ipujax.driver.picture import draw_program
@@ -123,6 +126,8 @@ class Traced(BoundToProcess):
             options = build_compiler_options(self.settings, device)
             if not self.settings.meshes:
                 log_dropped_shardings(self.name, self.jaxpr)
+            check_recomputation(self.jaxpr, options)
+            log_disabled_offloading(self.name, self.jaxpr, options)
             watch = Watch()
             closed, signature = split_stacked_arrays(
                 self.jaxpr, self.signature, self.settings, device
@@ -130,6 +135,7 @@ class Traced(BoundToProcess):
             program = lower(watch.record_errors_of_callbacks(closed), options)
             replicas = program.replicas // options.instances
             prepare_queues(program, device, replicas)
+            warn_of_divergent_conditions(self.name, self.jaxpr, program.replicas)
             check_remote_memory(program, device)
         if replicas > 1 and self.settings.replicas is None:
             log_replica_count(self.settings, SYSTEM.generation, device, program.ipus, replicas)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from ipujax.driver.call_arguments import Settings
-from ipujax.ground import ConfigError, DeviceError
+from ipujax.ground import ConfigError, DeviceError, PipelineError
 from ipujax.system import (
     PARTIALS,
     SYSTEM,
@@ -21,7 +21,16 @@ from ipujax.system import (
     resolve_floating_point_behaviour,
     settings_of_reader,
 )
-from lowering import Options, count_unconfigured_ipus, ir, jaxpr, list_lines_with_shardings
+from lowering import (
+    Options,
+    asks_to_offload_state,
+    count_unconfigured_ipus,
+    find_divergent_conditions,
+    ir,
+    jaxpr,
+    list_lines_with_shardings,
+    variants,
+)
 
 _DTYPES = {"half": "float16", "float": "float32"}  # Poplar's names
 
@@ -114,8 +123,18 @@ def check_remote_memory(program: ir.Program, device: LogicalDevice) -> None:
             f"compiled for has none: device_connection.type is {connection.type.name}, and "
             "device_connection.enable_remote_buffers is False",
             fix="set enable_remote_buffers = True if that system has remote buffers "
-            "(`gc-info -d 0 -I`); or offload nothing (offload_weight_update_variables=None, and "
-            "its like, of pipelines and optimizers)",
+            "(`gc-info -d 0 -I`); or offload nothing (offload_gradient_accumulation_buffers=None, "
+            "and its like, of pipelines)",
+        )
+
+
+def log_disabled_offloading(name: str, closed: jaxpr.ClosedJaxpr, options: Options) -> None:
+    """Logs that an optimizer's state stays on the tiles of a system without streaming memory."""
+    if not options.has_remote and asks_to_offload_state(closed):
+        get_logger().info(
+            f"Program `{name}` is to offload its optimizer's state, which is disabled: the system "
+            "that it is compiled for has no remote buffers. Set "
+            "device_connection.enable_remote_buffers = True if it has (`gc-info -d 0 -I`)"
         )
 
 
@@ -158,6 +177,38 @@ def _log_dropped_sharding(name: str, line: str) -> None:
     get_logger().info(
         f"Program `{name}` shards an array over JAX devices at {line}, which is left out: each "
         "IPU has one device; give each a mesh by ipu.compile(meshes=ipu.meshes(...))"
+    )
+
+
+def check_recomputation(closed: jaxpr.ClosedJaxpr, options: Options) -> None:
+    """Refuses pipelines whose schedule does not go with their mode of recomputation.
+
+    Raises:
+      PipelineError: (a `ValueError`) such a pipeline, where `allow_recompute` is set.
+    """
+    for pipeline in variants.pipelines_of(closed) if options.allow_recompute else ():
+        if pipeline.training and pipeline.recomputation_conflict:
+            raise PipelineError(
+                f"pipeline {pipeline.name}: {pipeline.recomputation_conflict}",
+                where=pipeline.origin,
+                fix="leave recomputation_mode out: Auto takes the one that fits the schedule",
+            )
+
+
+def warn_of_divergent_conditions(name: str, closed: jaxpr.ClosedJaxpr, replicas: int) -> None:
+    """Warns, once for each line, of conditions that may part replicas at a collective."""
+    for line in find_divergent_conditions(closed, replicas):
+        _warn_of_divergent_condition(name, line)
+
+
+@functools.lru_cache(maxsize=256)
+def _warn_of_divergent_condition(name: str, line: str) -> None:
+    get_logger().warning(
+        f"Program `{name}` has a collective in control flow that may diverge: the condition at "
+        f"{line or 'a line of no file'} is made of values that may differ between replicas, and "
+        "on hardware replicas that go another way leave the others waiting for ever. Compute the "
+        "condition from a collective's result, or promise that it is equal: "
+        "cross_replica_ops.assume_equal_across_replicas(condition)"
     )
 
 

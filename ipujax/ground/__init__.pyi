@@ -74,6 +74,7 @@ from .errors import OutOfRangeError as OutOfRangeError
 from .errors import PipelineError as PipelineError
 from .errors import PipelineNotImplementedError as PipelineNotImplementedError
 from .errors import PipelineTypeError as PipelineTypeError
+from .errors import PlanError as PlanError
 from .errors import PopARTError as PopARTError
 from .errors import PopARTTypeError as PopARTTypeError
 from .errors import PoplarError as PoplarError

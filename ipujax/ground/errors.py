@@ -148,6 +148,27 @@ class PipelineNotImplementedError(IPUError, NotImplementedError):
     """A combination of pipeline arguments that the original did not support either."""
 
 
+class PlanError(IPUError, ValueError):
+    """Costs or limits that no plan can be made with, or a plan that is used for something else.
+
+    Attributes:
+      nearest: where no plan fits in memory, the `Plan` that lacks least; None otherwise.
+      lacks: the bytes that its fullest IPU lacks; 0 otherwise.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        fix: str | None = None,
+        nearest: Any = None,
+        lacks: float = 0,
+    ):
+        super().__init__(what, where=where, fix=fix)
+        self.nearest, self.lacks = nearest, lacks
+
+
 class OptimizerError(IPUError, ValueError):
     """An optimizer used in a place, or given a value, in which it cannot work."""
 

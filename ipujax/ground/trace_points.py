@@ -1,4 +1,4 @@
-"""Trace points as the original's profiling library `libpvti` has them, as spans of the host."""
+"""Trace points as the original's profiling libraries have them, as spans of the host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
+
+import jax
 
 from ipujax.ground import host_trace
 from ipujax.ground.argument_checks import Checks
@@ -35,14 +37,15 @@ class _OpenSpans(threading.local):
     """The spans of a trace point that a thread has entered and not left, outermost first."""
 
     def __init__(self) -> None:
-        self.stack: list[contextlib.AbstractContextManager[object]] = []
+        self.stack: list[contextlib.ExitStack] = []
 
 
 @_check.guard
 class Tracepoint:
-    """A context whose time is a span `channel.label` of every `ipu.host_trace.record()`.
+    """A context whose time is a span `channel.label` of the host.
 
-    It may be entered any number of times, and in several threads.
+    Every `ipu.host_trace.record()` has it, and every trace that `jax.profiler` takes. It may be
+    entered any number of times, and in several threads.
 
     Args:
       channel: its group.
@@ -56,9 +59,10 @@ class Tracepoint:
         self._open_spans = _OpenSpans()
 
     def __enter__(self) -> Self:
-        span = host_trace.span(self._name)
-        span.__enter__()
-        self._open_spans.stack.append(span)
+        with contextlib.ExitStack() as spans:
+            spans.enter_context(host_trace.span(self._name))
+            spans.enter_context(jax.profiler.TraceAnnotation(self._name))
+            self._open_spans.stack.append(spans.pop_all())
         return self
 
     def __exit__(

@@ -22,6 +22,7 @@ from ipujax.distribution import host_collectives
 from ipujax.ground import DistributionNotImplementedError, count_replica_groups, join_instances
 from ipujax.horovod import ipu_horovod_strategy as ipu_horovod_strategy
 from ipujax.horovod import ipu_multi_replica_strategy as ipu_multi_replica_strategy
+from ipujax.horovod import popdist_strategy as popdist_strategy
 from ipujax.operators import cross_replica_mean, cross_replica_sum
 from ipujax.optimizers import broadcast_from_first_replica
 from ipujax.strategies import check, worker_index
@@ -40,6 +41,7 @@ __all__ = [
     "is_homogeneous",
     "local_rank",
     "local_size",
+    "popdist_strategy",
     "rank",
     "shutdown",
     "size",

@@ -39,7 +39,8 @@ class IPUOutfeedQueue(Queue):
       outfeed_mode: an `IPUOutfeedMode`; ALL by default.
       device_ordinal: the device of the programs that use the queue.
       replication_factor: deprecated; it follows from the program.
-      io_batch_size: deprecated; only 1 is possible.
+      io_batch_size: deprecated: how many elements the original sent at a time. Here each is sent
+        when it is there, and what is dequeued is the same.
 
     Raises:
       FeedError: for arguments of a wrong type or value (a `ValueError`).
@@ -62,11 +63,14 @@ class IPUOutfeedQueue(Queue):
         check.require_instance(
             mode, IPUOutfeedMode, "outfeed_mode", "an IPUOutfeedMode, ALL or LAST"
         )
-        if io_batch_size != 1:
-            raise FeedError(
-                f"io_batch_size={io_batch_size}: elements are sent one by one; accumulate in the "
-                "loop, or with accumulate_outfeed in a pipeline"
-            )
+        is_batched = check.require_integer(io_batch_size, "io_batch_size", 1) > 1
+        warn_of_deprecated_argument(
+            self,
+            is_batched,
+            "io_batch_size",
+            "elements are sent one by one; accumulate in the loop, or with accumulate_outfeed in a "
+            "pipeline",
+        )
         replicated = replication_factor is not None
         warn_of_deprecated_argument(
             self, replicated, "replication_factor", "it follows from the program"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 import jax
 import optax
 
-from ipujax.ground import PyTree
+from ipujax.ground import PyTree, count_with_noun
 from ipujax.keras.keras_checks import check
+from ipujax.keras.program_mode import ProgramMode
+from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
+from ipujax.system import get_logger
 from ipujax.training import Tree
 
 if TYPE_CHECKING:
@@ -90,6 +94,38 @@ class SplitTrainStep:
             return [variable.value for variable in keras_optimizer.variables]
 
         return optax.GradientTransformation(read_optimizer_variables, apply_keras_optimizer)
+
+
+def log_gradient_reduction(mode: ProgramMode) -> None:
+    """Logs, once, how gradients become a weight update, and how they did in the original.
+
+    The original added them up over micro-batches unless it was told otherwise, and always over
+    replicas.
+    """
+    micro_batches, replicas = mode.accumulation, mode.all_replicas if mode.reduces else 1
+    if mode.kind != "train" or micro_batches * replicas == 1:
+        return
+    is_sum = mode.reduction is Reduction.SUM
+    parts = [
+        f"{verb} those of {count_with_noun(count, noun, f'{noun}{ending}')}"
+        for verb, count, noun, ending in (
+            ("adds up" if is_sum else "averages", micro_batches, "micro-batch", "es"),
+            ("averages", replicas, "replica", "s"),
+        )
+        if count > 1
+    ]
+    factor = (1 if is_sum else micro_batches) * replicas
+    _log_once(
+        f"For the gradients of a weight update, model `{mode.model.name}` {' and '.join(parts)} "
+        f"(gradient_accumulation_reduction_method={mode.reduction.name}). Keras for the IPU added "
+        "up those of micro-batches unless it was told otherwise, and always those of replicas"
+        + (f": its optimizer got {factor} times as much" if factor > 1 else "")
+    )
+
+
+@functools.cache
+def _log_once(text: str) -> None:
+    get_logger().info("%s", text)
 
 
 @contextlib.contextmanager

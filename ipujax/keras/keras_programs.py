@@ -20,7 +20,7 @@ from ipujax.ground import Keywords, PyTree
 from ipujax.host import IPUOutfeedMode
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.keras_checks import check_batch_count, check_execution_shares
-from ipujax.keras.keras_gradients import SplitTrainStep
+from ipujax.keras.keras_gradients import SplitTrainStep, log_gradient_reduction
 from ipujax.keras.model_options import gradient_accumulation_options
 from ipujax.keras.process_agreement import agree_on_batches, broadcast_chief_state
 from ipujax.keras.program_mode import Arrays, ProgramMode, State
@@ -80,6 +80,7 @@ class KerasProgram(abc.ABC):
         if self._latest is None and self.mode.replicas > 1 and self.mode.stages is None:
             self._correct_replica_count(loop_state, batches, max_batches)
         check_execution_shares(self.mode, batches, max_batches)
+        log_gradient_reduction(self.mode)
         self._log_incomplete_batch(batches)
         while (
             max_batches

@@ -8,7 +8,7 @@ from jax.typing import ArrayLike
 
 from ipujax.ground import PyTree
 from ipujax.operators.collectives import check, divide_total, require_collective_numbers
-from lowering import ops
+from lowering import jaxpr, ops
 
 
 @check.guard
@@ -78,9 +78,10 @@ def cross_replica_mean(
 def assume_equal_across_replicas(tensors: object, inplace: bool = False) -> PyTree:
     """Passes on values that the program promises to be equal on all replicas.
 
-    The original refuses to compile a conditional around a collective unless its predicate was
-    marked so. Nothing needs the promise here: virtual replicas advance together, so that a
-    collective under a predicate that differs cannot hang. Programs keep the call as they are.
+    On hardware, a collective in a condition that comes out differently on the replicas waits for
+    ever, of which compiling warns unless the condition is made of values that were marked so.
+    Virtual replicas advance together, so that nothing hangs here; the warning is for programs that
+    are to run elsewhere.
 
     Args:
       tensors: a pytree of arrays.
@@ -96,4 +97,5 @@ def assume_equal_across_replicas(tensors: object, inplace: bool = False) -> PyTr
     check.require_array_leaves(tensors, "assume_equal_across_replicas")
     same = check.require_flag(inplace, "the inplace of assume_equal_across_replicas")
     with check.operator_scope("assume_equal_across_replicas"):
-        return jax.tree.map(jnp.asarray if same else jnp.copy, tensors)
+        arrays = jax.tree.map(jnp.asarray if same else jnp.copy, tensors)
+        return jax.tree.map(lambda x: ops.assume_equal(x) if jaxpr.is_tracer(x) else x, arrays)

@@ -174,7 +174,8 @@ class HostEmbedding:
       table: what programs use of the table.
 
     Args:
-      name: unique among the embeddings that are registered at a time.
+      name: unique among the embeddings that are registered at a time; a warning is logged where
+        there is another one of that name.
       embedding_tensor: an array, `[tokens, encoding]`, of floats; it is copied.
       partition_strategy: "TOKEN" or "ENCODING": along which axis replicas would share the table in
         remote buffers. Here one host holds it for all, so that results do not depend on it.
@@ -210,6 +211,7 @@ class HostEmbedding:
         self.optimizer_spec = optimizer_spec
         dtype = jax.dtypes.canonicalize_dtype(values.dtype)
         self.table = HostTable(name, np.array(values, dtype, order="C"), optimizer_spec)
+        self.table.take_name()
 
     def __call__(self, *args: PyTree, **kwargs: PyTree) -> NoReturn:
         """Raises an error that says to call `lookup`: an embedding is no function.

@@ -44,10 +44,10 @@ def group_norm(
       center: whether there is an offset, `beta`.
       scale: whether there is a scale, `gamma`.
       epsilon: what is added to variances.
-      param_initializers: must be None, and so must `reuse` and `variables_collections`: `gamma`
-        and `beta` are arguments.
-      reuse: see `param_initializers`.
-      variables_collections: see `param_initializers`.
+      param_initializers: must be None: `gamma` and `beta` are arguments.
+      reuse: whether the parameters are those of an earlier call, which then are given again, with
+        a `scope`; False and None say nothing.
+      variables_collections: must be None, as `param_initializers`.
       training: True or False; the numbers are the same, since there are no moving statistics.
       trainable: False lets no gradient pass to `gamma` and `beta`.
       scope: a named scope for the operation.
@@ -66,7 +66,8 @@ def group_norm(
       ConfigTypeError: (a `TypeError`) for arguments of wrong types, and for those that must be
         None.
     """
-    _refuse_variables("group_norm", param_initializers, reuse, variables_collections)
+    _refuse_variables("group_norm", param_initializers, variables_collections)
+    _check_reuse("group_norm", reuse, scope, center, scale, gamma, beta)
     call = _Call("group_norm", inputs, channels_axis, epsilon, scope)
     check.require_flag(training, "the training of group_norm")
     parameters = call.check_parameters(gamma, beta, center, scale, trainable)
@@ -100,7 +101,8 @@ def layer_norm(
     `gamma` and `beta` are `[channels]` all the same (seed 001, 18.14.8; fact
     `norms.layer_instance`). Arguments, result and errors are those of `group_norm`.
     """
-    _refuse_variables("layer_norm", param_initializers, reuse, variables_collections)
+    _refuse_variables("layer_norm", param_initializers, variables_collections)
+    _check_reuse("layer_norm", reuse, scope, center, scale, gamma, beta)
     call = _Call("layer_norm", inputs, channels_axis, epsilon, scope)
     check.require_flag(training, "the training of layer_norm")
     parameters = call.check_parameters(gamma, beta, center, scale, trainable)
@@ -129,7 +131,8 @@ def instance_norm(
     Arguments, result and errors are those of `group_norm` (seed 001, 18.14.8; fact
     `norms.layer_instance`).
     """
-    _refuse_variables("instance_norm", param_initializers, reuse, variables_collections)
+    _refuse_variables("instance_norm", param_initializers, variables_collections)
+    _check_reuse("instance_norm", reuse, scope, center, scale, gamma, beta)
     call = _Call("instance_norm", inputs, channels_axis, epsilon, scope)
     check.require_flag(training, "the training of instance_norm")
     parameters = call.check_parameters(gamma, beta, center, scale, trainable)
@@ -329,10 +332,32 @@ def _check_epsilon(value: object, function: str) -> float:
 
 
 def _refuse_variables(function: str, *values: PyTree) -> None:
-    names = ("param_initializers", "reuse", "variables_collections")
-    for name, value in zip(names, values, strict=True):
+    for name, value in zip(("param_initializers", "variables_collections"), values, strict=True):
         if value is not None:
             raise check.type_error(
                 f"{function} was given {name}, but makes no variables",
                 "give their values: gamma=..., beta=...",
             )
+
+
+def _check_reuse(
+    function: str,
+    reuse: object,
+    scope: str | None,
+    center: bool,
+    scale: bool,
+    gamma: object,
+    beta: object,
+) -> None:
+    """Checks that a call that reuses parameters names their scope and is given them."""
+    if not check.require_optional_flag(reuse, f"the reuse of {function}"):
+        return
+    if scope is None:
+        raise check.value_error(
+            f"{function} is to reuse its parameters without a scope", "give scope=..., too"
+        )
+    if (scale and gamma is None) or (center and beta is None):
+        raise check.value_error(
+            f"{function} is to reuse the parameters of scope {scope!r}, but makes no variables",
+            "give it the same arrays as the earlier call: gamma=..., beta=...",
+        )

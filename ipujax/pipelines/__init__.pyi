@@ -20,11 +20,14 @@ from .pipeline_state import find_changed_leaves as find_changed_leaves
 from .pipeline_state import replace_leaves as replace_leaves
 from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
+from .plan_function import plan as plan
+from .plan_function import segments as segments
 from .request import PipelineRequest as PipelineRequest
 from .request import StageFunction as StageFunction
 from .schedule_names import ScheduleOrName as ScheduleOrName
 from .schedule_names import find_schedule as find_schedule
 from .schedules import ScheduleError as ScheduleError
+from .segment_costs import Segment as Segment
 from .single_argument_checks import check as check
 from .split_function import split_into_stages as split_into_stages
 from .stage_assignment import current_stage as current_stage

@@ -43,9 +43,7 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
     Raises:
       PipelineError: (a `ValueError`) more stages than the function has segments.
     """
-    function = dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
-    steps = _list_steps(function)
-    segments = list_segments(steps)
+    function, steps, segments = segment_function(function)
     starts = _starts_of_stages(function, steps, segments, stages)
     stage_of_step = np.searchsorted(starts, np.arange(len(steps)), side="right") - 1
     stages_of_eqn: dict[int, list[int]] = {}
@@ -55,6 +53,13 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
 
 
 # --- steps and segments ---------------------------------------------------------------------------
+
+
+def segment_function(function: TracedFunction) -> tuple[TracedFunction, list[Step], list[int]]:
+    """Returns a function without calls of jitted ones, its steps, and where segments begin."""
+    function = dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
+    steps = _list_steps(function)
+    return function, steps, list_segments(steps)
 
 
 def _list_steps(function: TracedFunction) -> list[Step]:

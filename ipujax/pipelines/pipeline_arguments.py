@@ -36,13 +36,41 @@ class RecomputationMode(enum.Enum):
     """The way in which activations are recomputed, if `IPUConfig.allow_recompute` is set.
 
     Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
-    RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass.
+    RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass. Not with
+      Sequential.
     RecomputeAndBackpropagateInterleaved: both as one kernel; honours `recomputation_checkpoint`.
+      Not with Interleaved.
     """
 
     Auto = 0
     RecomputeThenBackpropagate = 1
     RecomputeAndBackpropagateInterleaved = 2
+
+
+_SCHEDULES_OF_MODE = {
+    RecomputationMode.RecomputeThenBackpropagate: (
+        PipelineSchedule.Grouped,
+        PipelineSchedule.Interleaved,
+    ),
+    RecomputationMode.RecomputeAndBackpropagateInterleaved: (
+        PipelineSchedule.Grouped,
+        PipelineSchedule.Sequential,
+    ),
+}
+
+
+def find_recomputation_conflict(mode: RecomputationMode | None, schedule: object) -> str:
+    """Returns what is wrong with a mode of recomputation under a schedule; "" if nothing is.
+
+    The original's modes go with two of its three schedules each; other schedules with both.
+    """
+    allowed = _SCHEDULES_OF_MODE.get(mode) if mode is not None else None
+    if allowed is None or not isinstance(schedule, PipelineSchedule) or schedule in allowed:
+        return ""
+    return (
+        f"recomputation_mode {mode} is supported with the schedules "
+        f"{' and '.join(each.name for each in allowed)}, not with {schedule.name}"
+    )
 
 
 @check.guard

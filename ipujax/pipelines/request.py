@@ -39,6 +39,7 @@ from ipujax.pipelines.pipeline_arguments import (
     PipelineSchedule,
     PipelineStageOptions,
     RecomputationMode,
+    find_recomputation_conflict,
 )
 from ipujax.pipelines.pipeline_stages import (
     SPANS_ALL,
@@ -225,6 +226,11 @@ class PipelineRequest:
             interleaved = self._chosen_schedule is PipelineSchedule.Sequential
         modes = pipelines.Recomputation
         return modes.AND_BACKPROPAGATE if interleaved else modes.THEN_BACKPROPAGATE
+
+    @property
+    def recomputation_conflict(self) -> str:
+        """What is wrong with the mode of recomputation under this schedule; "" if nothing is."""
+        return find_recomputation_conflict(self.recomputation_mode, self._chosen_schedule)
 
     # --- the weight update ------------------------------------------------------------------------
 

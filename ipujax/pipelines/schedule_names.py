@@ -16,9 +16,7 @@ ScheduleOrName = ChosenSchedule | str | None
 def find_schedule(schedule: Any, argument: str, check: Checks) -> ChosenSchedule:
     """Returns the schedule of a name; anything else must be one already.
 
-    Names are those of `PipelineSchedule` and of the functions of `ipujax.schedules`. As papers
-    and other libraries write them in several ways, case and underscores do not count, and
-    "1F1B" stands for "one_f_one_b".
+    Names are those of `PipelineSchedule` and of registered schedules, in any spelling.
 
     Args:
       schedule: the name, or the schedule.
@@ -45,16 +43,11 @@ def _find_by_name(name: str, argument: str, check: Checks) -> ChosenSchedule:
         **{entry.name: entry.build for entry in schedules.list_schedules()},
         **{member.name.lower(): member for member in PipelineSchedule},
     }
-    by_spelling = {_spelling(own_name): own_name for own_name in named}
-    if (spelling := _spelling(name)) in by_spelling:
+    by_spelling = {schedules.spell_schedule_name(own_name): own_name for own_name in named}
+    if (spelling := schedules.spell_schedule_name(name)) in by_spelling:
         return named[by_spelling[spelling]]
     raise check.value_error(
         f"{argument} is {name!r}, and no schedule has that name{suggest_closest_name(name, named)}",
         f"use one of {', '.join(map(repr, named))}, or give a function or Schedule of "
         "ipujax.schedules",
     )
-
-
-def _spelling(name: str) -> str:
-    """Returns what the spellings of one name have in common."""
-    return "".join(filter(str.isalnum, name.lower())).replace("1f1b", "onefoneb")

@@ -21,6 +21,7 @@ _check.guard(Simulation)
 
 build = _schedules.build
 distinct_rotations = _schedules.distinct_rotations
+eager_one_f_one_b = _schedules.eager_one_f_one_b
 from_orders = _schedules.from_orders
 from_text = _schedules.from_text
 gpipe = _schedules.gpipe
@@ -28,12 +29,19 @@ grid = _schedules.grid
 grouped = _schedules.grouped
 interleaved = _schedules.interleaved
 interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
+looped_bfs = _schedules.looped_bfs
 one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
+register = _check.guard(_schedules.register)
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text
 zero_bubble = _schedules.zero_bubble
+
+
+def names() -> tuple[str, ...]:
+    """Returns the names of all registered schedules: those of ipujax, then your own."""
+    return tuple(schedule.name for schedule in _schedules.list_schedules())
 
 
 @_check.guard

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from ipujax.ground import PipelineError
+from ipujax.ground import PipelineError, PlanError
 from ipujax.pipelines.automatic_stages import mark_stages
 from ipujax.pipelines.hoisted_slices import hoist_slices
 from ipujax.pipelines.micro_batch_arguments import (
@@ -24,6 +24,7 @@ from ipujax.pipelines.staged_model import (
     dtype_of_sum,
 )
 from ipujax.pipelines.traced_function import TracedFunction
+from ipujax.planner import Plan
 from lowering import pipelines
 
 
@@ -34,8 +35,8 @@ class StagedSettings:
     Attributes:
       function: the user's function of one micro-batch.
       micro_batches: the number of micro-batches.
-      stages: None for those that the marks in the function name; their number; or the segments at
-        which the stages after the first begin.
+      stages: None for those that the marks in the function name; their number; the segments at
+        which the stages after the first begin; or a plan.
       schedule: a registered name, or as for `pipeline`.
       recompute: whether stages keep only what enters them for their backward passes.
       batch_argnums: the positional arguments to split; None for all that are not differentiated.
@@ -49,7 +50,7 @@ class StagedSettings:
 
     function: Callable[..., Pytree]
     micro_batches: int
-    stages: int | Sequence[int] | None = None
+    stages: int | Sequence[int] | Plan | None = None
     schedule: ScheduleOrName = "one_f_one_b"
     recompute: bool = False
     batch_argnums: int | Sequence[int] | None = None
@@ -62,7 +63,7 @@ class StagedSettings:
         if isinstance(self.stages, (list, tuple)):
             for start in self.stages:
                 check.require_integer(start, "an entry of stages", 1)
-        elif self.stages is not None:
+        elif self.stages is not None and not isinstance(self.stages, Plan):
             check.require_integer(self.stages, "stages", 1)
         check.require_flag(self.recompute, "recompute")
         find_schedule(self.schedule, "schedule", check)
@@ -127,14 +128,18 @@ class StagedSettings:
           PipelineError: (a `ValueError`) a function without marks, marks that are not in order,
             or another number of stages than that of the marks.
         """
-        if self.stages is not None and not has_marks(function):
-            function = mark_stages(function, self.stages)
+        stages = self.stages
+        if isinstance(stages, Plan):
+            refuse_other_function(stages, function)
+            stages = stages.cut_points
+        if stages is not None and not has_marks(function):
+            function = mark_stages(function, stages)
         function = hoist_slices(function)
         assignment = _assign_stages(function)
-        asked = self.stages if not isinstance(self.stages, Sequence) else len(self.stages) + 1
+        asked = stages if not isinstance(stages, Sequence) else len(stages) + 1
         if asked not in (None, assignment.count):
             raise check.value_error(
-                f"stages={self.stages} asks for {asked} stages, and the marks in "
+                f"stages={stages} asks for {asked} stages, and the marks in "
                 f"`{function.name}` name {assignment.count}",
                 "leave out `stages`, or the marks",
             )
@@ -149,6 +154,16 @@ class StagedSettings:
             recompute=self.recompute,
         )
         return build_staged_model(function, assignment, request)
+
+
+def refuse_other_function(plan: Plan, function: TracedFunction) -> None:
+    """Raises a `PlanError` if a plan was made for another function, or for other shapes."""
+    if plan.digest and plan.digest != function.digest:
+        raise PlanError(
+            f"the plan was made for another function than `{function.name}`, or for arguments of "
+            "other shapes or dtypes",
+            fix="plan this function with these arguments, by ipu.plan",
+        )
 
 
 def has_marks(function: TracedFunction) -> bool:

@@ -291,6 +291,7 @@ def trace_micro_batch_loop(body: MicroBatch, array_of: Arrays) -> dict[Value, ja
         ipus=request.ipus,
         schedule=request.schedule,
         recomputation=request.recomputation,
+        recomputation_conflict=request.recomputation_conflict,
         offload_activations=bool(request.offload_activations),
         origin=request.origin,
         variables=tuple(body.variable_roles),

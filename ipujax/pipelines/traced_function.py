@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,8 @@ from ipujax.pipelines.micro_batch_arguments import (
 )
 from ipujax.pipelines.pipeline_stages import Pytree, describe_definition_line
 from lowering import jaxpr, pipelines
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -48,6 +52,12 @@ class TracedFunction:
         constants = zip(body.constvars, self.closed.consts, strict=True)
         leaves = {var: ArgumentLeaf("a constant", Role.WHOLE, value) for var, value in constants}
         return leaves | dict(zip(body.invars, self.leaves, strict=True))
+
+    @property
+    def digest(self) -> str:
+        """What identifies the computation, with its shapes and dtypes."""
+        text = _ADDRESS.sub("", str(self.closed.jaxpr))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def rebuild_outputs(self, stacks: Sequence[jax.Array]) -> Pytree:
         """Returns the outputs but for the loss in the user's structure, with keys as keys.

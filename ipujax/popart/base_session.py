@@ -27,7 +27,7 @@ from ipujax.popart.anchored_tensors import ACCUMULATED, DerivedAnchors
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.graph_json import serialize_graph
 from ipujax.popart.host_weights import HostWeights, split_off_slots
-from ipujax.popart.node_placement import distribute_nodes, read_placement
+from ipujax.popart.node_placement import place_by_options, read_placement
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     IrSerializationFormat,
@@ -270,11 +270,9 @@ class Session(Reports, Weights):
             model = training_mode.use_strided_groups(model)
         if self._loss is not None:
             model = training_mode.enable_dropout(model)
-        if options.virtualGraphMode is not VirtualGraphMode.Auto:
-            return model
         count = max(1, self._device.numIpus // options.replicas)
-        graph = distribute_nodes(model.graph, {**model.avals, **model.variables}, count)
-        return dc.replace(model, graph=graph)
+        avals = {**model.avals, **model.variables}
+        return dc.replace(model, graph=place_by_options(model.graph, avals, options, count))
 
     def _build_forward(self) -> Forward:
         options, loss, known_values = self._options, self._loss, self._known_values

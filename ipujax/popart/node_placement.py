@@ -11,9 +11,11 @@ import jax
 
 from ipujax.doors.graphs import Graph, Node, Place, Placement
 from ipujax.ground import PopARTError
+from ipujax.popart.options import SessionOptions, VirtualGraphMode
 from ipujax.popart.popart_checks import check
 
 IPU = "__ipu_number"
+PHASE = "__execution_phase"
 STAGE = "__pipeline_stage"
 
 
@@ -55,6 +57,18 @@ class Placed(Placement):
             )
 
 
+def place_by_options(
+    graph: Graph, avals: Mapping[str, jax.ShapeDtypeStruct], options: SessionOptions, count: int
+) -> Graph:
+    """Places a graph's nodes on at most `count` IPUs, where `virtualGraphMode` says by what."""
+    if options.virtualGraphMode is VirtualGraphMode.ExecutionPhases:
+        phases = options.executionPhaseSettings
+        return place_phases_in_turn(graph, phases.phases, phases.stages)
+    if options.virtualGraphMode is VirtualGraphMode.Auto:
+        return distribute_nodes(graph, avals, count)
+    return graph
+
+
 def distribute_nodes(graph: Graph, avals: Mapping[str, jax.ShapeDtypeStruct], count: int) -> Graph:
     """Places a graph's nodes on IPUs in order, with about the same number of elements on each.
 
@@ -69,6 +83,37 @@ def distribute_nodes(graph: Graph, avals: Mapping[str, jax.ShapeDtypeStruct], co
     for node, end in zip(graph.nodes, ends, strict=True):
         ipu = max(0, math.ceil(end * count / max(ends[-1], 1)) - 1)
         nodes.append(dc.replace(node, marks={**node.marks, IPU: ipu}))
+    return dc.replace(graph, nodes=tuple(nodes))
+
+
+def place_phases_in_turn(graph: Graph, phases: int, stages: int) -> Graph:
+    """Places the nodes of each execution phase on an IPU: phase p on IPU p mod `stages`.
+
+    Phases run one after the other, each on its IPU, as shards do. A node without a phase is in the
+    latest of those that it reads from.
+
+    Args:
+      graph: a graph whose nodes have the attributes that a `Builder` sets.
+      phases: the number of phases.
+      stages: the number of IPUs that take turns.
+
+    Raises:
+      PopARTError: (a `ValueError`) a phase that there is not, or a node that reads results of a
+        later phase.
+    """
+    phase_of_name: dict[str, int] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        latest = max((phase_of_name.get(name, 0) for name in node.reads), default=0)
+        phase: int = node.marks.get(PHASE, latest)
+        if not latest <= phase < phases:
+            raise check.value_error(
+                f"{_describe_placed_node(node)} has the execution phase {phase}, and reads results "
+                f"of phase {latest} of {phases}",
+                f"number the phases from 0 to {phases - 1}, in the order of execution",
+            )
+        phase_of_name.update(dict.fromkeys(node.results, phase))
+        nodes.append(dc.replace(node, marks={**node.marks, IPU: phase % stages}))
     return dc.replace(graph, nodes=tuple(nodes))
 
 

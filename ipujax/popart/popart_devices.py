@@ -10,12 +10,11 @@ from ipujax.driver import executable_cache
 from ipujax.popart.numbered_enum import NumberedEnum
 from ipujax.popart.options import SyncPattern
 from ipujax.popart.popart_checks import check
-from ipujax.system import DEVICES, SYSTEM, IPUConfig
+from ipujax.system import SYSTEM, IPUConfig, find_machine, most_ipus
 
 _DEVICE = "/device:IPU:0"
 _TILES = 1472
 _WORKERS = 6
-_MOST_IPUS = 1024
 
 _last_generation: list[object] = []  # the configuration that was made here last
 _ids = itertools.count()
@@ -125,7 +124,7 @@ def _find_available_device(
     check.require_instance(pattern, SyncPattern, "pattern")
     check.require_instance(selectionCriterion, DeviceSelectionCriterion, "selectionCriterion")
     count = check.require_integer(numIpus, "numIpus", at_least=1)
-    if count > _MOST_IPUS:
+    if count > most_ipus():
         return None
     return DeviceInfo(DeviceType.Ipu, count, connectionType, tilesPerIpu)
 
@@ -135,8 +134,9 @@ def _find_device_by_id(
 ) -> DeviceInfo:
     """Returns the device with an id, of as many virtual IPUs as `gc-info -l` lists for it."""
     check.require_instance(pattern, SyncPattern, "pattern")
-    is_listed = check.require_integer(id, "id", at_least=0) < len(DEVICES)
-    count = len(DEVICES[id].ipus) if is_listed else 1
+    devices = find_machine().devices
+    is_listed = check.require_integer(id, "id", at_least=0) < len(devices)
+    count = len(devices[id].ipus) if is_listed else 1
     return DeviceInfo(DeviceType.Ipu, count, connectionType, id=id)
 
 
@@ -189,7 +189,7 @@ class DeviceManager:
         )
         if device is None:
             raise check.value_error(
-                f"Failed to acquire device with {numIpus} IPUs", f"ask for at most {_MOST_IPUS}"
+                f"Failed to acquire device with {numIpus} IPUs", f"ask for at most {most_ipus()}"
             )
         return device
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable
 
 import numpy as np
 
-from ipujax.doors.graphs import Graph, Node, Ref
+from ipujax.doors.graphs import Node, Ref
 from ipujax.doors.onnx import ONNX, ConvertedGraph
 
 _DROPOUTS = ("Dropout-7", "Dropout-10")
@@ -18,12 +17,12 @@ _SHAPED = "ai.graphcore.ShapedDropout-1"
 
 def enable_dropout(model: ConvertedGraph) -> ConvertedGraph:
     """Returns the model with active dropout: up to opset 11 the session decides about it."""
-    return dc.replace(model, graph=_map_nodes(model.graph, _activate_dropout))
+    return dc.replace(model, graph=model.graph.map_nodes(_activate_dropout))
 
 
 def use_strided_groups(model: ConvertedGraph) -> ConvertedGraph:
     """Returns the model with group normalization over every n-th channel."""
-    return dc.replace(model, graph=_map_nodes(model.graph, _set_strided))
+    return dc.replace(model, graph=model.graph.map_nodes(_set_strided))
 
 
 def find_moving_statistics(model: ConvertedGraph) -> dict[str, str]:
@@ -36,14 +35,6 @@ def find_moving_statistics(model: ConvertedGraph) -> dict[str, str]:
             if isinstance(arg, Ref) and arg.name in model.variables:
                 statistics[arg.name] = result
     return statistics
-
-
-def _map_nodes(graph: Graph, change_node: Callable[[Node], Node]) -> Graph:
-    """Applies a function to the nodes of a graph, and of the graphs inside it."""
-    inner_graphs = {
-        name: _map_nodes(inner_graph, change_node) for name, inner_graph in graph.graphs.items()
-    }
-    return dc.replace(graph, nodes=tuple(map(change_node, graph.nodes)), graphs=inner_graphs)
 
 
 def _set_strided(node: Node) -> Node:

@@ -19,7 +19,7 @@ from ipujax.ground import (
     get_joined_instance,
     join_instances,
 )
-from ipujax.system import DEVICES, find_free_device
+from ipujax.system import find_machine, most_ipus
 
 __all__ = [
     "checkNumIpusPerReplica",
@@ -111,14 +111,13 @@ def getDeviceId(ipus_per_replica: int | None = None) -> int:
     if num_ipus is None:
         num_ipus = getNumIpusPerReplica()
     count = getNumLocalReplicas() * _check.require_integer(num_ipus, "ipus_per_replica", at_least=1)
-    max_ipus = max(len(device.ipus) for device in DEVICES)
-    if count > max_ipus:
+    if count > most_ipus():
         raise DistributionError(
             f"{getNumLocalReplicas()} replicas of {num_ipus} IPUs need {count}, and a device has "
-            f"up to {max_ipus}",
+            f"up to {most_ipus()}",
             fix="start more instances with fewer replicas each",
         )
-    return find_free_device(count, set()).id
+    return find_machine(count).find_free_device(count, set()).id
 
 
 @_check.guard

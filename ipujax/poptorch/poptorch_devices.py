@@ -12,7 +12,7 @@ from ipujax.poptorch.options.config_file import (
 )
 from ipujax.poptorch.options.system import is_ipu_model_used
 from ipujax.poptorch.poptorch_checks import check
-from ipujax.system import IPUS, SYSTEM, ConfigNode, IPUConfig, SystemOptions, walk_options
+from ipujax.system import SYSTEM, ConfigNode, IPUConfig, SystemOptions, most_ipus, walk_options
 
 _DEVICE = "/device:IPU:0"
 
@@ -96,7 +96,7 @@ def ipuHardwareIsAvailable(num_ipus: int = 1) -> bool:
       num_ipus: the least number of IPUs asked for.
     """
     count = check.require_integer(num_ipus, "num_ipus", at_least=1)
-    return not is_ipu_model_used() and count <= len(IPUS)
+    return not is_ipu_model_used() and count <= most_ipus()
 
 
 def ipuHardwareVersion() -> int:

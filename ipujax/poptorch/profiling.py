@@ -1,14 +1,10 @@
-"""The trace points of the original's profiling library, as annotations of JAX's profiler."""
+"""The trace points of PopTorch's profiling module, which are those of `ipujax.libpvti`."""
 
 from __future__ import annotations
 
-import contextlib
-import functools
-from collections.abc import Callable
 from typing import Any
 
-import jax
-
+from ipujax.ground import trace_points
 from ipujax.poptorch.poptorch_checks import check
 
 __all__ = ["Channel"]
@@ -20,14 +16,14 @@ def __dir__() -> list[str]:
 
 @check.guard
 class Channel:
-    """A group of trace points, which a trace of `jax.profiler` shows as `name.point`.
+    """A group of trace points, which `ipu.host_trace` and `jax.profiler` show as `name.point`.
 
     Args:
       name: the name of the group.
     """
 
     def __init__(self, name: str):
-        self._name = name
+        self._channel = trace_points.TraceChannel(name)
 
     def instrument(self, obj: object, *methods: str) -> Any:
         """Makes an object's methods trace points, and returns the object.
@@ -35,25 +31,16 @@ class Channel:
         Args:
           obj: the object whose methods are replaced.
           methods: the names of the methods.
+
+        Raises:
+          ConfigTypeError: (a `TypeError`) methods that the object does not have.
         """
-        for method in methods:
-            setattr(obj, method, self._wrap_in_tracepoint(getattr(obj, method), method))
-        return obj
+        return trace_points.instrument(obj, methods, self._channel)
 
-    def _wrap_in_tracepoint(
-        self, function: Callable[..., object], name: str
-    ) -> Callable[..., object]:
-        @functools.wraps(function)
-        def call_in_tracepoint(*args: object, **kwargs: object) -> object:
-            with self.tracepoint(name):
-                return function(*args, **kwargs)
-
-        return call_in_tracepoint
-
-    def tracepoint(self, name: str) -> contextlib.AbstractContextManager[Any]:
+    def tracepoint(self, name: str) -> trace_points.Tracepoint:
         """Returns a context that is a trace point.
 
         Args:
           name: the name of the point.
         """
-        return jax.profiler.TraceAnnotation(f"{self._name}.{name}")
+        return trace_points.Tracepoint(self._channel, name)

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 
 import torch
 
+from ipujax.doors.graphs import Node
 from ipujax.doors.torch import (
     BackwardUse,
     ModuleTrace,
@@ -37,6 +38,8 @@ from ipujax.poptorch.poptorch_structures import (
 from ipujax.poptorch.poptorch_weights import suspend_watching
 from ipujax.poptorch.strategies import PipelinedExecution
 from ipujax.poptorch.substitutions import substituted_functions
+
+_GROUP_NORMS = ("aten.group_norm.default", "aten.native_group_norm.default")
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -67,10 +70,12 @@ def trace_module(
     strategy: PipelinedExecution,
     *,
     training: bool,
+    strided_groups: bool = False,
 ) -> TracedModule:
     """Traces a call of a module.
 
-    In training, the trainable variables are those that the loss depends on.
+    With `strided_groups`, group normalization is over every n-th channel. In training, the
+    trainable variables are those that the loss depends on.
 
     Raises:
       FrontendError: (a `ValueError`) the module cannot be traced.
@@ -113,6 +118,8 @@ def trace_module(
     check_multi_convs(trace.graph)
     check_overlaps(trace.graph)
     graph = fold_control_flow(trace.graph, training=training)
+    if strided_groups:
+        graph = graph.map_nodes(_set_strided)
     staged_graph = assign_stages(graph, strategy, trace.names)
     _log_graph_variables(trace)
     log_placement(staged_graph)
@@ -126,6 +133,11 @@ def trace_module(
         traced_outputs[-1],
         loss,
     )
+
+
+def _set_strided(node: Node) -> Node:
+    is_group_norm = node.operator in _GROUP_NORMS
+    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_group_norm else node
 
 
 def _check_output_types(outputs: object, module: torch.nn.Module, forward: object) -> None:

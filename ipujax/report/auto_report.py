@@ -13,7 +13,9 @@ import dataclasses as dc
 import datetime
 import difflib
 import functools
+import importlib.metadata
 import itertools
+import json
 import os
 import re
 import threading
@@ -22,7 +24,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from ipujax.ground import ConfigError, events, files
+from ipujax.ground import ConfigError, __version__, events, files
+from ipujax.report.debug_info import write_debug_info
 from ipujax.system import EngineOptions, log
 
 if TYPE_CHECKING:
@@ -35,14 +38,17 @@ _DIRECTORY = "autoReport.directory"
 
 # Which files an option asks for.
 _FILES = {
-    "autoReport.outputGraphProfile": ("report.html", "report.json", "report.txt"),
+    "autoReport.outputGraphProfile": (
+        *("report.html", "report.json", "report.txt"),
+        "framework.json",
+    ),
+    "autoReport.outputDebugInfo": ("debug.cbor",),
     "autoReport.outputExecutionProfile": ("trace.json.gz",),
     "autoReport.outputLoweredVars": ("report.json",),
     "autoReport.outputSerializedGraph": ("program.txt",),
 }
 # Options of the original that change nothing here, and why.
 _NEEDLESS = {
-    "autoReport.outputDebugInfo": "reports always name the lines of the source",
     "autoReport.outputArchive": "there is no archive of binaries for tiles",
     "autoReport.streamAtEachRun": "a report is modelled before the first run",
     "autoReport.executionProfileProgramRunCount": "a report is about one modelled call",
@@ -204,8 +210,27 @@ def _write_report_file(lowered: Reportable, report: Report, path: Path) -> None:
             files.write_text(path, f"{report}\n")
         case "program.txt":
             files.write_text(path, lowered.as_text(origins=True))
+        case "framework.json":
+            files.write_text(path, json.dumps(_describe_framework(lowered, report), indent=2))
+        case "debug.cbor":
+            write_debug_info(report, path)
         case _:
             report.to_perfetto(path, limit=_TRACE_STEPS)
+
+
+def _describe_framework(lowered: Reportable, report: Report) -> dict[str, str | int]:
+    """Returns what made a program, and for what, as the content of framework.json."""
+    return {
+        "framework": "ipujax",
+        "version": __version__,
+        "jax_version": importlib.metadata.version("jax"),
+        "program": report.name,
+        "program_hash": lowered.compute_program_hash(),
+        "target": report.target.name,
+        "num_ipus": report.num_ipus,
+        "replication_factor": report.replication_factor,
+        "instances": report.instances,
+    }
 
 
 def _create_report_folder(directory: Path, program: str) -> Path:

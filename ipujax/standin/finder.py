@@ -16,6 +16,9 @@ _ROOMS = Path(__file__).parents[1]
 _FOLDERS_OF_ORIGINALS = "*/for_children/[a-z]*"
 """Each has a module of the original's name, which has ours stand in for it."""
 
+_WITHIN = {"tensorflow.python.ipu": "ipujax", "keras.ipu": "ipujax.keras"}
+"""The modules that the original adds to packages of others, and what stands in for them."""
+
 _ABSENT = ("popxl", "popart.ir", "popart._internal")
 """PopXL, its name in earlier versions, and the graph that it builds."""
 
@@ -60,6 +63,30 @@ class _Loader(importlib.abc.Loader):
         return importlib.import_module(fullname or self._name)
 
 
+class _KerasFinder(importlib.abc.MetaPathFinder):
+    """An import finder that has Keras get its attribute `ipu` when it is imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del target
+        spec = (
+            importlib.machinery.PathFinder.find_spec(fullname, path)
+            if fullname == "keras"
+            else None
+        )
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_and_add_module(module: ModuleType) -> None:
+            execute(module)
+            importlib.import_module("keras.ipu")
+
+        spec.loader.exec_module = execute_and_add_module
+        return spec
+
+
 class _AbsentFinder(importlib.abc.MetaPathFinder):
     """An import finder that says of a module of the SDK why it is not there."""
 
@@ -80,7 +107,8 @@ def stand_in_for(name: str, package_name: str) -> ModuleType | None:
     """Lets `import name`, and imports of its submodules, find `package_name`.
 
     That holds for this process, and for those of Python that it starts. In both, imports of the
-    other packages of the SDK find ours, too, unless others are installed.
+    other packages of the SDK find ours, too, unless others are installed; so do `keras.ipu`, and
+    `tensorflow.python.ipu` where there is a TensorFlow that lacks it.
 
     Args:
       name: the original package.
@@ -98,9 +126,22 @@ def stand_in_for(name: str, package_name: str) -> ModuleType | None:
     if not any(isinstance(finder, _AbsentFinder) for finder in sys.meta_path):
         sys.meta_path.append(_AbsentFinder())  # the last, so that what is installed is found
     importlib.import_module(name)
+    _stand_in_within_other_packages()
     for folder in sorted(_ROOMS.glob(_FOLDERS_OF_ORIGINALS)):
         _add_to_python_path(str(folder))
     return None
+
+
+def _stand_in_within_other_packages() -> None:
+    """Lets imports of modules inside TensorFlow and Keras find ours, unless they have their own."""
+    known = [finder.name for finder in sys.meta_path if isinstance(finder, _Finder)]
+    for name, package_name in _WITHIN.items():
+        if name not in known:
+            sys.meta_path.append(_Finder(name, package_name))
+    if not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _KerasFinder())
+    if "keras" in sys.modules:
+        importlib.import_module("keras.ipu")
 
 
 def _add_to_python_path(folder: str) -> None:

@@ -12,6 +12,7 @@ from .config_enums import ExecutionProfileType as ExecutionProfileType
 from .config_enums import MergeRemoteBuffersBehaviour as MergeRemoteBuffersBehaviour
 from .config_enums import SchedulingAlgorithm as SchedulingAlgorithm
 from .config_enums import SelectionOrder as SelectionOrder
+from .config_enums import StochasticRoundingBehaviour as StochasticRoundingBehaviour
 from .config_options import SystemOptions as SystemOptions
 from .config_schema import AttributeMetadata as AttributeMetadata
 from .config_schema import ConfigNode as ConfigNode
@@ -23,11 +24,11 @@ from .config_schema import list_assigned_names as list_assigned_names
 from .config_schema import option as option
 from .config_schema import settings_of_reader as settings_of_reader
 from .config_schema import walk_options as walk_options
-from .device_ids import DEVICES as DEVICES
-from .device_ids import IPUS as IPUS
+from .device_ids import Ipu as Ipu
 from .device_ids import ListedDevice as ListedDevice
-from .device_ids import find_free_device as find_free_device
-from .device_ids import format_device_listing as format_device_listing
+from .device_ids import Machine as Machine
+from .device_ids import find_machine as find_machine
+from .device_ids import most_ipus as most_ipus
 from .device_meshes import check_mesh_count as check_mesh_count
 from .device_meshes import check_meshes as check_meshes
 from .device_meshes import common_mesh as common_mesh

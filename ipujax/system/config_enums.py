@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 
+from ipujax.ground import ConfigNotImplementedError
+
 
 class DeviceConnectionType(enum.Enum):
     """The times at which a logical device attaches to its IPUs.
@@ -55,6 +57,9 @@ class MergeRemoteBuffersBehaviour(enum.Enum):
 class SchedulingAlgorithm(enum.Enum):
     """The algorithm that orders operations.
 
+    The original's five are two here: POST_ORDER leaves operations as the function has them, and
+    each of the others stands for one order that keeps little alive, found without a search.
+
     Attributes:
       CHOOSE_BEST: try the others and keep the order with the lowest predicted peak of memory.
       CLUSTERING: keep together clusters of operations between which little is live.
@@ -68,6 +73,43 @@ class SchedulingAlgorithm(enum.Enum):
     POST_ORDER = 2
     LOOK_AHEAD = 3
     SHORTEST_PATH = 4
+
+
+class StochasticRoundingBehaviour(enum.Enum):
+    """How later releases of the original say which operations round stochastically.
+
+    Attributes:
+      OFF: none; as False.
+      ON: all; as True.
+      REPLICA_IDENTICAL_ONLY: those alone that give all replicas the same, which is refused here.
+    """
+
+    OFF = 0
+    ON = 1
+    REPLICA_IDENTICAL_ONLY = 2
+
+    @staticmethod
+    def from_bool(value: bool) -> StochasticRoundingBehaviour:
+        """Returns ON or OFF."""
+        return StochasticRoundingBehaviour.ON if value else StochasticRoundingBehaviour.OFF
+
+    @staticmethod
+    def to_bool_if_member(value: object) -> object:
+        """Returns True for ON, False for OFF, and what is no member as it is.
+
+        Raises:
+          ConfigNotImplementedError: (a `NotImplementedError`) REPLICA_IDENTICAL_ONLY.
+        """
+        if not isinstance(value, StochasticRoundingBehaviour):
+            return value
+        if value is StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY:
+            raise ConfigNotImplementedError(
+                "stochastic rounding of REPLICA_IDENTICAL_ONLY is not there: replicas round by "
+                "random numbers of their own, or not at all",
+                fix="use StochasticRoundingBehaviour.ON or OFF, and scopes.stochastic_rounding "
+                "around what is to differ",
+            )
+        return value is StochasticRoundingBehaviour.ON
 
 
 class SelectionOrder(enum.Enum):

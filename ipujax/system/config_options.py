@@ -15,6 +15,7 @@ from ipujax.system.config_enums import (
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    StochasticRoundingBehaviour,
 )
 from ipujax.system.config_schema import ConfigNode, Effect, category, option
 from ipujax.system.poplar_options import (
@@ -124,7 +125,7 @@ class FloatingPointBehaviour(ConfigNode):
       inv: Raise on an invalid operation (IEEE 754).
       div0: Raise on a division by zero.
       oflo: Raise on an overflow.
-      esr: Round stochastically.
+      esr: Round stochastically. Takes ON and OFF of `StochasticRoundingBehaviour`, too.
       nanoo: Overflow to NaN; without it, to the largest finite number.
       set_all: Count all five others as True, whatever they hold.
     """
@@ -132,7 +133,9 @@ class FloatingPointBehaviour(ConfigNode):
     inv: bool = option(False, effect=Effect.VALUES)
     div0: bool = option(False, effect=Effect.VALUES)
     oflo: bool = option(False, effect=Effect.VALUES)
-    esr: bool = option(False, effect=Effect.VALUES)
+    esr: bool = option(
+        False, effect=Effect.VALUES, translate=StochasticRoundingBehaviour.to_bool_if_member
+    )
     nanoo: bool = option(False, effect=Effect.VALUES)
     set_all: bool = option(False, effect=Effect.VALUES)
 
@@ -387,8 +390,9 @@ class SystemOptions(ConfigNode):
     `get_attribute_metadata` to ask for the type, default and meaning of one.
 
     Attributes:
-      auto_select_ipus: How many IPUs each device has, 1 to 16: 4 for one device of four IPUs,
-        [2, 2] for /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs.
+      auto_select_ipus: How many IPUs each device has: 4 for one device of four IPUs, [2, 2] for
+        /device:IPU:0 and /device:IPU:1 with two each. The system chooses the IPUs. Up to 16 are of
+        the machine that `gc-info -l` lists; 17 to 256 are of a pod of 64, 128 or 256.
       select_ipus: Which IPUs each device has, by the ids that `gc-info -l` lists: 24 for one
         device, [24, 25] for two. Only one of this and `auto_select_ipus` may be set.
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping

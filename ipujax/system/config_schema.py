@@ -125,7 +125,7 @@ class Member:
     """The declaration of an option or a category; reads its value in a node.
 
     Its name, type and description are filled in when the class that declares it is made.
-    `settings`, `convert` and `trial` are as in `option`.
+    `settings`, `convert`, `trial` and `translate` are as in `option`.
     """
 
     default: Any = None
@@ -137,6 +137,7 @@ class Member:
     settings: tuple[str, ...] = ()
     convert: Callable[[Any], object] | None = None
     trial: object = None
+    translate: Callable[[Any], Any] | None = None
     name: str = ""
     hint: Any = None
 
@@ -154,6 +155,8 @@ class Option(Member):
                 f"'{metadata.name}' belongs to a configuration that is in use and cannot change; "
                 "assign to your own config and configure the system again"
             )
+        if self.translate is not None:
+            value = self.translate(value)
         self.check_value(metadata, value)
         metadata.warn_if_deprecated()
         node._values[self.name] = value
@@ -198,6 +201,7 @@ def option(
     settings: tuple[str, ...] = (),
     convert: Callable[[Any], object] | None = None,
     trial: object = None,
+    translate: Callable[[Any], Any] | None = None,
 ) -> Any:
     """Declares an option; its type is the annotation beside it.
 
@@ -211,8 +215,12 @@ def option(
       settings: the fields that it sets, as "reader.field": see `settings_of_reader`.
       convert: computes what the fields hold from the option's value; by default it is the same.
       trial: another value than the default, with which a test checks the effect.
+      translate: gives the value that is checked and kept for one that is assigned, such as an
+        enumeration of a later release.
     """
-    return Option(default, doc, effect, deprecated, limits, check, settings, convert, trial)
+    return Option(
+        default, doc, effect, deprecated, limits, check, settings, convert, trial, translate
+    )
 
 
 def category(*, deprecated: str | None = None) -> Any:

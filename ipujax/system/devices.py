@@ -29,7 +29,13 @@ from ipujax.ground import (
 from ipujax.system import attachments, flags, poplar_options
 from ipujax.system.config_enums import DeviceConnectionType
 from ipujax.system.config_schema import copy_config, list_assigned_names
-from ipujax.system.device_ids import DEVICES, ListedDevice, find_free_device, position_of_each_shard
+from ipujax.system.device_ids import (
+    PARTITION_VARIABLE,
+    SIZE_VARIABLE,
+    ListedDevice,
+    find_machine,
+    position_of_each_shard,
+)
 from ipujax.system.ladder_picture import draw_ladder
 from ipujax.system.log import get_logger
 from ipujax.system.option_checks import SystemOptions, check_consistency, config_key
@@ -38,7 +44,6 @@ from lowering import limit_dir_to
 _check = Checks(ConfigTypeError, ConfigError)
 
 _NAME = re.compile(r"(?:/job:[^/]+)?(?:/replica:\d+)?(?:/task:\d+)?(?:/?device:|/)?IPU:(\d+)", re.I)
-_MAX_IPUS = max(len(device.ipus) for device in DEVICES)
 
 
 @_check.guard
@@ -272,7 +277,8 @@ def is_ipu_device_name(name: str) -> bool:
 
 def _program_key_of_configuration(config: SystemOptions) -> object:
     """Returns a value that is equal where programs and their reports would be the same."""
-    environment = [os.environ.get(name) for name in (flags.VARIABLE, poplar_options.VARIABLE)]
+    variables = (flags.VARIABLE, poplar_options.VARIABLE, PARTITION_VARIABLE, SIZE_VARIABLE)
+    environment = [os.environ.get(name) for name in variables]
     return config_key(config), list_assigned_names(config.ipu_model), environment
 
 
@@ -297,25 +303,19 @@ def build_logical_devices(config: SystemOptions) -> tuple[LogicalDevice, ...]:
 def _select_devices_by_id(ids: list[int]) -> list[tuple[ListedDevice, int]]:
     if len(set(ids)) < len(ids):
         raise DeviceError(f"select_ipus is {ids}, but device ids must be unique")
-    for id in ids:
-        if not 0 <= id < len(DEVICES):
-            raise DeviceError(
-                f"select_ipus is {ids}, but there is no device {id}; ids go from 0 to "
-                f"{len(DEVICES) - 1}, see `gc-info -l`"
-            )
-    return [(DEVICES[id], len(DEVICES[id].ipus)) for id in ids]
+    machine = find_machine()
+    devices = [machine.device_with_id(id) for id in ids]
+    return [(device, len(device.ipus)) for device in devices]
 
 
 def _select_devices_by_count(counts: list[int]) -> list[tuple[ListedDevice, int]]:
+    if min(counts) < 1:
+        raise DeviceError(f"auto_select_ipus is {counts}, but a device has at least one IPU")
+    machine = find_machine(max(counts))
     used_ipus: set[int] = set()
     devices_and_counts: list[tuple[ListedDevice, int]] = []
     for count in counts:
-        if not 1 <= count <= _MAX_IPUS:
-            raise DeviceError(
-                f"auto_select_ipus asks for {count} IPUs in one device, but a device has from 1 "
-                f"to {_MAX_IPUS}"
-            )
-        listed_device = find_free_device(count, used_ipus)
+        listed_device = machine.find_free_device(count, used_ipus)
         used_ipus.update(ipu.index for ipu in listed_device.ipus[:count])
         devices_and_counts.append((listed_device, count))
     return devices_and_counts

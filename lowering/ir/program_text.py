@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from lowering import marks
 from lowering.ground import HOST, IpuId, ValueId
 from lowering.ir import program as ir
+from lowering.jaxprs import name_stack
 from lowering.ops import word_of_equation
 
 _SHOWN = 6  # operations named in one kernel's line; the rest are counted
@@ -56,8 +58,10 @@ class _Printer:
         match node:
             case ir.Execute():
                 yield f"execute {ipu_text(node.ipu)}: {self.kernel_call_text(node)}"
+                yield from _attribute_lines(node.kernel)
             case ir.HostCall():
                 yield f"host-call {node.name}: {self.kernel_call_text(node)}"
+                yield from _attribute_lines(node.kernel)
             case ir.Copy():
                 route = f"{ipu_text(node.source)} -> {ipu_text(node.target)}"
                 yield f"copy {route}: {_value_names(node.values)}"
@@ -184,8 +188,26 @@ def _storage_text(node: ir.Load | ir.Store, way: str) -> str:
 def kernel_text(kernel: ir.Kernel) -> str:
     """Returns the operations of a kernel in words, the first few of them."""
     words = list(map(word_of_equation, kernel.jaxpr.jaxpr.eqns))
+    return f"[{_list_words(words) or 'pass'}]"
+
+
+def _attribute_lines(kernel: ir.Kernel) -> Iterator[str]:
+    """Yields a line for each frontend attribute of a kernel's operations, with those that have it.
+
+    How a front end lets convolutions be computed is not among them.
+    """
+    words_of: dict[tuple[str, str], list[str]] = {}
+    for eqn in kernel.jaxpr.jaxpr.eqns:
+        for attribute in marks.read_marks(name_stack(eqn)).attributes:
+            words_of.setdefault(attribute, []).append(word_of_equation(eqn))
+    for (name, value), words in words_of.items():
+        if name != marks.CONVOLUTIONS:
+            yield f"  attribute {name}={value}: {_list_words(words)}"
+
+
+def _list_words(words: Sequence[str]) -> str:
     hidden = len(words) - _SHOWN
-    return f"[{', '.join(words[:_SHOWN]) or 'pass'}{f' and {hidden} more' if hidden > 0 else ''}]"
+    return f"{', '.join(words[:_SHOWN])}{f' and {hidden} more' if hidden > 0 else ''}"
 
 
 def _value_names(values: tuple[ValueId, ...]) -> str:

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from lowering.machine import trace as trace
+from lowering.machine import transfers as transfers
 from lowering.machine.breakdown import CAUSES as CAUSES
 from lowering.machine.cost import Cost as Cost
 from lowering.machine.cost import Operation as Operation
@@ -29,6 +30,7 @@ from lowering.machine.mapping import TileMapping as TileMapping
 from lowering.machine.mapping import map_evenly as map_evenly
 from lowering.machine.mapping import map_linearly as map_linearly
 from lowering.machine.primitives.elementwise_cost import ELEMENTWISE as ELEMENTWISE
+from lowering.machine.primitives.view_rules import COPY_BYTES_PER_CYCLE as COPY_BYTES_PER_CYCLE
 from lowering.machine.profile import CATEGORIES as CATEGORIES
 from lowering.machine.profile import DIRECTIONS as DIRECTIONS
 from lowering.machine.profile import TASK_PHASES as TASK_PHASES
@@ -57,6 +59,7 @@ from lowering.machine.target import Links as Links
 from lowering.machine.target import Target as Target
 from lowering.machine.trace import Step as Step
 from lowering.machine.trace import Steps as Steps
+from lowering.machine.transfers.links import INTER_IPU_CYCLES as INTER_IPU_CYCLES
 
 if TYPE_CHECKING:
     from lowering.machine.function_cycles import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ from lowering.machine.programs.updates import find_updates
 from lowering.machine.programs.value_names import find_value_names
 from lowering.machine.target import Target
 from lowering.machine.trace import Steps
+from lowering.machine.transfers.links import RACK_IPUS
 
 
 def model(
@@ -76,7 +78,7 @@ def model(
         default_share=compute["default"] / max(sum(compute.values()), 1.0),
         pipeline=timing.pipeline,
         assumptions=(
-            *_list_assumptions_on_instance_links(program, options.target),
+            *_list_assumptions_on_gateways(program, options.target),
             *_list_assumptions_on_ladder_order(program, options),
             *timing.assumptions,
         ),
@@ -88,14 +90,18 @@ def model(
     )
 
 
-def _list_assumptions_on_instance_links(program: ir.Program, target: Target) -> Sequence[str]:
-    """Returns the assumptions on the links between instances."""
-    if program.instances == 1:
+def _list_assumptions_on_gateways(program: ir.Program, target: Target) -> Sequence[str]:
+    """Returns the assumptions on the links between instances, and between racks."""
+    racks = math.ceil(program.ipus * program.replicas / program.instances / RACK_IPUS)
+    if program.instances == 1 and racks == 1:
         return ()
     links = target.links
+    parts = f"{racks} racks of {RACK_IPUS} IPUs"
+    if program.instances > 1:
+        parts = f"{program.instances} instances on machines of their own"
     return (
-        f"{program.instances} instances on machines of their own, whose gateways send "
-        f"{links.gateway_bytes_per_second / 1e9:g} GB/s for {links.ipus_of_gateway} IPUs",
+        f"{parts}, whose gateways send {links.gateway_bytes_per_second / 1e9:g} GB/s for "
+        f"{links.ipus_of_gateway} IPUs",
     )
 
 

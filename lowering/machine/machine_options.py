@@ -112,13 +112,12 @@ class ModelOptions:
             (self._position_on_ladder(source), self._position_on_ladder(end), sent)
             for source, end, sent in flows
         ]
-        return inter_ipu_cycles(self.target, flows_on_ladder)
+        return inter_ipu_cycles(self.target, flows_on_ladder, len(self.ladder))
 
     def count_passed_ipus(self, source: int, target: int) -> int:
         """Counts the IPUs that data passes on its way from one to another."""
-        return (
-            len(find_route(self._position_on_ladder(source), self._position_on_ladder(target))) - 1
-        )
+        places = self._position_on_ladder(source), self._position_on_ladder(target)
+        return len(find_route(*places, len(self.ladder))) - 1
 
     def _position_on_ladder(self, ipu: int) -> int:
         return self.ladder[ipu] if self.ladder else ipu

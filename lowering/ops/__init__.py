@@ -10,6 +10,7 @@ from lowering.ops.collective_primitives import COLLECTIVE_PRIMITIVES as COLLECTI
 from lowering.ops.collective_primitives import REPLICAS as REPLICAS
 from lowering.ops.collective_primitives import all_gather as all_gather
 from lowering.ops.collective_primitives import all_to_all as all_to_all
+from lowering.ops.collective_primitives import assume_equal as assume_equal
 from lowering.ops.collective_primitives import axis_of_replicas as axis_of_replicas
 from lowering.ops.collective_primitives import cross_replica_sum as cross_replica_sum
 from lowering.ops.collective_primitives import has_sums_in_loops as has_sums_in_loops
@@ -19,6 +20,9 @@ from lowering.ops.collective_primitives import replication_index as replication_
 from lowering.ops.collective_primitives import resolve_collective as resolve_collective
 from lowering.ops.control_flow_primitives import ControlFlow as ControlFlow
 from lowering.ops.control_flow_primitives import is_control_flow as is_control_flow
+from lowering.ops.divergent_conditions import (
+    find_divergent_conditions as find_divergent_conditions,
+)
 from lowering.ops.draws import SEED_WORDS as SEED_WORDS
 from lowering.ops.draws import WORDS as WORDS
 from lowering.ops.draws import derive_key_words as derive_key_words

@@ -6,7 +6,7 @@ a whole program has been traced. Until then a collective is a primitive of ours;
 replica, into nothing. Plain `jax.jit` lowers it as with one replica.
 
 Four collectives suffice: every other one is a sum, scattered or not, a gather or an exchange, with
-local work.
+local work. The index, the count and the promise that a value is equal everywhere exchange nothing.
 Groups are consecutive replicas; JAX refuses `axis_index_groups` on a vmapped axis, so a group's
 part is selected from the whole.
 """
@@ -32,6 +32,7 @@ from lowering.jaxprs import (
     walk_equations,
 )
 from lowering.ops.define import (
+    define_identity_mark,
     define_primitive,
     first_operand,
     jvp_of_linear,
@@ -75,6 +76,11 @@ def replication_index() -> Array:
 def replica_count() -> Array:
     """Returns the number of replicas, int32."""
     return count_p.bind()
+
+
+def assume_equal(x: Array) -> Array:
+    """Returns `x`, of which the program promises that it is equal on all replicas."""
+    return equal_p.bind(x)
 
 
 def has_sums_in_loops(jaxpr: Jaxpr) -> bool:
@@ -176,8 +182,9 @@ exchange_p = define_primitive(
 )
 index_p = define_primitive("ipu_replication_index", _int32_aval, lambda: jnp.int32(0))
 count_p = define_primitive("ipu_replica_count", _int32_aval, lambda: jnp.int32(1))
+equal_p = define_identity_mark("ipu_assume_equal")
 
-COLLECTIVE_PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p)
+COLLECTIVE_PRIMITIVES = (sum_p, scatter_p, gather_p, exchange_p, index_p, count_p, equal_p)
 
 
 # --- resolution ---------------------------------------------------------------------------------
@@ -197,6 +204,8 @@ def resolve_collective(eqn: JaxprEqn, replicas: int) -> Callable[..., Any]:
         return functools.partial(eqn.primitive.impl, **eqn.params)
     if eqn.primitive is index_p:
         return lambda: lax.axis_index(REPLICAS)
+    if eqn.primitive is equal_p:
+        return first_operand
     if eqn.primitive is count_p:
         return lambda: jnp.int32(replicas)
     return functools.partial(_IN_GROUPS[eqn.primitive], group=group or replicas, replicas=replicas)

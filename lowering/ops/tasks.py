@@ -101,6 +101,8 @@ class PipelineSpec:
       ipus: the IPUs of each stage; () for a stage that spans all of them.
       schedule: a schedule, or a function, as `schedules.build` takes it.
       recomputation: how to recompute activations, if options allow it.
+      recomputation_conflict: why users must not have this recomputation with this schedule; "" if
+        they may. It says nothing where options allow no recomputation.
       offload_activations: keep values that wait for backward tasks in streaming memory.
       origin: the user's line.
       variables: kind and name of the first loop variables, for reports: "gradient sum", say.
@@ -113,6 +115,7 @@ class PipelineSpec:
     ipus: tuple[tuple[int, ...], ...]
     schedule: Schedule | Callable[..., Any]
     recomputation: Recomputation
+    recomputation_conflict: str = ""
     offload_activations: bool = False
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()

@@ -46,6 +46,9 @@ from lowering.passes.keep_loop_variables_stored import (
     keep_loop_variables_stored as keep_loop_variables_stored,
 )
 from lowering.passes.keep_small_values_on_tiles import (
+    asks_to_offload_state as asks_to_offload_state,
+)
+from lowering.passes.keep_small_values_on_tiles import (
     keep_small_values_on_tiles as keep_small_values_on_tiles,
 )
 from lowering.passes.load_late import load_late as load_late

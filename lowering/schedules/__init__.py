@@ -6,6 +6,8 @@ list of tasks; `simulate` checks that a pipeline can follow it and computes its 
 
 from lowering.schedules.build import Spec as Spec
 from lowering.schedules.build import build as build
+from lowering.schedules.build import register as register
+from lowering.schedules.eager_one_f_one_b import eager_one_f_one_b as eager_one_f_one_b
 from lowering.schedules.gpipe import gpipe as gpipe
 from lowering.schedules.grid import grid as grid
 from lowering.schedules.grouped import grouped as grouped
@@ -13,14 +15,17 @@ from lowering.schedules.interleaved import interleaved as interleaved
 from lowering.schedules.interleaved_one_f_one_b import (
     interleaved_one_f_one_b as interleaved_one_f_one_b,
 )
+from lowering.schedules.looped_bfs import looped_bfs as looped_bfs
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations
 from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
+from lowering.schedules.schedule_registry import RegisteredSchedule as RegisteredSchedule
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
 from lowering.schedules.schedule_registry import register_schedule as register_schedule
+from lowering.schedules.schedule_registry import spell_schedule_name as spell_schedule_name
 from lowering.schedules.schedule_text import from_text as from_text
 from lowering.schedules.schedule_text import to_text as to_text
 from lowering.schedules.sequential import sequential as sequential

@@ -9,12 +9,14 @@ from typing import Any, NotRequired, TypedDict, cast
 from lowering.ground import name_source_line
 from lowering.schedules.orders import Orders, from_orders
 from lowering.schedules.schedule import Ipus, Schedule, ipus_of_stages
-from lowering.schedules.schedule_errors import ScheduleError, repr_or_type
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
+from lowering.schedules.schedule_registry import add_schedule, find_registered_schedule
 from lowering.schedules.schedule_text import from_text
 from lowering.schedules.simulate import simulate
 from lowering.schedules.task import Groups, Task
 
-# The argument of `build`: a schedule, or a function of (stages, micro_batches) that makes one.
+# The argument of `build`: a schedule, a function of (stages, micro_batches) that makes one, or the
+# name under which one is registered.
 Spec = Schedule | Callable[..., Any]
 
 _RESULTS = "a Schedule, the text of one, or for each IPU the list of its tasks"
@@ -30,7 +32,7 @@ class _Pipeline(TypedDict):
 
 
 def build(
-    spec: Spec,
+    spec: Spec | str,
     *,
     stages: int,
     micro_batches: int,
@@ -41,10 +43,11 @@ def build(
     """Builds the schedule for a pipeline and simulates it.
 
     Args:
-      spec: a schedule, or a function. It is called with (stages, micro_batches) and with those of
-        the keywords `training`, `ipus` and `io_tiles` that its signature has. It may give a
-        schedule, a text as `from_text` reads it, or for each IPU its tasks in order, as
-        `from_orders` takes them; a task there is a Task, such a tuple, or a label like "2F7".
+      spec: a schedule, the name of a registered one, or a function. It is called with
+        (stages, micro_batches) and with those of the keywords `training`, `ipus` and `io_tiles`
+        that its signature has. It may give a schedule, a text as `from_text` reads it, or for each
+        IPU its tasks in order, as `from_orders` takes them; a task there is a Task, such a tuple,
+        or a label like "2F7".
       stages: the forward stages.
       micro_batches: how many there are.
       training: whether there are backward tasks.
@@ -60,6 +63,8 @@ def build(
         pipeline["ipus"] = ipus_of_stages(stages, ipus)
     if isinstance(spec, Schedule):
         return _check_fits_pipeline(spec, pipeline)
+    if isinstance(spec, str):
+        spec = find_registered_schedule(spec).build
     if not callable(spec):
         raise ScheduleError(
             f"{repr_or_type(spec)} as a schedule",
@@ -79,6 +84,45 @@ def build(
             where=location if not error.where else f"{error.where}, {location}",
             fix=error.fix,
         ) from None
+
+
+def register(name: str, function: Callable[..., Any]) -> None:
+    """Registers a schedule of your own under a name.
+
+    `build`, `pipeline_schedule`, `ipu.compare`, `value_and_grad` and `ipu.plan` then take the name.
+    A second function under the name takes the place of the first.
+
+    Args:
+      name: letters, digits and underscores, as `my_schedule`.
+      function: as `build` takes it: of (stages, micro_batches), and of those keywords that it has.
+
+    Raises:
+      ScheduleError: a name that a schedule of ipujax has or that cannot be one, or no function.
+    """
+    check_instance(name, str, "the name of a schedule")
+    if not callable(function):
+        raise ScheduleError(
+            f"{repr_or_type(function)} as a schedule",
+            fix="give a function of the numbers of stages and micro-batches",
+        )
+
+    def build_registered(
+        stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
+    ) -> Schedule:
+        return build(
+            function, stages=stages, micro_batches=micro_batches, training=training, ipus=ipus
+        )
+
+    build_registered.__name__ = name
+    add_schedule(name, build_registered, splits_backward=_splits_backward(build_registered))
+
+
+def _splits_backward(build_registered: Callable[..., Schedule]) -> bool:
+    """Returns whether a schedule makes gradients of weights in tasks of their own."""
+    try:
+        return build_registered(2, 8).splits_backward
+    except ScheduleError:  # it does not have these numbers
+        return False
 
 
 def _filter_accepted_keywords(

@@ -30,14 +30,18 @@ _LONGEST_CYCLE = 8
 _FEW = 1024  # the most times of a round that are compared with others
 
 
-def compute_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> int:
+def compute_makespan(
+    schedule: Schedule, durations: Mapping[Kind, int], delays: Sequence[int] = ()
+) -> int:
     """Computes the end of the last task, in the unit of the durations.
 
     Args:
       schedule: one that `simulate` accepts.
       durations: the duration of a task of each kind.
+      delays: for each stage but the last, how long results travel between it and the next one if
+        that is on other IPUs; () for no time.
     """
-    clocks = _ClockState(schedule, durations)
+    clocks = _ClockState(schedule, durations, delays)
     for run in runs_of_ticks(schedule.ticks):
         clocks.run_all_rounds(run)
     return max(clocks.free.values())[0]
@@ -117,12 +121,13 @@ class _ClockState:
       made: times of results that another IPU waits for, those of this run for itself.
       kept: those for other runs.
       source: the kind of task on another IPU whose result tasks of a kind wait for.
+      delay: how long that result travels, by the kind that waits.
       reader: the kind of task that waits for the results of a kind.
       rows: more times for other runs, from rounds that were skipped.
       inside: the kinds whose results this run makes and reads.
     """
 
-    def __init__(self, schedule: Schedule, durations: Mapping[Kind, int]):
+    def __init__(self, schedule: Schedule, durations: Mapping[Kind, int], delays: Sequence[int]):
         self.ipus, self.durations = schedule.ipus, durations
         self.free: dict[int, _TimeLine] = {ipu: (0, 0) for group in schedule.ipus for ipu in group}
         self.made: dict[Task, _TimeLine] = {}
@@ -133,6 +138,10 @@ class _ClockState:
             for phase, stage in durations
             for source_phase, source_stage in inputs_of_task(phase, stage, schedule.stages)
             if set(schedule.ipus[stage]).isdisjoint(schedule.ipus[source_stage])
+        }
+        self.delay = {
+            kind: delays[min(kind[1], source[1])] if delays else 0
+            for kind, source in self.source.items()
         }
         self.reader = {source: reader for reader, source in self.source.items()}
         self.rows: dict[Kind, list[_ResultRow]] = {kind: [] for kind in self.reader}
@@ -171,7 +180,8 @@ class _ClockState:
                 group = self.ipus[task.stage]
                 waits = [self.free[ipu] for ipu in group]
                 if kind in self.source:
-                    waits.append(self._time_of_result(self.source[kind], task.micro_batch, times))
+                    made, growth = self._time_of_result(self.source[kind], task.micro_batch, times)
+                    waits.append((made + self.delay[kind], growth))
                 end = times.end_of_task_after(waits, self.durations[kind])
                 self.free.update(dict.fromkeys(group, end))
                 if kind in self.inside:

@@ -14,13 +14,13 @@ from lowering.schedules.schedule import (
 )
 from lowering.schedules.schedule_errors import ScheduleError
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.task import Phase, Task
+from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 
 NAME = "interleaved-1f1b"
 
 
-@register_schedule(rank=60, advice_rank=40)
+@register_schedule(rank=60, advice_rank=40, deals_out_stages=True)
 def interleaved_one_f_one_b(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
@@ -40,16 +40,9 @@ def interleaved_one_f_one_b(
       ScheduleError: numbers that are not multiples, or IPUs that do not repeat.
     """
     check_pipeline_sizes(stages, micro_batches, training)
-    stage_ipus = ipus_of_stages(stages, _two_stages_per_ipu(stages) if ipus is None else ipus)
-    period = len(set(stage_ipus))
-    if stages % period or stage_ipus != stage_ipus[:period] * (stages // period):
-        raise ScheduleError(
-            f"the {NAME} schedule of {stages} stages on the IPUs {stage_ipus}: they must repeat, "
-            "each of them with the same number of stages",
-            fix="put stage s on IPU s % P, for a P that divides the number of stages",
-        )
-    message = f"the {NAME} schedule on the IPUs {stage_ipus[:period]}: some are in several sets"
-    check_distinct_ipus(stage_ipus[:period], message, fix="use sets without a common IPU")
+    mapping = deal_out_two_stages(NAME, stages) if ipus is None else ipus
+    stage_ipus = ipus_of_stages(stages, mapping)
+    period = check_stages_repeat(NAME, stage_ipus)
     if period == stages:
         return one_f_one_b(stages, micro_batches, training=training, ipus=stage_ipus)
     check_complete_sets(NAME, micro_batches, period)
@@ -60,13 +53,36 @@ def interleaved_one_f_one_b(
     return schedule_orders(NAME, orders, stage_ipus, micro_batches, training)
 
 
-def _two_stages_per_ipu(stages: int) -> list[int]:
+def deal_out_two_stages(name: str, stages: int) -> list[int]:
+    """Returns the IPUs of stages, two on each.
+
+    Raises:
+      ScheduleError: an odd number of stages.
+    """
     if stages % 2:
         raise ScheduleError(
-            f"the {NAME} schedule of {stages} stages, two on each IPU",
+            f"the {name} schedule of {stages} stages, two on each IPU",
             fix="use an even number of stages, or say with `ipus` which of them share an IPU",
         )
     return [stage % (stages // 2) for stage in range(stages)]
+
+
+def check_stages_repeat(name: str, stage_ipus: Groups) -> int:
+    """Returns after how many stages their IPUs repeat.
+
+    Raises:
+      ScheduleError: they do not repeat, or sets of IPUs overlap.
+    """
+    stages, period = len(stage_ipus), len(set(stage_ipus))
+    if stages % period or stage_ipus != stage_ipus[:period] * (stages // period):
+        raise ScheduleError(
+            f"the {name} schedule of {stages} stages on the IPUs {stage_ipus}: they must repeat, "
+            "each of them with the same number of stages",
+            fix="put stage s on IPU s % P, for a P that divides the number of stages",
+        )
+    message = f"the {name} schedule on the IPUs {stage_ipus[:period]}: some are in several sets"
+    check_distinct_ipus(stage_ipus[:period], message, fix="use sets without a common IPU")
+    return period
 
 
 def _order_of_rank(

@@ -7,13 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from lowering.ground import InternalError, limit_dir_to
 from lowering.schedules.clocks import compute_makespan
 from lowering.schedules.grid import draw_grid
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.schedule_errors import ScheduleError, check_instance
+from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.task import Phase, Task, inputs_of_task
 from lowering.schedules.task_progress import Kind, Progress
 from lowering.schedules.ticks import Run, Tick, runs_of_ticks
@@ -38,8 +38,9 @@ class Simulation:
       bubble: the idle share of the grid of IPUs and ticks, where a tick of an IPU has room for as
         many tasks as the IPU ever runs in one; between 0 and 1.
       makespan: the time from first to last when every task starts as soon as its IPUs and inputs
-        are there, without syncs; seconds, or tasks if there were no seconds.
-      synced_makespan: the same when each tick begins after the slowest IPU of the one before.
+        are there, without syncs but with transfers; seconds, or tasks if there were no seconds.
+      synced_makespan: the same when each tick begins after the slowest IPU of the one before, and
+        transfers take no time.
       utilisation: the share of the makespan in which an IPU works, averaged over the IPUs.
     """
 
@@ -53,12 +54,19 @@ class Simulation:
     utilisation: float
 
 
-def simulate(schedule: Schedule, seconds: Seconds | None = None) -> Simulation:
+def simulate(
+    schedule: Schedule,
+    seconds: Seconds | None = None,
+    *,
+    transfer: float | Sequence[float] = 0.0,
+) -> Simulation:
     """Runs a schedule without computing anything.
 
     Args:
       schedule: the schedule.
       seconds: the duration of the tasks of each phase; without it, each takes 1.
+      transfer: how long a result travels to the next stage, or a gradient back, if that is on
+        other IPUs, which may work meanwhile: one number, or one for every stage but the last.
 
     Raises:
       ScheduleError: a task that is missing, unknown, there twice, or before its inputs; with the
@@ -67,9 +75,14 @@ def simulate(schedule: Schedule, seconds: Seconds | None = None) -> Simulation:
     check_instance(schedule, Schedule, "the argument of `simulate`")
     kinds = phases_of_schedule(schedule)
     in_flight = _check_all_tasks(schedule, kinds)
-    durations, units = _integer_durations(schedule, kinds, seconds)
+    exact_durations = _read_durations(schedule, kinds, seconds)
+    exact_delays = _read_row("`transfer`", transfer, schedule.stages - 1)
+    # Sums of ints are exact, so skipped rounds give exactly the result of running them.
+    units = math.lcm(*(n.denominator for n in (*exact_durations.values(), *exact_delays)))
+    durations = {kind: int(duration * units) for kind, duration in exact_durations.items()}
+    delays = [int(delay * units) for delay in exact_delays]
     synced_end, busy = _compute_synced_makespan(schedule, durations)
-    makespan = compute_makespan(schedule, durations)
+    makespan = compute_makespan(schedule, durations, delays)
     num_ipus = len({ipu for group in schedule.ipus for ipu in group})
     return Simulation(
         ticks=len(schedule.ticks),
@@ -259,32 +272,41 @@ def bubble_fraction_of(schedule: Schedule) -> float:
     return 1 - total / (sum(most_tasks.values()) * len(schedule.ticks))
 
 
-def _integer_durations(
+def _read_durations(
     schedule: Schedule, kinds: Sequence[Phase], seconds: Seconds | None
-) -> tuple[dict[Kind, int], int]:
-    """Returns the duration of a task of each kind as an int, and these units per second.
-
-    Sums of ints are exact, so skipped rounds give exactly the result of running them.
-    """
+) -> dict[Kind, Fraction]:
+    """Returns the duration of a task of each kind."""
     if seconds is None:
-        return {(phase, stage): 1 for phase in kinds for stage in range(schedule.stages)}, 1
+        return {(phase, stage): Fraction(1) for phase in kinds for stage in range(schedule.stages)}
     check_instance(seconds, Mapping, "`seconds`")
-    exact: dict[Kind, Fraction] = {}
+    durations: dict[Kind, Fraction] = {}
     for phase in kinds:
         length = seconds.get(phase)
         if length is None:
             raise ScheduleError(
                 f"`seconds` says nothing of {phase.name}", fix="give every phase a duration"
             )
-        row: list[float] = [*length] if isinstance(length, Sequence) else [length] * schedule.stages
-        if len(row) != schedule.stages or not all(0 <= value < math.inf for value in row):
-            raise ScheduleError(
-                f"`seconds` for {phase.name}: {length}",
-                fix=f"give one duration, or {schedule.stages}, finite and none of them negative",
-            )
-        exact |= {(phase, stage): Fraction(float(value)) for stage, value in enumerate(row)}
-    units = math.lcm(*(duration.denominator for duration in exact.values()))
-    return {kind: int(duration * units) for kind, duration in exact.items()}, units
+        row = _read_row(f"`seconds` for {phase.name}", length, schedule.stages)
+        durations |= {(phase, stage): value for stage, value in enumerate(row)}
+    return durations
+
+
+def _read_row(role: str, numbers: float | Sequence[float], count: int) -> list[Fraction]:
+    """Returns exact durations from one number for all, or one for each."""
+    row: list[Any] = [*numbers] if isinstance(numbers, Sequence) else [numbers] * count
+    if len(row) != count or not all(_is_duration(value) for value in row):
+        raise ScheduleError(
+            f"{role}: {repr_or_type(numbers)}",
+            fix=f"give one duration, or {count}, finite and none of them negative",
+        )
+    return [Fraction(float(value)) for value in row]
+
+
+def _is_duration(value: Any) -> bool:
+    try:
+        return 0 <= value < math.inf
+    except Exception:  # whatever an object raises when it is compared with a number
+        return False
 
 
 def _compute_synced_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> tuple[int, int]:

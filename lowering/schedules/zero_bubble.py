@@ -12,7 +12,7 @@ from lowering.schedules.ticks import Run
 
 
 # Without `advice_rank`: its backward passes are split into other tasks than programs have.
-@register_schedule(rank=70)
+@register_schedule(rank=70, splits_backward=True)
 def zero_bubble(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

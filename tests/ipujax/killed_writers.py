@@ -167,7 +167,10 @@ def of_report(write: Callable[[Report, Path], None], name: str) -> Writer:
     return Writer(lambda folder, version: write(report(version), folder / name), wrong_files)
 
 
-FILES = ("program.txt", "report.html", "report.json", "report.txt", "trace.json.gz")
+FILES = (
+    *("debug.cbor", "framework.json", "program.txt", "report.html", "report.json", "report.txt"),
+    "trace.json.gz",
+)
 WRITERS = {
     "to_json": of_report(Report.to_json, "a.json"),
     "to_json .gz": of_report(Report.to_json, "a.json.gz"),

@@ -27,6 +27,7 @@ RESULTS = {
     "config": ("AttributeMetadata",),
     "optimizers": ("GradientAccumulationState",),
     "pipelining_ops": ("PipelineCheck", "Difference"),
+    "planning": ("Considered", "Plan", "PlannedStage", "Segment", "StageSeconds"),
     "report": ("Report", "Cost"),
     "pva": (
         "BasicBlock",
@@ -396,6 +397,10 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
         "tensor": _tensor(),
         "available_memory_proportion": 0.5,
     },
+    "plan": lambda: {"fun": lambda x: x**2, "ipus": 2},
+    "planning.Costs": lambda: {"forward": [1, 2], "backward": [1, 2]},
+    "planning.search": lambda: {"costs": ipu.planning.Costs([1, 2], [1, 2]), "ipus": 2},
+    "planning.segments": lambda: {"fun": lambda x: x**2},
     "poptorch.set_overlap_for_input": lambda: {
         "input_tensors": _tensor(),
         "mode": ipu.poptorch.OverlapMode.NoOverlap,
@@ -417,6 +422,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     "schedules.from_text": lambda: {"text": ipu.schedules.to_text(_schedule())},
     "schedules.grid": lambda: {"schedule": _schedule()},
     "schedules.overlap": lambda: {"name": "grouped"},
+    "schedules.register": lambda: {"name": "mine", "function": ipu.schedules.gpipe},
     "schedules.save": lambda: {"schedule": _schedule(), "path": "a.schedule"},
     "schedules.simulate": lambda: {"schedule": _schedule()},
     "schedules.to_text": lambda: {"schedule": _schedule()},

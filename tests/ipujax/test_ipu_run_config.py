@@ -349,3 +349,20 @@ def test_a_cluster_in_which_no_strategy_trains(
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(ConfigError, match=wrong):
         IPUMultiWorkerStrategy()
+
+
+def test_fields_without_effect_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    RunConfig(keep_checkpoint_max=3, save_summary_steps=5)
+    assert not caplog.text
+    for _ in range(2):
+        RunConfig(protocol="grpc", session_creation_timeout_secs=61)
+    assert caplog.text.count("protocol, session_creation_timeout_secs, which do nothing") == 1
+    names = {
+        "session_config": {"allow_growth": True},
+        "keep_checkpoint_every_n_hours": 2,
+        "device_fn": len,
+        "experimental_max_worker_delay_secs": 3,
+    }
+    for name, value in names.items():
+        RunConfig(**{name: value})
+        assert f"RunConfig has {name}, which does nothing here" in caplog.text

@@ -221,6 +221,7 @@ INSTANCES: dict[str, Callable[[], Any]] = {
     "ProfilerHook": lambda: ipu.ipu_session_run_hooks.ProfilerHook(save_steps=1),
     "IPUStrategy": lambda: ipu.ipu_strategy.IPUStrategy(),
     "IPUHorovodStrategy": lambda: ipu.horovod.ipu_horovod_strategy.IPUHorovodStrategy(),
+    "PopDistStrategy": lambda: ipu.horovod.popdist_strategy.PopDistStrategy(),
     "IPUMultiReplicaStrategy": (
         lambda: ipu.horovod.ipu_multi_replica_strategy.IPUMultiReplicaStrategy()
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
 import os
 from typing import Any
@@ -17,7 +18,7 @@ from ipujax.ground import (
     read_current_task,
 )
 from ipujax.strategies import WorkerStrategy
-from ipujax.system import IPUConfig, build_logical_devices
+from ipujax.system import IPUConfig, build_logical_devices, get_logger
 
 _check = Checks(ConfigTypeError, ConfigError)
 _UNSET: Any = None  # becomes what it stands for
@@ -32,6 +33,10 @@ _COUNTS = {
     "experimental_max_worker_delay_secs": 0,
 }
 """Options that are integers or None, and the least that each may be."""
+_WITHOUT_EFFECT = (
+    "session_config", "keep_checkpoint_every_n_hours", "device_fn", "protocol",
+    "experimental_max_worker_delay_secs", "session_creation_timeout_secs",
+)  # fmt: skip
 
 
 @_check.guard
@@ -131,8 +136,8 @@ class RunConfig:
 
     `session_config`, `keep_checkpoint_every_n_hours`, `device_fn`, `protocol`,
     `experimental_max_worker_delay_secs` and `session_creation_timeout_secs` are there so that
-    programs port unchanged, and do nothing: JAX has no sessions and no servers, and checkpoints are
-    kept by their number.
+    programs port unchanged, and do nothing, as the log says of those that are set: JAX has no
+    sessions and no servers, and checkpoints are kept by their number.
 
     Raises:
       ConfigError: (a `ValueError`) arguments that contradict one another or `TF_CONFIG`, numbers
@@ -174,6 +179,13 @@ class RunConfig:
         if not by_seconds:
             self._set_field("save_checkpoints_secs", None if by_steps else _DEFAULT_SECONDS)
         self._check_options()
+        defaults = {field.name: field.default for field in dc.fields(self)}
+        if idle := [n for n in _WITHOUT_EFFECT if getattr(self, n) != defaults[n]]:
+            _log_once(
+                f"RunConfig has {', '.join(idle)}, which {'do' if len(idle) > 1 else 'does'} "
+                "nothing here: there are no sessions and no servers, and checkpoints are kept by "
+                "their number (keep_checkpoint_max)"
+            )
 
     def replace(self, **changes: object) -> RunConfig:
         """Returns a copy with other values.
@@ -292,6 +304,11 @@ class RunConfig:
                 f"experimental_distribute is {self.experimental_distribute!r}, which is not there",
                 fix="give train_distribute, eval_distribute or both",
             )
+
+
+@functools.cache
+def _log_once(text: str) -> None:
+    get_logger().info("%s", text)
 
 
 def _value_or_default(default: object, value: object) -> object:

@@ -81,6 +81,11 @@ class Graph:
     outputs: tuple[Any, ...]
     graphs: Mapping[str, Graph] = dc.field(default_factory=dict[str, "Graph"])
 
+    def map_nodes(self, change_node: Callable[[Node], Node]) -> Graph:
+        """Returns the graph with a function applied to its nodes, and to those of inner graphs."""
+        inner_graphs = {name: graph.map_nodes(change_node) for name, graph in self.graphs.items()}
+        return dc.replace(self, nodes=tuple(map(change_node, self.nodes)), graphs=inner_graphs)
+
     def find_source_inputs(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
         """Returns the inputs that some values are computed from.
 

@@ -3,11 +3,43 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+from jax.typing import ArrayLike
 
 from ipujax.ground import check
 
 SGD = "SGD"
 SGD_ACCUMULATED = "SGD+GA"
+
+_Change = Callable[[], None]
+
+
+class _Table(Protocol):
+    @property
+    def register_table(self) -> _Change: ...
+
+    @property
+    def deregister_table(self) -> _Change: ...
+
+
+@runtime_checkable
+class Embedding(Protocol):
+    """What the methods of an optimizer need of a `HostEmbedding`."""
+
+    name: str
+    partition_strategy: str
+
+    @property
+    def table(self) -> _Table:
+        """The rows, and who may use them."""
+        ...
+
+    def lookup(self, indices: ArrayLike) -> jax.Array:
+        """Returns rows."""
+        ...
 
 
 @check.guard
@@ -22,8 +54,8 @@ class HostEmbeddingOptimizerSpec:
       OperatorError: (a `ValueError`) for a rate that is not finite, or another optimizer.
       ConfigTypeError: (a `TypeError`) for a rate that is no number.
 
-    The original's methods that make TensorFlow instructions and slot variables have no
-    counterpart: `HostEmbedding.register` and `lookup` do what they did.
+    The original's methods that make TensorFlow instructions take the `HostEmbedding` as their
+    tensor; `HostEmbedding.register` and `lookup` do all of it.
     """
 
     def __init__(self, learning_rate: float, optimizer_name: str | None = None):
@@ -46,6 +78,58 @@ class HostEmbeddingOptimizerSpec:
     def get_accumulation_factor(self) -> int:
         """The number of batches whose gradients are summed before they are applied: 1."""
         return 1
+
+    def create_slot_variables(self, embedding_tensor: Embedding, name: str) -> list[Any]:
+        """Returns the variables that the optimizer keeps beside the table: none."""
+        _check_embedding(embedding_tensor, (), name)
+        return []
+
+    def create_register_instruction(
+        self, embedding_tensor: Embedding, slot_vars: Sequence[Any], name: str
+    ) -> Callable[[], None]:
+        """Returns a function that lets programs use an embedding, as its `register` does.
+
+        Args:
+          embedding_tensor: the `HostEmbedding`.
+          slot_vars: what `create_slot_variables` gave: nothing.
+          name: the embedding's name.
+
+        Raises:
+          OperatorError: (a `ValueError`) another name, or slot variables.
+          ConfigTypeError: (a `TypeError`) for what is no `HostEmbedding`.
+        """
+        return _check_embedding(embedding_tensor, slot_vars, name).table.register_table
+
+    def create_deregister_instruction(
+        self, embedding_tensor: Embedding, slot_vars: Sequence[Any], name: str
+    ) -> Callable[[], None]:
+        """Returns a function that ends what `create_register_instruction`'s began."""
+        return _check_embedding(embedding_tensor, slot_vars, name).table.deregister_table
+
+    def create_lookup_instruction(
+        self,
+        embedding_tensor: Embedding,
+        indices: ArrayLike,
+        slot_vars: Sequence[Any],
+        partition_strategy: str,
+        name: str,
+    ) -> jax.Array:
+        """Looks rows up in compiled code, as `HostEmbedding.lookup` does.
+
+        Args:
+          embedding_tensor: the `HostEmbedding`.
+          indices: integers, of any shape.
+          slot_vars: what `create_slot_variables` gave: nothing.
+          partition_strategy: the embedding's own.
+          name: the embedding's name.
+
+        Returns:
+          `[*indices.shape, columns]`.
+        """
+        embedding = _check_embedding(embedding_tensor, slot_vars, name)
+        own = (embedding.partition_strategy,)
+        check.require_one_of(partition_strategy, own, f"the partition_strategy of `{name}`")
+        return embedding.lookup(indices)
 
 
 @check.guard
@@ -71,6 +155,23 @@ class HostEmbeddingSGDGAOptimizerSpec(HostEmbeddingOptimizerSpec):
     def get_accumulation_factor(self) -> int:
         """The number of batches whose gradients are summed before they are applied."""
         return self._factor
+
+
+def _check_embedding(embedding: object, slot_vars: Sequence[Any], name: str) -> Embedding:
+    if not isinstance(embedding, Embedding):
+        raise check.type_error(
+            f"the embedding_tensor of {name!r} is a {type(embedding).__name__}",
+            "give the HostEmbedding, which holds the table: create_host_embedding(...)",
+        )
+    if embedding.name != name:
+        raise check.value_error(
+            f"the host embedding is called {embedding.name!r}, not {name!r}", "give its own name"
+        )
+    if len(slot_vars):
+        raise check.value_error(
+            f"host embedding {name!r} was given slot variables, and SGD has none", "give ()"
+        )
+    return embedding
 
 
 def _check_learning_rate(value: object) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Generator, Sequence
 
 import jax
@@ -17,6 +18,7 @@ from lowering import jaxpr
 
 _registered: dict[str, HostTable] = {}
 _registering = threading.Lock()
+_named: weakref.WeakValueDictionary[str, HostTable] = weakref.WeakValueDictionary()
 
 
 class HostTable:
@@ -59,6 +61,21 @@ class HostTable:
 
     # --- who may use it -------------------------------------------------------------------------
 
+    def take_name(self) -> None:
+        """Makes this the table of its name, and warns of another one that is still there.
+
+        Raises:
+          FailedPreconditionError: one of its name is registered.
+        """
+        with _registering:
+            self._check_not_registered()
+            if self.name in _named:
+                get_logger().warning(
+                    f"there is a host embedding named `{self.name}` already, and names identify "
+                    "embeddings: of those of one name only one can be registered at a time"
+                )
+            _named[self.name] = self
+
     def register_table(self) -> None:
         """Lets programs use the table.
 
@@ -66,13 +83,16 @@ class HostTable:
           FailedPreconditionError: one of its name is registered.
         """
         with _registering:
-            if self.name in _registered:
-                raise FailedPreconditionError(
-                    f"a host embedding named `{self.name}` is registered already",
-                    fix="leave its `with` block first, or give each embedding its own name",
-                )
+            self._check_not_registered()
             _registered[self.name] = self
         self._is_read = False
+
+    def _check_not_registered(self) -> None:
+        if self.name in _registered:
+            raise FailedPreconditionError(
+                f"a host embedding named `{self.name}` is registered already",
+                fix="leave its `with` block first, or give each embedding its own name",
+            )
 
     def deregister_table(self) -> None:
         """Waits for the programs that use the table; later ones may not."""

@@ -16,7 +16,7 @@ from onnx import AttributeProto
 
 from ipujax.doors.onnx import value_of_attribute
 from ipujax.ground import PopARTError
-from ipujax.popart.node_placement import IPU, STAGE
+from ipujax.popart.node_placement import IPU, PHASE, STAGE
 from ipujax.popart.options.option_kinds import RecomputeType, ReductionType, ScatterReduction
 from ipujax.popart.popart_checks import check
 from ipujax.popart.popart_recomputation import RECOMPUTE
@@ -24,7 +24,6 @@ from ipujax.popart.tensor_info import DataType
 
 Names = str | Iterable[str]
 
-PHASE = "__execution_phase"
 PARTIALS = "__partials_type"
 MEMORY = "__available_memory"
 DITHERING = "__enable_conv_dithering"
@@ -134,7 +133,10 @@ class Attributes(abc.ABC):
         return self._mark_nodes_or_scope(STAGE, nodeOutputNames, value)
 
     def executionPhase(self, nodeOutputNames: object = 0, value: int | None = None) -> Any:
-        """Sets the phase of a node, as `virtualGraph` does its IPU; it changes nothing here."""
+        """Sets the phase of a node, as `virtualGraph` does its IPU.
+
+        It acts with `VirtualGraphMode.ExecutionPhases`.
+        """
         return self._mark_nodes_or_scope(PHASE, nodeOutputNames, value)
 
     def getVirtualGraph(self, nodeOutputNames: Names | None = None) -> int:

@@ -42,6 +42,7 @@ _ACTING: dict[str, object] = {
     "enablePipelining": False,
     "enableReplicatedGraphs": False,
     "enableStochasticRounding": False,
+    "executionPhaseSettings": settings.ExecutionPhaseSettings(),
     "globalReplicaOffset": 0,
     "globalReplicationFactor": 1,
     "groupNormStridedChannelGrouping": False,
@@ -151,7 +152,6 @@ _WITHOUT_MEANING = _SCHEDULING | _HOST | _MEMORY | _LIBRARIES | _REPORTS
 _REFUSED: dict[str, object] = {
     "customCodeletCompileFlags": "",
     "customCodelets": [],
-    "executionPhaseSettings": settings.ExecutionPhaseSettings(),
     "updatableNamedBuffers": [],
     "virtualGraphSplitRatios": [],
 }
@@ -167,14 +167,16 @@ class SessionOptions:
     These act: accumulationFactor with enableGradientAccumulation, replicatedGraphCount with
     enableReplicatedGraphs, accumulationAndReplicationReductionType and
     meanAccumulationAndReplicationReductionStrategy, automaticLossScalingSettings, enablePipelining,
-    virtualGraphMode (Off, Manual, Auto), autoRecomputation, syntheticDataMode,
-    compileEngine, enableFloatingPointChecks, enableStochasticRounding, cachePath with
-    enableEngineCaching, groupNormStridedChannelGrouping; and of a session that several instances
-    run together (see `ipurun`) enableDistributedReplicatedGraphs with globalReplicationFactor, the
-    replicas of all instances, and globalReplicaOffset, the number of this one's first.
+    virtualGraphMode, executionPhaseSettings (phases on `stages` IPUs in turn, whose tensors stay
+    there between phases; its other attributes change nothing), autoRecomputation,
+    syntheticDataMode, compileEngine, enableFloatingPointChecks, enableStochasticRounding,
+    cachePath with enableEngineCaching, groupNormStridedChannelGrouping; and of a session that
+    several instances run together (see `ipurun`) enableDistributedReplicatedGraphs with
+    globalReplicationFactor, the replicas of all instances, and globalReplicaOffset, the number of
+    this one's first.
 
-    These are refused unless they have their defaults: executionPhaseSettings, customCodelets,
-    customCodeletCompileFlags, updatableNamedBuffers, virtualGraphSplitRatios.
+    These are refused unless they have their defaults: customCodelets, customCodeletCompileFlags,
+    updatableNamedBuffers, virtualGraphSplitRatios.
 
     The weights of an `InferenceSession` can be changed if constantWeights is False.
 
@@ -230,15 +232,8 @@ class SessionOptions:
                     f"SessionOptions.{name} = {getattr(self, name)!r} cannot be done here",
                     f"leave it at {default!r}",
                 )
-        kinds = (VirtualGraphMode.Off, VirtualGraphMode.Manual, VirtualGraphMode.Auto)
-        if (
-            check.require_instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode")
-            not in kinds
-        ):
-            raise check.value_error(
-                f"SessionOptions.virtualGraphMode = {self.virtualGraphMode} cannot be done here",
-                "set VirtualGraphMode.Manual and say builder.virtualGraph(tensor, ipu)",
-            )
+        check.require_instance(self.virtualGraphMode, VirtualGraphMode, "virtualGraphMode")
+        self._check_phases()
         check.require_instance(self.autoRecomputation, RecomputationType, "autoRecomputation")
         check.require_instance(self.syntheticDataMode, SyntheticDataMode, "syntheticDataMode")
         kind = self.accumulationAndReplicationReductionType
@@ -251,6 +246,24 @@ class SessionOptions:
                 "say ReductionType.Sum or ReductionType.Mean",
             )
         self._check_instances()
+
+    def _check_phases(self) -> None:
+        """Checks that execution phases are asked for by both options, and without a pipeline."""
+        given, mode = self.executionPhaseSettings, VirtualGraphMode.ExecutionPhases
+        phases = check.require_integer(given.phases, "executionPhaseSettings.phases", at_least=0)
+        check.require_integer(given.stages, "executionPhaseSettings.stages", at_least=1)
+        if (phases > 1) != (self.virtualGraphMode is mode):
+            raise check.value_error(
+                f"SessionOptions.executionPhaseSettings.phases = {phases} and virtualGraphMode = "
+                f"{self.virtualGraphMode} do not go together",
+                f"for execution phases set {mode} and two phases or more; for IPUs of your own "
+                "choice set VirtualGraphMode.Manual and say builder.virtualGraph(tensor, ipu)",
+            )
+        if phases > 1 and self.enablePipelining:
+            raise check.value_error(
+                "SessionOptions.enablePipelining is set together with execution phases",
+                "choose one of them",
+            )
 
     def _check_instances(self) -> None:
         """Checks that the replicas of other processes are those that run."""

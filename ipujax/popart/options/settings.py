@@ -98,7 +98,11 @@ class AutomaticLossScalingSettings:
 @check_attributes(check)
 @dc.dataclass
 class ExecutionPhaseSettings:
-    """The settings of phased execution, which is missing: `phases` must be below 2."""
+    """The settings of phased execution: its phases run on IPUs in turn, phase p on p mod `stages`.
+
+    The schedules change nothing: what moves between phases to and from streaming memory in the
+    original stays on its IPU.
+    """
 
     phases: int = 0
     stages: int = 2

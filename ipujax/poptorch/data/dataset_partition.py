@@ -10,6 +10,12 @@ from torch.utils.data import Dataset
 from ipujax.ground import PyTree
 from ipujax.poptorch.poptorch_checks import check
 
+ADVICE_FOR_FEW_ROWS = (
+    "make a combined batch smaller, by fewer deviceIterations, less gradientAccumulation or a "
+    "smaller batch_size, or give more data"
+)
+"""How a data set comes to have a combined batch; a smaller one is refused by the model."""
+
 
 class Partition(Dataset[Any]):
     """A process's block of a data set: process 0 has the first block, process 1 the next.
@@ -44,7 +50,7 @@ class Partition(Dataset[Any]):
                 raise check.value_error(
                     f"a data set of {rows} elements is less than one combined batch of {step} for "
                     f"each of {processes} processes",
-                    "use fewer processes or smaller batches, or drop_last=False",
+                    f"use fewer processes, or {ADVICE_FOR_FEW_ROWS}",
                 )
             self._offset = rank * self._length
         else:

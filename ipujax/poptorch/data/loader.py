@@ -15,7 +15,7 @@ import torch.utils.data
 from ipujax.ground import PyTree
 from ipujax.poptorch.data import loader_batches
 from ipujax.poptorch.data.accessor import AsynchronousDataAccessor
-from ipujax.poptorch.data.dataset_partition import Partition
+from ipujax.poptorch.data.dataset_partition import ADVICE_FOR_FEW_ROWS, Partition
 from ipujax.poptorch.enums import DataLoaderMode
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.poptorch_checks import check
@@ -109,8 +109,9 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             shuffle = False
         self.rebatched_drop_last = drop_last
         rebatched_size = self._find_rebatched_size(mode, drop_last)
-        if not drop_last and rebatched_size is None:
-            self._warn_of_smaller_last_batch(dataset)
+        is_sampled = self.has_own_sampler or kwargs.get("sampler") is not None
+        if not is_sampled and not isinstance(dataset, torch.utils.data.IterableDataset):
+            self._warn_of_missing_rows(len(dataset), drop_last, rebatched_size)
         size = self._worker_batch_size(rebatched_size, rebatched_worker_size)
         super().__init__(
             dataset,
@@ -168,20 +169,31 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         has_smaller_batches = mode == DataLoaderMode.Async and not drop_last
         return size if mode == DataLoaderMode.AsyncRebatched or has_smaller_batches else None
 
-    def _warn_of_smaller_last_batch(self, dataset: Any) -> None:
-        """Warns that the last batch is smaller than the size that the model is compiled for."""
-        if self.has_own_sampler or isinstance(dataset, torch.utils.data.IterableDataset):
-            return
-        remaining_elements = len(dataset) % (self._combined_batch_size or 1)
-        if remaining_elements:
+    def _warn_of_missing_rows(self, rows: int, drop_last: bool, rebatched_size: int | None) -> None:
+        """Warns of a data set without a combined batch, and of a smaller last batch.
+
+        The model is compiled for the combined batch's size, and takes no smaller ones.
+        """
+        size = self._combined_batch_size or 1
+        if rows < size:
+            logger.warning(
+                "The data set has %d elements, and one call of the model takes %d (batch_size x "
+                "%s): %s. To train or infer with them, %s",
+                rows,
+                size,
+                _describe_batches_per_call(self._options),
+                "drop_last=True leaves no batch" if drop_last else "their only batch is too small",
+                ADVICE_FOR_FEW_ROWS,
+            )
+        elif rows % size and not drop_last and rebatched_size is None:
             logger.warning(
                 "The number of elements in the dataset (%d) is not divisible by the number of "
                 "elements processed per step (%d) and drop_last=False. The last tensor will have "
                 "a batch size of %d. To avoid having to handle this special case switch to "
                 "drop_last=True.",
-                len(dataset),
-                self._combined_batch_size,
-                remaining_elements,
+                rows,
+                size,
+                rows % size,
             )
 
     @property
@@ -265,6 +277,16 @@ def _iterate_and_hold_loader(
 def _count_batches_per_call(options: Options) -> int:
     groups = options.replication_factor // options.input_group_size
     return options.device_iterations * groups * options.Training.gradient_accumulation
+
+
+def _describe_batches_per_call(options: Options) -> str:
+    factors = (
+        f"deviceIterations({options.device_iterations}) x "
+        f"replicationFactor({options.replication_factor}) x "
+        f"gradientAccumulation({options.Training.gradient_accumulation})"
+    )
+    group_size = options.input_group_size
+    return factors + (f" / inputReplicaGrouping({group_size})" if group_size > 1 else "")
 
 
 def _create_accessor(

@@ -54,6 +54,11 @@ SWITCHES: Mapping[str, Switch] = {
     # Switches that act.
     **_define_switches("enableFloatingPointChecks", bool, "values that are no numbers raise"),
     **_define_switches("enableStochasticRounding", bool, "how float16 is rounded"),
+    **_define_switches(
+        "groupNormStridedChannelGrouping",
+        bool,
+        "whether the groups of GroupNorm are every n-th channel, not consecutive ones",
+    ),
     **_define_switches("partialsTypeMatMuls", str, "the precision of sums in products of float16"),
     **_define_switches(
         "engineOptions", dict, "where reports are written, and what a full IPU does"
@@ -115,12 +120,6 @@ SWITCHES: Mapping[str, Switch] = {
         "compileEngine", bool, "graphs that are never compiled, which are missing", (True,)
     ),
     **_define_switches("constantWeights", bool, "nothing: weights are arguments of the program"),
-    **_define_switches(
-        "groupNormStridedChannelGrouping",
-        bool,
-        "GroupNorm over every n-th channel, which is missing: PyTorch's groups are consecutive",
-        neutral=(False,),
-    ),
     **_define_switches(
         "syntheticDataMode", int, "nothing: a call computes with the inputs that it gets"
     ),

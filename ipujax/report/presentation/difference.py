@@ -85,8 +85,17 @@ def _fullest_tile_bytes(report: Report) -> int:
     return int(report.memory.tile_peak_bytes.max())
 
 
-def _format_throughput(report: Report) -> str:
-    return "-" if report.throughput is None else f"{report.throughput:,.1f}"
+def _compare_throughput(a: Report, b: Report) -> tuple[str, str, str, str]:
+    """Compares examples a second where both reports know them, otherwise elements."""
+    if a.batch_size and b.batch_size:
+        title, examples = "examples a second", (a.batch_size, b.batch_size)
+    else:
+        title, examples = "elements a second", (1, 1)
+    before, after = (
+        (report.throughput or 0) * count for report, count in zip((a, b), examples, strict=True)
+    )
+    told_before, told_after = (f"{rate:,.1f}" if rate else "-" for rate in (before, after))
+    return title, told_before, told_after, _format_change(before, after)
 
 
 def _return_zero(_: Report) -> float:
@@ -97,7 +106,6 @@ _HEADLINE: Mapping[str, tuple[Callable[[Report], str], Callable[[Report], float]
     "cycles per call": (lambda r: f"{r.cycles:,}", lambda r: r.cycles),
     "time per call": (lambda r: format_duration(r.seconds), lambda r: r.seconds),
     "elements per call": (lambda r: f"{r.elements:,}", lambda r: r.elements),
-    "elements a second": (_format_throughput, lambda r: r.throughput or 0),
     "fits": (lambda r: "yes" if r.memory.fits else "no", _return_zero),
     "fullest tile": (lambda r: format_bytes(_fullest_tile_bytes(r)), _fullest_tile_bytes),
     "IPUs": (lambda r: str(r.num_ipus), lambda r: r.num_ipus),
@@ -114,7 +122,7 @@ def _compare_headlines(a: Report, b: Report, comparison: Comparison) -> _Rows:
         (title, format_value(a), format_value(b), _format_change(read_number(a), read_number(b)))
         for title, (format_value, read_number) in _HEADLINE.items()
     ]
-    return [*_compare_unequal_calls(a, b, comparison), *rows]
+    return [*_compare_unequal_calls(a, b, comparison), *rows, _compare_throughput(a, b)]
 
 
 def _compare_unequal_calls(a: Report, b: Report, comparison: Comparison) -> _Rows:

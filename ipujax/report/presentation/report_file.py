@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from ipujax.ground import LARGE, Bounds, Checks, ReportError, ReportFileError, files, json_text
 
 _GZIP = b"\x1f\x8b"
+_SQLITE = b"SQLite format 3\0"
 _EFFORT = 6  # the default of the gzip command; 9 takes far longer for little
 _MARKUP = 20  # bytes in which a page is recognized
 
@@ -77,6 +78,12 @@ def parse_report_json(content: bytes, path: str, bounds: Bounds = LARGE) -> Any:
     Raises:
       ReportError: (a `ValueError`) as `read_report_json`.
     """
+    if content.startswith(_SQLITE) or Path(path).suffix == ".pop":
+        raise ReportError(
+            f"{path} is a profile of Poplar, of which Graphcore has published no format: only its "
+            "pva library and the Graph Analyser read it",
+            fix=f"open it with those; {GIVE_A_REPORT}",
+        )
     if not content:
         raise ReportError(f"{path} is empty", fix=REWRITE)
     if content.startswith(_GZIP):

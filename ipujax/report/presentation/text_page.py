@@ -155,6 +155,13 @@ def shorten_source_line(origin: str) -> str:
     return origin.rpartition("site-packages/")[2]
 
 
+def _name_source_line(origin: str) -> str:
+    """Returns a source line as tables have it: `model.py:10`, `optax/base.py:7 (f)` or ""."""
+    if not origin or "site-packages/" in origin:
+        return shorten_source_line(origin)
+    return shorten_call_path((origin,))
+
+
 def _build_time_section(report: Report) -> list[str]:
     """Returns the table of each IPU's cycles by cause; causes without cycles are left out."""
     breakdown = report.breakdown
@@ -246,7 +253,7 @@ def _build_tensor_table(memory: machine.Memory) -> list[str]:
     rows = [["bytes", "tensor", "category", "owner", "scope", "line"]]
     for tensor in tensors:
         words = tensor.name, tensor.category, tensor.owner, tensor.scope
-        rows.append([format_bytes(tensor.total_bytes), *words, shorten_source_line(tensor.origin)])
+        rows.append([format_bytes(tensor.total_bytes), *words, _name_source_line(tensor.origin)])
     ipu = memory.worst[0]
     title = f"Largest tensors on IPU {ipu} at the step that needs the most memory:"
     return [title, *format_columns(_drop_empty_columns(rows), left_columns=(1, 2, 3, 4, 5))]
@@ -285,7 +292,7 @@ def _build_operations_section(report: Report) -> list[str]:
     for operation in report.operations:
         scope = f"{operation.scope}: " if operation.scope else ""
         path = operation.call_path
-        line = shorten_call_path(path) if len(path) > 1 else shorten_source_line(operation.origin)
+        line = shorten_call_path(path) if len(path) > 1 else _name_source_line(operation.origin)
         title = scope + (operation.label or operation.name)
         operations_of_title.setdefault((title, operation.direction or "", line), []).append(
             operation

@@ -5,6 +5,7 @@ from .between_replicas import Sum as Sum
 from .between_replicas import bytes_of_replica_sums as bytes_of_replica_sums
 from .exchanges import HostLink as HostLink
 from .exchanges import merge_exchanges as merge_exchanges
+from .links import RACK_IPUS as RACK_IPUS
 from .links import Hop as Hop
 from .links import busiest_link_cycles as busiest_link_cycles
 from .links import bytes_by_hop as bytes_by_hop

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from lowering.jaxprs import Jaxpr, size_in_bytes, sub_jaxprs
 from lowering.machine.cost import Operation
 from lowering.machine.target import Target
-from lowering.machine.transfers import collective_cost
+from lowering.machine.transfers import collective_cost, links
 
 _Cycles = Callable[[Target, float, int, int, int, collective_cost.Method], int]
 
@@ -20,13 +20,11 @@ def _all_gather_cycles_of_own_bytes(
     own_bytes: float,
     replicas: int,
     ipus: int,
-    instances: int,
+    groups: int,
     method: collective_cost.Method,
 ) -> int:
     gathered_bytes = own_bytes * replicas
-    return collective_cost.all_gather_cycles(
-        target, gathered_bytes, replicas, ipus, instances, method
-    )
+    return collective_cost.all_gather_cycles(target, gathered_bytes, replicas, ipus, groups, method)
 
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
@@ -70,6 +68,13 @@ class Collectives:
     merged_scatter_bytes: int = 0
     method: collective_cost.Method = "auto"
 
+    @property
+    def groups(self) -> int:
+        """The groups of replicas that IPU-Links join: instances, or the racks of each."""
+        local_replicas = self.replicas // self.instances
+        racks = math.ceil(local_replicas * self.ipus_per_replica / links.RACK_IPUS)
+        return self.instances * min(racks, local_replicas)
+
     def collective_cycles(self, operation: Operation) -> int:
         """Returns the cycles on the links of an operation; 0 if it needs one replica only.
 
@@ -80,7 +85,7 @@ class Collectives:
         """
         rule = _CYCLES.get(operation.name)
         own_bytes = sum(shape.bytes for shape in operation.operands)
-        replica_counts = self.replicas, self.ipus_per_replica, self.instances
+        replica_counts = self.replicas, self.ipus_per_replica, self.groups
         if self.replicas == 1 or not own_bytes:
             return 0
         if operation.name == "all_to_all":  # around no ring

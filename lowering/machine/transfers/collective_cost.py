@@ -3,18 +3,20 @@
 Replica r has the IPUs from r * ipus_per_replica on, and each IPU works with the IPUs of the same
 place in the other replicas, in a ring of n. On the ladder, single IPUs are a ring that goes up one
 side and down the other, over whole pairs; rings of larger replicas lie side by side, and what goes
-from the last to the first takes the links that lead back. Either way the rings of all IPUs of a
-replica share the links from a pair to the next.
+from the last to the first takes the links that lead back or, if replicas fill a rack, those that
+join its ends. Either way the rings of all IPUs of a replica share the links from a pair to the
+next.
 
 Every step is an exchange between all IPUs, with its syncs and fixed cost. Additions of the data are
 compute, which is not counted here. For groups of replicas at a distance of s, whose rings lie
 between each other, give s * ipus_per_replica.
 
-Replicas of several instances first do so in each instance, as far as they can, and then each with
-those of its place in the other instances, in a ring over the gateways of their machines.
+Replicas of several groups, which are instances or racks, first do so in each group, as far as they
+can, and then each with those of its place in the other groups, in a ring over the gateways of their
+machines.
 
 All functions take the bytes on the IPU of a replica that has the most, the number of replicas, of
-IPUs of each, and of instances, and the way of the data around the ring of each instance.
+IPUs of each, and of groups, and the way of the data around the ring of each group.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ def ring_bytes_per_cycle(target: Target, replicas: int, ipus_per_replica: int) -
     """Returns the bytes per cycle that one IPU sends around its ring, while all others do too."""
     if replicas == 2 and ipus_per_replica == 1:
         return links.link_bytes_per_cycle(target, "neighbour")  # both ways are the same links
-    return 2 * links.link_bytes_per_cycle(target, "along") / ipus_per_replica
+    fills_rack = replicas * ipus_per_replica == links.RACK_IPUS
+    ways = 4 if fills_rack and ipus_per_replica > 1 and replicas > 2 else 2
+    return ways * links.link_bytes_per_cycle(target, "along") / ipus_per_replica
 
 
 def gateway_bytes_per_cycle(target: Target, ipus: int) -> float:
-    """Returns the bytes per cycle that one of an instance's IPUs sends to other instances."""
+    """Returns the bytes per cycle that one of a group's IPUs sends to other groups."""
     sharing = min(ipus, target.links.ipus_of_gateway)
     return target.links.gateway_bytes_per_second / sharing / target.clock_hz
 
@@ -53,15 +57,15 @@ def all_reduce_cycles(
     ipu_bytes: float,
     replicas: int,
     ipus_per_replica: int = 1,
-    instances: int = 1,
+    groups: int = 1,
     method: Method = "auto",
 ) -> int:
     """Returns the cycles of an all-reduce: a reduce-scatter and an all-gather."""
-    local = replicas // instances
+    local = -(-replicas // groups)
     local_cycles = _ring_cycles(target, ipu_bytes, local, ipus_per_replica, method, times=2)
     ipus = local * ipus_per_replica
     return local_cycles + _gateway_ring_cycles(
-        target, ipu_bytes / local, instances, ipus, 2 * (instances - 1)
+        target, ipu_bytes / local, groups, ipus, 2 * (groups - 1)
     )
 
 
@@ -70,7 +74,7 @@ def all_gather_cycles(
     ipu_bytes: float,
     replicas: int,
     ipus_per_replica: int = 1,
-    instances: int = 1,
+    groups: int = 1,
     method: Method = "auto",
 ) -> int:
     """Returns the cycles of n - 1 ring steps that move 1/n each; `ipu_bytes` counts the result.
@@ -80,12 +84,10 @@ def all_gather_cycles(
     faster is taken (poplibs: popops/Collectives.cpp, BIDIRECTIONAL_RING_PAIR and
     MEET_IN_MIDDLE_RING, which it tells apart by measured thresholds).
     """
-    local = replicas // instances
+    local = -(-replicas // groups)
     local_cycles = _ring_cycles(target, ipu_bytes, local, ipus_per_replica, method)
     ipus = local * ipus_per_replica
-    return local_cycles + _gateway_ring_cycles(
-        target, ipu_bytes / local, instances, ipus, instances - 1
-    )
+    return local_cycles + _gateway_ring_cycles(target, ipu_bytes / local, groups, ipus, groups - 1)
 
 
 def reduce_scatter_cycles(
@@ -93,28 +95,28 @@ def reduce_scatter_cycles(
     ipu_bytes: float,
     replicas: int,
     ipus_per_replica: int = 1,
-    instances: int = 1,
+    groups: int = 1,
     method: Method = "auto",
 ) -> int:
     """Returns the cycles of a reduce-scatter; `ipu_bytes` counts its operand."""
-    return all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica, instances, method)
+    return all_gather_cycles(target, ipu_bytes, replicas, ipus_per_replica, groups, method)
 
 
 def all_to_all_cycles(
-    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, instances: int = 1
+    target: Target, ipu_bytes: float, replicas: int, ipus_per_replica: int = 1, groups: int = 1
 ) -> int:
     """Returns the cycles of an exchange in which every replica sends 1/n to every other.
 
     All goes the shorter way around: floor(n / 2) * ceil(n / 2) pieces through the middle.
     """
-    local = replicas // instances
-    local_bytes = ipu_bytes / instances  # for replicas of its instance
+    local = -(-replicas // groups)
+    local_bytes = ipu_bytes / groups  # for replicas of its group
     local_cycles = _cycles_of_ring_steps(
         target, local, ipus_per_replica, 1, _count_middle_pieces(local) * local_bytes / local
     )
-    crossing = _count_middle_pieces(instances)
+    crossing = _count_middle_pieces(groups)
     return local_cycles + _gateway_ring_cycles(
-        target, ipu_bytes, instances, local * ipus_per_replica, 1, crossing
+        target, ipu_bytes, groups, local * ipus_per_replica, 1, crossing
     )
 
 
@@ -124,16 +126,16 @@ def _count_middle_pieces(replicas: int) -> int:
 
 
 def _gateway_ring_cycles(
-    target: Target, ipu_bytes: float, instances: int, ipus: int, steps: int, pieces: int = 0
+    target: Target, ipu_bytes: float, groups: int, ipus: int, steps: int, pieces: int = 0
 ) -> int:
-    """Returns the cycles of steps around the ring of the gateways of instances.
+    """Returns the cycles of steps around the ring of the gateways of groups.
 
-    An IPU sends a piece in each step, or so many in all; there are as many as instances.
+    An IPU sends a piece in each step, or so many in all; there are as many as groups.
     """
-    sent = (pieces or steps) * ipu_bytes / instances
-    if instances == 1 or not sent:
+    sent = (pieces or steps) * ipu_bytes / groups
+    if groups == 1 or not sent:
         return 0
-    fixed = links.external_sync_cycles(target, instances * ipus) + links.INTER_IPU_CYCLES
+    fixed = links.external_sync_cycles(target, groups * ipus) + links.INTER_IPU_CYCLES
     return steps * fixed + math.ceil(sent / gateway_bytes_per_cycle(target, ipus))
 
 

@@ -23,7 +23,10 @@ with more bytes are equally fast: 608 KiB on 4 IPUs, 2.4 MiB on 8 and 19 MiB on 
 2.8 and 4.9 thousand cycles per step, its syncs and whatever else it has included.
 """
 
-LinkKind = Literal["neighbour", "across", "along"]
+RACK_IPUS = 64
+"""The IPUs of a rack of 16 IPU-Machines, as far as IPU-Links go (datasheet of the IPU-POD64)."""
+
+LinkKind = Literal["neighbour", "across", "along", "gateway"]
 
 
 class Hop(NamedTuple):
@@ -33,7 +36,8 @@ class Hop(NamedTuple):
       source: the IPU where it starts.
       target: the IPU where it ends.
       kind: "neighbour" to the other IPU of the pair, where the route ends there; "across" to it
-        on the way to another pair; "along" to the next pair.
+        on the way to another pair; "along" to the next pair; "gateway" to the IPU of the same
+        place in the next rack.
     """
 
     source: int
@@ -76,54 +80,110 @@ def external_sync_cycles(target: Target, num_ipus: int) -> int:
     return target.sync_cycles + 2 * there_and_back
 
 
-def find_route(source: int, target: int) -> tuple[Hop, ...]:
-    """Returns the hops from one IPU to another on the ladder.
+def is_closed_ladder(num_ipus: int) -> bool:
+    """Returns whether the rails of a device's ladder are rings, as those of a whole rack are.
+
+    The links of an IPU-POD64 are a torus of two dimensions (its datasheet): two rails of 32, whose
+    ends are joined. A device of up to 32 IPUs is a part of a rack, which has ends.
+    """
+    return num_ipus > RACK_IPUS // 2
+
+
+def find_route(source: int, target: int, num_ipus: int = 1) -> tuple[Hop, ...]:
+    """Returns the hops from one IPU of a device to another.
 
     As poplibs' addGlobalExchangeConstraints. IPUs 2i and 2i + 1 are a pair, a rung of the ladder.
     Within it the way is direct; otherwise it first crosses to the side of the target, then follows
-    that side.
+    that side, the shorter way around where its ends are joined. To another rack the way begins
+    with the gateway of the source's own machine [D]; racks are a ring.
+
+    Args:
+      source: the place of the first IPU, from 0; each rack has 64 of them.
+      target: the place of the last one.
+      num_ipus: how many IPUs the device has; up to 32 are a ladder with ends.
     """
-    if source == target:
-        return ()
-    if source // 2 == target // 2:
-        return (Hop(source, target, "neighbour"),)
     hops: list[Hop] = []
     position = source
+    racks = -(-num_ipus // RACK_IPUS)
+    for step in _steps_around(source // RACK_IPUS, target // RACK_IPUS, racks):
+        rack = (position // RACK_IPUS + step) % racks
+        hops.append(Hop(position, rack * RACK_IPUS + position % RACK_IPUS, "gateway"))
+        position = hops[-1].target
+    if position == target:
+        return tuple(hops)
+    if position // 2 == target // 2:
+        return (*hops, Hop(position, target, "neighbour"))
     if position % 2 != target % 2:
         hops.append(Hop(position, position ^ 1, "across"))
         position ^= 1
-    step = 2 if position < target else -2
-    while position != target:
-        hops.append(Hop(position, position + step, "along"))
-        position += step
+    rungs = RACK_IPUS // 2 if is_closed_ladder(num_ipus) else 0
+    first = position - position % RACK_IPUS
+    for step in _steps_around(position // 2, target // 2, rungs):
+        place = (position - first + 2 * step) % RACK_IPUS if rungs else position + 2 * step
+        hops.append(Hop(position, first + place if rungs else place, "along"))
+        position = hops[-1].target
     return tuple(hops)
 
 
-def bytes_by_hop(flows: Sequence[tuple[int, int, float]]) -> dict[Hop, float]:
+def _steps_around(source: int, target: int, places: int) -> list[int]:
+    """Returns the steps of 1 or -1 to a place: the shorter way on a ring, or 0 places on a line."""
+    distance = target - source
+    if places and abs(distance) > places / 2:
+        distance -= places if distance > 0 else -places
+    return [1 if distance > 0 else -1] * abs(distance)
+
+
+def bytes_by_hop(flows: Sequence[tuple[int, int, float]], num_ipus: int = 1) -> dict[Hop, float]:
     """Returns the bytes that each hop carries, of all flows (source, target, bytes)."""
     loads: dict[Hop, float] = {}
     for source, target, count in flows:
-        for hop in find_route(source, target):
+        for hop in find_route(source, target, num_ipus):
             loads[hop] = loads.get(hop, 0) + count
     return loads
 
 
-def link_bytes_per_cycle(target: Target, kind: LinkKind) -> float:
-    """Returns the bytes that all links of a hop carry together, in one direction."""
+def link_bytes_per_cycle(target: Target, kind: LinkKind, num_ipus: int = 1) -> float:
+    """Returns the bytes that all links of a hop carry together, in one direction.
+
+    A machine's gateway has two ports: both lead to the other one of two racks, and one to each of
+    the next racks in a ring of more [D].
+    """
     links = target.links
+    if kind == "gateway":
+        shared = 2 if num_ipus > 2 * RACK_IPUS else 1
+        return links.gateway_bytes_per_second / shared / target.clock_hz
     count = {"neighbour": links.to_neighbour, "across": links.across, "along": links.along}[kind]
     return count * links.bytes_per_second / target.clock_hz
 
 
-def busiest_link_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
-    """Returns the cycles of the busiest link for flows (source, target, bytes) at the same time."""
-    loads = bytes_by_hop(flows).items()
+def busiest_link_cycles(
+    target: Target, flows: Sequence[tuple[int, int, float]], num_ipus: int = 1
+) -> int:
+    """Returns the cycles of the busiest link for flows (source, target, bytes) at the same time.
+
+    The IPUs of a machine share its gateway.
+    """
+    loads: dict[Hop, float] = {}
+    for hop, load in bytes_by_hop(flows, num_ipus).items():
+        link = hop
+        if hop.kind == "gateway":
+            inside = hop.source % target.links.ipus_of_gateway
+            link = Hop(hop.source - inside, hop.target - inside, "gateway")
+        loads[link] = loads.get(link, 0) + load
     return math.ceil(
-        max((load / link_bytes_per_cycle(target, hop.kind) for hop, load in loads), default=0)
+        max(
+            (
+                load / link_bytes_per_cycle(target, link.kind, num_ipus)
+                for link, load in loads.items()
+            ),
+            default=0,
+        )
     )
 
 
-def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) -> int:
+def inter_ipu_cycles(
+    target: Target, flows: Sequence[tuple[int, int, float]], num_ipus: int = 1
+) -> int:
     """Returns the cycles of an exchange between IPUs, its syncs not counted.
 
     Beside the fixed cost and the busiest link, the longest route counts: each IPU that data passes
@@ -133,13 +193,14 @@ def inter_ipu_cycles(target: Target, flows: Sequence[tuple[int, int, float]]) ->
       target: the chip.
       flows: (source, target, bytes) by places on the ladder, all at the same time; 0 if none goes
         anywhere.
+      num_ipus: how many IPUs the device has, see `find_route`.
     """
     moving = [flow for flow in flows if flow[2] and flow[0] != flow[1]]
     if not moving:
         return 0
-    passed_ipus = max(len(find_route(source, end)) for source, end, _ in moving) - 1
+    passed_ipus = max(len(find_route(source, end, num_ipus)) for source, end, _ in moving) - 1
     delay = passed_ipus * math.ceil(target.cycles(target.links.sync_seconds))
-    return INTER_IPU_CYCLES + busiest_link_cycles(target, moving) + delay
+    return INTER_IPU_CYCLES + busiest_link_cycles(target, moving, num_ipus) + delay
 
 
 def host_link_cycles(target: Target, bytes_: float) -> int:

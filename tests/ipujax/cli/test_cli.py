@@ -13,7 +13,7 @@ import pytest
 from ipujax.cli import info, inventory, monitor
 from ipujax.config import IPUConfig
 from ipujax.ground import format_boxed_table
-from ipujax.system import DEVICES, list_attached_processes
+from ipujax.system import find_machine, list_attached_processes
 from tests.harness import ROOT
 
 Output = pytest.CaptureFixture[str]
@@ -55,6 +55,54 @@ def test_listing(capsys: Output):
     assert FIRST_PAIR in text
     assert text.endswith(TAIL)
     assert len(text.splitlines()) == 2 + 31 + 4 * 16
+
+
+POD_OF_FOUR = """\
+Graphcore device listing:
+Partition: p1 [active]
+-+- Id: [0], target: [Fabric], IPU-M host: [ipu-machine-0], IPU#: [3]
+-+- Id: [1], target: [Fabric], IPU-M host: [ipu-machine-0], IPU#: [2]
+-+- Id: [2], target: [Fabric], IPU-M host: [ipu-machine-0], IPU#: [1]
+-+- Id: [3], target: [Fabric], IPU-M host: [ipu-machine-0], IPU#: [0]
+-+- Id: [4], target: [Multi IPU]
+ |--- Id: [0], DNC Id: [0], IPU-M host: [ipu-machine-0], IPU#: [3]
+ |--- Id: [1], DNC Id: [1], IPU-M host: [ipu-machine-0], IPU#: [2]
+-+- Id: [5], target: [Multi IPU]
+ |--- Id: [2], DNC Id: [0], IPU-M host: [ipu-machine-0], IPU#: [1]
+ |--- Id: [3], DNC Id: [1], IPU-M host: [ipu-machine-0], IPU#: [0]
+-+- Id: [6], target: [Multi IPU]
+ |--- Id: [0], DNC Id: [0], IPU-M host: [ipu-machine-0], IPU#: [3]
+ |--- Id: [1], DNC Id: [1], IPU-M host: [ipu-machine-0], IPU#: [2]
+ |--- Id: [2], DNC Id: [2], IPU-M host: [ipu-machine-0], IPU#: [1]
+ |--- Id: [3], DNC Id: [3], IPU-M host: [ipu-machine-0], IPU#: [0]
+"""
+"""As "Graphcore Command Line Tools" shows it, gc-info, but for the name of the host."""
+
+
+def test_listing_of_a_partition(capsys: Output, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("IPUOF_VIPU_API_PARTITION_ID", "p1")
+    monkeypatch.setenv("IPUJAX_PARTITION_SIZE", "4")
+    assert run(info, "-l", output=capsys) == POD_OF_FOUR
+    listing = json.loads(run(info, "-l", "--json", output=capsys))["devices"]
+    assert listing[5]["ipus"][1] == {
+        **{"pcie_id": 3, "dnc_id": 1},
+        **{"ipu_machine": "ipu-machine-0", "ipu_number": 0},
+    }
+    text = run(inventory, output=capsys)
+    assert text.startswith("gc-inventory | Partition: 'p1' has 7 devices\n")
+    assert "  IPU-Machines: ipu-machine-0 IPU 3, ipu-machine-0 IPU 2\n" in text
+
+
+def test_monitor_shows_the_pod_of_a_process(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+):
+    monkeypatch.setenv("IPUJAX_RUNTIME_DIR", str(tmp_path))
+    config = IPUConfig()
+    config.auto_select_ipus = 64
+    config.configure_ipu_system()
+    text = run(monitor, output=capsys)
+    assert text.startswith("gc-monitor | Partition: 'ipujax' has 64 virtual IPUs\n")
+    assert text.count("| ipu-machine-") == 64
 
 
 def test_listing_in_json(capsys: Output):
@@ -104,7 +152,7 @@ def test_nothing_asked_for_is_answered_with_help(capsys: Output):
 
 def test_inventory(capsys: Output):
     text = run(inventory, output=capsys)
-    assert text.count("target: VirtualIPU (model of ipu2)\n") == len(DEVICES)
+    assert text.count("target: VirtualIPU (model of ipu2)\n") == len(find_machine().devices)
     devices = json.loads(run(inventory, "--json", output=capsys))["devices"]
     assert [device["number of IPUs"] for device in devices].count("4") == 4
 

@@ -17,6 +17,7 @@ import pytest
 import ipujax
 from ipujax import report
 from ipujax.cli import main
+from ipujax.cli.command import COMMANDS
 from tests.harness import ROOT
 from tests.ipujax.small_report import small_report
 
@@ -215,7 +216,7 @@ def test_the_commands(capsys: Output, monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert "`ipujax info -l`" in wrong("info", "-i", output=capsys)
 
 
-@pytest.mark.parametrize("name", ["", "report", "info", "inventory", "monitor"])
+@pytest.mark.parametrize("name", ["", *sorted(COMMANDS.keys() - {"run", "completion"})])
 def test_help_fits_on_a_page(name: str, capsys: Output, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as ended:
@@ -264,6 +265,7 @@ def test_reports_are_shown_without_jax(saved: Path, tmp_path: Path):
 import sys
 from ipujax import pva
 from ipujax.cli import main
+from ipujax.cli.command import COMMANDS
 name, out = {str(saved)!r}, {str(tmp_path / "out")!r}
 assert main(["report", name]) == 0
 assert main(["report", name, "--json", "--html", out, "--perfetto", out]) == 0

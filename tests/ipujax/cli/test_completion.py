@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ipujax.cli import completion
+from ipujax.cli.command import COMMANDS
 from tests.harness import ROOT
 
 pytest.importorskip("shtab")
@@ -35,8 +36,8 @@ def script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ("", {"run", "report", "info", "inventory", "monitor", "completion"}),
-        ("re", {"report"}),
+        ("", {*COMMANDS}),
+        ("re", {"report", "reset"}),
         ("report --d", {"--diff"}),
         ("run --spread ", {"replicas", "ipus"}),
         ("completion ", {"bash", "fish", "tcsh", "zsh"}),

@@ -232,3 +232,14 @@ def test_one_process_alone() -> None:
     np.testing.assert_array_equal(hvd.allgather(values["a"]), values["a"])
     assert hvd.broadcast(values, 0)["b"] == 3
     hvd.shutdown()
+
+
+def test_the_strategy_under_its_later_name() -> None:
+    """What it takes besides changes nothing, or is refused by name."""
+    strategy = ipu.horovod.popdist_strategy.PopDistStrategy(enable_dataset_iterators=False)
+    assert isinstance(strategy, ipu_multi_replica_strategy.IPUMultiReplicaStrategy)
+    assert strategy.num_replicas_in_sync == 1
+    with pytest.raises(NotImplementedError, match="enable_keras_extensions is not there"):
+        ipu.horovod.popdist_strategy.PopDistStrategy(enable_keras_extensions=False)
+    with pytest.raises(TypeError, match="enable_dataset_iterators"):
+        ipu.horovod.popdist_strategy.PopDistStrategy(enable_dataset_iterators=1)  # type: ignore

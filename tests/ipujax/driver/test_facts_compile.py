@@ -175,6 +175,21 @@ def attributes_of(program: Any, primitive: str, names: list[str]) -> list[dict[s
     ]
 
 
+def test_frontend_attributes_are_in_the_text() -> None:
+    def model(x: Any) -> Any:
+        with ipu.scopes.frontend_attribute("attr_a", "a"):
+            x = jnp.sin(x)
+            with ipu.scopes.frontend_attribute("attr_a", "c"):
+                x = jnp.cos(x)
+            x = jnp.tanh(x)
+        return jnp.exp(x)
+
+    text = ipu.compile(model).lower(jnp.ones(3)).as_text()
+    assert "= [sin, cos, tanh, exp](%0)\n    attribute attr_a=a: sin, tanh\n" in text
+    assert "\n    attribute attr_a=c: cos\n" in text
+    assert text.count("attribute") == 2
+
+
 @pytest.mark.fact("compile.frontend_attr_nest")
 def test_frontend_attributes_nest() -> None:
     def program(x: jax.Array) -> jax.Array:

@@ -175,3 +175,15 @@ def test_each_kind_has_its_benchmark() -> None:
         dataset_benchmark(infeed(), 1, 1)
     with pytest.raises(TypeError, match="dataset_benchmark takes data sets"):
         infeed_benchmark([np.zeros(2)], 1, 1)
+
+
+def test_the_text_is_taken_as_from_a_session() -> None:
+    """The original's session gives a list of one text, of which listings take `[0]`."""
+    dataset = [np.ones(3, np.float32)] * 4
+    for text in (
+        dataset_benchmark(dataset, 2, 2, print_stats=False),
+        infeed_benchmark(IPUInfeedQueue(dataset), 2, 2, print_stats=False),
+    ):
+        assert json.loads(text[0]) == json.loads(text)
+        assert len(json.loads(text[0])["epochs"]) == 2
+        assert text[1:9] == '"epochs"'

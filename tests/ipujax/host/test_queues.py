@@ -677,8 +677,11 @@ def test_other_arguments_of_queues() -> None:
         infeed(incr(3), data_to_prefetch=2)
     with pytest.warns(DeprecationWarning, match="follows from the program"):
         outfeed(replication_factor=2)
-    with pytest.raises(FeedError, match="io_batch_size"):
+    with pytest.warns(DeprecationWarning, match="io_batch_size.*sent one by one"):
         outfeed(io_batch_size=2)
+    for wrong in (0, 1.5, None):
+        with pytest.raises(FeedError, match="io_batch_size"):
+            outfeed(io_batch_size=wrong)
     for ordinal in (-1, True, 1.5, "0"):
         with pytest.raises(FeedError, match="device_ordinal"):
             infeed(incr(3), device_ordinal=ordinal)

@@ -66,6 +66,46 @@ def test_models(kind: Kind, replicas: int, method: Any) -> None:
     assert int(model.optimizer.iterations.value) == 2 * 64 // 16
 
 
+@pytest.mark.parametrize(
+    ("method", "replicas", "words"),
+    [
+        (None, 2, "averages those of 4 micro-batches and averages those of 2 replicas "
+         "(gradient_accumulation_reduction_method=MEAN)"),
+        ("running_mean", 1, "averages those of 4 micro-batches "
+         "(gradient_accumulation_reduction_method=RUNNING_MEAN)"),
+        ("sum", 1, "adds up those of 4 micro-batches "
+         "(gradient_accumulation_reduction_method=SUM)"),
+    ],
+)  # fmt: skip
+def test_how_gradients_are_reduced_is_logged_once(
+    method: str | None, replicas: int, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the factor by which the original's sums are larger: all that is averaged here."""
+    with on_ipus(replicas):
+        model = accumulating("functional", 4, replicas, "sgd", method or "mean")
+        if method is None:
+            model.set_gradient_accumulation_options()
+        for _ in range(2):
+            model.fit(X, Y, batch_size=2, verbose=0)
+        model.evaluate(X, Y, batch_size=2, verbose=0)
+        for epochs in range(2):  # another program of the same model
+            model.set_gradient_accumulation_options(
+                gradient_accumulation_reduction_method=method or "mean"
+            )
+            model.fit(X, Y, batch_size=2, epochs=epochs + 1, verbose=0)
+    (line,) = [text for text in caplog.messages if "For the gradients" in text]
+    assert f"model `{model.name}` {words}. Keras for the IPU added up" in line
+    factor = {"sum": 1, "running_mean": 4, None: 8}[method]
+    assert (f"got {factor} times as much" in line) == (factor > 1)
+
+
+def test_one_batch_per_update_logs_no_reduction(caplog: pytest.LogCaptureFixture) -> None:
+    with on_ipus():
+        model = accumulating(steps=1)
+        model.fit(X, Y, batch_size=2, verbose=0)
+    assert "For the gradients" not in caplog.text
+
+
 def test_sums_of_gradients() -> None:
     """The sum of four gradients is their mean at four times the learning rate."""
     with on_ipus():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from ipujax.cross_replica_ops import (
     cross_replica_mean,
     cross_replica_sum,
 )
+from ipujax.driver import device_options
 from ipujax.errors import CollectiveError
 from ipujax.reduce_scatter_op import reduce_scatter
 from ipujax.replication_ops import replication_index, replication_normalise
@@ -209,6 +211,69 @@ def test_assume_equal_of_several_conditions(inplace: bool) -> None:
         return ipu.loops.repeat(2, body, total, infeed)
 
     np.testing.assert_array_equal(compiled(2, model, jnp.zeros((2, 4))), np.full((2, 4), 6.0))
+
+
+def diverging(make_condition: Callable[[Any], Any], kind: str = "cond") -> Any:
+    """A loop over an infeed's elements, with a sum over replicas under a condition."""
+    infeed = ipu.ipu_infeed_queue.IPUInfeedQueue(np.full((2, 4), 1.0, np.float32) for _ in range(4))
+
+    def body(total: Any, x: Any) -> Any:
+        if kind == "while":
+            return jax.lax.while_loop(
+                lambda t: jnp.all(t < 0) & make_condition(x), lambda t: cross_replica_sum(t), total
+            )
+        if kind == "cond without a collective":
+            return jax.lax.cond(make_condition(x), lambda t: t + x, lambda t: t, total)
+        return jax.lax.cond(make_condition(x), lambda t: cross_replica_sum(t), lambda t: t, total)
+
+    return compiled(2, lambda total: ipu.loops.repeat(2, body, total, infeed), jnp.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("kind", ["cond", "while"])
+@pytest.mark.parametrize(
+    ("make_condition", "warns"),
+    [
+        (lambda x: jnp.all(x != 2), True),
+        (lambda x: replication_index() == 0, True),
+        (lambda x: jax.jit(lambda y: jnp.all(y != 2))(x), True),
+        (lambda x: cross_replica_sum(jnp.sum(x)) != 2, False),
+        (lambda x: assume_equal_across_replicas(jnp.all(x != 2)), False),
+        (lambda x: assume_equal_across_replicas(jnp.all(x != 2), inplace=True), False),
+        (lambda x: jnp.all(assume_equal_across_replicas(x)[0] != 2), False),
+        (lambda x: jnp.zeros(()) < 1, False),
+    ],
+)
+def test_conditions_that_part_replicas_at_a_collective_are_warned_of(
+    kind: str, make_condition: Any, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    device_options._warn_of_divergent_condition.cache_clear()
+    diverging(make_condition, kind)
+    records = [record for record in caplog.records if "may diverge" in record.getMessage()]
+    assert [record.levelname for record in records] == ["WARNING"] * warns
+    location = __file__ + r":\d+ \(diverging"
+    assert all(re.search(location, record.getMessage()) for record in records)
+    caplog.clear()
+    if kind == "cond":
+        diverging(make_condition, "cond without a collective")
+        assert "may diverge" not in caplog.text
+
+
+def test_a_condition_that_comes_to_differ_in_a_loop_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The loop variable is equal at first, and made of the replica's own numbers from then on."""
+    device_options._warn_of_divergent_condition.cache_clear()
+
+    def body(i: Any, state: Any) -> Any:
+        flag, total = state
+        total = jax.lax.cond(flag > 2, lambda t: cross_replica_sum(t), lambda t: t, total)
+        return total[0], total + replication_index().astype(jnp.float32)
+
+    def model(x: Any) -> Any:
+        return jax.lax.fori_loop(0, 3, body, (jnp.float32(0), x))[1]
+
+    compiled(2, model, np.ones(4, np.float32))
+    assert caplog.text.count("may diverge") == 1
 
 
 def test_enqueue_under_a_sum_of_values_assumed_equal() -> None:
@@ -464,7 +529,7 @@ def test_collectives_over_real_devices(run_with_devices: RunWithDevices) -> None
         config.configure_ipu_system()
 
         def model(x):
-            x = x + replication_ops.replication_index()
+            x = x + replication_index()
             outputs = (
                 cross_replica_ops.cross_replica_sum(x, 2),
                 all_to_all_op.all_to_all(x, 0, 0, 4),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from typing import Any
 
@@ -335,6 +336,48 @@ def test_the_callers_array_stays_as_it_is() -> None:
         ipu.compile(jax.grad(squares(embedding)))(embedding.handle, BATCHES[1])
     np.testing.assert_array_equal(array, FIRST)
     np.testing.assert_array_equal(before, FIRST)
+
+
+def test_a_second_embedding_of_a_name_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    first = create_host_embedding("twice", (4, 2), jnp.float32)
+    assert "`twice`" not in caplog.text
+    second = create_host_embedding("twice", (4, 2), jnp.float32)
+    assert "there is a host embedding named `twice` already" in caplog.text
+    with first.register(), pytest.raises(FailedPreconditionError, match="`twice` is registered"):
+        create_host_embedding("twice", (4, 2), jnp.float32)
+    del first, second
+    gc.collect()
+    caplog.clear()
+    create_host_embedding("twice", (4, 2), jnp.float32)
+    assert not caplog.text
+
+
+def test_instructions_of_an_optimizer_are_those_of_its_embedding() -> None:
+    spec = HostEmbeddingOptimizerSpec(RATE)
+    embedding = HostEmbedding("instructed", FIRST, optimizer_spec=spec)
+    slots = spec.create_slot_variables(embedding, "instructed")
+    register = spec.create_register_instruction(embedding, slots, "instructed")
+    deregister = spec.create_deregister_instruction(embedding, slots, "instructed")
+
+    @ipu.compile
+    def look_up(indices: Any) -> Any:
+        return spec.create_lookup_instruction(embedding, indices, slots, "TOKEN", "instructed")
+
+    with pytest.raises(FailedPreconditionError):
+        look_up(jnp.array([0, 2]))
+    register()
+    np.testing.assert_array_equal(look_up(jnp.array([0, 2])), FIRST[[0, 2]])
+    deregister()
+    with pytest.raises(FailedPreconditionError):
+        look_up(jnp.array([0, 2]))
+    for call in (
+        lambda: spec.create_slot_variables(FIRST, "instructed"),  # type: ignore[arg-type]
+        lambda: spec.create_register_instruction(embedding, slots, "others"),
+        lambda: spec.create_deregister_instruction(embedding, [1], "instructed"),
+        lambda: spec.create_lookup_instruction(embedding, [0], slots, "ENCODING", "instructed"),
+    ):
+        with pytest.raises((OperatorError, ConfigTypeError)):
+            call()
 
 
 def test_names_are_unique_while_registered() -> None:

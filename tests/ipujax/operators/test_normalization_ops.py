@@ -143,6 +143,18 @@ def test_defaults_and_the_order_of_arguments() -> None:
         assert list(inspect.signature(norm).parameters) == f"inputs {names} gamma beta".split()
 
 
+@pytest.mark.parametrize("norm", [group_norm, layer_norm, instance_norm])
+def test_parameters_that_are_reused_are_given_again(norm: Any) -> None:
+    x = RNG.normal(size=(2, 4, 4)).astype(np.float32)
+    given = {"gamma": np.array([1, 2, 3, 4], np.float32), "beta": np.ones(4, np.float32)}
+    first = norm(x, scope="shared", reuse=False, **given)
+    np.testing.assert_array_equal(norm(x, scope="shared", reuse=True, **given), first)
+    plain = norm(x, center=False, scale=False)
+    again = norm(x, scope="shared", reuse=True, center=False, scale=False)
+    np.testing.assert_array_equal(again, plain)
+    assert not np.array_equal(plain, first)
+
+
 def test_scale_and_offset() -> None:
     x = RNG.normal(size=(2, 4, 3)).astype(np.float32)
     gamma, beta = np.array([1, 2, 3], np.float32), np.array([-1, 0, 5], np.float32)
@@ -468,6 +480,8 @@ X = np.ones((2, 4), np.float32)
         (lambda: layer_norm(X, beta=np.ones((1, 4))), "the beta of layer_norm has shape"),
         (lambda: layer_norm(X, center=False, beta=np.ones(4)), "center=False switches off"),
         (lambda: layer_norm(X, scale=False, gamma=np.ones(4)), "scale=False switches off"),
+        (lambda: layer_norm(X, reuse=True), "without a scope"),
+        (lambda: instance_norm(X, reuse=True, scope="a", gamma=np.ones(4)), "scope 'a'.*no vari"),
         (lambda: layer_norm(X, epsilon=-1e-3), "epsilon of layer_norm is -0.001, but must be fin"),
         (lambda: group_norm(X, epsilon=np.nan), "finite and not negative"),
         (lambda: batch_norm(X, gamma=None, beta=None, epsilon=np.inf), "finite and not negative"),
@@ -487,7 +501,7 @@ def test_bad_values(call: Any, message: str) -> None:
     "arguments",
     [
         {"param_initializers": {}},
-        {"reuse": True},
+        {"reuse": 1},
         {"variables_collections": []},
         {"center": 1},
         {"training": None},

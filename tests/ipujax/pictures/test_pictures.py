@@ -82,6 +82,15 @@ def test_a_device_is_its_ladder(order: str) -> None:
     assert (third[0] == third[1]) == (order == "ZIGZAG")  # below the first, or across from it
 
 
+@pytest.mark.parametrize(
+    ("ipus", "lines"), [(32, 16 + 30), (48, 24 + 46), (64, 32 + 64), (128, 2 * 96)]
+)
+def test_the_rails_of_a_whole_rack_are_rings(ipus: int, lines: int) -> None:
+    """32 IPUs are a part of a rack, and 48 do not fill one; racks are not joined by links."""
+    use_ipus(ipus)
+    assert len(list(drawn(SYSTEM.device("/device:IPU:0")).iter(f"{SVG}path"))) == lines
+
+
 def test_memory_is_as_full_as_it_says() -> None:
     memory = small_report().memory
     drawing = drawn(memory)

@@ -89,16 +89,23 @@ def test_default_recomputation() -> None:
         RecomputationMode.RecomputeThenBackpropagate,
         RecomputationMode.RecomputeAndBackpropagateInterleaved,
     )
-    for schedule, wanted, other in (
-        (Grouped, then, interleaved),
-        (Interleaved, then, interleaved),
-        (Sequential, interleaved, then),
-    ):
-        plain, auto, same, different = (
-            _without_names(text_of(pipeline_schedule=schedule, recomputation_mode=mode))
-            for mode in (None, RecomputationMode.Auto, wanted, other)
-        )
-        assert plain == auto == same != different
+
+    def text(schedule: Any, mode: Any) -> str:
+        return _without_names(text_of(pipeline_schedule=schedule, recomputation_mode=mode))
+
+    for schedule, wanted in ((Grouped, then), (Interleaved, then), (Sequential, interleaved)):
+        auto = text(schedule, RecomputationMode.Auto)
+        assert text(schedule, None) == auto == text(schedule, wanted)
+    assert text(Grouped, interleaved) != text(Grouped, then)
+    for schedule, wrong in ((Interleaved, interleaved), (Sequential, then)):
+        with pytest.raises(ValueError, match=rf"{wrong}.*not with {schedule.name}") as error:
+            text(schedule, wrong)
+        assert "leave recomputation_mode out" in str(error.value)
+        config.allow_recompute = False
+        config.configure_ipu_system()
+        assert text(schedule, wrong) == text(schedule, None)  # it only applies with recomputation
+        config.allow_recompute = True
+        config.configure_ipu_system()
 
 
 def _without_names(text: str) -> str:

@@ -311,7 +311,7 @@ def test_a_session_goes_on_after_an_error() -> None:
         (lambda: training(accumulationFactor=2), "enableGradientAccumulation"),
         (
             lambda: training(virtualGraphMode=popart.VirtualGraphMode.ExecutionPhases),
-            "virtualGraphMode",
+            "phases = 0 and virtualGraphMode",
         ),
         (lambda: training(globalReplicationFactor=2), "its session runs alone"),
         (
@@ -341,10 +341,67 @@ def test_what_cannot_be(make: Callable[[], Any], match: str) -> None:
         make()
 
 
+def phased(of_nodes: tuple[int | None, int | None, int], **settings: int) -> Any:
+    """A trained model whose three nodes have phases: the new weights, and the session."""
+    builder = popart.Builder()
+    rng = np.random.default_rng(3)
+    x = builder.addInputTensor(popart.TensorInfo("FLOAT", [4, 4]))
+    w = builder.addInitializedInputTensor(rng.normal(size=(4, 4)).astype(np.float32), "w")
+    hidden = builder.aiOnnx.matmul([x, w])
+    out = builder.aiOnnx.tanh([hidden])
+    loss = builder.aiGraphcore.l1loss([out], 0.1)
+    options = popart.SessionOptions()
+    for name, phase in zip((hidden, out, loss), of_nodes, strict=True):
+        if phase is not None:
+            builder.executionPhase(name, phase)
+    if settings:
+        options.virtualGraphMode = popart.VirtualGraphMode.ExecutionPhases
+        options.executionPhaseSettings = popart.ExecutionPhaseSettings(**settings)
+    session = popart.TrainingSession(
+        builder.getModelProto(), popart.DataFlow(1, [loss]), loss, popart.ConstSGD(0.1),
+        popart.DeviceManager().createIpuModelDevice({"numIPUs": 4}), userOptions=options,
+    )  # fmt: skip
+    session.prepareDevice()
+    session.weightsFromHost()
+    session.run(popart.PyStepIO({x: np.eye(4, dtype=np.float32)}, session.initAnchorArrays()))
+    session.weightsToHost()
+    weights = {"w": np.zeros((4, 4), np.float32)}
+    session.readWeights(popart.PyWeightsIO(weights))
+    return weights["w"], session
+
+
+def test_execution_phases_run_on_ipus_in_turn() -> None:
+    """The numbers are those of one IPU; the node without a phase is where its operand is."""
+    expected, alone = phased((0, 1, 2))
+    assert alone.getReport().num_ipus == 1
+    for phases, settings, ipus in (
+        ((0, 1, 2), {"phases": 3}, 2),
+        ((0, None, 2), {"phases": 3, "stages": 3}, 4),
+        ((0, 1, 2), {"phases": 3, "stages": 1}, 1),
+    ):
+        weights, session = phased(phases, **settings)
+        np.testing.assert_allclose(weights, expected, rtol=1e-6)
+        report = session.getReport()
+        assert report.num_ipus == ipus
+        used = {step.ipu for step in report.steps if step.kind == "compute"}
+        assert used == {phase % settings.get("stages", 2) for phase in phases if phase is not None}
+
+
+def test_execution_phases_follow_one_another() -> None:
+    for phases in ((1, 0, 2), (0, 1, 3)):
+        with pytest.raises(PopARTError, match="number the phases from 0 to 2, in the order"):
+            phased(phases, phases=3)
+
+
 def test_options_have_the_original_names() -> None:
     options = popart.SessionOptions()
     options.executionPhaseSettings.phases = 4
     with pytest.raises(PopARTError, match="executionPhaseSettings"):
+        options.check_supported()
+    options.virtualGraphMode = popart.VirtualGraphMode.ExecutionPhases
+    options.check_supported()
+    options.enablePipelining = True
+    with pytest.raises(PopARTError, match=r"enablePipelining.*execution phases"):
         options.check_supported()
     assert popart.SessionOptions().executionPhaseSettings.phases == 0
     with pytest.raises(AttributeError, match="did you mean 'enablePipelining'"):

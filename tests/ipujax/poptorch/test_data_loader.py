@@ -262,6 +262,22 @@ def test_options_are_fixed_and_shown() -> None:
         poptorch.DataLoader({}, Rows(4))
 
 
+@pytest.mark.parametrize("drop_last", [True, False])
+def test_too_few_rows_are_warned_of(drop_last: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither value of drop_last gives the model a batch that it takes: none is advised."""
+    options = options_of(iterations=3)
+    options.Training.gradientAccumulation(2)
+    loader = poptorch.DataLoader(options, Rows(23), batch_size=4, drop_last=drop_last)
+    assert len(loader) == (0 if drop_last else 1)
+    assert "has 23 elements, and one call of the model takes 24 (batch_size x" in caplog.text
+    assert "deviceIterations(3) x replicationFactor(1) x gradientAccumulation(2)" in caplog.text
+    assert "fewer deviceIterations, less gradientAccumulation or a smaller batch" in caplog.text
+    assert "switch to" not in caplog.text
+    caplog.clear()
+    poptorch.DataLoader(options, Rows(24), batch_size=4, drop_last=drop_last)
+    assert not caplog.text
+
+
 def test_a_smaller_last_batch_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     poptorch.DataLoader(options_of(), Rows(7), batch_size=4, drop_last=False)
     assert "will have a batch size of 3" in caplog.text

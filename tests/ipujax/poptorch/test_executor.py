@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from ipujax import poptorch  # noqa: E402
+from ipujax import host_trace, poptorch  # noqa: E402
 from ipujax.config import IPUConfig  # noqa: E402
 from ipujax.poptorch import poptorch_core, profiling, testing  # noqa: E402
 from tests.ipujax.poptorch.modules import Regression, batch  # noqa: E402
@@ -308,8 +308,9 @@ def test_methods_can_be_trace_points() -> None:
             return sorted(values, reverse=reverse)
 
     sorter = channel.instrument(Sorter(), "sorted")
-    with channel.tracepoint("all"):
+    with host_trace.record() as trace, channel.tracepoint("all"):
         assert sorter.sorted(reverse=False) == [1, 3]
+    assert [span.name for span in trace.spans] == ["app.all", "app.sorted"]
 
 
 def test_structures_of_tensors_are_compared() -> None:

@@ -281,7 +281,6 @@ def test_profiling_and_caching_are_kept_for_the_compiler() -> None:
         ("customCodelets", ["a.cpp"], "codelets"),
         ("executionPhaseSettings.phases", 2, "phased execution"),
         ("automaticLossScalingSettings.gradientTensorTrackingMethod", 2, "the user names"),
-        ("groupNormStridedChannelGrouping", True, "consecutive"),
     ],
 )
 def test_switches_that_cannot_act_are_refused_when_used(
@@ -294,6 +293,41 @@ def test_switches_that_cannot_act_are_refused_when_used(
     with pytest.raises(poptorch.Error, match=message):
         options._freeze()
     options.randomSeed(1)  # they are not fixed
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_groups_of_every_nth_channel(training: bool) -> None:
+    """With as many groups as pairs of channels, those of PyTorch once channels are sorted."""
+    torch.manual_seed(1)
+
+    class Normalized(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = torch.nn.GroupNorm(2, 6)
+            torch.nn.init.normal_(self.norm.weight)
+            torch.nn.init.normal_(self.norm.bias)
+
+        def forward(self, x: torch.Tensor) -> object:
+            out = self.norm(x)
+            return (out, poptorch.identity_loss((out**3).sum(), "none")) if training else out
+
+    model, x = Normalized(), torch.randn(3, 6, 4)
+    order = torch.tensor([0, 2, 4, 1, 3, 5])
+    weight = model.norm.weight.detach().clone().requires_grad_()
+    sorted_weight, sorted_bias = weight[order], model.norm.bias.detach()[order]
+    expected = torch.nn.functional.group_norm(x[:, order], 2, sorted_weight, sorted_bias)
+    expected = expected[:, torch.argsort(order)]
+    options = poptorch.Options()
+    options._Popart.set("groupNormStridedChannelGrouping", True)
+    if not training:
+        torch.testing.assert_close(poptorch.inferenceModel(model, options)(x), expected.detach())
+        return
+    optimizer = poptorch.optim.SGD(model.parameters(), lr=0.01)
+    out, _ = poptorch.trainingModel(model, options, optimizer)(x)
+    torch.testing.assert_close(out, expected.detach())
+    (expected**3).sum().backward()
+    assert weight.grad is not None
+    torch.testing.assert_close(model.norm.weight.detach(), weight.detach() - 0.01 * weight.grad)
 
 
 def test_switches_of_the_chip_are_taken(caplog: pytest.LogCaptureFixture) -> None:

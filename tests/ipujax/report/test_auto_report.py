@@ -23,7 +23,8 @@ from tests.ipujax.reporting import configured
 
 f32 = np.float32
 X = np.ones((8, 8), f32)
-FILES = {"report.html", "report.json", "report.txt", "program.txt", "trace.json.gz"}
+REPORTS = {"report.html", "report.json", "report.txt", "framework.json"}
+FILES = {*REPORTS, "debug.cbor", "program.txt", "trace.json.gz"}
 
 
 def product(x: Any) -> Any:
@@ -96,13 +97,14 @@ def test_nothing_is_written_unless_asked_for(
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"outputGraphProfile": "true"}, {"report.html", "report.json", "report.txt"}),
+        ({"outputGraphProfile": "true"}, REPORTS),
+        ({"outputDebugInfo": "true"}, {"debug.cbor"}),
         ({"outputExecutionProfile": "true"}, {"trace.json.gz"}),
         ({"outputLoweredVars": "true"}, {"report.json"}),
         ({"all": "true", "outputSerializedGraph": "false"}, FILES - {"program.txt"}),
         (
             {"all": "true", "outputGraphProfile": "false"},
-            {"report.json", "program.txt", "trace.json.gz"},
+            {"report.json", "debug.cbor", "program.txt", "trace.json.gz"},
         ),
     ],
 )

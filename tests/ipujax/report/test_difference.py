@@ -64,6 +64,20 @@ def test_calls_that_do_more_are_compared_by_what_they_do(pair: tuple[Report, Rep
         assert row(text, cause)[:2] == [f"{n:,.0f}" for n in each]
 
 
+def test_throughput_is_told_in_examples_where_both_know_them(pair: tuple[Report, Report]) -> None:
+    a, b = (report.to_dict() for report in pair)
+    a["batch_size"], b["batch_size"] = 32, 64
+    text = describe_report_difference(Report.from_dict(a), Report.from_dict(b))
+    assert "elements a second" not in text
+    for report, batch, told in zip(pair, (32, 64), row(text, "examples a second"), strict=False):
+        assert float(told.replace(",", "")) == pytest.approx(
+            report.elements * batch / report.seconds, rel=1e-3
+        )
+    b["batch_size"] = None
+    text = describe_report_difference(Report.from_dict(a), Report.from_dict(b))
+    assert "elements a second" in text
+
+
 def test_reports_of_earlier_versions_are_compared_by_kinds_of_steps(
     pair: tuple[Report, Report],
 ) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -318,7 +319,8 @@ def test_the_text_tells_tensors_apart() -> None:
     titles, *rows = lines[first + 1 : first + 6]
     assert titles.split() == ["bytes", "tensor", "category", "owner", "scope", "line"]
     for row, tensor in zip(rows, report.memory.biggest, strict=False):
-        told = tensor.name, tensor.category, tensor.owner, tensor.scope, tensor.origin
+        line = Path(tensor.origin.partition(" (")[0]).name
+        told = tensor.name, tensor.category, tensor.owner, tensor.scope, line
         assert re.split(r"  +", row.strip())[1:] == [text for text in told if text]
     owners = {tensor.owner: tensor.scope for tensor in report.memory.biggest}
     assert owners["params['w1']"] == ""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -90,3 +92,47 @@ def test_popxl_is_named_as_absent(name: str, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(ModuleNotFoundError, match="has no PopXL") as caught:
         importlib.import_module(name)
     assert caught.value.name == name
+
+
+def test_modules_inside_other_packages(tmp_path: Path) -> None:
+    """TensorFlow is a bare package here: what stands in for its module needs nothing of it."""
+    pytest.importorskip("keras")
+    for folder in ("tensorflow", "tensorflow/python"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text("")
+    source = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        import ipujax
+        from ipujax.standin import stand_in_for
+        stand_in_for("libpvti", "ipujax.libpvti")
+        from tensorflow.python import ipu
+        from tensorflow.python.ipu.config import IPUConfig
+        from tensorflow.python.ipu.horovod import popdist_strategy
+        print(ipu is ipujax, IPUConfig is ipujax.config.IPUConfig,
+              popdist_strategy.PopDistStrategy is ipujax.horovod.popdist_strategy.PopDistStrategy)
+        import keras
+        import keras.ipu.layers
+        from keras.ipu import PipelineStage
+        print(keras.ipu is ipujax.keras, keras.ipu.layers is ipujax.keras.layers,
+              PipelineStage is ipujax.keras.PipelineStage, keras.Sequential.__module__)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source), str(tmp_path)],
+        capture_output=True, text=True, timeout=120,
+        env=os.environ | {"KERAS_BACKEND": "jax"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["True"] * 6 + ["keras.src.models.sequential"], done.stderr
+
+
+def test_keras_that_is_imported_already_gets_its_module() -> None:
+    pytest.importorskip("keras")
+    source = (
+        "import keras; from ipujax.standin import stand_in_for\n"
+        "stand_in_for('libpvti', 'ipujax.libpvti'); import ipujax; print(keras.ipu is ipujax.keras)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"KERAS_BACKEND": "jax"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "True", done.stderr

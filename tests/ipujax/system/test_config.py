@@ -18,6 +18,7 @@ from ipujax.config import (
     MergeRemoteBuffersBehaviour,
     SchedulingAlgorithm,
     SelectionOrder,
+    StochasticRoundingBehaviour,
     VerificationOptions,
     configure_ipu_system,
     get_ipu_config,
@@ -31,6 +32,7 @@ from ipujax.system import (
     config_key,
     floating_point_was_assigned,
     resolve_floating_point_behaviour,
+    settings_of_reader,
     walk_options,
 )
 from ipujax.utils import SyntheticDataCategory
@@ -272,8 +274,8 @@ GROUP_SIZE = "norms__experimental__distributed_batch_norm_replica_group_size"
             id="several_processes",
         ),
         pytest.param({"ipu_model__version": "ipu3"}, "one of ipu1, ipu2, ipu21", id="no_version"),
-        pytest.param({"auto_select_ipus": 0}, "from 1 to 16", id="no_ipus"),
-        pytest.param({"auto_select_ipus": [1, 17]}, "from 1 to 16", id="too_many_ipus"),
+        pytest.param({"auto_select_ipus": 0}, "at least one IPU", id="no_ipus"),
+        pytest.param({"auto_select_ipus": [1, 257]}, "from 1 to 256", id="too_many_ipus"),
         pytest.param({"select_ipus": [31]}, "from 0 to 30", id="no_such_id"),
         pytest.param(
             {"select_ipus": [4, 4]},
@@ -475,3 +477,31 @@ def test_verification_options_make_keys_on_demand():
 def test_public_names_are_there():
     for name in config_module.__all__:
         assert hasattr(config_module, name)
+
+
+@pytest.mark.parametrize("member", ["ON", "OFF"])
+def test_stochastic_rounding_takes_the_enumeration_of_later_releases(member: str) -> None:
+    behaviour = StochasticRoundingBehaviour[member]
+    config = IPUConfig()
+    config.floating_point_behaviour.esr = behaviour
+    assert config.floating_point_behaviour.esr is (member == "ON")
+    assert StochasticRoundingBehaviour.from_bool(member == "ON") is behaviour
+    with pytest.raises(NotImplementedError, match="REPLICA_IDENTICAL_ONLY is not there"):
+        config.floating_point_behaviour.esr = StochasticRoundingBehaviour.REPLICA_IDENTICAL_ONLY
+    assert config.floating_point_behaviour.esr is (member == "ON")
+    with pytest.raises(TypeError, match="of type bool"):
+        config.floating_point_behaviour.esr = 1
+
+
+def test_the_scheduling_algorithms_are_two_behaviours() -> None:
+    """POST_ORDER leaves the order alone; the others stand for one order, as their text says."""
+
+    def settings(algorithm: SchedulingAlgorithm) -> dict[str, object]:
+        config = IPUConfig()
+        config.scheduling.algorithm = algorithm
+        return settings_of_reader(config, "model")
+
+    best = settings(SchedulingAlgorithm.CHOOSE_BEST)
+    same = {a for a in SchedulingAlgorithm if settings(a) == best}
+    assert set(SchedulingAlgorithm) - same == {SchedulingAlgorithm.POST_ORDER}
+    assert "five are two here: POST_ORDER" in " ".join((SchedulingAlgorithm.__doc__ or "").split())

@@ -72,10 +72,7 @@ def of_offloading() -> Any:
             offload_weight_update_variables=True,
         )
 
-    try:
-        return ipu.compile(train).lower(np.eye(32, dtype=np.float32)).as_text()
-    except IPUError as error:
-        return type(error).__name__
+    return "streaming memory" in ipu.compile(train).lower(np.eye(32, dtype=np.float32)).as_text()
 
 
 def of_saving() -> Any:

@@ -249,7 +249,7 @@ def test_another_host_operation_is_another_program(
 # --- remote buffers -------------------------------------------------------------------------------
 
 
-def offloading(offload: bool | None) -> Any:
+def offloading(offload: bool | None, **options: Any) -> Any:
     """A pipeline over two IPUs that may keep its optimizer's state in streaming memory."""
 
     def train(x: jax.Array) -> Any:
@@ -262,6 +262,7 @@ def offloading(offload: bool | None) -> Any:
                 optax.adam(0.1), loss
             ),
             offload_weight_update_variables=offload,
+            **options,
         )
 
     return ipu.compile(train).lower(np.eye(32, dtype=np.float32))
@@ -269,10 +270,12 @@ def offloading(offload: bool | None) -> Any:
 
 @pytest.mark.parametrize("kind", list(DeviceConnectionType))
 @pytest.mark.parametrize("enabled", [False, True])
-def test_offloading_needs_remote_buffers(kind: DeviceConnectionType, enabled: bool) -> None:
+def test_offloading_needs_remote_buffers(
+    kind: DeviceConnectionType, enabled: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """What the attached system has is known; of any other the configuration must say so.
 
-    State is offloaded by default where it can be.
+    State is offloaded by default where it can be, and where it cannot, asking for it is disabled.
     """
     config = IPUConfig()
     config.auto_select_ipus = 2
@@ -285,7 +288,11 @@ def test_offloading_needs_remote_buffers(kind: DeviceConnectionType, enabled: bo
         assert all("store" in offloading(each).as_text() for each in (None, True))
         return
     assert "store" not in offloading(None).as_text()
+    assert "offload" not in caplog.text
+    assert "store" not in offloading(True).as_text()
+    assert "is to offload its optimizer's state, which is disabled" in caplog.text
+    assert "enable_remote_buffers = True" in caplog.text
     message = rf"keeps values in streaming memory.* {kind.name}, and"
     with pytest.raises(ConfigError, match=message) as refused:
-        offloading(True)
+        offloading(True, offload_gradient_accumulation_buffers=True)
     assert "enable_remote_buffers = True" in str(refused.value)

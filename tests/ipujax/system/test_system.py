@@ -14,7 +14,7 @@ from hypothesis import given
 
 from ipujax.config import DeviceConnectionType, IPUConfig, SelectionOrder
 from ipujax.errors import ConnectionTypeError, DeviceError
-from ipujax.system import DEVICES, IPUS, SYSTEM, is_ipu_device_name, list_attached_processes
+from ipujax.system import SYSTEM, find_machine, is_ipu_device_name, list_attached_processes
 from ipujax.system.device_ids import position_of_each_shard
 from ipujax.system.devices import DeviceSeed
 from tests.harness import ROOT
@@ -50,8 +50,9 @@ def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_the_machine_has_the_documented_groups():
-    assert len(DEVICES) == 31
-    members = {device.id: [ipu.index for ipu in device.ipus] for device in DEVICES}
+    machine = find_machine()
+    assert len(machine.devices) == 31
+    members = {device.id: [ipu.index for ipu in device.ipus] for device in machine.devices}
     assert [members[id] for id in range(16)] == [[id] for id in range(16)]
     assert members[16] == [5, 7]
     assert members[19] == [2, 0]
@@ -59,7 +60,52 @@ def test_the_machine_has_the_documented_groups():
     assert members[25] == [3, 1, 2, 0]
     assert members[29] == [13, 15, 12, 14, 9, 11, 10, 8]
     assert members[30] == members[28] + members[29]
-    assert IPUS[8].pci_domain == "0000:8b:00.0"
+    assert machine.ipus[8].pci_domain == "0000:8b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("count", "pod", "id", "ipus"),
+    [
+        (17, 64, 124, range(17)),  # of the first group of 32: ids 120 to 123 have 16
+        (32, 64, 124, range(32)),
+        (33, 64, 126, range(33)),
+        (64, 64, 126, range(64)),
+        (100, 128, 254, range(100)),
+        (256, 256, 510, range(256)),
+    ],
+)
+def test_more_than_sixteen_ipus_are_of_a_pod(count: int, pod: int, id: int, ipus: range):
+    machine = find_machine(count)
+    assert len(machine.ipus) == pod
+    assert len(machine.devices) == 2 * pod - 1
+    configure(count, order=SelectionOrder.ZIGZAG)
+    device = SYSTEM.device()
+    assert (device.device_id, device.ipus) == (id, tuple(ipus))
+    used = {ipu.index for ipu in machine.devices[id].ipus}
+    assert used.issuperset(device.ipus)
+
+
+def test_devices_of_one_configuration_share_a_pod():
+    configure(32, 16, 8, 1)
+    assert ids_of_all() == [124, 122, 118, 56]
+    used = [ipu for i in range(4) for ipu in SYSTEM.device(f"/device:IPU:{i}").ipus]
+    assert sorted(used) == list(range(57))
+
+
+def test_a_partition_limits_devices_and_has_ids_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("IPUOF_VIPU_API_PARTITION_ID", "mine")
+    assert find_machine().partition == "mine"
+    configure(17)  # nobody said how large it is
+    monkeypatch.setenv("IPUJAX_PARTITION_SIZE", "8")
+    configure(ids=[12])
+    assert SYSTEM.device().ipus == (0, 1, 3, 2)
+    with pytest.raises(DeviceError, match=r"9 IPUs .* from 1 to 8, as partition 'mine'"):
+        configure(9)
+    with pytest.raises(DeviceError, match=r"no device with id 15; ids go from 0 to 14"):
+        configure(ids=[15])
+    monkeypatch.setenv("IPUJAX_PARTITION_SIZE", "12")
+    with pytest.raises(DeviceError, match="a power of two"):
+        configure(1)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +269,7 @@ def test_a_configuration_in_error_changes_nothing():
     configure(2)
     generation = SYSTEM.generation
     with pytest.raises(DeviceError):
-        configure(17)
+        configure(257)
     assert (SYSTEM.generation, SYSTEM.device().num_ipus) == (generation, 2)
 
 

@@ -594,6 +594,14 @@ def test_mappings_cover_every_value():
     assert all(mapping.total_bytes == BYTES for mapping in found.mappings.values())
 
 
+def test_replicas_in_several_racks() -> None:
+    x = jax.ShapeDtypeStruct((1 << 16,), jnp.float32)
+    one, two = (model(lowered(cross_replica_sum, x, ipus=ipus)) for ipus in (64, 128))
+    assert not one.assumptions
+    assert two.assumptions == ("2 racks of 64 IPUs, whose gateways send 25 GB/s for 4 IPUs",)
+    assert two.cycles > one.cycles
+
+
 def test_replicas_of_several_instances() -> None:
     x = jax.ShapeDtypeStruct((1 << 16,), jnp.float32)
     one = lowered(cross_replica_sum, x, ipus=4)

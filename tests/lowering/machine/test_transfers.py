@@ -114,6 +114,82 @@ def test_routes_of_sixteen_ipus() -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("source", "target", "num_ipus", "hops"),
+    [
+        (0, 62, 64, [(0, 62, "along")]),  # the ends of a rail are joined
+        (62, 0, 64, [(62, 0, "along")]),
+        (0, 30, 32, [(i, i + 2, "along") for i in range(0, 30, 2)]),  # part of a rack has ends
+        (61, 2, 64, [(61, 60, "across"), (60, 62, "along"), (62, 0, "along"), (0, 2, "along")]),
+        (5, 69, 128, [(5, 69, "gateway")]),
+        (
+            70,
+            1,
+            128,
+            [
+                (70, 6, "gateway"),
+                *[(6, 7, "across"), (7, 5, "along")],
+                *[(5, 3, "along"), (3, 1, "along")],
+            ],
+        ),
+        (64, 126, 128, [(64, 126, "along")]),
+        (0, 193, 256, [(0, 192, "gateway"), (192, 193, "neighbour")]),  # racks are a ring
+        (0, 128, 256, [(0, 64, "gateway"), (64, 128, "gateway")]),
+    ],
+)
+def test_routes_of_pods_by_hand(
+    source: int, target: int, num_ipus: int, hops: list[tuple[int, int, str]]
+) -> None:
+    assert list(find_route(source, target, num_ipus)) == hops
+
+
+def neighbours_in_pod(num_ipus: int) -> dict[int, set[int]]:
+    """The IPUs that links or gateways join, from the words of the datasheets."""
+    racks = num_ipus // 64
+    return {
+        ipu: {
+            ipu ^ 1,
+            *(ipu // 64 * 64 + (ipu + step) % 64 for step in (-2, 2)),
+            *((ipu + 64 * step) % num_ipus for step in (-1, 1) if racks > 1),
+        }
+        for ipu in range(num_ipus)
+    }
+
+
+@pytest.mark.parametrize("num_ipus", [64, 128, 256])
+def test_routes_of_pods_are_shortest_and_follow_links(num_ipus: int) -> None:
+    linked = neighbours_in_pod(num_ipus)
+    for source in (0, 1, 37, num_ipus - 1):
+        distances = {source: 0}
+        for place in (queue := [source]):
+            for other in sorted(linked[place] - distances.keys()):
+                distances[other] = distances[place] + 1
+                queue.append(other)
+        for target in range(num_ipus):
+            hops = find_route(source, target, num_ipus)
+            places = [source, *(hop.target for hop in hops)]
+            assert [hop.source for hop in hops] == places[:-1]
+            assert places[-1] == target
+            assert all(hop.target in linked[hop.source] for hop in hops)
+            assert len(hops) == distances[target]
+
+
+@pytest.mark.parametrize(
+    ("flows", "num_ipus", "seconds"),
+    [
+        ([(0, 64, 1e9)], 128, 1 / 25),
+        ([(ipu, ipu + 64, 1e9) for ipu in range(4)], 128, 4 / 25),
+        # One of two ports leads to each of the next racks, and other machines have their own.
+        ([(ipu, ipu + 64, 1e9) for ipu in range(8)], 256, 4 / 12.5),
+    ],
+)
+def test_the_ipus_of_a_machine_share_its_gateway(
+    flows: list[tuple[int, int, float]], num_ipus: int, seconds: float
+) -> None:
+    cycles = busiest_link_cycles(IPU2, flows, num_ipus)
+    assert cycles == pytest.approx(seconds * 1.33e9, abs=1)
+
+
 def test_links_of_a_card() -> None:
     assert link_bytes_per_cycle(IPU1, "neighbour") == pytest.approx(36.5, abs=0.05)
     assert link_bytes_per_cycle(IPU1, "across") == pytest.approx(18.25, abs=0.05)
@@ -287,6 +363,32 @@ def test_rings_use_the_links_that_routes_take(replicas: int, ipus: int) -> None:
             flows += [(a, b, 5e8), (b, a, 5e8)]
     bandwidth = collective_cost.ring_bytes_per_cycle(IPU2, replicas, ipus)
     assert busiest_link_cycles(IPU2, flows) == math.ceil(1e9 / bandwidth)
+
+
+@pytest.mark.parametrize("ipus", [2, 4, 8, 32])
+def test_rings_that_fill_a_rack_close_over_its_ends(ipus: int) -> None:
+    replicas = 64 // ipus
+    flows: list[tuple[int, int, float]] = []
+    for ipu in range(64):
+        other = (ipu + ipus) % 64
+        flows += [(ipu, other, 5e8), (other, ipu, 5e8)]
+    bandwidth = collective_cost.ring_bytes_per_cycle(IPU2, replicas, ipus)
+    assert busiest_link_cycles(IPU2, flows, 64) == pytest.approx(1e9 / bandwidth, abs=1)
+
+
+def test_racks_meet_over_gateways() -> None:
+    """128 replicas of one IPU: 64 in each rack, then each with that of its place in the other."""
+    collectives = Collectives(target=IPU2, replicas=128)
+    assert collectives.groups == 2
+    assert dc.replace(collectives, replicas=16, ipus_per_replica=16).groups == 4
+    assert dc.replace(collectives, replicas=2, ipus_per_replica=128).groups == 2
+    assert dc.replace(collectives, instances=2).groups == 2  # a rack for each
+    assert dc.replace(collectives, replicas=64).groups == 1
+    rack = collective_cost.all_reduce_cycles(IPU2, 64e6, 64)
+    steps = 2 * (external_sync_cycles(IPU2, 128) + INTER_IPU_CYCLES)
+    both = collective_cost.all_reduce_cycles(IPU2, 64e6, 128, 1, 2)
+    # 1 MB is left for each IPU, half of it there and half back, over a quarter of 25 GB/s.
+    assert both == pytest.approx(rack + steps + 1e6 / 6.25e9 * 1.33e9, abs=1)
 
 
 @given(st.integers(2, 12), st.sampled_from([2, 4]))

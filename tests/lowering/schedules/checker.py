@@ -68,3 +68,19 @@ def most_tasks_in_a_tick(schedule: Schedule, ipu: int) -> int:
     return max(
         sum(ipu in schedule.ipus[stage] for stage, _, _ in tick) for tick in labels(schedule)
     )
+
+
+def makespan(schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float]) -> float:
+    """The end of the last task where each starts once its IPUs and inputs are there."""
+    ends: dict[tuple[int, str, int], float] = {}
+    free = {ipu: 0.0 for group in schedule.ipus for ipu in group}
+    for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
+        group = schedule.ipus[stage]
+        other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
+        start = max(free[ipu] for ipu in group)
+        if letter != "W" and 0 <= other < schedule.stages:
+            away = not set(group) & set(schedule.ipus[other])
+            start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
+        end = ends[stage, letter, batch] = start + seconds[letter][stage]
+        free |= dict.fromkeys(group, end)
+    return max(ends.values())

@@ -148,7 +148,8 @@ def test_schedules_that_were_made_are_checked_too() -> None:
 
 
 def test_what_is_neither() -> None:
-    assert "'1f1b' as a schedule" in refused("1f1b")
+    assert "3 as a schedule" in refused(3)
+    assert "no schedule is named '2f2b'" in refused("2f2b")
 
 
 def test_functions_that_cannot_be_called() -> None:

@@ -189,3 +189,45 @@ def test_large_schedules_are_made_and_simulated() -> None:
     for name in ("grouped", "interleaved_one_f_one_b", "zero_bubble"):
         schedule = getattr(schedules, name)(64, 1024)
         assert simulate(schedule).tasks == (3 if name == "zero_bubble" else 2) * 64 * 1024
+
+
+@given(stages_, counts)
+def test_eager_one_f_one_b(stages: int, count: int) -> None:
+    run = sound(schedules.eager_one_f_one_b(stages, count))
+    assert run.ticks == 2 * (count + stages - 1)
+    ahead = (2 * (stages - 1 - stage) + 1 for stage in range(stages))
+    assert run.in_flight == tuple(min(count, most) for most in ahead)
+    wave = sound(schedules.eager_one_f_one_b(stages, count, training=False))
+    assert wave.ticks == count + stages - 1
+
+
+@given(stages_, counts, st.integers(1, 5), st.integers(1, 5), st.integers(0, 9))
+def test_running_ahead_hides_transfers(
+    stages: int, count: int, forward: int, backward: int, transfer: int
+) -> None:
+    seconds = {schedules.Phase.FORWARD: forward, schedules.Phase.BACKWARD: backward}
+    eager, plain = (
+        simulate(build(stages, count), seconds, transfer=transfer).makespan
+        for build in (schedules.eager_one_f_one_b, schedules.one_f_one_b)
+    )
+    assert eager <= plain
+
+
+def test_transfers_as_long_as_a_task_are_hidden_but_on_the_way_in_and_out() -> None:
+    """With four stages 1F1B waits for them in every round."""
+    seconds = dict.fromkeys(schedules.Phase, 1)
+    eager, plain = (
+        simulate(build(4, 100), seconds, transfer=1).makespan
+        for build in (schedules.eager_one_f_one_b, schedules.one_f_one_b)
+    )
+    assert eager < 2 * (100 + 3) + 2 * 3 + 4
+    assert plain > 1.3 * eager
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 12), st.booleans())
+def test_looped_bfs(ipus: int, loops: int, more: int, training: bool) -> None:
+    count, stages = ipus + more, ipus * loops
+    mapping = [stage % ipus for stage in range(stages)]
+    run = sound(schedules.looped_bfs(stages, count, ipus=mapping, training=training))
+    assert run.ticks == (1 + training) * (loops * count + ipus - 1)
+    assert run.in_flight == ((count,) if training else (1,)) * stages

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lowering import schedules
 from lowering.schedules import Phase, Schedule, ScheduleError, Task, simulate
+from tests.lowering.schedules import checker
 
 F, B, W = Phase.FORWARD, Phase.BACKWARD, Phase.WEIGHTS
 
@@ -117,6 +118,41 @@ def test_the_slowest_stage_sets_the_pace() -> None:
     assert simulate(schedule, {F: [1, 5, 1]}).makespan == 1 + 10 * 5 + 1
     assert simulate(schedule, {F: [1, 5, 1]}).synced_makespan == 1 + 10 * 5 + 1
     assert simulate(schedule, {"F": 0}).makespan == 0
+
+
+@given(st.data())
+def test_transfers_delay_what_goes_to_another_ipu(data: st.DataObject) -> None:
+    stages, rounds = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 6))
+    build = data.draw(
+        st.sampled_from(
+            (
+                schedules.grouped,
+                schedules.interleaved,
+                schedules.gpipe,
+                schedules.one_f_one_b,
+                schedules.zero_bubble,
+                schedules.interleaved_one_f_one_b,
+            )
+        )
+    )
+    if build is schedules.interleaved_one_f_one_b:
+        stages *= 2
+    schedule = build(stages, 2 * stages * rounds)
+    numbers = st.integers(0, 9).map(float)
+    seconds = {
+        letter: data.draw(st.lists(numbers, min_size=stages, max_size=stages)) for letter in "FBW"
+    }
+    transfer = data.draw(st.lists(numbers, min_size=stages - 1, max_size=stages - 1))
+    phases = {phase: seconds[phase.value] for phase in Phase}
+    run = simulate(schedule, phases, transfer=transfer)
+    assert run.makespan == checker.makespan(schedule, seconds, transfer)
+    assert run.synced_makespan == simulate(schedule, phases).synced_makespan
+
+
+@pytest.mark.parametrize("transfer", [-1, float("inf"), [1], "x", None, [1, None]])
+def test_transfers_that_cannot_be(transfer: object) -> None:
+    with pytest.raises(ScheduleError, match="`transfer`"):
+        simulate(schedules.gpipe(3, 2), transfer=transfer)
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,10 @@ def test_a_million_micro_batches(name: str, training: bool) -> None:
             "sequential": passes * 4 * MILLION,
             "gpipe": passes * (MILLION + 3),
             "one_f_one_b": passes * (MILLION + 3),
+            "eager_one_f_one_b": passes * (MILLION + 3),
             "zero_bubble": 3 * MILLION + 3,
             "interleaved_one_f_one_b": passes * (2 * MILLION + 1),
+            "looped_bfs": passes * (2 * MILLION + 1),
         }[name]
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from ipujax.doors.graphs import Operand
 from ipujax.doors.kernels import deviations_from_mean, shape_per_channel, widen_for_statistics
@@ -191,8 +192,9 @@ def group_norm(
     bias: Optional = None,
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
+    strided: bool = False,
 ) -> Array:
-    return _group_norm(x, groups, weight, bias, eps)[0]
+    return _group_norm(x, groups, weight, bias, eps, strided)[0]
 
 
 @operator("aten.native_group_norm.default")
@@ -205,13 +207,20 @@ def native_group_norm(
     size: int,
     groups: int,
     eps: float,
+    strided: bool = False,
 ) -> tuple[Array, ...]:
-    return _group_norm(x, groups, weight, bias, eps)
+    return _group_norm(x, groups, weight, bias, eps, strided)
 
 
 def _group_norm(
-    x: Array, groups: int, weight: Optional, bias: Optional, eps: float
+    x: Array, groups: int, weight: Optional, bias: Optional, eps: float, strided: bool
 ) -> tuple[Array, ...]:
+    """Normalizes groups of consecutive channels, or with `strided` of every `groups`-th one."""
+    if strided:
+        order = np.arange(x.shape[1]).reshape(-1, groups).T.ravel()
+        scale, offset = (a if a is None else a[order] for a in (weight, bias))
+        result, *statistics = _group_norm(x[:, order], groups, scale, offset, eps, False)
+        return result[:, np.argsort(order)], *statistics
     normal, mean, _, factor = _normalize_over_axes(x.reshape(x.shape[0], groups, -1), (2,), eps)
     result = _scale_and_shift(normal.reshape(x.shape), weight, bias)
     return result, mean[..., 0], factor[..., 0]

@@ -27,7 +27,6 @@ const CALL_HEADLINES = [
   ["time of a call", (report) => report.seconds, seconds, -1],
 ];
 const HEADLINES = [
-  ["elements a second", (report) => report.throughput, cycles, 1],
   ["IPUs of a replica", (report) => report.num_ipus, exact, 0],
   ["replicas", (report) => report.replication_factor, exact, 0],
   // A share that falls may be of a call that falls more: which is better, the causes' cycles tell.
@@ -46,10 +45,9 @@ function betterTime({ cycles_per_gigaflop: unequal }) {
 }
 
 /** All rows; where calls do not do as much, first what a part takes that both do, and a whole call is not judged. */
-function headlines({ work, cycles_per_gigaflop: each }, a) {
+function headlines({ work, cycles_per_gigaflop: each }, a, b) {
   const side = (report) => (report === a ? 0 : 1);
   const judged = ([what, value, text, better]) => [what, value, text, each ? 0 : better];
-  const [throughput, ...others] = HEADLINES;
   const unit = work && [
     [`cycles of one ${work.unit}`, (report) => report.cycles / work.calls[side(report)], cycles, -1],
     [`time of one ${work.unit}`, (report) => report.seconds / work.calls[side(report)], seconds, -1],
@@ -59,15 +57,21 @@ function headlines({ work, cycles_per_gigaflop: each }, a) {
     ...(each ? [["cycles of a forward GFLOP", (report) => each[side(report)], cycles, -1]] : []),
     ...(unit ?? []).map(judged),
     ...CALL_HEADLINES.map(([what, value, text]) => [what, value, text, work || each ? 0 : -1]),
-    judged(throughput),
-    ...others,
+    judged(throughputOf(a, b)),
+    ...HEADLINES,
   ];
+}
+
+/** The headline of throughput: examples where both reports know them, otherwise elements. */
+function throughputOf(a, b) {
+  if (!a.batch_size || !b.batch_size) return ["elements a second", (report) => report.throughput, cycles, 1];
+  return ["examples a second", (report) => report.throughput && report.throughput * report.batch_size, cycles, 1];
 }
 
 function headlinePanel(a, b, comparison, labels) {
   const titles = ["A", "B", "B − A", "B / A"].map((title) => element("th", { scope: "col", class: "numeric", text: title }));
   const head = element("tr", {}, element("td"), titles);
-  const rows = headlines(comparison, a).map(([what, value, text, better]) => headlineRow(what, value(a), value(b), text, better));
+  const rows = headlines(comparison, a, b).map(([what, value, text, better]) => headlineRow(what, value(a), value(b), text, better));
   const names = [a, b].map((report, i) =>
     element("span", {
       class: "soft",

@@ -1,0 +1,188 @@
+"""`ipu.plan`: the fastest pipeline of a loss function, and the lines at which it is cut."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Callable, Sequence
+
+import jax
+
+from ipujax.ground import PlanError, api_boundary
+from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
+from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_segments
+from ipujax.pipelines.staged_gradients import ValueAndGrad
+from ipujax.pipelines.staged_settings import StagedSettings
+from ipujax.pipelines.traced_function import trace_micro_batch
+from ipujax.planner import Costs, Plan, check, find_plan, read_search_arguments
+from lowering import machine
+
+_COSTS = ("model", "measured")
+
+
+@check.guard
+@api_boundary
+def plan(
+    fun: Callable[..., Pytree],
+    *args: Pytree,
+    ipus: int,
+    micro_batches: int | Sequence[int],
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    batch_argnums: int | Sequence[int] | None = None,
+    schedules: Sequence[str] | None = None,
+    recompute: Sequence[bool] = (False, True),
+    offload: Sequence[bool] = (False, True),
+    replicas: Sequence[int] = (1,),
+    costs: str | Costs = "model",
+    memory: float | Sequence[float] | None = None,
+    objective: str = "time",
+    budget_seconds: float = 60.0,
+) -> Plan:
+    """Plans the pipeline of a loss function: its cut, schedule, micro-batches and recomputation.
+
+    For example::
+
+        plan = ipu.plan(loss_fn, params, batch, ipus=4, micro_batches=(8, 16, 32))
+        print(plan)
+        grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, **plan.arguments)
+
+    The function is cut between its products, where the fewest bytes pass, and a `lax.scan` over
+    stacked layers between its iterations. Among all cuts at these places the plan's is the fastest
+    under the costs, if `plan.proven` says so.
+
+    Args:
+      fun: the loss function, as for `value_and_grad`; without marks of stages.
+      args: its arguments, of the whole batch; arrays, or `jax.ShapeDtypeStruct`s.
+      ipus: how many IPUs there are, of all replicas together.
+      micro_batches: the number of micro-batches of an update, or several to choose from; the batch
+        is split into as many.
+      has_aux: whether the function returns `(loss, aux)`.
+      argnums: the positions of the arguments to differentiate.
+      batch_argnums: the positions of those to split; None for all others.
+      schedules: the registered names of the schedules to choose from; None for all.
+      recompute: whether stages may, or must, compute activations again.
+      offload: as for `planning.search`: taken, and without effect as yet.
+      replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
+      costs: "model" asks the machine model of an IPU, and runs nothing; "measured" times each
+        distinct segment on JAX's first device; or `planning.Costs` of your own for the segments
+        that `planning.segments` lists, which then hold for each number of micro-batches.
+      memory: bytes of each IPU, one number or one for each. None is the memory of an IPU under the
+        machine model, and no limit otherwise.
+      objective: what to make as small as possible: "time", the seconds of an update.
+      budget_seconds: how long to search after the costs are known.
+
+    Raises:
+      PlanError: (a `ValueError`) wrong arguments, costs of another number of segments, no schedule
+        with such numbers; or no plan that fits in memory, with the nearest.
+      PipelineError: (a `ValueError`) a function that cannot be cut, or a batch that does not divide
+        into the micro-batches.
+    """
+    check.require_one_of(objective, ("time",), "objective")
+    if not isinstance(costs, Costs):
+        check.require_one_of(costs, _COSTS, "costs")
+    if memory is None and costs == "model":
+        memory = float(machine.IPU2.tiles_per_ipu * machine.IPU2.usable_bytes_per_tile)
+    arguments = read_search_arguments(
+        ipus=ipus,
+        micro_batches=micro_batches,
+        schedules=schedules,
+        recompute=recompute,
+        offload=offload,
+        replicas=replicas,
+        memory=memory,
+        budget_seconds=budget_seconds,
+    )
+    functions: dict[int, SegmentedFunction] = {}
+    costs_of_count: dict[int, Costs] = {}
+    for count in arguments.micro_batches:
+        function = functions[count] = _segment_call(
+            fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
+        )
+        costs_of_count[count] = _choose_costs(costs, function)
+    try:
+        found = find_plan(costs_of_count, arguments.restart())
+    except PlanError as error:
+        if error.nearest is not None:
+            error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])
+        raise
+    return _name_lines(found, functions[found.micro_batches])
+
+
+@check.guard
+@api_boundary
+def segments(
+    fun: Callable[..., Pytree],
+    *args: Pytree,
+    micro_batches: int = 1,
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    batch_argnums: int | Sequence[int] | None = None,
+) -> tuple[Segment, ...]:
+    """Lists the segments of a loss function, at whose ends `ipu.plan` may cut it.
+
+    `planning.Costs` for the function has an entry for each. The arguments are those of `ipu.plan`.
+
+    Raises:
+      PipelineError: (a `ValueError`) a function that cannot be cut, or a batch that does not divide
+        into the micro-batches.
+    """
+    function = _segment_call(
+        fun, args, micro_batches, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
+    )
+    return function.segments
+
+
+def _segment_call(
+    fun: Callable[..., Pytree],
+    args: Sequence[Pytree],
+    micro_batches: int,
+    *,
+    has_aux: bool,
+    argnums: int | Sequence[int],
+    batch_argnums: int | Sequence[int] | None,
+) -> SegmentedFunction:
+    """Traces a function on one micro-batch, and cuts it into segments; runs nothing."""
+    settings = StagedSettings(
+        function=fun, micro_batches=micro_batches, batch_argnums=batch_argnums
+    )
+    wrapped = ValueAndGrad(settings, argnums, has_aux, "mean")
+    leaves, structure = jax.tree.flatten(tuple(args))
+    numbers = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    found: list[SegmentedFunction] = []
+
+    def trace(*values: jax.Array) -> None:
+        for number, value in zip(numbers, values, strict=True):
+            leaves[number] = value
+        arguments = wrapped.list_arguments(structure.unflatten(leaves), {})
+        function = trace_micro_batch(fun, arguments, has_loss=True, has_aux=has_aux)
+        found.append(cut_into_segments(function))
+
+    with name_definition_line(fun):
+        jax.eval_shape(trace, *(leaves[number] for number in numbers))
+    return found[0]
+
+
+def _choose_costs(costs: str | Costs, function: SegmentedFunction) -> Costs:
+    if not isinstance(costs, Costs):
+        return function.compute_costs(are_measured=costs == "measured")
+    if len(costs) != len(function.segments):
+        raise check.value_error(
+            f"the costs are of {len(costs)} segments, and `{function.function.name}` has "
+            f"{len(function.segments)}",
+            "give an entry for each that ipu.planning.segments lists",
+        )
+    return costs
+
+
+def _name_lines(found: Plan, function: SegmentedFunction) -> Plan:
+    """Returns a plan with the lines of its stages, and of what function it is."""
+    parts = function.segments
+    stages = tuple(
+        dc.replace(
+            stage,
+            first=parts[stage.segments[0]].first or parts[stage.segments[0]].scope,
+            last=parts[stage.segments[1] - 1].last or parts[stage.segments[1] - 1].scope,
+        )
+        for stage in found.stages
+    )
+    return dc.replace(found, stages=stages, digest=function.traced.digest)

@@ -1,0 +1,334 @@
+"""What the segments of a traced function cost, by the machine model or by a clock."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.pipelines.automatic_stages import Step, segment_function
+from ipujax.pipelines.micro_batch_arguments import Role
+from ipujax.pipelines.single_argument_checks import check
+from ipujax.pipelines.staged_model import dtype_of_sum
+from ipujax.pipelines.traced_function import TracedFunction
+from ipujax.planner import Costs
+from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
+
+_RUNS = 5  # of each piece that is timed; the shortest counts
+_TARGET = machine.IPU2
+
+
+@dc.dataclass(frozen=True)
+class Segment:
+    """A part of a function that is in one stage as a whole.
+
+    Attributes:
+      first: the user's line that it begins with, as `model.py:17 (forward)`; "" if there is none.
+      last: the line that it ends with.
+      scope: the named scope that it begins in, or "".
+      parameter_bytes: bytes of the parameters that it is the first to read, and of the sums of
+        their gradients.
+      bytes_after: bytes that pass to later segments, of one micro-batch.
+    """
+
+    first: str
+    last: str
+    scope: str
+    parameter_bytes: float
+    bytes_after: float
+
+
+@dc.dataclass(frozen=True)
+class _PieceCosts:
+    """What some equations cost on one micro-batch: seconds and bytes."""
+
+    forward: float
+    backward: float
+    weight: float
+    activation_bytes: float
+    workspace_bytes: float
+
+
+@dc.dataclass(frozen=True, eq=False)
+class SegmentedFunction:
+    """A traced function with its segments.
+
+    Attributes:
+      traced: the function as it was traced.
+      function: the same without calls of jitted functions, which is cut.
+      segments: the segments, in the order of the data.
+    """
+
+    traced: TracedFunction
+    function: TracedFunction
+    segments: tuple[Segment, ...]
+    _parts: tuple[tuple[Step, ...], ...]
+
+    def compute_costs(self, *, are_measured: bool) -> Costs:
+        """Computes the costs of the segments; equal pieces once.
+
+        Args:
+          are_measured: whether JAX's first device runs the pieces; otherwise the machine model of
+            an IPU tells.
+        """
+        take = _measure_piece if are_measured else _model_piece
+        known: dict[Any, _PieceCosts] = {}
+        rows = [self._add_pieces(part, take, known) for part in self._parts]
+        links = _TARGET.links
+        return Costs(
+            forward=[row.forward for row in rows],
+            backward=[row.backward for row in rows],
+            weight=[row.weight for row in rows],
+            parameter_bytes=[segment.parameter_bytes for segment in self.segments],
+            activation_bytes=[row.activation_bytes for row in rows],
+            workspace_bytes=[row.workspace_bytes for row in rows],
+            cut_bytes=[segment.bytes_after for segment in self.segments[:-1]],
+            bytes_per_second=math.inf
+            if are_measured
+            else links.bytes_per_second * min(links.to_neighbour, links.along),
+            latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / _TARGET.clock_hz,
+        )
+
+    def _add_pieces(
+        self,
+        part: Sequence[Step],
+        take: Callable[[jaxpr.ClosedJaxpr, Sequence[bool]], _PieceCosts],
+        known: dict[Any, _PieceCosts],
+    ) -> _PieceCosts:
+        total = _PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
+        for eqns, times in _list_pieces(part):
+            closed, is_parameter = self._cut_out(eqns)
+            key = structure_key(closed), tuple(is_parameter)
+            if key not in known:
+                known[key] = take(closed, is_parameter)
+            cost = known[key]
+            total = _PieceCosts(
+                total.forward + cost.forward * times,
+                total.backward + cost.backward * times,
+                total.weight + cost.weight * times,
+                total.activation_bytes + cost.activation_bytes * times,
+                max(total.workspace_bytes, cost.workspace_bytes),
+            )
+        return total
+
+    def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[jaxpr.ClosedJaxpr, list[bool]]:
+        """Returns equations as a function, and which of its arguments parameters alone decide."""
+        body = self.function.closed.jaxpr
+        reads = pipelines.variables_read_from_outside(eqns, [])
+        results = [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
+        leaves = self.function.leaves_by_variable()
+        others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
+        moving = pipelines.variables_depending_on(body.eqns, others)
+        is_parameter = [v not in moving and v not in others for v in reads]
+        return pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter
+
+
+def cut_into_segments(function: TracedFunction) -> SegmentedFunction:
+    """Cuts a traced function into segments between its products.
+
+    Raises:
+      PipelineError: (a `ValueError`) a function without a product.
+    """
+    traced, (function, steps, starts) = function, segment_function(function)
+    if not steps:
+        raise check.value_error(
+            f"`{function.name}` has nothing to cut: no product of the micro-batch with parameters",
+            "pass the parameters as the arguments that argnums names, and the batch in others",
+        )
+    ends = (*starts[1:], len(steps))
+    parts = tuple(tuple(steps[a:b]) for a, b in zip(starts, ends, strict=True))
+    sizes = _bytes_of_parameters(function, parts)
+    segments = tuple(
+        Segment(
+            first=jaxpr.user_line(part[0].eqn),
+            last=jaxpr.user_line(part[-1].eqn),
+            scope=str(part[0].eqn.source_info.name_stack),
+            parameter_bytes=size,
+            bytes_after=float(part[-1].bytes_after),
+        )
+        for part, size in zip(parts, sizes, strict=True)
+    )
+    return SegmentedFunction(traced, function, segments, parts)
+
+
+def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], float]]:
+    """Lists what is costed as a whole, and the part of it that a segment runs."""
+    plain = [step.eqn for step in part if step.iteration is None]
+    if plain:
+        yield plain, 1.0
+    iterations = [step.eqn for step in part if step.iteration is not None]
+    for _, group in itertools.groupby(iterations, key=id):
+        eqns = [*group]
+        yield [eqns[0]], len(eqns) / eqns[0].params["length"]
+
+
+def _bytes_of_parameters(function: TracedFunction, parts: Sequence[Sequence[Step]]) -> list[float]:
+    """Returns the bytes of the parameters that each segment is the first to read."""
+    leaves = function.leaves_by_variable()
+    sources = _parameters_behind_variables(function, parts)
+    seen: set[jaxpr.Var] = set()
+    sizes: list[float] = []
+    for part in parts:
+        size = 0.0
+        for step in part:
+            stacked, length = _stacked_operands(step)
+            for atom in step.eqn.invars:
+                for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
+                    share = 1 / length if atom in stacked else float(leaf not in seen)
+                    size += share * _bytes_with_gradient_sum(leaves[leaf].value)
+                    if atom not in stacked:
+                        seen.add(leaf)
+        sizes.append(size)
+    return sizes
+
+
+def _bytes_with_gradient_sum(value: Any) -> float:
+    aval = jax.typeof(value)
+    return float(size_in_bytes(aval) + aval.size * jnp.dtype(dtype_of_sum(aval)).itemsize)
+
+
+def _stacked_operands(step: Step) -> tuple[set[Any], int]:
+    """Returns the operands of which each iteration of a step's scan reads a slice."""
+    if step.iteration is None:
+        return set(), 1
+    num_consts, num_carry = jaxpr.count_scan_constants_and_variables(step.eqn)
+    stacked = step.eqn.invars[num_consts + num_carry :]
+    return {v for v in stacked if isinstance(v, jaxpr.Var)}, step.eqn.params["length"]
+
+
+def _parameters_behind_variables(
+    function: TracedFunction, parts: Sequence[Sequence[Step]]
+) -> dict[jaxpr.Var, tuple[jaxpr.Var, ...]]:
+    """Returns the parameters of which each variable is made, by what is in no segment."""
+    in_parts = {id(step.eqn) for part in parts for step in part}
+    leaves = function.leaves_by_variable()
+    sources = {v: (v,) for v, leaf in leaves.items() if leaf.role is Role.DIFFERENTIATED}
+    for eqn in function.closed.jaxpr.eqns:
+        if id(eqn) not in in_parts:
+            known = [s for v in pipelines.unique_variables(eqn.invars) for s in sources.get(v, ())]
+            sources |= dict.fromkeys(eqn.outvars, tuple(dict.fromkeys(known)))
+    return sources
+
+
+# --- what a piece costs ---------------------------------------------------------------------------
+
+
+def _pullbacks_of_piece(
+    closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]
+) -> tuple[list[Any], Callable[..., Any], Callable[..., Any]]:
+    """Returns avals of the arguments and cotangents of a piece, and two functions of these.
+
+    They return the results with the gradients of what is no parameter, and with all gradients.
+    """
+    avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
+    results = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.out_avals]
+    is_smooth = [jnp.issubdtype(aval.dtype, jnp.inexact) for aval in avals]
+    is_result_smooth = [jnp.issubdtype(aval.dtype, jnp.inexact) for aval in results]
+    cotangents = list(itertools.compress(results, is_result_smooth))
+
+    def pull_back(wanted: Sequence[int], arguments: Sequence[Any]) -> Any:
+        flat, given = list(arguments[: len(avals)]), list(arguments[len(avals) :])
+
+        def run(*chosen: Any) -> list[Any]:
+            for number, value in zip(wanted, chosen, strict=True):
+                flat[number] = value
+            outputs = jaxpr.run_equations(closed.jaxpr, closed.consts, flat)
+            return list(itertools.compress(outputs, is_result_smooth))
+
+        outputs, pullback = jax.vjp(run, *(flat[number] for number in wanted))
+        return outputs, pullback(given)
+
+    everything = [i for i, smooth in enumerate(is_smooth) if smooth]
+    inputs = [i for i in everything if not is_parameter[i]]
+    return (
+        [*avals, *cotangents],
+        lambda *arguments: pull_back(inputs, arguments),
+        lambda *arguments: pull_back(everything, arguments),
+    )
+
+
+def _bytes_that_wait(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> float:
+    """Returns the bytes that a piece leaves for its backward pass, beside its parameters."""
+    found: list[float] = []
+
+    def run(*flat: Any) -> list[Any]:
+        numbers = [i for i, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.inexact)]
+        values = list(flat)
+
+        def forward(*chosen: Any) -> list[Any]:
+            for number, value in zip(numbers, chosen, strict=True):
+                values[number] = value
+            outputs = jaxpr.run_equations(closed.jaxpr, closed.consts, values)
+            return [x for x in outputs if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+        _, pullback = jax.vjp(forward, *(flat[i] for i in numbers))
+        parameters = {id(x) for x, fixed in zip(flat, is_parameter, strict=True) if fixed}
+        kept = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
+        found.append(float(sum(x.size * x.dtype.itemsize for x in kept.values())))
+        return []
+
+    jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in closed.in_avals))
+    return found[0]
+
+
+def _model_piece(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> _PieceCosts:
+    avals, to_inputs, to_all = _pullbacks_of_piece(closed, is_parameter)
+    forward, with_inputs, with_all = (
+        machine.estimate_function_cycles(one, _TARGET)
+        for one in (closed, jaxpr.trace_flat(to_inputs, avals), jaxpr.trace_flat(to_all, avals))
+    )
+    rate = _TARGET.clock_hz
+    return _build_piece_costs(
+        closed, is_parameter, forward / rate, with_inputs / rate, with_all / rate, 0.0
+    )
+
+
+def _measure_piece(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> _PieceCosts:
+    avals, to_inputs, to_all = _pullbacks_of_piece(closed, is_parameter)
+    arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
+
+    def forward(*flat: Any) -> list[Any]:
+        return jaxpr.run_equations(closed.jaxpr, closed.consts, flat)
+
+    count = len(closed.in_avals)
+    alone, _ = _time_function(forward, arguments[:count])
+    with_inputs, _ = _time_function(to_inputs, arguments)
+    with_all, space = _time_function(to_all, arguments)
+    return _build_piece_costs(closed, is_parameter, alone, with_inputs, with_all, space)
+
+
+def _time_function(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[float, float]:
+    """Returns the seconds of a function on JAX's first device, and the bytes that it works in."""
+    compiled = jax.jit(function).lower(*arguments).compile()
+    analysis = compiled.memory_analysis()
+    seconds: list[float] = []
+    jax.block_until_ready(compiled(*arguments))
+    for _ in range(_RUNS):
+        started = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        seconds.append(time.perf_counter() - started)
+    return min(seconds), float(getattr(analysis, "temp_size_in_bytes", 0))
+
+
+def _build_piece_costs(
+    closed: jaxpr.ClosedJaxpr,
+    is_parameter: Sequence[bool],
+    forward: float,
+    with_inputs: float,
+    with_all: float,
+    space: float,
+) -> _PieceCosts:
+    with_inputs, with_all = max(with_inputs, forward), max(with_all, with_inputs, forward)
+    return _PieceCosts(
+        forward,
+        with_inputs - forward,
+        with_all - with_inputs,
+        _bytes_that_wait(closed, is_parameter),
+        space,
+    )

@@ -1,0 +1,230 @@
+"""One way to run a model as a pipeline, but for where it is cut; and the list of all ways."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ipujax.planner.costs import Costs
+from ipujax.planner.search_arguments import SearchArguments
+from ipujax.planner.stage_costs import Cuts, StageCosts
+from ipujax.planner.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
+from lowering import InternalError, schedules
+
+_MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
+
+
+class Turn(NamedTuple):
+    """What a stage does at the least while a micro-batch goes to the last stage and comes back.
+
+    Attributes:
+      forward: its forward tasks meanwhile.
+      backward: its backward tasks.
+      weight: its tasks that make gradients of weights.
+      is_twice: whether a second micro-batch then passes the stages behind it, there and back.
+    """
+
+    forward: int
+    backward: int
+    weight: int
+    is_twice: bool
+
+
+def find_turns(orders: Sequence[Sequence[schedules.Phase]]) -> tuple[Turn, ...]:
+    """Finds the turns of stages from the phases of their tasks, in the order in which they run.
+
+    A stage's first backward task waits for a micro-batch that has passed all stages and come back;
+    the micro-batch of its last forward task then still has to do so. Between the two is the middle
+    of its order. Where the last stage runs all forward tasks first, there is none: a forward pass
+    of all micro-batches through any stage is over before their backward passes begin.
+    """
+    phases = schedules.Phase
+    count = orders[0].count(phases.FORWARD)
+    turns: list[Turn] = []
+    for order in orders:
+        first = order.index(phases.BACKWARD)
+        end = len(order) - order[::-1].index(phases.FORWARD)
+        middle = order[first:end]
+        turns.append(Turn(*(middle.count(phase) for phase in phases), is_twice=True))
+    if not turns[-1].forward:
+        return (Turn(count - 1, count - 1, 0, is_twice=False),) * len(turns)
+    return tuple(turns)
+
+
+@dc.dataclass(frozen=True, eq=False)
+class TimedSchedule:
+    """A schedule that is built when it is asked for; several alternatives share it.
+
+    Attributes:
+      registered: the kind of schedule.
+      device_mapping: the IPU of each stage of a replica, from 0 on.
+      micro_batches: those of a replica.
+    """
+
+    registered: schedules.RegisteredSchedule
+    device_mapping: tuple[int, ...]
+    micro_batches: int
+
+    @functools.cached_property
+    def schedule(self) -> schedules.Schedule | None:
+        """The schedule; None if none of this kind has these numbers."""
+        stages = len(self.device_mapping)
+        try:
+            return self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
+        except schedules.ScheduleError:
+            return None
+
+    @functools.cached_property
+    def in_flight(self) -> tuple[int, ...]:
+        """The most micro-batches that wait in each stage."""
+        return () if self.schedule is None else schedules.simulate(self.schedule).in_flight
+
+    @property
+    def shares_ipus(self) -> bool:
+        """Whether IPUs have several stages."""
+        return len(set(self.device_mapping)) < len(self.device_mapping)
+
+    @functools.cached_property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of the stages; () where an IPU has several stages."""
+        if self.shares_ipus:
+            return ()
+        return find_turns([[phase for _, phase in order] for order in self.order_tasks_by_ipu()])
+
+    def order_tasks_by_ipu(self) -> list[list[tuple[int, schedules.Phase]]]:
+        """Returns the stage and phase of each IPU's tasks, in the order in which they run."""
+        orders: list[list[tuple[int, schedules.Phase]]]
+        orders = [[] for _ in range(max(self.device_mapping) + 1)]
+        for tick in self.schedule.ticks if self.schedule is not None else ():
+            for stage, phase, _ in tick:
+                orders[self.device_mapping[stage]].append((stage, phase))
+        return orders
+
+    @functools.cached_property
+    def task_times(self) -> TaskTimes:
+        """The tasks of the schedule, ready to be timed."""
+        if self.schedule is None:
+            raise InternalError(f"no {self.registered.name} has such numbers to be timed")
+        return TaskTimes(self.schedule)
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Alternative:
+    """A schedule of some stages, with all choices made but where the model is cut.
+
+    Attributes:
+      timed: the schedule.
+      stage_costs: the costs of stages.
+      replicas: how many there are.
+      memory: float64 [ipus]: the bytes of each IPU that has stages; inf for no limit.
+    """
+
+    timed: TimedSchedule
+    stage_costs: StageCosts
+    replicas: int
+    memory: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """The registered name of the schedule."""
+        return self.timed.registered.name
+
+    @property
+    def micro_batches(self) -> int:
+        """The micro-batches of an update, over all replicas."""
+        return self.timed.micro_batches * self.replicas
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.timed.device_mapping)
+
+    @property
+    def device_mapping(self) -> tuple[int, ...]:
+        """The IPU of each stage."""
+        return self.timed.device_mapping
+
+    @functools.cached_property
+    def num_ipus(self) -> int:
+        """The IPUs of one replica."""
+        return max(self.device_mapping) + 1
+
+    def stage_times(self, cuts: Cuts) -> StageTimes:
+        """Returns the times of the stages of cuts."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs = self.stage_costs
+        tasks = {
+            schedules.Phase.FORWARD: costs.forward(starts, ends),
+            schedules.Phase.BACKWARD: costs.backward(starts, ends),
+            schedules.Phase.WEIGHTS: costs.weight(starts, ends),
+        }
+        delays = costs.boundary_seconds[starts[1:]]
+        return StageTimes(tasks, delays, costs.update(starts, ends))
+
+    def seconds(self, cuts: Cuts) -> np.ndarray:
+        """Computes the seconds of an update for each cut, float64 [cuts]."""
+        times = self.stage_times(cuts)
+        makespans = self.timed.task_times.compute_makespans(times)
+        return makespans + longest_update(times.updates, self.device_mapping)
+
+    def peak_bytes(self, cuts: Cuts) -> np.ndarray:
+        """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs = self.stage_costs
+        in_flight = np.array(self.timed.in_flight)[:, None]
+        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, in_flight)
+        workspace = np.zeros((self.num_ipus, len(cuts)))
+        np.maximum.at(workspace, list(self.device_mapping), costs.workspace_bytes(starts, ends))
+        return (sum_by_ipu(kept, self.device_mapping) + workspace).T
+
+
+def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
+    """Lists all ways to run a model on some IPUs, those included that no schedule has.
+
+    Where costs do not tell the gradients of weights apart, schedules that split the backward pass
+    are left out.
+
+    Args:
+      costs: of the model's segments.
+      arguments: what may be chosen.
+    """
+    names = arguments.names
+    known = [one for one in schedules.list_schedules() if names is None or one.name in names]
+    if costs.weight is None:
+        known = [one for one in known if not one.splits_backward]
+    stage_costs = {
+        (again, splits): StageCosts(costs, again, splits)
+        for again in arguments.recompute
+        for splits in (False, True)
+    }
+    for count, total in itertools.product(arguments.replicas, arguments.micro_batches):
+        if total % count or count > arguments.ipus:
+            continue
+        most_ipus = min(arguments.ipus // count, len(costs))
+        for registered, used in itertools.product(known, range(1, most_ipus + 1)):
+            for mapping in _list_device_mappings(registered, used, len(costs)):
+                timed = TimedSchedule(registered, mapping, total // count)
+                for again in arguments.recompute:
+                    yield Alternative(
+                        timed=timed,
+                        stage_costs=stage_costs[again, registered.splits_backward],
+                        replicas=count,
+                        memory=arguments.memory[:used],
+                    )
+
+
+def _list_device_mappings(
+    registered: schedules.RegisteredSchedule, ipus: int, segments: int
+) -> Iterator[tuple[int, ...]]:
+    """Lists the IPUs of the stages for each number of stages that an IPU may have."""
+    if not registered.deals_out_stages:
+        yield tuple(range(ipus))
+    elif ipus > 1:
+        most = min(_MOST_STAGES_PER_IPU, segments // ipus)
+        for count in range(2, most + 1):
+            yield tuple(stage % ipus for stage in range(ipus * count))

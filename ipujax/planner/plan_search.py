@@ -1,0 +1,300 @@
+"""The fastest plan of a model whose segments' costs are known."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NoReturn, cast
+
+import numpy as np
+
+from ipujax.ground import PlanError, api_boundary
+from ipujax.planner.alternative import Alternative, list_alternatives
+from ipujax.planner.bounds import SuffixBounds, least_seconds_of_any_cut
+from ipujax.planner.costs import Costs
+from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
+from ipujax.planner.plan_checks import check
+from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
+from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
+from ipujax.planner.task_times import longest_update
+from lowering import schedules as _schedules
+
+_Kind = tuple[str, int, bool]
+"""What a row of `considered` tells apart: schedule, micro-batches and recomputation."""
+
+
+@check.guard
+@api_boundary
+def search(
+    costs: Costs,
+    *,
+    ipus: int,
+    micro_batches: int | Sequence[int],
+    schedules: Sequence[str] | None = None,
+    recompute: Sequence[bool] = (False, True),
+    offload: Sequence[bool] = (False, True),
+    replicas: Sequence[int] = (1,),
+    memory: float | Sequence[float] | None = None,
+    budget_seconds: float = 60.0,
+) -> Plan:
+    """Plans a pipeline from numbers alone.
+
+    For each schedule, number of stages and micro-batches, and each choice of the options, the cut
+    is exact: whatever a bound does not exclude is timed. A plan may use fewer IPUs than there are.
+
+    Args:
+      costs: the costs of the model's segments.
+      ipus: how many IPUs there are, of all replicas together.
+      micro_batches: the number of micro-batches of an update, or several to choose from. Each costs
+        what `costs` says, however many there are.
+      schedules: the registered names of the schedules to choose from; None for all.
+      recompute: whether stages may, or must, compute activations again.
+      offload: whether what waits may go to host memory. `Costs` say nothing of how fast that is, so
+        that a plan of numbers never offloads: True is taken and changes nothing.
+      replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
+      memory: bytes of each IPU: one number, or one for each; None for no limit.
+      budget_seconds: how long to search. What is found by then is returned, and `proven` tells
+        whether it is known to be the best.
+
+    Raises:
+      PlanError: (a `ValueError`) wrong arguments; no schedule that has such numbers; or no plan
+        that fits in memory, with the nearest.
+    """
+    check.require_instance(costs, Costs, "costs", "a Costs")
+    arguments = read_search_arguments(
+        ipus=ipus,
+        micro_batches=micro_batches,
+        schedules=schedules,
+        recompute=recompute,
+        offload=offload,
+        replicas=replicas,
+        memory=memory,
+        budget_seconds=budget_seconds,
+    )
+    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments)
+
+
+def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
+    """Finds the fastest plan; see `search`.
+
+    Args:
+      costs: of the model's segments, for each number of micro-batches.
+      arguments: what may be chosen.
+    """
+    alternatives = itertools.chain.from_iterable(
+        list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
+        for count, of_count in costs.items()
+    )
+    return _Search(alternatives, arguments.is_out_of_time).find_plan()
+
+
+class _Candidate:
+    """An alternative, with what is known of its cuts.
+
+    Attributes:
+      alternative: the alternative.
+      least: seconds that none of its cuts can be faster than.
+      found: the best of its cuts that is known.
+    """
+
+    def __init__(self, alternative: Alternative):
+        self.alternative = alternative
+        self.least = least_seconds_of_any_cut(alternative)
+        self.found = FoundCut(None, math.inf, proven=False)
+
+    @functools.cached_property
+    def bounds(self) -> SuffixBounds:
+        """The bounds of its stages."""
+        return SuffixBounds(self.alternative)
+
+    @functools.cached_property
+    def shared(self) -> SharedIpuBounds | None:
+        """The bound of IPUs with several stages; None if all have one, or nothing fits."""
+        if not self.alternative.timed.shares_ipus or math.isinf(self.bounds.least_seconds):
+            return None
+        return SharedIpuBounds(self.alternative, self.bounds)
+
+    @property
+    def kind(self) -> _Kind:
+        """What its row of `considered` says."""
+        a = self.alternative
+        return a.name, a.micro_batches, a.stage_costs.recompute
+
+    @functools.cached_property
+    def excess_bytes(self) -> float:
+        """The bytes that an IPU lacks with the cut that needs least."""
+        cut = self.bounds.least_excessive_cut()
+        return float((self.alternative.peak_bytes(cut)[0] - self.alternative.memory).max())
+
+    def find_good_cut(self) -> None:
+        """Finds a cut that is good, and a closer bound on all."""
+        self.least = max(self.least, self.bounds.least_seconds)
+        if self.shared is not None:
+            self.least = max(self.least, self.shared.seconds)
+        self.found = find_good_cut(self.alternative, self.bounds, self.shared)
+
+    def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Finds the cut that is faster than a limit and all others, if there is one."""
+        found = find_fastest_cut(self.alternative, self.bounds, self.shared, limit, is_out_of_time)
+        if found.cut is None:  # nothing is faster than what is known
+            found = dc.replace(self.found, proven=found.proven)
+        self.found = found
+
+
+class _Search:
+    """The alternatives of one search, and the best of them."""
+
+    def __init__(self, alternatives: Iterable[Alternative], is_out_of_time: Callable[[], bool]):
+        self._is_out_of_time = is_out_of_time
+        candidates = map(_Candidate, alternatives)
+        self._candidates = sorted(candidates, key=lambda one: one.least)
+        self._known: list[_Candidate] = []
+
+    def find_plan(self) -> Plan:
+        """Finds the fastest plan, or raises an error with the one that nearly fits."""
+        candidates = self._find_good_cuts()
+        best = min(candidates, key=_rank)
+        for candidate in candidates:
+            limit = min(best.found.seconds, candidate.found.seconds)
+            if candidate.least < limit and not self._is_out_of_time():
+                candidate.find_fastest_cut(limit, self._is_out_of_time)
+                best = min(best, candidate, key=_rank)
+        if best.found.cut is None:
+            self._raise_nothing_fits()
+        is_proven = best.found.proven or best.least >= best.found.seconds
+        return self._build_plan(best, best.found.cut, proven=is_proven)
+
+    def _find_good_cuts(self) -> list[_Candidate]:
+        """Finds a good cut for each alternative that may be the best, or is the first of its kind.
+
+        Raises:
+          PlanError: there is no schedule with such numbers.
+        """
+        fastest, seen = math.inf, set[_Kind]()
+        for candidate in self._candidates:
+            is_needed = candidate.least < fastest or candidate.kind not in seen
+            if is_needed and candidate.alternative.timed.schedule is not None:
+                seen.add(candidate.kind)
+                candidate.find_good_cut()
+                self._known.append(candidate)
+                fastest = min(fastest, candidate.found.seconds)
+        if self._known:
+            return self._known
+        raise PlanError(
+            "no schedule can have these numbers of stages, micro-batches and replicas",
+            fix="give other numbers of micro-batches: grouped needs a multiple of twice the stages "
+            "in training; replicas must divide both them and the IPUs",
+        )
+
+    def _raise_nothing_fits(self) -> NoReturn:
+        nearest = min(self._known, key=lambda one: one.excess_bytes)
+        cut = tuple(map(int, nearest.bounds.least_excessive_cut()[0]))
+        lacks = nearest.excess_bytes
+        raise PlanError(
+            f"no plan fits in memory: the nearest lacks {lacks:,.0f} bytes on an IPU",
+            fix="use more IPUs, smaller micro-batches, recomputation, or more memory; the error's "
+            "`nearest` has that plan",
+            nearest=self._build_plan(nearest, cut, proven=False),
+            lacks=lacks,
+        )
+
+    def _build_plan(self, candidate: _Candidate, cut: Sequence[int], *, proven: bool) -> Plan:
+        alternative = candidate.alternative
+        cuts = np.array([cut])
+        times = alternative.stage_times(cuts)
+        run = _schedules.simulate(
+            cast(_schedules.Schedule, alternative.timed.schedule),
+            {phase: rows[:, 0].tolist() for phase, rows in times.tasks.items()},
+            transfer=times.delays[:, 0].tolist(),
+        )
+        update = longest_update(times.updates, alternative.device_mapping)[0]
+        seconds = run.makespan + float(update)
+        peak = alternative.peak_bytes(cuts)[0]
+        # Alternatives that were left out are known to be slower.
+        least = min(one.least for one in self._known)
+        return Plan(
+            stages=_build_stages(alternative, cut),
+            schedule=alternative.name,
+            micro_batches=alternative.micro_batches,
+            recompute=alternative.stage_costs.recompute,
+            offload=False,
+            replicas=alternative.replicas,
+            seconds=seconds,
+            bubble=1 - run.utilisation,
+            peak_bytes=tuple(map(float, peak)),
+            fits=bool((peak <= alternative.memory).all()),
+            considered=self._list_considered(candidate),
+            lower_bound=min(seconds, least) if math.isfinite(least) else seconds,
+            proven=proven,
+        )
+
+    def _list_considered(self, chosen: _Candidate) -> tuple[Considered, ...]:
+        best_of_kind: dict[_Kind, _Candidate] = {}
+        for candidate in self._known:
+            known = best_of_kind.get(candidate.kind)
+            if known is None or candidate.found.seconds < known.found.seconds:
+                best_of_kind[candidate.kind] = candidate
+        best_of_kind[chosen.kind] = chosen
+        rows = [
+            Considered(
+                schedule=kind[0],
+                micro_batches=kind[1],
+                recompute=kind[2],
+                offload=False,
+                stages=candidate.alternative.stages,
+                seconds=candidate.found.seconds if candidate.found.cut else None,
+                why=_explain_loss(candidate, chosen),
+            )
+            for kind, candidate in best_of_kind.items()
+        ]
+        return tuple(sorted(rows, key=lambda row: math.inf if row.seconds is None else row.seconds))
+
+
+def _rank(candidate: _Candidate) -> tuple[float, float]:
+    """Returns what tells candidates' order: seconds and, where these are equal, memory."""
+    found = candidate.found
+    if found.cut is None:
+        return math.inf, math.inf
+    peak = candidate.alternative.peak_bytes(np.array([found.cut]))
+    return found.seconds, float(peak.max())
+
+
+def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
+    if candidate is chosen:
+        return "chosen"
+    seconds, best = candidate.found.seconds, chosen.found.seconds
+    if math.isinf(seconds):
+        return f"does not fit: lacks {candidate.excess_bytes:,.0f} bytes on an IPU"
+    if seconds <= best:
+        return "as fast"
+    return f"{seconds / best - 1:.1%} slower" if best else "slower"
+
+
+def _build_stages(alternative: Alternative, cut: Sequence[int]) -> tuple[PlannedStage, ...]:
+    starts, ends = np.array(cut[:-1]), np.array(cut[1:])
+    costs = alternative.stage_costs
+    backward = costs.backward(starts, ends) + costs.weight(starts, ends)
+    rows = zip(
+        zip(starts.tolist(), ends.tolist(), strict=True),
+        alternative.device_mapping,
+        map(StageSeconds, costs.forward(starts, ends).tolist(), backward.tolist()),
+        costs.parameter_bytes(starts, ends).tolist(),
+        costs.activation_bytes(starts, ends).tolist(),
+        costs.boundary_bytes[starts].tolist(),
+        strict=True,
+    )
+    return tuple(
+        PlannedStage(
+            segments=segments,
+            ipu=ipu,
+            seconds=seconds,
+            parameter_bytes=parameters,
+            activation_bytes=activations,
+            transfer_bytes=passing,
+        )
+        for segments, ipu, seconds, parameters, activations, passing in rows
+    )

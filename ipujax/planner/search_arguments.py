@@ -1,0 +1,130 @@
+"""What a plan may be chosen from, read from the arguments of `search` and `ipu.plan`."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ipujax.planner.plan_checks import check
+from lowering import schedules as _schedules
+
+
+@dc.dataclass(frozen=True)
+class SearchArguments:
+    """What a plan may be chosen from.
+
+    Attributes:
+      ipus: how many IPUs there are, of all replicas together.
+      micro_batches: the numbers of micro-batches of an update.
+      names: the registered names of schedules; None for all.
+      recompute: whether stages compute activations again.
+      replicas: the numbers of replicas.
+      memory: float64 [ipus]: the bytes of each IPU; inf for no limit.
+      budget_seconds: how long to search.
+      deadline: when to stop, as `time.monotonic` has it.
+    """
+
+    ipus: int
+    micro_batches: Sequence[int]
+    names: Sequence[str] | None
+    recompute: Sequence[bool]
+    replicas: Sequence[int]
+    memory: np.ndarray
+    budget_seconds: float
+    deadline: float
+
+    def restart(self) -> SearchArguments:
+        """Returns the same with the whole budget from now on."""
+        return dc.replace(self, deadline=time.monotonic() + self.budget_seconds)
+
+    def is_out_of_time(self) -> bool:
+        """Returns whether to stop with what is found by now."""
+        return time.monotonic() > self.deadline
+
+
+def read_search_arguments(
+    *,
+    ipus: Any,
+    micro_batches: Any,
+    schedules: Any,
+    recompute: Any,
+    offload: Any,
+    replicas: Any,
+    memory: Any,
+    budget_seconds: Any,
+) -> SearchArguments:
+    """Checks the arguments of a search.
+
+    Raises:
+      PlanError: one that is wrong.
+    """
+    count = check.require_integer(ipus, "ipus", 1)
+    _read_flags("offload", offload)
+    budget = check.require_number(budget_seconds, "budget_seconds", "give a number of seconds")
+    if not budget > 0:
+        raise check.value_error(
+            f"budget_seconds is {budget:g}: nothing can be searched in no time",
+            "give a positive number of seconds",
+        )
+    return SearchArguments(
+        ipus=count,
+        micro_batches=_read_counts("micro_batches", micro_batches),
+        names=_read_names(schedules),
+        recompute=_read_flags("recompute", recompute),
+        replicas=_read_counts("replicas", replicas),
+        memory=_read_memory(memory, count),
+        budget_seconds=budget,
+        deadline=time.monotonic() + budget,
+    )
+
+
+def _read_counts(name: str, values: Any) -> list[int]:
+    entries = check.require_sequence(values, name, "ints") if _is_row(values) else [values]
+    if not entries:
+        raise check.value_error(f"{name} is empty", "give at least one number")
+    numbers = [check.require_integer(value, f"a number in {name}", 1) for value in entries]
+    return list(dict.fromkeys(numbers))
+
+
+def _read_flags(name: str, values: Any) -> list[bool]:
+    entries = check.require_sequence(values, name, "bools") if _is_row(values) else [values]
+    if not entries:
+        raise check.value_error(f"{name} is empty", "give (False,), (True,) or (False, True)")
+    return list(
+        dict.fromkeys(check.require_flag(value, f"an entry of {name}") for value in entries)
+    )
+
+
+def _is_row(values: Any) -> bool:
+    return isinstance(values, list | tuple)
+
+
+def _read_names(names: Any) -> list[str] | None:
+    if names is None:
+        return None
+    known = [schedule.name for schedule in _schedules.list_schedules()]
+    chosen = [names] if isinstance(names, str) else check.require_sequence(names, "schedules")
+    if not chosen:
+        raise check.value_error("schedules is empty", "name at least one, or pass None for all")
+    return [check.require_one_of(name, known, "an entry of schedules") for name in chosen]
+
+
+def _read_memory(memory: Any, ipus: int) -> np.ndarray:
+    if memory is None:
+        return np.full(ipus, math.inf)
+    entries = check.require_sequence(memory, "memory") if _is_row(memory) else [memory] * ipus
+    if len(entries) != ipus:
+        raise check.value_error(
+            f"memory has {len(entries)} entries for {ipus} IPUs", "give one for each, or one number"
+        )
+    sizes = [check.require_number(size, "memory", "give the bytes of an IPU") for size in entries]
+    if not all(size > 0 for size in sizes):
+        raise check.value_error(
+            f"memory is {memory}: nothing fits in that", "give the bytes of an IPU, or None"
+        )
+    return np.array(sizes)

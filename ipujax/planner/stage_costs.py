@@ -1,0 +1,178 @@
+"""Sums of costs over the segments of stages, for many cuts at once."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+
+import numpy as np
+
+from ipujax.planner.costs import Costs
+
+Cuts = np.ndarray
+"""int64 [cuts, stages + 1]: for each cut, where its stages begin, and the number of segments."""
+
+
+@dc.dataclass(frozen=True, eq=False)
+class PairTables:
+    """What all possible stages take, float64 [starts, ends]; inf in what is an empty stage.
+
+    Attributes:
+      work: seconds of a forward and a backward task.
+      weight: seconds of a task that makes gradients of weights.
+      ramps: seconds in which a micro-batch passes the stages before, forward and backward, and
+        those of the stage's own update.
+      lead: the same without the backward part.
+      chain: seconds in which a micro-batch passes all stages forward and backward, and those of
+        the stage's own update.
+      later: seconds in which it passes the stages after it, forward and backward.
+      forward: seconds of a forward task.
+      update: seconds of the update of its weights.
+      kept_bytes: bytes that a stage needs however many micro-batches wait in it.
+      waiting_bytes: bytes that each of them takes.
+    """
+
+    work: np.ndarray
+    weight: np.ndarray
+    ramps: np.ndarray
+    lead: np.ndarray
+    chain: np.ndarray
+    later: np.ndarray
+    forward: np.ndarray
+    update: np.ndarray
+    kept_bytes: np.ndarray
+    waiting_bytes: np.ndarray
+
+
+@dc.dataclass(frozen=True, eq=False)
+class StageCosts:
+    """What stages of some costs take.
+
+    All methods take arrays of positions, 0 to the number of segments, and give float64 arrays of
+    the same shape.
+
+    Attributes:
+      costs: the costs of the segments.
+      recompute: whether stages keep only what enters them, and run their forward pass again.
+      splits_backward: whether the gradients of weights are tasks of their own.
+    """
+
+    costs: Costs
+    recompute: bool
+    splits_backward: bool
+
+    @functools.cached_property
+    def _prefixes(self) -> dict[str, np.ndarray]:
+        costs = self.costs
+        backward = np.array(costs.backward)
+        weight = np.array(costs.weight if costs.weight is not None else (0.0,) * len(costs))
+        rows = {
+            "forward": np.array(costs.forward),
+            "backward": backward + self.recompute * np.array(costs.forward),
+            "weight": weight,
+            "update": np.array(costs.update),
+            "parameters": np.array(costs.parameter_bytes),
+            "activations": np.array(costs.activation_bytes),
+        }
+        if not self.splits_backward:
+            rows["backward"], rows["weight"] = rows["backward"] + weight, np.zeros(len(costs))
+        return {name: np.concatenate([[0.0], np.cumsum(row)]) for name, row in rows.items()}
+
+    def _sum_between(self, name: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        prefix = self._prefixes[name]
+        return prefix[ends] - prefix[starts]
+
+    def forward(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Seconds of a forward task."""
+        return self._sum_between("forward", starts, ends)
+
+    def backward(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Seconds of a backward task, with all that is computed in it."""
+        return self._sum_between("backward", starts, ends)
+
+    def weight(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Seconds of a task that makes gradients of weights; 0 where backward tasks do."""
+        return self._sum_between("weight", starts, ends)
+
+    def update(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Seconds of the update of a stage's weights."""
+        return self._sum_between("update", starts, ends)
+
+    def parameter_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes of a stage's parameters."""
+        return self._sum_between("parameters", starts, ends)
+
+    def activation_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes that one micro-batch leaves for a stage's backward pass."""
+        return self._sum_between("activations", starts, ends)
+
+    @functools.cached_property
+    def boundary_bytes(self) -> np.ndarray:
+        """float64 [segments + 1]: the bytes that pass if a stage begins at each segment."""
+        count = len(self.costs)
+        passing = np.zeros(count + 1)
+        passing[1:count] = self.costs.cut_bytes
+        for first, last, bytes_ in self.costs.skips:
+            passing[first + 1 : last + 1] += bytes_
+        return passing
+
+    @functools.cached_property
+    def boundary_seconds(self) -> np.ndarray:
+        """float64 [segments + 1]: how long what passes travels to other IPUs."""
+        seconds = self.costs.latency + self.boundary_bytes / self.costs.bytes_per_second
+        seconds[[0, -1]] = 0.0
+        return seconds
+
+    def waiting_bytes(
+        self, starts: np.ndarray, ends: np.ndarray, in_flight: np.ndarray
+    ) -> np.ndarray:
+        """Bytes that wait in a stage while `in_flight` micro-batches are under way."""
+        activations = self.activation_bytes(starts, ends)
+        if self.recompute:
+            return in_flight * self.boundary_bytes[starts] + activations
+        return in_flight * activations
+
+    @functools.cached_property
+    def pairs(self) -> PairTables:
+        """The tables of all possible stages."""
+        positions = np.arange(len(self.costs) + 1)
+        starts, ends = np.meshgrid(positions, positions, indexing="ij")
+        is_empty = ends <= starts
+        ends = np.maximum(starts, ends)
+        begin = np.zeros_like(starts)
+        lead = self.forward(begin, starts) + self.update(starts, ends)
+        kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
+        waiting = self.waiting_bytes(starts, ends, np.array(1))
+        last = np.full_like(ends, len(self.costs))
+        both = self.forward(begin, last) + self.backward(begin, last)
+        later = self.forward(ends, last) + self.backward(ends, last)
+        once = self.activation_bytes(starts, ends) if self.recompute else np.zeros_like(kept)
+        return PairTables(
+            work=self.forward(starts, ends) + self.backward(starts, ends),
+            weight=self.weight(starts, ends),
+            ramps=np.where(is_empty, np.inf, lead + self.backward(begin, starts)),
+            lead=np.where(is_empty, np.inf, lead),
+            chain=both + self.update(starts, ends),
+            later=later,
+            forward=self.forward(starts, ends),
+            update=self.update(starts, ends),
+            kept_bytes=np.where(is_empty, np.inf, kept + once),
+            waiting_bytes=waiting - once,
+        )
+
+    @functools.cached_property
+    def _workspace_tables(self) -> list[np.ndarray]:
+        """Returns the largest work space of 1, 2, 4, ... segments from each one on."""
+        tables = [np.append(np.array(self.costs.workspace_bytes, float), 0.0)]
+        width = 1
+        while 2 * width <= len(self.costs):
+            last = tables[-1]
+            tables.append(np.maximum(last, np.concatenate([last[width:], np.zeros(width)])))
+            width *= 2
+        return tables
+
+    def workspace_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """The largest work space of a stage's segments, in bytes."""
+        levels = np.log2(np.maximum(ends - starts, 1)).astype(int)
+        tables = np.stack(self._workspace_tables)
+        return np.maximum(tables[levels, starts], tables[levels, ends - (1 << levels)])

@@ -1,0 +1,131 @@
+"""When a schedule ends, for many cuts of a model at once."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lowering import schedules
+
+
+@dc.dataclass(frozen=True, eq=False)
+class StageTimes:
+    """The times of the stages of many cuts, in seconds.
+
+    Attributes:
+      tasks: float64 [stages, cuts] for each phase: how long its task takes.
+      delays: float64 [stages - 1, cuts]: how long what passes to the next stage travels.
+      updates: float64 [stages, cuts]: how long the update of its weights takes.
+    """
+
+    tasks: dict[schedules.Phase, np.ndarray]
+    delays: np.ndarray
+    updates: np.ndarray
+
+
+class _Entry(NamedTuple):
+    """A task in the order in which a schedule dispatches them.
+
+    Attributes:
+      ipu: the IPU that runs it.
+      phase: its phase.
+      stage: its stage.
+      read_slot: where the end of the task of another IPU is, whose result it waits for; or -1.
+      boundary: the number of the boundary that this result passes.
+      written_slot: where its own end is put, if another IPU waits for it; or -1.
+    """
+
+    ipu: int
+    phase: schedules.Phase
+    stage: int
+    read_slot: int
+    boundary: int
+    written_slot: int
+
+
+class TaskTimes:
+    """The tasks of a schedule as a list, along which times are added up.
+
+    Args:
+      schedule: one with a single IPU for each stage.
+    """
+
+    def __init__(self, schedule: schedules.Schedule):
+        self._ipus = [group[0] for group in schedule.ipus]
+        self._num_ipus = len(set(self._ipus))
+        self._entries: list[_Entry] = []
+        self._num_slots = 0
+        free_slots: list[int] = []
+        slot_of: dict[tuple[schedules.Phase, int, int], int] = {}
+        for tick in schedule.ticks:
+            for stage, phase, micro_batch in tick:
+                source = self._source(phase, stage)
+                read_slot = -1 if source is None else slot_of.pop((phase, source, micro_batch))
+                written_slot = -1
+                if self._is_awaited(phase, stage):
+                    written_slot = free_slots.pop() if free_slots else self._num_slots
+                    self._num_slots = max(self._num_slots, written_slot + 1)
+                    slot_of[phase, stage, micro_batch] = written_slot
+                if read_slot >= 0:
+                    free_slots.append(read_slot)
+                boundary = 0 if source is None else min(stage, source)
+                self._entries.append(
+                    _Entry(self._ipus[stage], phase, stage, read_slot, boundary, written_slot)
+                )
+
+    def _source(self, phase: schedules.Phase, stage: int) -> int | None:
+        """Returns the stage on another IPU whose task of this phase a task waits for."""
+        other = {schedules.Phase.FORWARD: stage - 1, schedules.Phase.BACKWARD: stage + 1}.get(
+            phase, -1
+        )
+        if not 0 <= other < len(self._ipus) or self._ipus[other] == self._ipus[stage]:
+            return None
+        return other
+
+    def _is_awaited(self, phase: schedules.Phase, stage: int) -> bool:
+        """Returns whether a task on another IPU waits for one of these."""
+        other = {schedules.Phase.FORWARD: stage + 1, schedules.Phase.BACKWARD: stage - 1}.get(
+            phase, -1
+        )
+        return 0 <= other < len(self._ipus) and self._ipus[other] != self._ipus[stage]
+
+    def compute_makespans(self, times: StageTimes) -> np.ndarray:
+        """Computes when the last task ends.
+
+        Returns:
+          float64 [cuts], in seconds.
+        """
+        cuts = times.tasks[schedules.Phase.FORWARD].shape[1]
+        free = np.zeros((self._num_ipus, cuts))
+        ends = np.zeros((self._num_slots, cuts))
+        for ipu, phase, stage, read_slot, boundary, written_slot in self._entries:
+            clock = free[ipu]
+            if read_slot >= 0:
+                np.maximum(clock, ends[read_slot] + times.delays[boundary], out=clock)
+            clock += times.tasks[phase][stage]
+            if written_slot >= 0:
+                ends[written_slot] = clock
+        return free.max(axis=0)
+
+
+def longest_update(updates: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:
+    """Returns the seconds of the IPU whose stages take longest to update.
+
+    Args:
+      updates: float64 [stages, cuts].
+      device_mapping: the IPU of each stage, from 0 on.
+
+    Returns:
+      float64 [cuts].
+    """
+    return sum_by_ipu(updates, device_mapping).max(axis=0)
+
+
+def sum_by_ipu(rows: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:
+    """Adds the rows of stages that share an IPU: [stages, cuts] to [ipus, cuts]."""
+    sums = np.zeros((max(device_mapping) + 1, rows.shape[1]))
+    np.add.at(sums, list(device_mapping), rows)
+    return sums

@@ -1,0 +1,9 @@
+from .pipelines import Segment as Segment
+from .pipelines import segments as segments
+from .planner import Considered as Considered
+from .planner import Costs as Costs
+from .planner import Plan as Plan
+from .planner import PlannedStage as PlannedStage
+from .planner import StageSeconds as StageSeconds
+from .planner import load as load
+from .planner import search as search

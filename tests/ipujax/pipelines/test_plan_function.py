@@ -1,0 +1,183 @@
+"""`ipu.plan` of functions: what it costs, where it cuts, and that the plan runs."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import ipujax as ipu
+from ipujax import planning
+from ipujax.errors import PipelineError, PlanError
+
+WIDTH, LAYERS, ROWS = 16, 6, 32
+
+
+def parameters(layers: int = LAYERS) -> dict[str, Any]:
+    keys = jax.random.split(jax.random.key(0), layers + 1)
+    return {
+        "layers": [jax.random.normal(key, (WIDTH, WIDTH)) / 4 for key in keys[1:]],
+        "head": jax.random.normal(keys[0], (WIDTH, 4)) / 4,
+    }
+
+
+def batch() -> dict[str, Any]:
+    rows = jnp.linspace(-1, 1, ROWS * WIDTH).reshape(ROWS, WIDTH)
+    return {"x": rows, "y": jnp.arange(ROWS) % 4}
+
+
+def loss(params: Any, batch: Any) -> Any:
+    x = batch["x"]
+    for layer in params["layers"]:
+        x = jnp.tanh(x @ layer)
+    scores = jax.nn.log_softmax(x @ params["head"])
+    return -jnp.mean(jnp.take_along_axis(scores, batch["y"][:, None], 1))
+
+
+def stacked_loss(params: Any, batch: Any) -> Any:
+    x, _ = jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), batch["x"], params["layers"])
+    return jnp.mean((x @ params["layers"][0].T) ** 2)
+
+
+def check_that_it_runs(plan: planning.Plan, fun: Any, *args: Any) -> None:
+    grad_fn = ipu.pipelining_ops.value_and_grad(fun, **plan.arguments)
+    found, wanted = ipu.compile(grad_fn)(*args), jax.value_and_grad(fun)(*args)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    ["grouped", "interleaved", "sequential", "gpipe", "one_f_one_b", "zero_bubble",
+     "interleaved_one_f_one_b"],
+)  # fmt: skip
+def test_plans_of_every_schedule_run(schedule: str) -> None:
+    args = parameters(), batch()
+    plan = ipu.plan(loss, *args, ipus=2, micro_batches=8, schedules=schedule)
+    assert plan.schedule == schedule
+    assert plan.proven
+    check_that_it_runs(plan, loss, *args)
+
+
+def test_stages_name_the_users_lines() -> None:
+    plan = ipu.plan(loss, parameters(), batch(), ipus=3, micro_batches=4, schedules="one_f_one_b")
+    lines = Path(__file__).read_text().splitlines()
+    for stage in plan.stages:
+        for line in (stage.first, stage.last):
+            file, _, rest = line.partition(":")
+            assert Path(file).name == Path(__file__).name
+            assert "loss" in rest
+    first = int(plan.stages[0].first.split(":")[1].split()[0])
+    assert "layer" in lines[first - 1]
+
+
+def test_scans_over_layers_are_cut_between_iterations() -> None:
+    params = {"layers": jnp.stack(parameters()["layers"])}
+    args = params, batch()
+    assert len(planning.segments(stacked_loss, *args)) == LAYERS + 1
+    plan = ipu.plan(stacked_loss, *args, ipus=3, micro_batches=4, recompute=True)
+    assert len(plan.stages) == 3
+    check_that_it_runs(plan, stacked_loss, *args)
+
+
+def test_equal_layers_cost_the_same() -> None:
+    first, *layers, head = planning.segments(loss, parameters(), batch())
+    assert {layer.parameter_bytes for layer in [first, *layers]} == {2 * 4 * WIDTH * WIDTH}
+    assert head.parameter_bytes == 2 * 4 * WIDTH * 4
+    assert {layer.bytes_after for layer in [first, *layers]} == {4 * ROWS * WIDTH}
+    assert head.bytes_after == 0
+
+
+def test_nothing_is_run_for_shapes() -> None:
+    args = parameters(), batch()
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), args)
+    plans = [ipu.plan(loss, *one, ipus=2, micro_batches=(4, 8)) for one in (args, shapes)]
+    assert plans[0] == plans[1]
+    check_that_it_runs(plans[1], loss, *args)
+
+
+def test_more_micro_batches_are_smaller_ones() -> None:
+    args = parameters(), batch()
+    few, many = (ipu.plan(loss, *args, ipus=2, micro_batches=n, schedules="gpipe") for n in (2, 8))
+    assert few.stages[1].transfer_bytes == 4 * many.stages[1].transfer_bytes
+    both = ipu.plan(loss, *args, ipus=2, micro_batches=(2, 8), schedules="gpipe")
+    assert both.seconds == min(few.seconds, many.seconds)
+    assert {row.micro_batches for row in both.considered} == {2, 8}
+
+
+def test_costs_may_be_measured() -> None:
+    args = parameters(3), batch()
+    plan = ipu.plan(loss, *args, ipus=2, micro_batches=4, costs="measured")
+    assert all(0 < stage.seconds.forward < 1 for stage in plan.stages)
+    check_that_it_runs(plan, loss, *args)
+
+
+def test_costs_may_be_given() -> None:
+    args = parameters(3), batch()
+    costs = planning.Costs([9, 1, 1, 1], [18, 2, 2, 2])
+    plan = ipu.plan(loss, *args, ipus=2, micro_batches=4, costs=costs)
+    assert plan.stages[0].segments == (0, 1)
+    check_that_it_runs(plan, loss, *args)
+    with pytest.raises(PlanError, match="of 3 segments, and `loss` has 4"):
+        ipu.plan(loss, *args, ipus=2, micro_batches=4, costs=planning.Costs([1] * 3, [1] * 3))
+
+
+def test_a_plan_is_for_its_function_alone() -> None:
+    args = parameters(), batch()
+    plan = ipu.plan(loss, *args, ipus=2, micro_batches=4)
+
+    def other(params: Any, batch: Any) -> Any:
+        return 2 * loss(params, batch)
+
+    wrong = ipu.pipelining_ops.value_and_grad(other, **plan.arguments)
+    with pytest.raises(PlanError, match="made for another function than `other`"):
+        ipu.compile(wrong)(*args)
+    wider = jax.tree.map(lambda x: jnp.concatenate([x, x]), args[1])
+    with pytest.raises(PlanError, match="other shapes"):
+        ipu.compile(ipu.pipelining_ops.value_and_grad(loss, **plan.arguments))(args[0], wider)
+
+
+def test_what_does_not_fit_names_the_nearest() -> None:
+    with pytest.raises(PlanError, match="no plan fits") as caught:
+        ipu.plan(loss, parameters(), batch(), ipus=2, micro_batches=4, memory=1000)
+    nearest = caught.value.nearest
+    assert max(nearest.peak_bytes) - 1000 == caught.value.lacks
+    assert nearest.digest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "words"),
+    [
+        ({"objective": "beauty"}, PlanError, "objective is 'beauty'"),
+        ({"costs": "guessed"}, PlanError, "costs is 'guessed'"),
+        ({"micro_batches": 5}, PipelineError, "do not divide into 5"),
+        ({"argnums": 7}, PipelineError, "argnums names positional argument 7"),
+        ({"ipus": 0}, PlanError, "ipus is 0"),
+    ],
+)
+def test_arguments_that_cannot_be(wrong: dict[str, Any], error: type, words: str) -> None:
+    given: dict[str, Any] = {"ipus": 2, "micro_batches": 4}
+    with pytest.raises(error, match=words):
+        ipu.plan(loss, parameters(), batch(), **(given | wrong))
+
+
+def test_a_function_that_reads_no_parameter_cannot_be_cut() -> None:
+    with pytest.raises(PipelineError, match="nothing to cut"):
+        ipu.plan(lambda p, b: jnp.sum(b), jnp.ones(3), jnp.ones(4), ipus=2, micro_batches=2)
+
+
+def test_the_memory_of_the_machine_model_is_that_of_an_ipu() -> None:
+    wide = {"layers": [jax.ShapeDtypeStruct((9000, 9000), np.float32)] * 4,
+            "head": jax.ShapeDtypeStruct((9000, 4), np.float32)}  # fmt: skip
+    rows = {"x": jax.ShapeDtypeStruct((8, 9000), np.float32),
+            "y": jax.ShapeDtypeStruct((8,), np.int32)}  # fmt: skip
+    with pytest.raises(PlanError, match="no plan fits"):
+        ipu.plan(loss, wide, rows, ipus=2, micro_batches=4)
+    plan = ipu.plan(loss, wide, rows, ipus=4, micro_batches=4)
+    assert max(plan.peak_bytes) < 1472 * 638_976
+    assert math.isfinite(plan.seconds)

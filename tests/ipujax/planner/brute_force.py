@@ -1,0 +1,119 @@
+"""The fastest plan by trying everything, slowly and without the code under test."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ipujax.planner import Costs
+from lowering import schedules
+from lowering.schedules import Schedule, ScheduleError
+from tests.lowering.schedules import checker
+
+BUILDERS = {
+    build.__name__: build
+    for build in (
+        schedules.grouped,
+        schedules.interleaved,
+        schedules.sequential,
+        schedules.gpipe,
+        schedules.one_f_one_b,
+        schedules.eager_one_f_one_b,
+        schedules.looped_bfs,
+        schedules.interleaved_one_f_one_b,
+        schedules.zero_bubble,
+    )
+}
+
+SHARING = ("interleaved_one_f_one_b", "looped_bfs")
+"""Those with several stages on an IPU."""
+
+
+@dc.dataclass(frozen=True)
+class Tried:
+    """What one cut with one schedule takes."""
+
+    schedule: str
+    micro_batches: int
+    recompute: bool
+    cut: tuple[int, ...]
+    seconds: float
+    peak_bytes: tuple[float, ...]
+
+    def excess(self, memory: Sequence[float]) -> float:
+        return max(peak - limit for peak, limit in zip(self.peak_bytes, memory, strict=False))
+
+
+def try_everything(
+    costs: Costs,
+    ipus: int,
+    micro_batches: Sequence[int],
+    names: Sequence[str],
+    recompute: Sequence[bool],
+    replicas: Sequence[int],
+) -> Iterator[Tried]:
+    for name, total, count in itertools.product(names, micro_batches, replicas):
+        if total % count or count > ipus:
+            continue
+        for schedule in every_schedule(name, ipus // count, total // count, len(costs)):
+            if schedule.splits_backward and costs.weight is None:
+                continue
+            waiting = [checker.in_flight(schedule, stage) for stage in range(schedule.stages)]
+            for inner in itertools.combinations(range(1, len(costs)), schedule.stages - 1):
+                cut = (0, *inner, len(costs))
+                for again in recompute:
+                    took = take(costs, schedule, cut, waiting, again)
+                    yield Tried(name, total, again, cut, *took)
+
+
+def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> Iterator[Schedule]:
+    several = name in SHARING
+    for used in range(2 if several else 1, ipus + 1):
+        for each in range(2, segments // used + 1) if several else (1,):
+            mapping = [stage % used for stage in range(used * each)]
+            if len(mapping) <= segments:
+                try:
+                    yield BUILDERS[name](len(mapping), micro_batches, ipus=mapping)
+                except ScheduleError:
+                    continue
+
+
+def take(
+    costs: Costs, schedule: Schedule, cut: Sequence[int], waiting: Sequence[int], again: bool
+) -> tuple[float, tuple[float, ...]]:
+    """The seconds of an update, and the bytes of each IPU."""
+    cut_bytes, spaces_needed = costs.cut_bytes or (), costs.workspace_bytes or ()
+    stages = [range(a, b) for a, b in itertools.pairwise(cut)]
+
+    def add(row: Any, stage: range) -> float:
+        return math.fsum(row[i] for i in stage)
+
+    passing = [
+        (cut_bytes[at - 1] if at else 0)
+        + sum(size for first, last, size in costs.skips if first < at <= last)
+        for at in cut[:-1]
+    ]
+    weight = costs.weight or [0] * len(costs)
+    seconds: dict[str, list[float]] = {"F": [], "B": [], "W": []}
+    for stage in stages:
+        forward, made = add(costs.forward, stage), add(weight, stage)
+        splits = schedule.splits_backward
+        seconds["F"].append(forward)
+        seconds["B"].append(
+            add(costs.backward, stage) + (forward if again else 0) + (0 if splits else made)
+        )
+        seconds["W"].append(made)
+    delays = [costs.latency + size / costs.bytes_per_second for size in passing[1:]]
+    ipus = [group[0] for group in schedule.ipus]
+    updates, peaks, spaces = ([0.0] * (max(ipus) + 1) for _ in range(3))
+    for number, stage in enumerate(stages):
+        ipu, kept = ipus[number], add(costs.activation_bytes, stage)
+        updates[ipu] += add(costs.update, stage)
+        wait = waiting[number] * (passing[number] if again else kept) + (kept if again else 0)
+        peaks[ipu] += add(costs.parameter_bytes, stage) + wait
+        spaces[ipu] = max(spaces[ipu], *(spaces_needed[i] for i in stage))
+    makespan = checker.makespan(schedule, seconds, delays)
+    return makespan + max(updates), tuple(map(sum, zip(peaks, spaces, strict=True)))

@@ -1,0 +1,124 @@
+"""Plans are the fastest of all, and say so only then."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ipujax.errors import PlanError
+from ipujax.planner import Costs, Plan, search
+from tests.ipujax.planner.brute_force import BUILDERS, SHARING, Tried, try_everything
+
+ROUNDING = 1e-9
+
+
+@st.composite
+def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, dict[str, Any]]:
+    """Costs of a few segments, and what may be chosen."""
+    count = draw(st.integers(1, most_segments))
+    few = st.integers(0, 9)
+
+    def row(length: int, numbers: st.SearchStrategy[int] = few) -> list[int]:
+        return draw(st.lists(numbers, min_size=length, max_size=length))
+
+    pairs = [*itertools.combinations(range(count), 2)]
+    skips = draw(st.lists(st.tuples(st.sampled_from(pairs), few), max_size=3)) if pairs else []
+    costs = Costs(
+        row(count),
+        row(count),
+        draw(st.none() | st.builds(row, st.just(count))),
+        row(count),
+        row(count),
+        row(count),
+        row(count),
+        row(count - 1),
+        [(*ends, size) for ends, size in skips],
+        draw(st.sampled_from((math.inf, 1.0, 4.0))),
+        draw(st.sampled_from((0.0, 0.5))),
+    )
+    ipus = draw(st.integers(1, most_ipus))
+    memory = st.integers(5, 150)
+    chosen = {
+        "ipus": ipus,
+        "micro_batches": draw(st.lists(st.sampled_from((1, 2, 4, 6, 8)), min_size=1, max_size=2)),
+        "schedules": draw(st.lists(st.sampled_from([*BUILDERS]), min_size=1, max_size=3)),
+        "recompute": draw(st.sampled_from(((False,), (True,), (False, True)))),
+        "replicas": draw(st.sampled_from(((1,), (2,), (1, 2)))),
+        "memory": draw(st.none() | memory | st.lists(memory, min_size=ipus, max_size=ipus)),
+    }
+    return costs, chosen
+
+
+def everything(costs: Costs, chosen: dict[str, Any]) -> tuple[list[Tried], list[float]]:
+    memory = np.broadcast_to(
+        math.inf if chosen["memory"] is None else chosen["memory"], chosen["ipus"]
+    ).tolist()
+    tried = try_everything(
+        costs,
+        chosen["ipus"],
+        chosen["micro_batches"],
+        chosen["schedules"],
+        chosen["recompute"],
+        chosen["replicas"],
+    )
+    return [*tried], memory
+
+
+def check_against_all(costs: Costs, chosen: dict[str, Any]) -> None:
+    tried, memory = everything(costs, chosen)
+    if not tried:
+        with pytest.raises(PlanError, match="no schedule can have"):
+            search(costs, **chosen)
+        return
+    fitting = [one for one in tried if one.excess(memory) <= 0]
+    if not fitting:
+        with pytest.raises(PlanError, match="no plan fits in memory") as caught:
+            search(costs, **chosen)
+        nearest = caught.value.nearest
+        assert nearest is not None
+        assert not nearest.fits
+        assert caught.value.lacks == pytest.approx(
+            max(a - b for a, b in zip(nearest.peak_bytes, memory, strict=False))
+        )
+        if not {*SHARING} & {*chosen["schedules"]}:
+            assert caught.value.lacks == pytest.approx(min(one.excess(memory) for one in tried))
+        return
+    best = min(one.seconds for one in fitting)
+    plan = search(costs, **chosen)
+    assert plan.seconds == pytest.approx(best, rel=ROUNDING)
+    assert plan.proven
+    assert plan.fits
+    assert plan.lower_bound <= best * (1 + ROUNDING)
+    check_is_one_of(plan, fitting)
+
+
+def check_is_one_of(plan: Plan, tried: list[Tried]) -> None:
+    """What a plan says of itself is what that cut takes."""
+    cut = (0, *(stage.segments[1] for stage in plan.stages))
+    same = [
+        one
+        for one in tried
+        if (one.schedule, one.micro_batches, one.recompute, one.cut)
+        == (plan.schedule, plan.micro_batches, plan.recompute, cut)
+        and one.peak_bytes == pytest.approx(plan.peak_bytes)
+    ]
+    assert any(one.seconds == pytest.approx(plan.seconds) for one in same)
+
+
+@settings(max_examples=150)
+@given(cases(most_segments=6, most_ipus=4))
+def test_no_cut_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
+    check_against_all(*case)
+
+
+@pytest.mark.exhaustive
+@settings(max_examples=2000)
+@given(cases(most_segments=9, most_ipus=5))
+def test_no_cut_of_more_segments_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
+    check_against_all(*case)
