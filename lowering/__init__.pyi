@@ -42,6 +42,7 @@ from .ir import part_of_process as part_of_process
 from .jaxprs import Ref as Ref
 from .jaxprs import add_caller_frames as add_caller_frames
 from .jaxprs import contains_callbacks as contains_callbacks
+from .jaxprs import count_equations as count_equations
 from .jaxprs import count_operations as count_operations
 from .jaxprs import count_single_core_operations as count_single_core_operations
 from .jaxprs import dtype_name as dtype_name

@@ -20,13 +20,16 @@ import numpy as np
 from ipujax.engine import loop_kernels
 from ipujax.engine.loop_steps import StreamedLoop
 from ipujax.engine.queue_session import Session
-from lowering import count_operations, ir, jaxpr
+from lowering import count_equations, count_operations, ir, jaxpr
 
 if TYPE_CHECKING:
     from ipujax.engine.replay import Machine
 
 # Longer programs, of more than some 20 ms on one core, gain nothing and would be compiled twice.
 SHORT_OPERATIONS = 2e9
+# Nor do those of more equations: XLA compiles some milliseconds at each, and each costs a run some
+# microseconds, beside which what surrounds the loop is little.
+FEW_EQUATIONS = 2000
 
 
 def build_single_call(
@@ -54,7 +57,8 @@ def build_single_call(
         node.kernel for node in ir.walk_nodes(loop.node.body) if isinstance(node, ir.Execute)
     ]
     operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
-    if operations * (loop.node.count or 0) > SHORT_OPERATIONS:
+    equations = sum(count_equations(kernel.jaxpr.jaxpr) for kernel in kernels)
+    if operations * (loop.node.count or 0) > SHORT_OPERATIONS or equations > FEW_EQUATIONS:
         return None
     return SingleCall(machine, loop, donated)
 

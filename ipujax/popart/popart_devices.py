@@ -111,6 +111,35 @@ class DeviceInfo:
         return f"DeviceInfo(type={self.type}, id={self.id}, numIpus={self.numIpus})"
 
 
+# Programs replace methods of `DeviceManager` by functions of theirs that call other ones, so none
+# of these calls another.
+def _find_available_device(
+    numIpus: int,
+    tilesPerIpu: int,
+    pattern: SyncPattern,
+    connectionType: DeviceConnectionType,
+    selectionCriterion: DeviceSelectionCriterion,
+) -> DeviceInfo | None:
+    """Returns a device of some number of virtual IPUs, or None for more than a system has."""
+    check.require_instance(pattern, SyncPattern, "pattern")
+    check.require_instance(selectionCriterion, DeviceSelectionCriterion, "selectionCriterion")
+    count = check.require_integer(numIpus, "numIpus", at_least=1)
+    if count > most_ipus():
+        return None
+    return DeviceInfo(DeviceType.Ipu, count, connectionType, tilesPerIpu)
+
+
+def _find_device_by_id(
+    id: int, pattern: SyncPattern, connectionType: DeviceConnectionType
+) -> DeviceInfo:
+    """Returns the device with an id, of as many virtual IPUs as `gc-info -l` lists for it."""
+    check.require_instance(pattern, SyncPattern, "pattern")
+    devices = find_machine().devices
+    is_listed = check.require_integer(id, "id", at_least=0) < len(devices)
+    count = len(devices[id].ipus) if is_listed else 1
+    return DeviceInfo(DeviceType.Ipu, count, connectionType, id=id)
+
+
 @check.guard
 class DeviceManager:
     """A factory of devices."""
@@ -155,14 +184,14 @@ class DeviceManager:
         Raises:
           PopARTError: (a `ValueError`) more IPUs than a system can have.
         """
-        check.require_instance(pattern, SyncPattern, "pattern")
-        check.require_instance(selectionCriterion, DeviceSelectionCriterion, "selectionCriterion")
-        count = check.require_integer(numIpus, "numIpus", at_least=1)
-        if count > most_ipus():
+        device = _find_available_device(
+            numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion
+        )
+        if device is None:
             raise check.value_error(
-                f"Failed to acquire device with {count} IPUs", f"ask for at most {most_ipus()}"
+                f"Failed to acquire device with {numIpus} IPUs", f"ask for at most {most_ipus()}"
             )
-        return DeviceInfo(DeviceType.Ipu, count, connectionType, tilesPerIpu)
+        return device
 
     def tryAcquireAvailableDevice(
         self,
@@ -173,9 +202,7 @@ class DeviceManager:
         selectionCriterion: DeviceSelectionCriterion = DeviceSelectionCriterion.First,
     ) -> DeviceInfo | None:
         """Acquires a device as `acquireAvailableDevice`; returns None if there is none."""
-        if check.require_integer(numIpus, "numIpus", at_least=1) > most_ipus():
-            return None
-        return self.acquireAvailableDevice(
+        return _find_available_device(
             numIpus, tilesPerIpu, pattern, connectionType, selectionCriterion
         )
 
@@ -189,11 +216,7 @@ class DeviceManager:
 
         A device with an id that is not listed has one IPU.
         """
-        check.require_instance(pattern, SyncPattern, "pattern")
-        devices = find_machine().devices
-        is_listed = check.require_integer(id, "id", at_least=0) < len(devices)
-        count = len(devices[id].ipus) if is_listed else 1
-        return DeviceInfo(DeviceType.Ipu, count, connectionType, id=id)
+        return _find_device_by_id(id, pattern, connectionType)
 
     def tryAcquireDeviceById(
         self,
@@ -202,7 +225,7 @@ class DeviceManager:
         connectionType: DeviceConnectionType = DeviceConnectionType.Always,
     ) -> DeviceInfo | None:
         """Acquires a device as `acquireDeviceById`, which always succeeds."""
-        return self.acquireDeviceById(id, pattern, connectionType)
+        return _find_device_by_id(id, pattern, connectionType)
 
     def enumerateDevices(
         self,

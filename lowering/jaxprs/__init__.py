@@ -104,6 +104,7 @@ from lowering.jaxprs.verify_jaxpr import JaxprVerifier as JaxprVerifier
 from lowering.jaxprs.wide_values import has_wide_avals as has_wide_avals
 from lowering.jaxprs.wide_values import has_wide_values as has_wide_values
 from lowering.jaxprs.wide_values import keep_wide_values as keep_wide_values
+from lowering.jaxprs.workload import count_equations as count_equations
 from lowering.jaxprs.workload import count_operations as count_operations
 from lowering.jaxprs.workload import (
     count_single_core_operations as count_single_core_operations,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from lowering.jaxprs.avals import shape_of, size_of
+from lowering.jaxprs.equations import walk_equations
 from lowering.jaxprs.jaxpr import Jaxpr, JaxprEqn, sub_jaxprs
 
 # XLA's CPU client spreads larger products over the cores. Measured by products of 32, 64 and 256
@@ -16,6 +17,11 @@ SINGLE_CORE_PRODUCT_OPERATIONS = 6e6
 def count_operations(jaxpr: Jaxpr) -> float:
     """Counts arithmetic operations, roughly: products exactly, else one per element."""
     return _sum_over_equations(jaxpr, _count_operations_outside_bodies)
+
+
+def count_equations(jaxpr: Jaxpr) -> int:
+    """Counts the equations, those of bodies too: what XLA has to compile."""
+    return sum(1 for _ in walk_equations(jaxpr))
 
 
 def count_single_core_operations(jaxpr: Jaxpr) -> float:

@@ -30,8 +30,12 @@ from lowering.ops.types import Array, Arrays, Results
 
 # A key's algorithm must not depend on what the user sets for keys of his own.
 ALGORITHM = "threefry2x32"
+# Of the numbers that round: some integer operations for each, where threefry takes about a hundred.
+ROUNDING_ALGORITHM = "multiply_and_shift"
 WORDS = 2
 SEED_WORDS = 4
+# Odd, so that no two numbers give the same key: 2^32 by the golden ratio, and a prime.
+_KEY_MULTIPLIERS = (0x9E3779B9, 0x85EBCA6B)
 
 
 def draw_key_words(like: Array | None = None) -> Array:
@@ -40,7 +44,16 @@ def draw_key_words(like: Array | None = None) -> Array:
     Args:
       like: an array, or None; under `vmap` over it each example draws for itself.
     """
-    return draw_p.bind(*(() if like is None else (like,)), examples=())
+    return draw_p.bind(*(() if like is None else (like,)), examples=(), algorithm=ALGORITHM)
+
+
+def draw_rounding_bits(shape: Sequence[int]) -> Array:
+    """Draws fresh uniform 16-bit numbers, uint16, good enough to round with.
+
+    A program in float16 may round at thousands of places, each of which XLA has to compile.
+    """
+    words = draw_p.bind(examples=(), algorithm=ROUNDING_ALGORITHM)
+    return halves_p.bind(words, shape=tuple(shape), algorithm=ROUNDING_ALGORITHM)
 
 
 def wrap_words_as_key(words: Array) -> Array:
@@ -50,15 +63,20 @@ def wrap_words_as_key(words: Array) -> Array:
 
 def derive_key_words(words: Array, number: Array | int) -> Array:
     """Returns the words of the key that follows from a key and a number (uint32[])."""
-    return key_p.bind(words, typed_jax.asarray(number, jnp.uint32))
+    return key_p.bind(words, typed_jax.asarray(number, jnp.uint32), algorithm=ALGORITHM)
 
 
-def derive_keys_of_examples(words: Array, number: int, examples: tuple[int, ...]) -> Array:
-    """Returns the words of a key for each example: `[*examples, 2]`."""
-    key = derive_key_words(words, number)
+def derive_keys_of_examples(
+    words: Array, number: int, examples: tuple[int, ...], algorithm: str
+) -> Array:
+    """Returns the words of a key of an algorithm for each example: `[*examples, 2]`."""
+    key = key_p.bind(words, typed_jax.asarray(number, jnp.uint32), algorithm=algorithm)
+    if algorithm == ROUNDING_ALGORITHM and not examples:
+        return key
     if examples:
         numbers = typed_jax.arange(math.prod(examples), dtype=jnp.uint32)
-        keys: Array = jax.vmap(functools.partial(key_p.bind, key))(numbers)
+        derive_key = functools.partial(key_p.bind, key, algorithm=algorithm)
+        keys: Array = jax.vmap(derive_key)(numbers)
         key = keys.reshape(*examples, WORDS)
     # Without it, XLA would derive a key again for each random number.
     return typed_jax.optimization_barrier(key)
@@ -85,7 +103,7 @@ def random_uint16(key: Array, shape: Sequence[int]) -> Array:
     return halves_p.bind(words, shape=tuple(shape), algorithm=algorithm)
 
 
-def _key_words_aval(*_: ShapedArray, examples: tuple[int, ...]) -> ShapedArray:
+def _key_words_aval(*_: ShapedArray, examples: tuple[int, ...], algorithm: str) -> ShapedArray:
     return ShapedArray((*examples, WORDS), jnp.uint32.dtype)
 
 
@@ -98,10 +116,15 @@ def _refuse_draw_outside_compiled_code(*_: Array, **params: object) -> Array:
 
 
 def _draw_vmap(
-    primitive: Primitive, values: Arrays, dims: Sequence[int], *, examples: tuple[int, ...]
+    primitive: Primitive,
+    values: Arrays,
+    dims: Sequence[int],
+    *,
+    examples: tuple[int, ...],
+    algorithm: str,
 ) -> Results:
     count = values[0].shape[dims[0]]
-    return primitive.bind(*values, examples=(count, *examples)), 0
+    return primitive.bind(*values, examples=(count, *examples), algorithm=algorithm), 0
 
 
 def _keep_draw_in_checkpoint(
@@ -114,13 +137,15 @@ def _keep_draw_in_checkpoint(
     return None, eqn, [True], [True], missing
 
 
-def _fold_in_number(words: Array, number: Array) -> Array:
+def _fold_in_number(words: Array, number: Array, *, algorithm: str) -> Array:
     if words.ndim > 1:
-        return jax.vmap(_fold_in_number)(words, number)
+        return jax.vmap(functools.partial(_fold_in_number, algorithm=algorithm))(words, number)
+    if algorithm == ROUNDING_ALGORITHM:
+        return words ^ (number * typed_jax.asarray(_KEY_MULTIPLIERS, jnp.uint32))
     return jax.random.key_data(jax.random.fold_in(wrap_words_as_key(words), number))
 
 
-def _key_aval(words: ShapedArray, _: ShapedArray) -> ShapedArray:
+def _key_aval(words: ShapedArray, _: ShapedArray, *, algorithm: str) -> ShapedArray:
     return ShapedArray(words.shape, jnp.uint32.dtype)
 
 
@@ -130,6 +155,8 @@ def _make_random_uint16(words: Array, *, shape: tuple[int, ...], algorithm: Any)
             words
         )
     size = math.prod(shape)
+    if algorithm == ROUNDING_ALGORITHM:
+        return _mix_counters(words, lax.iota(jnp.uint32, size).reshape(shape))
     if algorithm == ALGORITHM:
         counters = lax.iota(jnp.uint32, 2 * -(-size // 4))
         drawn = threefry_2x32(words, counters)
@@ -138,6 +165,19 @@ def _make_random_uint16(words: Array, *, shape: tuple[int, ...], algorithm: Any)
         drawn = jax.random.bits(key, (-(-size // 2),), jnp.uint32)
     halves = jnp.concatenate([drawn & 0xFFFF, drawn >> 16]).astype(jnp.uint16)
     return halves[:size].reshape(shape)
+
+
+def _mix_counters(words: Array, counters: Array) -> Array:
+    """Returns 16 bits that each counter gives with two words, by multiplying and shifting.
+
+    The multipliers and shifts are those of the function `lowbias32`, whose bits depend on all bits
+    before nearly evenly (https://nullprogram.com/blog/2018/07/31/).
+    """
+    x = counters + words[0]
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x ^= words[1]  # so that two keys of near first words do not give the same numbers
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return (x >> 16).astype(jnp.uint16)
 
 
 def _random_uint16_aval(words: ShapedArray, *, shape: tuple[int, ...], **_: object) -> ShapedArray:

@@ -89,7 +89,7 @@ class _DrawResolver:
             number += 1
             with use_source_of(eqn):
                 if eqn.primitive is draw_p:
-                    return [derive_keys_of_examples(words, number, eqn.params["examples"])]
+                    return [derive_keys_of_examples(words, number, **eqn.params)]
                 key = derive_key_words(words, number)
             return self.evaluate_bodies_with_key(eqn, inputs, key)
 

@@ -233,6 +233,21 @@ def test_every_number_becomes_a_neighbour() -> None:
     np.testing.assert_array_equal(run(cast, exact.astype(np.float32)), exact)
 
 
+def test_code_grows_with_the_operations_not_exponentially() -> None:
+    """XLA computes cheap operations again for each of their readers; roundings are many."""
+    use(esr=True, nanoo=False)
+
+    def count_operations_of_chain(length: int) -> float:
+        def fn(x: Any) -> Any:
+            for _ in range(length):
+                x = x - (x * x).mean()
+            return x
+
+        return ipu.compile(fn).lower(np.ones(64, HALF)).compile().cost_analysis()["flops"]
+
+    assert count_operations_of_chain(12) < 5 * count_operations_of_chain(3)
+
+
 def test_scopes_decide_for_their_operations() -> None:
     def fn(x: Any) -> Any:
         with stochastic_rounding(True):

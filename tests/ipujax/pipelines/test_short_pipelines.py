@@ -14,6 +14,7 @@ import optax
 import pytest
 
 import ipujax as ipu
+from ipujax.engine import single_call
 from ipujax.engine.single_call import SingleCall
 from tests.ipujax.feeding import infeed, outfeed
 
@@ -94,6 +95,18 @@ def outcomes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(SingleCall, "run_if_ready", run_and_note)
     return tries
+
+
+def test_programs_of_many_equations_are_not_compiled_again_for_one_call(
+    monkeypatch: pytest.MonkeyPatch, outcomes: list[bool]
+) -> None:
+    monkeypatch.setattr(single_call, "FEW_EQUATIONS", 5)
+    train, sink = build_training(numbers, updates=1)
+    weights = initial_weights()
+    for _ in range(RUNS):
+        weights = train(weights)
+    np.testing.assert_allclose(take_losses(sink), expected_training(RUNS)[0], rtol=1e-5)
+    assert not outcomes
 
 
 @pytest.mark.parametrize("updates", [1, 3])

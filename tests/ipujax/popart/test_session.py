@@ -424,6 +424,14 @@ def test_patterns_are_accepted() -> None:
     assert popart.Patterns(popart.PatternsLevel.All).isPatternEnabled("any")
 
 
+def test_programs_replace_how_a_device_is_acquired(monkeypatch: pytest.MonkeyPatch) -> None:
+    def acquire_once(*arguments: Any) -> Any:
+        return popart.DeviceManager.tryAcquireAvailableDevice(*arguments)
+
+    monkeypatch.setattr(popart.DeviceManager, "acquireAvailableDevice", acquire_once)
+    assert popart.DeviceManager().acquireAvailableDevice(2).numIpus == 2
+
+
 def test_devices() -> None:
     manager = popart.DeviceManager()
     manager.setOnDemandAttachTimeout(1)
