@@ -1,11 +1,10 @@
-"""What the segments of a traced function cost, by the machine model or by a clock."""
+"""The segments of a traced function, at whose ends it may be cut, and what they cost."""
 
 from __future__ import annotations
 
 import dataclasses as dc
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,14 +13,12 @@ import jax.numpy as jnp
 
 from ipujax.pipelines.automatic_stages import Step, segment_function
 from ipujax.pipelines.micro_batch_arguments import Role
+from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
 from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
-
-_RUNS = 5  # of each piece that is timed; the shortest counts
-_TARGET = machine.IPU2
 
 
 @dc.dataclass(frozen=True)
@@ -42,17 +39,6 @@ class Segment:
     scope: str
     parameter_bytes: float
     bytes_after: float
-
-
-@dc.dataclass(frozen=True)
-class _PieceCosts:
-    """What some equations cost on one micro-batch: seconds and bytes."""
-
-    forward: float
-    backward: float
-    weight: float
-    activation_bytes: float
-    workspace_bytes: float
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -77,10 +63,10 @@ class SegmentedFunction:
           are_measured: whether JAX's first device runs the pieces; otherwise the machine model of
             an IPU tells.
         """
-        take = _measure_piece if are_measured else _model_piece
-        known: dict[Any, _PieceCosts] = {}
+        take = Piece.measure_costs if are_measured else Piece.model_costs
+        known: dict[Any, PieceCosts] = {}
         rows = [self._add_pieces(part, take, known) for part in self._parts]
-        links = _TARGET.links
+        links = TARGET.links
         return Costs(
             forward=[row.forward for row in rows],
             backward=[row.backward for row in rows],
@@ -92,23 +78,23 @@ class SegmentedFunction:
             bytes_per_second=math.inf
             if are_measured
             else links.bytes_per_second * min(links.to_neighbour, links.along),
-            latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / _TARGET.clock_hz,
+            latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
         )
 
     def _add_pieces(
         self,
         part: Sequence[Step],
-        take: Callable[[jaxpr.ClosedJaxpr, Sequence[bool]], _PieceCosts],
-        known: dict[Any, _PieceCosts],
-    ) -> _PieceCosts:
-        total = _PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
+        take: Callable[[Piece], PieceCosts],
+        known: dict[Any, PieceCosts],
+    ) -> PieceCosts:
+        total = PieceCosts(0.0, 0.0, 0.0, 0.0, 0.0)
         for eqns, times in _list_pieces(part):
-            closed, is_parameter = self._cut_out(eqns)
-            key = structure_key(closed), tuple(is_parameter)
+            piece = self._cut_out(eqns)
+            key = structure_key(piece.closed), piece.is_parameter
             if key not in known:
-                known[key] = take(closed, is_parameter)
+                known[key] = take(piece)
             cost = known[key]
-            total = _PieceCosts(
+            total = PieceCosts(
                 total.forward + cost.forward * times,
                 total.backward + cost.backward * times,
                 total.weight + cost.weight * times,
@@ -117,16 +103,16 @@ class SegmentedFunction:
             )
         return total
 
-    def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> tuple[jaxpr.ClosedJaxpr, list[bool]]:
-        """Returns equations as a function, and which of its arguments parameters alone decide."""
+    def _cut_out(self, eqns: Sequence[jaxpr.JaxprEqn]) -> Piece:
+        """Returns equations as a function."""
         body = self.function.closed.jaxpr
         reads = pipelines.variables_read_from_outside(eqns, [])
         results = [v for eqn in eqns for v in eqn.outvars if not jaxpr.is_dropped(v)]
         leaves = self.function.leaves_by_variable()
         others = [v for v, leaf in leaves.items() if leaf.role in (Role.SPLIT, Role.FOLDED)]
         moving = pipelines.variables_depending_on(body.eqns, others)
-        is_parameter = [v not in moving and v not in others for v in reads]
-        return pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter
+        is_parameter = tuple(v not in moving and v not in others for v in reads)
+        return Piece(pipelines.jaxpr_of_equations(body, reads, results, eqns), is_parameter)
 
 
 def cut_into_segments(function: TracedFunction) -> SegmentedFunction:
@@ -214,121 +200,3 @@ def _parameters_behind_variables(
             known = [s for v in pipelines.unique_variables(eqn.invars) for s in sources.get(v, ())]
             sources |= dict.fromkeys(eqn.outvars, tuple(dict.fromkeys(known)))
     return sources
-
-
-# --- what a piece costs ---------------------------------------------------------------------------
-
-
-def _pullbacks_of_piece(
-    closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]
-) -> tuple[list[Any], Callable[..., Any], Callable[..., Any]]:
-    """Returns avals of the arguments and cotangents of a piece, and two functions of these.
-
-    They return the results with the gradients of what is no parameter, and with all gradients.
-    """
-    avals = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.in_avals]
-    results = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in closed.out_avals]
-    is_smooth = [jnp.issubdtype(aval.dtype, jnp.inexact) for aval in avals]
-    is_result_smooth = [jnp.issubdtype(aval.dtype, jnp.inexact) for aval in results]
-    cotangents = list(itertools.compress(results, is_result_smooth))
-
-    def pull_back(wanted: Sequence[int], arguments: Sequence[Any]) -> Any:
-        flat, given = list(arguments[: len(avals)]), list(arguments[len(avals) :])
-
-        def run(*chosen: Any) -> list[Any]:
-            for number, value in zip(wanted, chosen, strict=True):
-                flat[number] = value
-            outputs = jaxpr.run_equations(closed.jaxpr, closed.consts, flat)
-            return list(itertools.compress(outputs, is_result_smooth))
-
-        outputs, pullback = jax.vjp(run, *(flat[number] for number in wanted))
-        return outputs, pullback(given)
-
-    everything = [i for i, smooth in enumerate(is_smooth) if smooth]
-    inputs = [i for i in everything if not is_parameter[i]]
-    return (
-        [*avals, *cotangents],
-        lambda *arguments: pull_back(inputs, arguments),
-        lambda *arguments: pull_back(everything, arguments),
-    )
-
-
-def _bytes_that_wait(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> float:
-    """Returns the bytes that a piece leaves for its backward pass, beside its parameters."""
-    found: list[float] = []
-
-    def run(*flat: Any) -> list[Any]:
-        numbers = [i for i, x in enumerate(flat) if jnp.issubdtype(x.dtype, jnp.inexact)]
-        values = list(flat)
-
-        def forward(*chosen: Any) -> list[Any]:
-            for number, value in zip(numbers, chosen, strict=True):
-                values[number] = value
-            outputs = jaxpr.run_equations(closed.jaxpr, closed.consts, values)
-            return [x for x in outputs if jnp.issubdtype(x.dtype, jnp.inexact)]
-
-        _, pullback = jax.vjp(forward, *(flat[i] for i in numbers))
-        parameters = {id(x) for x, fixed in zip(flat, is_parameter, strict=True) if fixed}
-        kept = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
-        found.append(float(sum(x.size * x.dtype.itemsize for x in kept.values())))
-        return []
-
-    jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.shape, a.dtype) for a in closed.in_avals))
-    return found[0]
-
-
-def _model_piece(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> _PieceCosts:
-    avals, to_inputs, to_all = _pullbacks_of_piece(closed, is_parameter)
-    forward, with_inputs, with_all = (
-        machine.estimate_function_cycles(one, _TARGET)
-        for one in (closed, jaxpr.trace_flat(to_inputs, avals), jaxpr.trace_flat(to_all, avals))
-    )
-    rate = _TARGET.clock_hz
-    return _build_piece_costs(
-        closed, is_parameter, forward / rate, with_inputs / rate, with_all / rate, 0.0
-    )
-
-
-def _measure_piece(closed: jaxpr.ClosedJaxpr, is_parameter: Sequence[bool]) -> _PieceCosts:
-    avals, to_inputs, to_all = _pullbacks_of_piece(closed, is_parameter)
-    arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
-
-    def forward(*flat: Any) -> list[Any]:
-        return jaxpr.run_equations(closed.jaxpr, closed.consts, flat)
-
-    count = len(closed.in_avals)
-    alone, _ = _time_function(forward, arguments[:count])
-    with_inputs, _ = _time_function(to_inputs, arguments)
-    with_all, space = _time_function(to_all, arguments)
-    return _build_piece_costs(closed, is_parameter, alone, with_inputs, with_all, space)
-
-
-def _time_function(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[float, float]:
-    """Returns the seconds of a function on JAX's first device, and the bytes that it works in."""
-    compiled = jax.jit(function).lower(*arguments).compile()
-    analysis = compiled.memory_analysis()
-    seconds: list[float] = []
-    jax.block_until_ready(compiled(*arguments))
-    for _ in range(_RUNS):
-        started = time.perf_counter()
-        jax.block_until_ready(compiled(*arguments))
-        seconds.append(time.perf_counter() - started)
-    return min(seconds), float(getattr(analysis, "temp_size_in_bytes", 0))
-
-
-def _build_piece_costs(
-    closed: jaxpr.ClosedJaxpr,
-    is_parameter: Sequence[bool],
-    forward: float,
-    with_inputs: float,
-    with_all: float,
-    space: float,
-) -> _PieceCosts:
-    with_inputs, with_all = max(with_inputs, forward), max(with_all, with_inputs, forward)
-    return _PieceCosts(
-        forward,
-        with_inputs - forward,
-        with_all - with_inputs,
-        _bytes_that_wait(closed, is_parameter),
-        space,
-    )

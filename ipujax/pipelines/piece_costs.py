@@ -1,0 +1,145 @@
+"""What some equations cost on one micro-batch, by the machine model or by a clock."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ipujax.pipelines.pipeline_stages import Aval
+from lowering import jaxpr, machine
+
+_RUNS = 5  # of each function that is timed; the shortest counts
+TARGET = machine.IPU2
+"""The chip whose machine model tells costs."""
+
+
+@dc.dataclass(frozen=True)
+class PieceCosts:
+    """What some equations cost on one micro-batch.
+
+    Attributes:
+      forward: seconds of the forward pass.
+      backward: seconds of the gradients of its inputs.
+      weight: seconds of the gradients of its parameters.
+      activation_bytes: bytes that wait for the backward pass, beside the parameters.
+      workspace_bytes: bytes that are needed only meanwhile; 0 where nobody measured them.
+    """
+
+    forward: float
+    backward: float
+    weight: float
+    activation_bytes: float
+    workspace_bytes: float
+
+
+@dc.dataclass(frozen=True, eq=False)
+class Piece:
+    """Some equations as a function.
+
+    Attributes:
+      closed: the function.
+      is_parameter: for each argument, whether parameters alone decide it.
+    """
+
+    closed: jaxpr.ClosedJaxpr
+    is_parameter: tuple[bool, ...]
+
+    def model_costs(self) -> PieceCosts:
+        """Asks the machine model, and runs nothing."""
+        forward, with_inputs, with_all = (
+            machine.estimate_function_cycles(jaxpr.trace_flat(function, avals), TARGET)
+            / TARGET.clock_hz
+            for function, avals in self._functions
+        )
+        return self._build_costs(forward, with_inputs, with_all, 0.0)
+
+    def measure_costs(self) -> PieceCosts:
+        """Runs everything on JAX's first device, and asks XLA for the bytes that it works in."""
+        forward, with_inputs, with_all = (
+            _time_function(function, avals) for function, avals in self._functions
+        )
+        return self._build_costs(forward[0], with_inputs[0], with_all[0], with_all[1])
+
+    @property
+    def _functions(self) -> list[tuple[Callable[..., Any], list[Aval]]]:
+        """Forward; with the gradients of inputs; and with all gradients; and their arguments."""
+        avals = [_shape_of(aval) for aval in self.closed.in_avals]
+        cotangents = [aval for aval in map(_shape_of, self.closed.out_avals) if _is_smooth(aval)]
+        smooth = [i for i, aval in enumerate(avals) if _is_smooth(aval)]
+        inputs = [i for i in smooth if not self.is_parameter[i]]
+
+        def pull_back(wanted: Sequence[int], *flat: Any) -> Any:
+            results, pullback = self._differentiate(flat[: len(avals)], wanted)
+            return results, pullback(list(flat[len(avals) :]))
+
+        return [
+            (self._run, avals),
+            (functools.partial(pull_back, inputs), [*avals, *cotangents]),
+            (functools.partial(pull_back, smooth), [*avals, *cotangents]),
+        ]
+
+    def _run(self, *flat: Any) -> list[Any]:
+        return jaxpr.run_equations(self.closed.jaxpr, self.closed.consts, flat)
+
+    def _differentiate(self, flat: Sequence[Any], wanted: Sequence[int]) -> tuple[Any, Any]:
+        """Returns the smooth results, and the function that pulls their cotangents back."""
+
+        def run(*chosen: Any) -> list[Any]:
+            values = list(flat)
+            for number, value in zip(wanted, chosen, strict=True):
+                values[number] = value
+            return list(filter(_is_smooth, self._run(*values)))
+
+        return jax.vjp(run, *(flat[number] for number in wanted))
+
+    def _bytes_that_wait(self) -> float:
+        """Returns the bytes that are left for the backward pass, beside the parameters."""
+        found: list[float] = []
+
+        def run(*flat: Any) -> None:
+            smooth = [i for i, x in enumerate(flat) if _is_smooth(x)]
+            _, pullback = self._differentiate(flat, smooth)
+            parameters = {id(x) for x in itertools.compress(flat, self.is_parameter)}
+            kept = {id(x): x for x in jax.tree.leaves(pullback) if id(x) not in parameters}
+            found.append(float(sum(x.size * x.dtype.itemsize for x in kept.values())))
+
+        jax.eval_shape(run, *map(_shape_of, self.closed.in_avals))
+        return found[0]
+
+    def _build_costs(
+        self, forward: float, with_inputs: float, with_all: float, space: float
+    ) -> PieceCosts:
+        with_inputs = max(with_inputs, forward)
+        with_all = max(with_all, with_inputs)
+        return PieceCosts(
+            forward, with_inputs - forward, with_all - with_inputs, self._bytes_that_wait(), space
+        )
+
+
+def _shape_of(aval: Any) -> Aval:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+def _is_smooth(value: Any) -> bool:
+    return jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _time_function(function: Callable[..., Any], avals: Sequence[Aval]) -> tuple[float, float]:
+    """Returns the seconds of a function on JAX's first device, and the bytes that it works in."""
+    arguments = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
+    compiled = jax.jit(function).lower(*arguments).compile()
+    space = float(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
+    seconds: list[float] = []
+    jax.block_until_ready(compiled(*arguments))
+    for _ in range(_RUNS):
+        started = time.perf_counter()
+        jax.block_until_ready(compiled(*arguments))
+        seconds.append(time.perf_counter() - started)
+    return min(seconds), space
