@@ -1,4 +1,5 @@
 from .pipelines import Segment as Segment
+from .pipelines import loss_of_model as loss_of_model
 from .pipelines import segments as segments
 from .planner import Considered as Considered
 from .planner import Costs as Costs

@@ -3,6 +3,7 @@
 from . import pipelining as pipelining
 from . import schedules as schedules
 from .micro_batch_arguments import MicroBatchArguments as MicroBatchArguments
+from .model_losses import loss_of_model as loss_of_model
 from .optimizer_functions import OptimizerOrFunction as OptimizerOrFunction
 from .optimizer_functions import call_optimizer_function as call_optimizer_function
 from .optimizer_functions import check_optimizer_function as check_optimizer_function

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 
 from ipujax.ground import PlanError, api_boundary
+from ipujax.pipelines.model_losses import PlannedModel, is_model, loss_of_model
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
 from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_segments
 from ipujax.pipelines.staged_gradients import ValueAndGrad
@@ -46,13 +48,18 @@ def plan(
         print(plan)
         grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, **plan.arguments)
 
+    A model of another library is planned with its loss: `ipu.plan(model, loss, inputs, labels,
+    ...)` plans `planning.loss_of_model(model, loss)`, and its trained variables are differentiated.
+
     The function is cut between its products, where the fewest bytes pass, and a `lax.scan` over
     stacked layers between its iterations. Among all cuts at these places the plan's is the fastest
     under the costs, if `plan.proven` says so.
 
     Args:
-      fun: the loss function, as for `value_and_grad`; without marks of stages.
-      args: its arguments, of the whole batch; arrays, or `jax.ShapeDtypeStruct`s.
+      fun: the loss function, as for `value_and_grad`, without marks of stages; or a `Model` of
+        `ipu.frontends`.
+      args: its arguments, of the whole batch: arrays, or `jax.ShapeDtypeStruct`s. After a model its
+        loss, a function of the outputs and the labels; the input or a tuple of them; the labels.
       ipus: how many IPUs there are, of all replicas together.
       micro_batches: the number of micro-batches of an update, or several to choose from; the batch
         is split into as many.
@@ -77,6 +84,8 @@ def plan(
       PipelineError: (a `ValueError`) a function that cannot be cut, or a batch that does not divide
         into the micro-batches.
     """
+    if is_model(fun):
+        fun, args = _take_model(fun, args)
     check.require_one_of(objective, ("time",), "objective")
     if not isinstance(costs, Costs):
         check.require_one_of(costs, _COSTS, "costs")
@@ -126,10 +135,26 @@ def segments(
       PipelineError: (a `ValueError`) a function that cannot be cut, or a batch that does not divide
         into the micro-batches.
     """
+    if is_model(fun):
+        fun, args = _take_model(fun, args)
     function = _segment_call(
         fun, args, micro_batches, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
     )
     return function.segments
+
+
+def _take_model(
+    model: PlannedModel, args: Sequence[Any]
+) -> tuple[Callable[..., Pytree], tuple[Pytree, ...]]:
+    """Returns the loss function of a model, and the arguments to plan it with."""
+    if len(args) != 3:
+        raise check.value_error(
+            f"a model is planned with its loss, its inputs and its labels: here are {len(args)} "
+            "arguments after it",
+            "write ipu.plan(model, loss, inputs, labels, ipus=..., micro_batches=...)",
+        )
+    loss, *batch = args
+    return loss_of_model(model, loss), (model.split(model.variables)[0], *batch)
 
 
 def _segment_call(

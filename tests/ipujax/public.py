@@ -149,6 +149,10 @@ def _module() -> Any:
     return torch.nn.Linear(4, 1)
 
 
+def _inert_model() -> Any:
+    return ipu.frontends.Model({}, (), lambda variables, inputs, key: (inputs, {}), tuple)
+
+
 def _tensor() -> Any:
     torch = pytest.importorskip("torch")
     return torch.ones(2, 4)
@@ -399,6 +403,7 @@ GOOD: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "plan": lambda: {"fun": lambda x: x**2, "ipus": 2},
     "planning.Costs": lambda: {"forward": [1, 2], "backward": [1, 2]},
+    "planning.loss_of_model": lambda: {"model": _inert_model(), "loss": lambda y, labels: y},
     "planning.search": lambda: {"costs": ipu.planning.Costs([1, 2], [1, 2]), "ipus": 2},
     "planning.segments": lambda: {"fun": lambda x: x**2},
     "poptorch.set_overlap_for_input": lambda: {

@@ -181,3 +181,25 @@ def test_the_memory_of_the_machine_model_is_that_of_an_ipu() -> None:
     plan = ipu.plan(loss, wide, rows, ipus=4, micro_batches=4)
     assert max(plan.peak_bytes) < 1472 * 638_976
     assert math.isfinite(plan.seconds)
+
+
+def test_models_of_other_libraries_are_planned_with_their_loss() -> None:
+    torch = pytest.importorskip("torch")
+    layers = [torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 4)]
+    model = ipu.frontends.from_torch(torch.nn.Sequential(*layers), (torch.ones(4, WIDTH),))
+    data = batch()
+
+    def squared(outputs: Any, labels: Any) -> Any:
+        return jnp.mean((outputs - labels[:, None]) ** 2)
+
+    plan = ipu.plan(model, squared, data["x"], data["y"], ipus=2, micro_batches=8)
+    assert len(plan.stages) == 2
+    function = planning.loss_of_model(model, squared)
+    variables = model.split(model.variables)[0]
+    grad_fn = ipu.pipelining_ops.value_and_grad(function, **plan.arguments)
+    found, _ = ipu.compile(grad_fn)(variables, data["x"], data["y"])
+    rows = zip(jnp.split(data["x"], 8), jnp.split(data["y"], 8), strict=True)
+    wanted = [function(variables, x, y) for x, y in rows]
+    np.testing.assert_allclose(found, np.mean(wanted), rtol=1e-5)
+    with pytest.raises(PlanError, match="its loss, its inputs and its labels: here are 1"):
+        ipu.plan(model, squared, ipus=2, micro_batches=8)
