@@ -85,6 +85,16 @@ class SuffixBounds:
         seconds = self.stage_seconds(stage)
         return np.where(self.does_not_fit(stage), np.inf, seconds)
 
+    def list_possible_stages(self) -> list[np.ndarray]:
+        """Returns 0 for each possible stage, and inf for those empty or too large, by stage."""
+        is_empty = np.isinf(self._pairs.ramps)
+        if not self._has_limit:
+            return [np.where(is_empty, np.inf, 0.0)] * self._alternative.stages
+        return [
+            np.where(is_empty | self.does_not_fit(stage), np.inf, 0.0)
+            for stage in range(self._alternative.stages)
+        ]
+
     def does_not_fit(self, stage: int) -> np.ndarray | bool:
         """Returns whether a stage needs too many bytes, bool [starts, ends]; False for no limit."""
         return self._has_limit and self.stage_excess(stage) > 0

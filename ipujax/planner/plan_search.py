@@ -176,6 +176,8 @@ class _Search:
         """
         fastest, seen = math.inf, set[_Kind]()
         for candidate in self._candidates:
+            if math.isfinite(fastest) and self._is_out_of_time():
+                break
             is_needed = candidate.least < fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 seen.add(candidate.kind)
@@ -214,8 +216,8 @@ class _Search:
         update = longest_update(times.updates, alternative.device_mapping)[0]
         seconds = run.makespan + float(update)
         peak = alternative.peak_bytes(cuts)[0]
-        # Alternatives that were left out are known to be slower.
-        least = min(one.least for one in self._known)
+        # Those that were not looked at are slower, or their bound counts as well.
+        least = min(one.least for one in self._candidates if one.alternative.timed.may_exist)
         return Plan(
             stages=_build_stages(alternative, cut),
             schedule=alternative.name,

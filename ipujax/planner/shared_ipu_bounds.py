@@ -17,7 +17,7 @@ from ipujax.planner.stage_costs import Cuts
 from lowering import schedules
 
 _ROUNDS = 60
-_MOST_STEPS = 1 << 27  # of the dynamic programs of all rounds together
+_MOST_STEPS = 1 << 26  # of the dynamic programs of all rounds together
 _STEP = 4.0  # how fast weights move at first
 _PHASES = (schedules.Phase.FORWARD, schedules.Phase.BACKWARD, schedules.Phase.WEIGHTS)
 
@@ -37,7 +37,8 @@ class SharedIpuBounds:
     """
 
     def __init__(self, alternative: Alternative, bounds: SuffixBounds):
-        self._alternative, self._bounds = alternative, bounds
+        self._alternative = alternative
+        self._is_possible = bounds.list_possible_stages()
         self._factors, self._constants = _list_forces(alternative, bounds.least_delay)
         segments = len(alternative.stage_costs.costs)
         rounds = min(_ROUNDS, max(2, _MOST_STEPS // (alternative.stages * segments**2)))
@@ -80,9 +81,12 @@ class SharedIpuBounds:
     def _stage_share(self, stage: int, weights: np.ndarray) -> np.ndarray:
         pairs = self._alternative.stage_costs.pairs
         forward, backward, weight, update = weights @ self._factors[:, stage]
-        share = forward * pairs.forward + backward * (pairs.work - pairs.forward)
-        share += weight * pairs.weight + update * pairs.update
-        return np.where(np.isinf(self._bounds.fitting_seconds(stage)), np.inf, share)
+        share = (forward - backward) * pairs.forward + backward * pairs.work
+        if weight:
+            share += weight * pairs.weight
+        if update:
+            share += update * pairs.update
+        return share + self._is_possible[stage]
 
     def _fill_table(self, weights: np.ndarray) -> np.ndarray:
         stages, segments = self._alternative.stages, len(self._alternative.stage_costs.costs)
