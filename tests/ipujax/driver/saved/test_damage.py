@@ -114,7 +114,7 @@ def changed(index: dict[str, Any], path: list[Any], value: Any) -> dict[str, Any
         (["program", "outputs"], [99]),
         (["kernels", 0, "in"], []),
         (["configuration"], {"no.such_option": 1}),
-        (["configuration"], {"auto_select_ipus": 99}),
+        (["configuration"], {"auto_select_ipus": 999}),
         (["ipus"], "two"),
     ],
 )
