@@ -35,10 +35,10 @@ class PipelineSchedule(enum.Enum):
 class RecomputationMode(enum.Enum):
     """The way in which activations are recomputed, if `IPUConfig.allow_recompute` is set.
 
-    Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
-    RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass. Not with
+    * Auto: RecomputeThenBackpropagate for Grouped and Interleaved, otherwise the other.
+    * RecomputeThenBackpropagate: a stage's whole forward pass, then its backward pass. Not with
       Sequential.
-    RecomputeAndBackpropagateInterleaved: both as one kernel, in which each operation is computed
+    * RecomputeAndBackpropagateInterleaved: both as one kernel, in which each operation is computed
       again just before the first that reads it; honours `recomputation_checkpoint`. Not with
       Interleaved.
     """

@@ -48,8 +48,8 @@ def plan(
         print(plan)
         grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, **plan.arguments)
 
-    A model of another library is planned with its loss: `ipu.plan(model, loss, inputs, labels,
-    ...)` plans `planning.loss_of_model(model, loss)`, and its trained variables are differentiated.
+    A model of another library is planned with its loss, as `ipu.plan(model, loss, x, y, ...)`: that
+    plans `planning.loss_of_model(model, loss)`, and differentiates its trained variables.
 
     The function is cut between its products, where the fewest bytes pass, and a `lax.scan` over
     stacked layers between its iterations. Among all cuts at these places the plan's is the fastest
@@ -58,8 +58,9 @@ def plan(
     Args:
       fun: the loss function, as for `value_and_grad`, without marks of stages; or a `Model` of
         `ipu.frontends`.
-      args: its arguments, of the whole batch: arrays, or `jax.ShapeDtypeStruct`s. After a model its
-        loss, a function of the outputs and the labels; the input or a tuple of them; the labels.
+      args: its arguments, of the whole batch: arrays, or `jax.ShapeDtypeStruct` in their place.
+        After a model its loss, a function of the outputs and the labels; the input or a tuple of
+        them; the labels.
       ipus: how many IPUs there are, of all replicas together.
       micro_batches: the number of micro-batches of an update, or several to choose from; the batch
         is split into as many.
