@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from ipujax.ground import (
     find_signature_mismatch,
     format_columns,
     format_duration,
+    show_progress,
 )
 from ipujax.pipelines import PipelineSchedule, find_schedule, schedule_override
 from ipujax.pipelines import schedules as _schedules
@@ -28,7 +27,6 @@ from ipujax.system import targets as _targets
 from lowering import limit_dir_to
 
 _check = Checks(ComparisonError, ComparisonError)
-_QUIET_SECONDS = 4.0  # no progress is shown before
 
 
 @_check.guard
@@ -143,14 +141,13 @@ def compare(
     labels = _distinct_labels(chips)
     chosen = _check_schedules(schedules)
     compiled = fn if isinstance(fn, CompiledFunction) else _compile(fn)
-    progress = _Progress(len(chips) * len(chosen))
     rows: list[Row] = []
-    for label, schedule in chosen:
-        lowered = _lower_with_schedule(compiled, args, schedule)
-        for name, chip in zip(labels, chips, strict=True):
-            progress.show_combination(label, name)
-            rows.append(_make_row(label, name, chip, lowered))
-    progress.end_progress_line()
+    with show_progress("compare", len(chips) * len(chosen)) as progress:
+        for label, schedule in chosen:
+            lowered = _lower_with_schedule(compiled, args, schedule)
+            for name, chip in zip(labels, chips, strict=True):
+                progress.show_step(f"{name} {label}")
+                rows.append(_make_row(label, name, chip, lowered))
     return Comparison(compiled.program_name, tuple(rows))
 
 
@@ -264,26 +261,3 @@ def _parse_schedule(schedule: object) -> tuple[str, Any]:
     if isinstance(chosen, (PipelineSchedule, _schedules.Schedule)):
         return chosen.name, chosen
     return getattr(chosen, "__name__", type(chosen).__name__), chosen
-
-
-class _Progress:
-    """A line on standard error, for comparisons that take long."""
-
-    def __init__(self, total: int) -> None:
-        self._total, self._done, self._shown = total, 0, False
-        self._started = time.monotonic()
-
-    def show_combination(self, schedule: str, target: str) -> None:
-        """Shows the combination that is modelled now, once the comparison takes long."""
-        self._done += 1
-        if time.monotonic() - self._started > _QUIET_SECONDS:
-            combination = f"{target} {schedule}".ljust(32)
-            print(
-                f"\rcompare: {self._done} of {self._total}, {combination}", end="", file=sys.stderr
-            )
-            self._shown = True
-
-    def end_progress_line(self) -> None:
-        """Ends the line of progress."""
-        if self._shown:
-            print(file=sys.stderr)

@@ -125,6 +125,8 @@ from .process_group import join_tensorflow_cluster as join_tensorflow_cluster
 from .process_instance import ALONE as ALONE
 from .process_instance import SPREADS as SPREADS
 from .process_instance import Instance as Instance
+from .progress_line import ProgressLine as ProgressLine
+from .progress_line import show_progress as show_progress
 from .public_modules import attach_names as attach_names
 from .python_iterators import refuse_iterators as refuse_iterators
 from .python_iterators import watch_iterators as watch_iterators

@@ -11,7 +11,7 @@ from typing import NoReturn, cast
 
 import numpy as np
 
-from ipujax.ground import PlanError, api_boundary
+from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
 from ipujax.planner.alternative import Alternative, list_alternatives
 from ipujax.planner.bounds import SuffixBounds, least_seconds_of_any_cut
 from ipujax.planner.costs import Costs
@@ -155,20 +155,24 @@ class _Search:
         self._known: list[_Candidate] = []
 
     def find_plan(self) -> Plan:
-        """Finds the fastest plan, or raises an error with the one that nearly fits."""
-        candidates = self._find_good_cuts()
-        best = min(candidates, key=_rank)
-        for candidate in candidates:
-            limit = min(best.found.seconds, candidate.found.seconds)
-            if candidate.least < limit and not self._is_out_of_time():
-                candidate.find_fastest_cut(limit, self._is_out_of_time)
-                best = min(best, candidate, key=_rank)
+        """Finds the fastest plan, or raises an error with the one that nearly fits.
+
+        Where the user interrupts it, the best plan that is known by then is given.
+        """
+        try:
+            with show_progress("plan", 2 * len(self._candidates)) as progress:
+                self._find_good_cuts(progress)
+                self._find_fastest_cuts(progress)
+        except KeyboardInterrupt:
+            if not any(candidate.found.cut for candidate in self._known):
+                raise
+        best = min(self._known, key=_rank)
         if best.found.cut is None:
             self._raise_nothing_fits()
         is_proven = best.found.proven or best.least >= best.found.seconds
         return self._build_plan(best, best.found.cut, proven=is_proven)
 
-    def _find_good_cuts(self) -> list[_Candidate]:
+    def _find_good_cuts(self, progress: ProgressLine) -> None:
         """Finds a good cut for each alternative that may be the best, or is the first of its kind.
 
         Raises:
@@ -176,6 +180,7 @@ class _Search:
         """
         fastest, seen = math.inf, set[_Kind]()
         for candidate in self._candidates:
+            progress.show_step(candidate.alternative.name)
             if math.isfinite(fastest) and self._is_out_of_time():
                 break
             is_needed = candidate.least < fastest or candidate.kind not in seen
@@ -185,12 +190,22 @@ class _Search:
                 self._known.append(candidate)
                 fastest = min(fastest, candidate.found.seconds)
         if self._known:
-            return self._known
+            return
         raise PlanError(
             "no schedule can have these numbers of stages, micro-batches and replicas",
             fix="give other numbers of micro-batches: grouped needs a multiple of twice the stages "
             "in training; replicas must divide both them and the IPUs",
         )
+
+    def _find_fastest_cuts(self, progress: ProgressLine) -> None:
+        """Finds the fastest cut of each alternative that may be faster than the best one."""
+        fastest = min(candidate.found.seconds for candidate in self._known)
+        for candidate in self._known:
+            progress.show_step(candidate.alternative.name)
+            limit = min(fastest, candidate.found.seconds)
+            if candidate.least < limit and not self._is_out_of_time():
+                candidate.find_fastest_cut(limit, self._is_out_of_time)
+                fastest = min(fastest, candidate.found.seconds)
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)

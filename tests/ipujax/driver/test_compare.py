@@ -182,6 +182,6 @@ def test_long_comparisons_show_progress(
 ) -> None:
     ipu.compare(lambda x: x + 1, [struct(8)])
     assert "compare:" not in capsys.readouterr().err
-    monkeypatch.setattr("ipujax.driver.comparison._QUIET_SECONDS", -1.0)
+    monkeypatch.setattr("ipujax.ground.progress_line._QUIET_SECONDS", -1.0)
     ipu.compare(lambda x: x + 1, [struct(8)])
     assert "compare: 3 of 3, ipu21" in capsys.readouterr().err

@@ -90,6 +90,30 @@ def test_a_plan_may_leave_ipus_out() -> None:
     assert plan.seconds == 8
 
 
+def test_long_searches_show_progress(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = Costs([1, 2, 3], [2, 4, 6])
+    search(costs, ipus=2, micro_batches=4)
+    assert "plan:" not in capsys.readouterr().err
+    monkeypatch.setattr("ipujax.ground.progress_line._QUIET_SECONDS", -1.0)
+    search(costs, ipus=2, micro_batches=4, schedules="gpipe", recompute=False)
+    assert "plan: 2 of 4, gpipe" in capsys.readouterr().err
+
+
+def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    costs = Costs([1, 2, 3, 4, 1, 5], [2, 4, 6, 8, 2, 1])
+    monkeypatch.setattr("ipujax.planner.plan_search.find_fastest_cut", interrupt)
+    plan = search(costs, ipus=3, micro_batches=4, schedules=("gpipe", "sequential"))
+    assert plan.seconds <= 36 * 4
+    monkeypatch.setattr("ipujax.planner.plan_search.find_good_cut", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        search(costs, ipus=3, micro_batches=4)
+
+
 @pytest.mark.exhaustive
 def test_long_chains_are_planned_in_the_time_that_there_is() -> None:
     numbers = np.random.default_rng(0)
