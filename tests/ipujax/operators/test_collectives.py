@@ -529,7 +529,7 @@ def test_collectives_over_real_devices(run_with_devices: RunWithDevices) -> None
         config.configure_ipu_system()
 
         def model(x):
-            x = x + replication_index()
+            x = x + replication_ops.replication_index()
             outputs = (
                 cross_replica_ops.cross_replica_sum(x, 2),
                 all_to_all_op.all_to_all(x, 0, 0, 4),
