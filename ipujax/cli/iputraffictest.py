@@ -37,9 +37,10 @@ def main(argv: Sequence[str] | None = None, prog: str = "gc-iputraffictest") -> 
     elif arguments.device0 is None or arguments.device1 is None:
         parser.error("choose two IPUs with --device0 ID --device1 ID, or --all-links")
     else:
-        places = (arguments.device0, arguments.device1)
-        pairs = [(place_of_single_ipu(machine, places[0]), place_of_single_ipu(machine, places[1]))]
-        if pairs[0][0] == pairs[0][1]:
+        source = place_of_single_ipu(machine, arguments.device0)
+        target = place_of_single_ipu(machine, arguments.device1)
+        pairs = [(source, target)]
+        if source == target:
             parser.error("--device0 and --device1 are the same IPU")
     results = [_test_pair(machine, *pair, arguments.iterations) for pair in pairs]
     lines = [

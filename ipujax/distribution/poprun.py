@@ -62,6 +62,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "poprun") -> int:
     """Starts the instances as `ipurun` does; returns the exit status of the first that fails."""
     parser = build_poprun_parser(prog)
     options = parser.parse_args(_join_mpi_arguments(sys.argv[1:] if argv is None else argv))
+    for text in (options.mpi_global_args, options.mpi_local_args):
+        try:
+            shlex.split(text)
+        except ValueError as error:
+            parser.error(f"MPI's arguments {text!r} cannot be split into words: {error}")
     if options.import_config is not None:
         parser.error("--import-config: files of flags are not read; give them as arguments")
     for flag, reason in _list_flags_without_effect(options):
@@ -165,8 +170,8 @@ def _list_hosts(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
 
 
 def _expand_brackets(name: str) -> list[str]:
-    """Returns the hosts of a name such as `host[0-2,4]`."""
-    match = re.fullmatch(r"([^\[]*)\[([\d,-]+)\](.*)", name)
+    """Returns the hosts of a name such as `host[0-2,4]`; others are names as they are."""
+    match = re.fullmatch(r"([^\[]*)\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\](.*)", name)
     if match is None:
         return [name]
     hosts: list[str] = []

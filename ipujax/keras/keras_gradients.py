@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from ipujax.ground import PyTree, count_with_noun
 from ipujax.keras.keras_checks import check
 from ipujax.keras.program_mode import ProgramMode
 from ipujax.optimizers import GradientAccumulationReductionMethod as Reduction
-from ipujax.system import get_logger
+from ipujax.system import log_once
 from ipujax.training import Tree
 
 if TYPE_CHECKING:
@@ -115,17 +114,12 @@ def log_gradient_reduction(mode: ProgramMode) -> None:
         if count > 1
     ]
     factor = (1 if is_sum else micro_batches) * replicas
-    _log_once(
+    log_once(
         f"For the gradients of a weight update, model `{mode.model.name}` {' and '.join(parts)} "
         f"(gradient_accumulation_reduction_method={mode.reduction.name}). Keras for the IPU added "
         "up those of micro-batches unless it was told otherwise, and always those of replicas"
         + (f": its optimizer got {factor} times as much" if factor > 1 else "")
     )
-
-
-@functools.cache
-def _log_once(text: str) -> None:
-    get_logger().info("%s", text)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from ipujax.pipelines.model_losses import PlannedModel, is_model, loss_of_model
 from ipujax.pipelines.pipeline_stages import Pytree, name_definition_line
 from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_segments
 from ipujax.pipelines.staged_gradients import ValueAndGrad
-from ipujax.pipelines.staged_settings import StagedSettings
+from ipujax.pipelines.staged_settings import StagedSettings, has_marks
 from ipujax.pipelines.traced_function import trace_micro_batch
 from ipujax.planner import Costs, Plan, check, find_plan, read_search_arguments
 from lowering import machine
@@ -80,8 +80,9 @@ def plan(
       budget_seconds: how long to search after the costs are known.
 
     Raises:
-      PlanError: (a `ValueError`) wrong arguments, costs of another number of segments, no schedule
-        with such numbers; or no plan that fits in memory, with the nearest.
+      PlanError: (a `ValueError`) wrong arguments, a function with marks of stages, costs of another
+        number of segments, no schedule with such numbers; or no plan that fits in memory, with the
+        nearest.
       PipelineError: (a `ValueError`) a function that cannot be cut, or a batch that does not divide
         into the micro-batches.
     """
@@ -181,6 +182,11 @@ def _segment_call(
             leaves[number] = value
         arguments = wrapped.list_arguments(structure.unflatten(leaves), {})
         function = trace_micro_batch(fun, arguments, has_loss=True, has_aux=has_aux)
+        if has_marks(function):
+            raise check.value_error(
+                f"`{function.name}` has marks of stages, which a plan would not follow",
+                "leave out the `with ipu.scopes.pipeline_stage(...)`, and let the plan cut it",
+            )
         found.append(cut_into_segments(function))
 
     with name_definition_line(fun):

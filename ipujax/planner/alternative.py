@@ -79,11 +79,6 @@ class TimedSchedule:
         except schedules.ScheduleError:
             return None
 
-    @property
-    def may_exist(self) -> bool:
-        """Whether there is such a schedule, or nobody has asked for it yet."""
-        return self.__dict__.get("schedule", self) is not None
-
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
         """The most micro-batches that wait in each stage."""

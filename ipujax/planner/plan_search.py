@@ -146,13 +146,18 @@ class _Candidate:
 
 
 class _Search:
-    """The alternatives of one search, and the best of them."""
+    """The alternatives of one search, and the best of them.
+
+    Those that were passed over are slower than one that is known; those that nobody has come to,
+    for lack of time, are `_unseen`.
+    """
 
     def __init__(self, alternatives: Iterable[Alternative], is_out_of_time: Callable[[], bool]):
         self._is_out_of_time = is_out_of_time
         candidates = map(_Candidate, alternatives)
         self._candidates = sorted(candidates, key=lambda one: one.least)
         self._known: list[_Candidate] = []
+        self._unseen: Sequence[_Candidate] = self._candidates
 
     def find_plan(self) -> Plan:
         """Finds the fastest plan, or raises an error with the one that nearly fits.
@@ -179,8 +184,9 @@ class _Search:
           PlanError: there is no schedule with such numbers.
         """
         fastest, seen = math.inf, set[_Kind]()
-        for candidate in self._candidates:
+        for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
+            self._unseen = self._candidates[number:]
             if math.isfinite(fastest) and self._is_out_of_time():
                 break
             is_needed = candidate.least < fastest or candidate.kind not in seen
@@ -189,6 +195,8 @@ class _Search:
                 candidate.find_good_cut()
                 self._known.append(candidate)
                 fastest = min(fastest, candidate.found.seconds)
+        else:
+            self._unseen = ()
         if self._known:
             return
         raise PlanError(
@@ -231,8 +239,7 @@ class _Search:
         update = longest_update(times.updates, alternative.device_mapping)[0]
         seconds = run.makespan + float(update)
         peak = alternative.peak_bytes(cuts)[0]
-        # Those that were not looked at are slower, or their bound counts as well.
-        least = min(one.least for one in self._candidates if one.alternative.timed.may_exist)
+        least = min(one.least for one in (*self._known, *self._unseen))
         return Plan(
             stages=_build_stages(alternative, cut),
             schedule=alternative.name,

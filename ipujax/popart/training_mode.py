@@ -22,7 +22,7 @@ def enable_dropout(model: ConvertedGraph) -> ConvertedGraph:
 
 def use_strided_groups(model: ConvertedGraph) -> ConvertedGraph:
     """Returns the model with group normalization over every n-th channel."""
-    return dc.replace(model, graph=model.graph.map_nodes(_set_strided))
+    return dc.replace(model, graph=model.graph.use_strided_groups((_GROUPS,)))
 
 
 def find_moving_statistics(model: ConvertedGraph) -> dict[str, str]:
@@ -35,11 +35,6 @@ def find_moving_statistics(model: ConvertedGraph) -> dict[str, str]:
             if isinstance(arg, Ref) and arg.name in model.variables:
                 statistics[arg.name] = result
     return statistics
-
-
-def _set_strided(node: Node) -> Node:
-    is_group_norm = node.operator == _GROUPS
-    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_group_norm else node
 
 
 def _activate_dropout(node: Node) -> Node:

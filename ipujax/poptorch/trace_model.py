@@ -10,7 +10,6 @@ from typing import Any, TypeGuard
 
 import torch
 
-from ipujax.doors.graphs import Node
 from ipujax.doors.torch import (
     BackwardUse,
     ModuleTrace,
@@ -119,7 +118,7 @@ def trace_module(
     check_overlaps(trace.graph)
     graph = fold_control_flow(trace.graph, training=training)
     if strided_groups:
-        graph = graph.map_nodes(_set_strided)
+        graph = graph.use_strided_groups(_GROUP_NORMS)
     staged_graph = assign_stages(graph, strategy, trace.names)
     _log_graph_variables(trace)
     log_placement(staged_graph)
@@ -133,11 +132,6 @@ def trace_module(
         traced_outputs[-1],
         loss,
     )
-
-
-def _set_strided(node: Node) -> Node:
-    is_group_norm = node.operator in _GROUP_NORMS
-    return dc.replace(node, kwargs={**node.kwargs, "strided": True}) if is_group_norm else node
 
 
 def _check_output_types(outputs: object, module: torch.nn.Module, forward: object) -> None:

@@ -51,6 +51,7 @@ from .ipu_config import reset_ipu_configuration as reset_ipu_configuration
 from .log import TRACE as TRACE
 from .log import get_logger as get_logger
 from .log import get_plan_logger as get_plan_logger
+from .log import log_once as log_once
 from .log import share_absl_format as share_absl_format
 from .option_checks import config_key as config_key
 from .option_checks import floating_point_was_assigned as floating_point_was_assigned

@@ -13,6 +13,7 @@ that all lines of a process look alike.
 from __future__ import annotations
 
 import errno
+import functools
 import io
 import logging
 import os
@@ -127,6 +128,12 @@ def get_logger() -> logging.Logger:
         _logger.setLevel(logging.INFO)
     _applied = level_name
     return _logger
+
+
+@functools.cache
+def log_once(text: str) -> None:
+    """Logs a text at INFO, the first time that it is given."""
+    get_logger().info("%s", text)
 
 
 def get_plan_logger() -> logging.Logger:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
-from lowering.schedules.orders import build_staggered_order, schedule_orders
-from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
+from lowering.schedules.one_f_one_b import schedule_with_leads
+from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.task import Phase
-from lowering.schedules.ticks import Run
 
 
 @register_schedule(rank=55)
@@ -32,12 +29,5 @@ def eager_one_f_one_b(
       ScheduleError: two stages on one IPU.
     """
     check_pipeline_sizes(stages, micro_batches, training)
-    stage_ipus = ipus_of_stages(stages, ipus)
-    check_one_stage_per_ipu("eager 1f1b", stage_ipus)
-    orders: dict[int, list[Run]] = {}
-    for stage, group in enumerate(stage_ipus):
-        lags = {(stage, Phase.FORWARD): 0}
-        if training:
-            lags[stage, Phase.BACKWARD] = min(micro_batches, 2 * (stages - 1 - stage))
-        orders.update(dict.fromkeys(group, build_staggered_order(lags, micro_batches)))
-    return schedule_orders("eager-1f1b", orders, stage_ipus, micro_batches, training)
+    leads = [2 * (stages - 1 - stage) for stage in range(stages)]
+    return schedule_with_leads("eager-1f1b", leads, micro_batches, training, ipus)

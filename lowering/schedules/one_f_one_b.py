@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lowering.schedules.orders import build_staggered_order, schedule_orders
 from lowering.schedules.schedule import (
     Ipus,
@@ -35,15 +37,34 @@ def one_f_one_b(
       ScheduleError: two stages on one IPU.
     """
     check_pipeline_sizes(stages, micro_batches, training)
-    stage_ipus = ipus_of_stages(stages, ipus)
-    check_one_stage_per_ipu("1f1b", stage_ipus)
+    leads = [stages - 1 - stage for stage in range(stages)]
+    return schedule_with_leads("1f1b", leads, micro_batches, training, ipus)
+
+
+def schedule_with_leads(
+    name: str, leads: Sequence[int], micro_batches: int, training: bool, ipus: Ipus
+) -> Schedule:
+    """Runs some forward passes ahead of each stage, then backward and forward in turn.
+
+    Args:
+      name: the name of the schedule.
+      leads: for each stage, the forward passes before the one that its first backward pass follows.
+      micro_batches: any number.
+      training: whether there are backward tasks.
+      ipus: an IPU, or several, for every stage, of its own; None puts stage i on IPU i.
+
+    Raises:
+      ScheduleError: two stages on one IPU.
+    """
+    stage_ipus = ipus_of_stages(len(leads), ipus)
+    check_one_stage_per_ipu(name, stage_ipus)
     orders: dict[int, list[Run]] = {}
-    for stage, group in enumerate(stage_ipus):
+    for stage, (group, lead) in enumerate(zip(stage_ipus, leads, strict=True)):
         lags = {(stage, Phase.FORWARD): 0}
         if training:
-            lags[stage, Phase.BACKWARD] = min(micro_batches, stages - 1 - stage)
+            lags[stage, Phase.BACKWARD] = min(micro_batches, lead)
         orders.update(dict.fromkeys(group, build_staggered_order(lags, micro_batches)))
-    return schedule_orders("1f1b", orders, stage_ipus, micro_batches, training)
+    return schedule_orders(name, orders, stage_ipus, micro_batches, training)
 
 
 def check_one_stage_per_ipu(name: str, ipus: Groups) -> None:

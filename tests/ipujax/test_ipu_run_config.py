@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from ipujax.config import IPUConfig
-from ipujax.doors.estimators import ipu_run_config
 from ipujax.errors import ConfigError, ConfigNotImplementedError, ConfigTypeError
 from ipujax.ground.tf_config import workers_of_cluster
 from ipujax.ipu_multi_worker_strategy import IPUMultiWorkerStrategy
 from ipujax.ipu_run_config import IPURunConfig, RunConfig
+from ipujax.system import log
 
 CLUSTER = {
     "chief": ["host0:2222"],
@@ -353,7 +353,7 @@ def test_a_cluster_in_which_no_strategy_trains(
 
 
 def test_fields_without_effect_say_so(caplog: pytest.LogCaptureFixture) -> None:
-    ipu_run_config._log_once.cache_clear()  # of the tests before
+    log.log_once.cache_clear()  # of the tests before
     RunConfig(keep_checkpoint_max=3, save_summary_steps=5)
     assert not caplog.text
     for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import functools
 import math
 import os
 from typing import Any
@@ -18,7 +17,7 @@ from ipujax.ground import (
     read_current_task,
 )
 from ipujax.strategies import WorkerStrategy
-from ipujax.system import IPUConfig, build_logical_devices, get_logger
+from ipujax.system import IPUConfig, build_logical_devices, log_once
 
 _check = Checks(ConfigTypeError, ConfigError)
 _UNSET: Any = None  # becomes what it stands for
@@ -181,7 +180,7 @@ class RunConfig:
         self._check_options()
         defaults = {field.name: field.default for field in dc.fields(self)}
         if idle := [n for n in _WITHOUT_EFFECT if getattr(self, n) != defaults[n]]:
-            _log_once(
+            log_once(
                 f"RunConfig has {', '.join(idle)}, which {'do' if len(idle) > 1 else 'does'} "
                 "nothing here: there are no sessions and no servers, and checkpoints are kept by "
                 "their number (keep_checkpoint_max)"
@@ -304,11 +303,6 @@ class RunConfig:
                 f"experimental_distribute is {self.experimental_distribute!r}, which is not there",
                 fix="give train_distribute, eval_distribute or both",
             )
-
-
-@functools.cache
-def _log_once(text: str) -> None:
-    get_logger().info("%s", text)
 
 
 def _value_or_default(default: object, value: object) -> object:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ipujax.ground import PyTree, SourceFrame
@@ -85,6 +85,20 @@ class Graph:
         """Returns the graph with a function applied to its nodes, and to those of inner graphs."""
         inner_graphs = {name: graph.map_nodes(change_node) for name, graph in self.graphs.items()}
         return dc.replace(self, nodes=tuple(map(change_node, self.nodes)), graphs=inner_graphs)
+
+    def use_strided_groups(self, operators: Collection[str]) -> Graph:
+        """Returns the graph in which group normalizations are over every n-th channel.
+
+        Args:
+          operators: the names of its operators that normalize groups.
+        """
+        return self.map_nodes(
+            lambda node: (
+                dc.replace(node, kwargs={**node.kwargs, "strided": True})
+                if node.operator in operators
+                else node
+            )
+        )
 
     def find_source_inputs(self, names: Iterable[str], is_cut: Callable[[Node], bool]) -> set[str]:
         """Returns the inputs that some values are computed from.

@@ -128,3 +128,15 @@ def test_every_flag_of_popruns_guide_is_known() -> None:
     """
     known = poprun.build_poprun_parser("poprun").format_help()
     assert all(f"--{flag}" in known for flag in guide.split())
+
+
+def test_arguments_of_mpi_that_are_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        poprun.main(["--mpi-local-args=-x 'NAME", "train.py"])
+    assert "MPI's arguments \"-x 'NAME\" cannot be split into words" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["a[-2]", "a[1-2-3]", "a[1,]"])
+def test_brackets_that_number_nothing_are_names(host: str, launched: list[list[str]]) -> None:
+    assert poprun.main(["--host", host, "train.py"]) == 0
+    assert launched[0][:2] == ["--host", host]

@@ -166,6 +166,17 @@ def test_arguments_that_cannot_be(wrong: dict[str, Any], error: type, words: str
         ipu.plan(loss, parameters(), batch(), **(given | wrong))
 
 
+def test_marks_are_refused() -> None:
+    def marked(params: Any, batch: Any) -> Any:
+        with ipu.scopes.pipeline_stage(0):
+            hidden = batch["x"] @ params["layers"][0]
+        with ipu.scopes.pipeline_stage(1):
+            return jnp.mean(hidden @ params["head"])
+
+    with pytest.raises(PlanError, match="`marked` has marks of stages"):
+        ipu.plan(marked, parameters(), batch(), ipus=2, micro_batches=4)
+
+
 def test_a_function_that_reads_no_parameter_cannot_be_cut() -> None:
     with pytest.raises(PipelineError, match="nothing to cut"):
         ipu.plan(lambda p, b: jnp.sum(b), jnp.ones(3), jnp.ones(4), ipus=2, micro_batches=2)

@@ -102,13 +102,18 @@ def test_long_searches_show_progress(
 
 
 def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted: list[str] = []
+
     def interrupt(*_: Any) -> None:
+        interrupted.append("here")
         raise KeyboardInterrupt
 
-    costs = Costs([1, 2, 3, 4, 1, 5], [2, 4, 6, 8, 2, 1])
+    costs = Costs([1, 7, 3, 4, 1, 5, 2], [2, 4, 9, 8, 2, 1, 6])
     monkeypatch.setattr("ipujax.planner.plan_search.find_fastest_cut", interrupt)
-    plan = search(costs, ipus=3, micro_batches=4, schedules=("gpipe", "sequential"))
-    assert plan.seconds <= 36 * 4
+    plan = search(costs, ipus=2, micro_batches=4, schedules="interleaved_one_f_one_b")
+    assert interrupted
+    assert not plan.proven
+    assert plan.seconds < 4 * (23 + 32)
     monkeypatch.setattr("ipujax.planner.plan_search.find_good_cut", interrupt)
     with pytest.raises(KeyboardInterrupt):
         search(costs, ipus=3, micro_batches=4)
