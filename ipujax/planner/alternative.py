@@ -40,8 +40,9 @@ def find_turns(orders: Sequence[Sequence[schedules.Phase]]) -> tuple[Turn, ...]:
 
     A stage's first backward task waits for a micro-batch that has passed all stages and come back;
     the micro-batch of its last forward task then still has to do so. Between the two is the middle
-    of its order. Where the last stage runs all forward tasks first, there is none: a forward pass
-    of all micro-batches through any stage is over before their backward passes begin.
+    of its order; a stage that runs all its forward tasks first has none. Where the last stage has
+    none, a forward pass of all micro-batches through any stage is over before their backward passes
+    begin.
     """
     phases = schedules.Phase
     count = orders[0].count(phases.FORWARD)
@@ -50,7 +51,8 @@ def find_turns(orders: Sequence[Sequence[schedules.Phase]]) -> tuple[Turn, ...]:
         first = order.index(phases.BACKWARD)
         end = len(order) - order[::-1].index(phases.FORWARD)
         middle = order[first:end]
-        turns.append(Turn(*(middle.count(phase) for phase in phases), is_twice=True))
+        counts = (middle.count(phase) for phase in phases)
+        turns.append(Turn(*counts, is_twice=bool(middle)))
     if not turns[-1].forward:
         return (Turn(count - 1, count - 1, 0, is_twice=False),) * len(turns)
     return tuple(turns)

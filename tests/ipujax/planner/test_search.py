@@ -111,6 +111,42 @@ def check_is_one_of(plan: Plan, tried: list[Tried]) -> None:
     assert any(one.seconds == pytest.approx(plan.seconds) for one in same)
 
 
+FEW_MICRO_BATCHES = [
+    (
+        Costs(
+            [7, 6, 3, 7, 6, 5, 3, 0, 9],
+            [2, 1, 4, 4, 5, 1, 6, 0, 0],
+            update=[1, 7, 8, 8, 0, 1, 2, 9, 6],
+            latency=0.5,
+        ),
+        {"ipus": 5, "schedules": ["one_f_one_b"], "memory": None},
+    ),
+    (
+        Costs(
+            [7, 6, 6, 5, 6, 8, 9, 4],
+            [3, 4, 0, 0, 9, 3, 6, 0],
+            [6, 7, 4, 6, 8, 7, 1, 3],
+            [7, 6, 4, 2, 8, 9, 3, 0],
+            [5, 5, 5, 6, 7, 0, 4, 3],
+            [2, 0, 3, 4, 9, 7, 8, 8],
+            [9, 6, 7, 6, 8, 9, 3, 8],
+            [8, 6, 0, 7, 4, 6, 1],
+            [(1, 5, 6), (1, 5, 6)],
+            4.0,
+            0.5,
+        ),
+        {"ipus": 4, "schedules": ["eager_one_f_one_b"], "memory": 120},
+    ),
+]
+"""Of the first stages, forward tasks are over before the first backward task."""
+
+
+@pytest.mark.parametrize(("costs", "chosen"), FEW_MICRO_BATCHES)
+def test_no_cut_for_few_micro_batches_is_faster(costs: Costs, chosen: dict[str, Any]) -> None:
+    others = {"micro_batches": [2], "recompute": (False, True), "replicas": (1,)}
+    check_against_all(costs, chosen | others)
+
+
 @settings(max_examples=150)
 @given(cases(most_segments=6, most_ipus=4))
 def test_no_cut_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
