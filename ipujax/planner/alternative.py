@@ -13,8 +13,17 @@ import numpy as np
 from ipujax.planner.costs import Costs
 from ipujax.planner.search_arguments import SearchArguments
 from ipujax.planner.stage_costs import Cuts, StageCosts
-from ipujax.planner.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
+from ipujax.planner.task_times import (
+    UPDATE,
+    StageTimes,
+    TaskTimes,
+    longest_update,
+    sum_by_ipu,
+)
 from lowering import InternalError, schedules
+
+ROUNDING = 1e-12
+"""What is more by no larger share is as much."""
 
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
 
@@ -122,12 +131,14 @@ class Alternative:
     Attributes:
       timed: the schedule.
       stage_costs: the costs of stages.
+      offload: whether what waits goes to host memory.
       replicas: how many there are.
       memory: float64 [ipus]: the bytes of each IPU that has stages; inf for no limit.
     """
 
     timed: TimedSchedule
     stage_costs: StageCosts
+    offload: bool
     replicas: int
     memory: np.ndarray
 
@@ -156,17 +167,46 @@ class Alternative:
         """The IPUs of one replica."""
         return max(self.device_mapping) + 1
 
+    @functools.cached_property
+    def offloads(self) -> np.ndarray:
+        """Whether each stage stores what waits, bool [stages]: if some waits while it works."""
+        return np.array([self.offload and count > 1 for count in self.timed.in_flight], bool)
+
+    @functools.cached_property
+    def resident(self) -> np.ndarray:
+        """How many micro-batches keep bytes on the IPU of each stage, int64 [stages]."""
+        return np.where(self.offloads, 1, self.timed.in_flight)
+
     def stage_times(self, cuts: Cuts) -> StageTimes:
         """Returns the times of the stages of cuts."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
+        storing = np.zeros(starts.shape)
+        if self.offload:
+            storing = self.offloads[:, None] * costs.offload_seconds(starts, ends)
         tasks = {
-            schedules.Phase.FORWARD: costs.forward(starts, ends),
-            schedules.Phase.BACKWARD: costs.backward(starts, ends),
+            schedules.Phase.FORWARD: costs.forward(starts, ends) + storing,
+            schedules.Phase.BACKWARD: costs.backward(starts, ends) + storing,
             schedules.Phase.WEIGHTS: costs.weight(starts, ends),
         }
         delays = costs.boundary_seconds[starts[1:]]
         return StageTimes(tasks, delays, costs.update(starts, ends))
+
+    def time_rows(self, cuts: Cuts) -> np.ndarray:
+        """Returns the times of the stages of cuts by columns, float64 [cuts, stages, 5]."""
+        times = self.stage_times(cuts)
+        delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])
+        return np.array([*times.tasks.values(), times.updates, delays]).transpose(2, 1, 0)
+
+    def find_longest_path(self, row: np.ndarray) -> np.ndarray:
+        """Finds what an update waits for, with some times of stages, float64 [stages, 5].
+
+        See `TaskTimes.find_longest_path`; the longest update of an IPU counts too.
+        """
+        path = self.timed.task_times.find_longest_path(row)
+        updates = sum_by_ipu(row[:, UPDATE : UPDATE + 1], self.device_mapping)
+        path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
+        return path
 
     def seconds(self, cuts: Cuts) -> np.ndarray:
         """Computes the seconds of an update for each cut, float64 [cuts]."""
@@ -178,18 +218,23 @@ class Alternative:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
-        in_flight = np.array(self.timed.in_flight)[:, None]
-        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, in_flight)
+        resident = self.resident[:, None]
+        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, resident)
         workspace = np.zeros((self.num_ipus, len(cuts)))
         np.maximum.at(workspace, list(self.device_mapping), costs.workspace_bytes(starts, ends))
         return (sum_by_ipu(kept, self.device_mapping) + workspace).T
+
+    def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
+        """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
+        return np.all(self.peak_bytes(cuts) <= self.memory * (1 + ROUNDING), axis=1)
 
 
 def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
     """Lists all ways to run a model on some IPUs, those included that no schedule has.
 
     Where costs do not tell the gradients of weights apart, schedules that split the backward pass
-    are left out.
+    are left out. Offloading takes time: it is left out where memory has no limit, and what waits
+    may stay.
 
     Args:
       costs: of the model's segments.
@@ -204,6 +249,9 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         for again in arguments.recompute
         for splits in (False, True)
     }
+    offload = [choice for choice in arguments.offload if not choice or costs.host_bytes_per_second]
+    if False in offload and np.isinf(arguments.memory).all():
+        offload = [False]
     for count, total in itertools.product(arguments.replicas, arguments.micro_batches):
         if total % count or count > arguments.ipus:
             continue
@@ -211,10 +259,11 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         for registered, used in itertools.product(known, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
                 timed = TimedSchedule(registered, mapping, total // count)
-                for again in arguments.recompute:
+                for again, stores in itertools.product(arguments.recompute, offload):
                     yield Alternative(
                         timed=timed,
                         stage_costs=stage_costs[again, registered.splits_backward],
+                        offload=stores,
                         replicas=count,
                         memory=arguments.memory[:used],
                     )

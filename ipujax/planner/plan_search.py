@@ -13,18 +13,19 @@ import numpy as np
 
 from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
 from ipujax.planner.alternative import Alternative, list_alternatives
-from ipujax.planner.bounds import SuffixBounds, least_seconds_of_any_cut
+from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
 from ipujax.planner.costs import Costs
 from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
-from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
+from ipujax.planner.stage_graph import StageGraph
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
-_Kind = tuple[str, int, bool]
-"""What a row of `considered` tells apart: schedule, micro-batches and recomputation."""
+_Kind = tuple[str, int, bool, bool]
+"""What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading."""
 
 
 @check.guard
@@ -53,8 +54,8 @@ def search(
         what `costs` says, however many there are.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: whether what waits may go to host memory. `Costs` say nothing of how fast that is, so
-        that a plan of numbers never offloads: True is taken and changes nothing.
+      offload: whether what waits for the backward pass may, or must, go to host memory. Where
+        `costs` have no `host_bytes_per_second`, it may not.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       memory: bytes of each IPU: one number, or one for each; None for no limit.
       budget_seconds: how long to search. What is found by then is returned, and `proven` tells
@@ -84,7 +85,15 @@ def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
     Args:
       costs: of the model's segments, for each number of micro-batches.
       arguments: what may be chosen.
+
+    Raises:
+      PlanError: offloading is asked for, and there is no host memory.
     """
+    if False not in arguments.offload and not any(c.host_bytes_per_second for c in costs.values()):
+        raise check.value_error(
+            "offload=True, and these costs have no host memory",
+            "give `Costs` the host_bytes_per_second, or leave out `offload`",
+        )
     alternatives = itertools.chain.from_iterable(
         list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
         for count, of_count in costs.items()
@@ -107,39 +116,52 @@ class _Candidate:
         self.found = FoundCut(None, math.inf, proven=False)
 
     @functools.cached_property
-    def bounds(self) -> SuffixBounds:
-        """The bounds of its stages."""
-        return SuffixBounds(self.alternative)
+    def tables(self) -> StageTables:
+        """What its stages need."""
+        return StageTables(self.alternative)
 
     @functools.cached_property
-    def shared(self) -> SharedIpuBounds | None:
-        """The bound of IPUs with several stages; None if all have one, or nothing fits."""
-        if not self.alternative.timed.shares_ipus or math.isinf(self.bounds.least_seconds):
-            return None
-        return SharedIpuBounds(self.alternative, self.bounds)
+    def graph(self) -> StageGraph:
+        """The stages that its cuts may have."""
+        return StageGraph(self.tables.possible)
+
+    @functools.cached_property
+    def bounds(self) -> PathBounds:
+        """The bounds on its cuts."""
+        return PathBounds(self.alternative, self.graph)
 
     @property
     def kind(self) -> _Kind:
         """What its row of `considered` says."""
         a = self.alternative
-        return a.name, a.micro_batches, a.stage_costs.recompute
+        return a.name, a.micro_batches, a.stage_costs.recompute, a.offload
 
     @functools.cached_property
     def excess_bytes(self) -> float:
         """The bytes that an IPU lacks with the cut that needs least."""
-        cut = self.bounds.least_excessive_cut()
+        cut = self.tables.find_least_excessive_cut()
         return float((self.alternative.peak_bytes(cut)[0] - self.alternative.memory).max())
 
-    def find_good_cut(self) -> None:
-        """Finds a cut that is good, and a closer bound on all."""
-        self.least = max(self.least, self.bounds.least_seconds)
-        if self.shared is not None:
-            self.least = max(self.least, self.shared.seconds)
-        self.found = find_good_cut(self.alternative, self.bounds, self.shared)
+    def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Finds a cut that is good, and a closer bound on all.
+
+        Args:
+          limit: seconds that a cut should take less than, to be worth more work.
+          is_out_of_time: whether to stop.
+        """
+        cut = self.tables.find_balanced_cut()
+        if cut is None:
+            self.found = FoundCut(None, math.inf, proven=True)
+            self.least = math.inf
+            return
+        self.bounds.add_paths_through_ipus(cut)
+        self.bounds.add_cut(cut)
+        self.found, least = find_good_cut(self.alternative, self.graph, self.bounds, limit, is_out_of_time)
+        self.least = max(self.least, least)
 
     def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
         """Finds the cut that is faster than a limit and all others, if there is one."""
-        found = find_fastest_cut(self.alternative, self.bounds, self.shared, limit, is_out_of_time)
+        found = find_fastest_cut(self.alternative, self.graph, self.bounds, limit, is_out_of_time)
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found
@@ -192,7 +214,7 @@ class _Search:
             is_needed = candidate.least < fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 seen.add(candidate.kind)
-                candidate.find_good_cut()
+                candidate.find_good_cut(fastest, self._is_out_of_time)
                 self._known.append(candidate)
                 fastest = min(fastest, candidate.found.seconds)
         else:
@@ -217,7 +239,7 @@ class _Search:
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
-        cut = tuple(map(int, nearest.bounds.least_excessive_cut()[0]))
+        cut = tuple(map(int, nearest.tables.find_least_excessive_cut()[0]))
         lacks = nearest.excess_bytes
         raise PlanError(
             f"no plan fits in memory: the nearest lacks {lacks:,.0f} bytes on an IPU",
@@ -245,7 +267,7 @@ class _Search:
             schedule=alternative.name,
             micro_batches=alternative.micro_batches,
             recompute=alternative.stage_costs.recompute,
-            offload=False,
+            offload=alternative.offload,
             replicas=alternative.replicas,
             seconds=seconds,
             bubble=1 - run.utilisation,
@@ -268,7 +290,7 @@ class _Search:
                 schedule=kind[0],
                 micro_batches=kind[1],
                 recompute=kind[2],
-                offload=False,
+                offload=kind[3],
                 stages=candidate.alternative.stages,
                 seconds=candidate.found.seconds if candidate.found.cut else None,
                 why=_explain_loss(candidate, chosen),

@@ -23,6 +23,7 @@ class SearchArguments:
       micro_batches: the numbers of micro-batches of an update.
       names: the registered names of schedules; None for all.
       recompute: whether stages compute activations again.
+      offload: whether what waits goes to host memory.
       replicas: the numbers of replicas.
       memory: float64 [ipus]: the bytes of each IPU; inf for no limit.
       budget_seconds: how long to search.
@@ -33,6 +34,7 @@ class SearchArguments:
     micro_batches: Sequence[int]
     names: Sequence[str] | None
     recompute: Sequence[bool]
+    offload: Sequence[bool]
     replicas: Sequence[int]
     memory: np.ndarray
     budget_seconds: float
@@ -64,7 +66,6 @@ def read_search_arguments(
       PlanError: one that is wrong.
     """
     count = check.require_integer(ipus, "ipus", 1)
-    _read_flags("offload", offload)
     budget = check.require_number(budget_seconds, "budget_seconds", "give a number of seconds")
     if not budget > 0:
         raise check.value_error(
@@ -76,6 +77,7 @@ def read_search_arguments(
         micro_batches=_read_counts("micro_batches", micro_batches),
         names=_read_names(schedules),
         recompute=_read_flags("recompute", recompute),
+        offload=_read_flags("offload", offload),
         replicas=_read_counts("replicas", replicas),
         memory=_read_memory(memory, count),
         budget_seconds=budget,
