@@ -14,6 +14,9 @@ from ipujax.planner.costs import Costs
 from ipujax.planner.search_arguments import SearchArguments
 from ipujax.planner.stage_costs import Cuts, StageCosts
 from ipujax.planner.task_times import (
+    BYTES,
+    COLUMNS,
+    ONE,
     UPDATE,
     StageTimes,
     TaskTimes,
@@ -193,13 +196,30 @@ class Alternative:
         return StageTimes(tasks, delays, costs.update(starts, ends))
 
     def time_rows(self, cuts: Cuts) -> np.ndarray:
-        """Returns the times of the stages of cuts by columns, float64 [cuts, stages, 5]."""
-        times = self.stage_times(cuts)
+        """Returns what the stages of cuts take, float64 [cuts, stages, COLUMNS]."""
+        times, bytes_ = self.stage_times(cuts), self._kept_bytes(cuts)
         delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])
-        return np.array([*times.tasks.values(), times.updates, delays]).transpose(2, 1, 0)
+        rows = [*times.tasks.values(), times.updates, delays, bytes_, np.ones_like(bytes_)]
+        return np.array(rows).transpose(2, 1, 0)
+
+    @functools.cached_property
+    def memory_paths(self) -> np.ndarray:
+        """What must not be above 0, as a path of each IPU that has a limit and several stages.
+
+        float64 [ipus, stages, COLUMNS]: the share of its memory that its stages keep, less one.
+        """
+        mapping = np.array(self.device_mapping)
+        rows: list[np.ndarray] = []
+        for ipu in range(self.num_ipus if self.timed.shares_ipus else 0):
+            if np.isfinite(self.memory[ipu]):
+                row = np.zeros((self.stages, COLUMNS))
+                row[mapping == ipu, BYTES] = 1 / self.memory[ipu]
+                row[0, ONE] = -1.0
+                rows.append(row)
+        return np.array(rows).reshape(-1, self.stages, COLUMNS)
 
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
-        """Finds what an update waits for, with some times of stages, float64 [stages, 5].
+        """Finds what an update waits for, if stages take a row, float64 [stages, COLUMNS].
 
         See `TaskTimes.find_longest_path`; the longest update of an IPU counts too.
         """
@@ -217,12 +237,16 @@ class Alternative:
     def peak_bytes(self, cuts: Cuts) -> np.ndarray:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
-        costs = self.stage_costs
-        resident = self.resident[:, None]
-        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, resident)
+        needed = self.stage_costs.workspace_bytes(starts, ends)
         workspace = np.zeros((self.num_ipus, len(cuts)))
-        np.maximum.at(workspace, list(self.device_mapping), costs.workspace_bytes(starts, ends))
-        return (sum_by_ipu(kept, self.device_mapping) + workspace).T
+        np.maximum.at(workspace, list(self.device_mapping), needed)
+        return (sum_by_ipu(self._kept_bytes(cuts), self.device_mapping) + workspace).T
+
+    def _kept_bytes(self, cuts: Cuts) -> np.ndarray:
+        """Returns the bytes that the stages of cuts keep, float64 [stages, cuts]."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs, resident = self.stage_costs, self.resident[:, None]
+        return costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, resident)
 
     def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
         """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""

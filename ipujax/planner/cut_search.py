@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import heapq
+import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,14 +12,16 @@ import numpy as np
 from ipujax.planner.alternative import ROUNDING, Alternative
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
-from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
+from ipujax.planner.stage_graph import StageGraph
 
 _ROUNDS = 80  # of tightening the bound on all cuts
 _ROUNDS_OF_PART = 30  # and on a part of them
-_MOST_TABLES = 8  # of the longest paths, by whose sums stages are ruled out
-_MOST_BEGINNINGS = 1 << 16  # of cuts that are listed at once
+_LEAST_SPREAD = 0.01  # of a boundary in the mixture, in segments squared, to divide cuts there
+_MOST_LISTED = 1e9  # cuts that bounds leave, of which those are listed that may be faster
+_MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
+_MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
 
@@ -54,33 +58,50 @@ def find_good_cut(
     """
 
     def find_bottleneck() -> float:
-        cut, seconds = graph.find_bottleneck(list_tables(alternative, graph, bounds))
+        cut, seconds = graph.find_bottleneck(bounds.list_tables(graph))
         bounds.add_cut(cut)
         return seconds
 
     least = find_bottleneck()
     if least < limit:
-        bounds.tighten(limit, _ROUNDS, is_out_of_time)
+        bounds.tighten(graph, limit, _ROUNDS, is_out_of_time)
         least = max(find_bottleneck(), bounds.seconds)
     return move_boundaries(alternative, np.array(bounds.cuts)), least
 
 
 def move_boundaries(alternative: Alternative, candidates: Cuts) -> FoundCut:
     """Finds the fastest of some cuts that fits, and moves its boundaries while that helps."""
-    best, seconds = None, np.inf
+    best, seconds, moves_pairs = None, np.inf, False
     tasks = 2 * alternative.stages * alternative.timed.micro_batches
     for _ in range(2 + _MOST_MOVED // tasks):
         candidates = candidates[alternative.fits_in_memory(candidates)]
-        if not len(candidates):
-            break
-        times = alternative.seconds(candidates)
+        times = alternative.seconds(candidates) if len(candidates) else np.array([np.inf])
         fastest = int(times.argmin())
-        if times[fastest] >= seconds * (1 - ROUNDING):
+        if times[fastest] < seconds * (1 - ROUNDING):
+            best, seconds, moves_pairs = candidates[fastest], float(times[fastest]), False
+        elif best is None or moves_pairs:
             break
-        best, seconds = candidates[fastest], float(times[fastest])
-        candidates = _list_neighbours(best)
+        else:
+            moves_pairs = True
+        candidates = _list_pairs(best) if moves_pairs else _list_neighbours(best)
     cut = None if best is None else tuple(map(int, best))
     return FoundCut(cut, seconds, proven=False)
+
+
+def _list_pairs(cut: np.ndarray) -> Cuts:
+    """Returns cuts with two boundaries a few segments elsewhere: all, or some of the many."""
+    boundaries, steps = range(1, len(cut) - 1), (-4, -3, -2, -1, 1, 2, 3, 4)
+    singles = [*itertools.product(boundaries, steps)]
+    first, second = np.triu_indices(len(singles), 1)
+    if len(first) > _MOST_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(first), _MOST_PAIRS, replace=False)
+        first, second = first[chosen], second[chosen]
+    cuts = np.tile(cut, (len(first), 1))
+    rows = np.arange(len(cuts))
+    for which in (first, second):
+        boundary, step = np.array(singles or [(0, 0)])[which].T
+        cuts[rows, boundary] += step
+    return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
 
 
 def _list_neighbours(cut: np.ndarray) -> Cuts:
@@ -122,22 +143,23 @@ def find_fastest_cut(
 class _FastestCutSearch:
     """The search for the cut that is faster than a limit and all others."""
 
-    def __init__(
-        self, alternative: Alternative, limit: float, is_out_of_time: Callable[[], bool]
-    ):
+    def __init__(self, alternative: Alternative, limit: float, is_out_of_time: Callable[[], bool]):
         self._alternative, self._is_out_of_time = alternative, is_out_of_time
         self._limit = limit
-        self._best: np.ndarray | None = None
+        self._best: Sequence[int] | None = None
 
     def run(self, graph: StageGraph, bounds: PathBounds) -> FoundCut:
         """Searches all cuts of a graph, of which something is known."""
-        parts, proven = [(graph, bounds)], True
+        numbers = itertools.count()
+        parts, proven = [(bounds.seconds, next(numbers), graph, bounds)], True
         while parts:
             if self._is_out_of_time():
                 proven = False
                 break
-            parts += self._search_part(*parts.pop())
-        best = None if self._best is None else tuple(map(int, self._best))
+            _, _, graph, bounds = heapq.heappop(parts)
+            for half, known in self._search_part(graph, bounds):
+                heapq.heappush(parts, (known.seconds, -next(numbers), half, known))
+        best = None if self._best is None else tuple(self._best)
         return FoundCut(best, self._limit, proven)
 
     def _search_part(
@@ -145,9 +167,11 @@ class _FastestCutSearch:
     ) -> Sequence[tuple[StageGraph, PathBounds]]:
         """Searches the cuts of a graph; returns the parts of it that are left to search."""
         graph = self._rule_out(graph, known)
-        bounds = PathBounds(self._alternative, graph, known.paths, _select_cuts(graph, known.cuts))
-        bounds.tighten(self._limit, _ROUNDS_OF_PART, self._is_out_of_time)
-        self._keep_best(bounds.best_cut, bounds.best_seconds)
+        bounds = known.restrict_to(graph)
+        bounds.tighten(graph, self._limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
+        if bounds.cuts:
+            found = move_boundaries(self._alternative, np.array(bounds.cuts))
+            self._keep_best(found.cut, found.seconds)
         if bounds.seconds >= self._limit * (1 - ROUNDING):
             return ()
         graph = self._rule_out(graph, bounds)
@@ -155,16 +179,16 @@ class _FastestCutSearch:
         if cuts is not None:
             self._time_cuts(cuts, bounds.paths)
             return ()
-        return [(half, bounds) for half in _divide(graph)]
+        return [(half, bounds) for half in _divide(graph, bounds)]
 
     def _rule_out(self, graph: StageGraph, bounds: PathBounds) -> StageGraph:
-        return graph.keep_faster(
-            list_tables(self._alternative, graph, bounds), self._limit * (1 - ROUNDING)
-        )
+        return graph.keep_faster(bounds.list_tables(graph), self._limit * (1 - ROUNDING))
 
     def _list_cuts(self, graph: StageGraph, bounds: PathBounds) -> Cuts | None:
         """Lists the cuts that bounds allow to be faster; None if they are too many."""
-        tables = list_tables(self._alternative, graph, bounds)
+        if graph.count_cuts()[0, 0] > _MOST_LISTED:
+            return None
+        tables = bounds.list_tables(graph)
         tasks = 2 * self._alternative.stages * self._alternative.timed.micro_batches
         beginnings = np.zeros((1, 1), int)
         sums = np.zeros((1, len(tables)))
@@ -197,42 +221,25 @@ class _FastestCutSearch:
                 return
             seconds = self._alternative.seconds(cuts[chosen])
             fastest = int(seconds.argmin())
-            self._keep_best(cuts[chosen[fastest]], float(seconds[fastest]))
+            self._keep_best(cuts[chosen[fastest]].tolist(), float(seconds[fastest]))
 
-    def _keep_best(self, cut: np.ndarray | None, seconds: float) -> None:
+    def _keep_best(self, cut: Sequence[int] | None, seconds: float) -> None:
         if seconds < self._limit * (1 - ROUNDING):
             self._best, self._limit = cut, seconds
 
 
-def list_tables(
-    alternative: Alternative, graph: StageGraph, bounds: PathBounds
-) -> list[PathTable]:
-    """Returns the sums of the best mean of paths, of paths through all IPUs, and of the longest."""
-    through_ipus, others = bounds.paths[: alternative.num_ipus], bounds.paths[alternative.num_ipus :]
-    if others and bounds.cuts:
-        best = bounds.cuts[-1] if bounds.best_cut is None else bounds.best_cut
-        row = alternative.time_rows(best[None])[0]
-        others.sort(key=lambda path: -float((path * row).sum()))
-    chosen = [bounds.mean, *through_ipus, *others[:_MOST_TABLES]]
-    return [PathTable(graph, sum_path(alternative, path)) for path in chosen]
-
-
-def _select_cuts(graph: StageGraph, cuts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Returns the cuts that are cuts of a graph."""
-    stages = np.arange(len(graph.possible))
-    return [cut for cut in cuts if graph.possible[stages, cut[:-1], cut[1:]].all()]
-
-
-def _divide(graph: StageGraph) -> list[StageGraph]:
-    """Returns two graphs that have half of the cuts each, about."""
+def _divide(graph: StageGraph, bounds: PathBounds) -> list[StageGraph]:
+    """Returns two graphs that have some of the cuts each, and not those that mix best."""
     ways = graph.count_cuts()
-    spread = (ways > 0).sum(axis=1)
-    boundary = int(spread.argmax())
-    share = np.cumsum(ways[boundary]) / ways[boundary].sum()
+    counts = (ways > 0).sum(axis=1)
+    shares = bounds.shares if len(bounds.shares) else np.ones(1)
+    cuts = np.array(bounds.cuts[: len(shares)])
+    mean = shares @ cuts
+    spread = shares @ (cuts - mean) ** 2 * (counts > 1)
+    boundary = int(spread.argmax() if spread.max() > _LEAST_SPREAD else counts.argmax())
     positions = np.flatnonzero(ways[boundary])
-    middle = min(int(np.searchsorted(share, 0.5)), int(positions[-1]) - 1)
-    first = np.zeros(len(ways), int)
-    last = np.full(len(ways), ways.shape[1] - 1)
+    middle = int(np.clip(mean[boundary], positions[0], positions[-1] - 1))
+    first, last = np.zeros(len(ways), int), np.full(len(ways), ways.shape[1] - 1)
     low, high = last.copy(), first.copy()
     low[boundary], high[boundary] = middle, middle + 1
     return [graph.keep_between(high, last), graph.keep_between(first, low)]

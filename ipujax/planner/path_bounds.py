@@ -9,54 +9,67 @@ these cuts, and for new ones, the longest paths are found by following the sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+import heapq
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from scipy import optimize
 
 from ipujax.planner.alternative import Alternative
-from ipujax.planner.stage_graph import StageGraph, sum_path
+from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
 
-_CLOSE = 1e-4  # how far the bound may be below what mixtures of cuts reach
+_CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
+_HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
+_PRICE_OF_MEMORY = 100.0  # of an IPU's memory, in makespans, where no mixture of cuts fits
 _SLOWER = 1.5  # the factor on an IPU's times with which a path through it is sought
+_MOST_MEANS = 8  # by which stages are ruled out
+_MOST_PATHS = 40  # that a part of the cuts begins with
+
+
+class _Mean(NamedTuple):
+    """A weighted mean of paths, with the bytes that IPUs have too many as further seconds.
+
+    Attributes:
+      least: seconds that it has for every cut.
+      path: float64 [stages, COLUMNS].
+    """
+
+    least: float
+    path: np.ndarray
 
 
 class PathBounds:
-    """The best bound that is known for the cuts of a graph, and the best of these cuts.
+    """The best bound that is known for some cuts, and the best of these cuts.
 
     Args:
       alternative: all choices but the cut.
-      graph: the stages that cuts may have.
-      paths: paths through the schedule that are known.
-      cuts: cuts of the graph that are known.
+      seconds: a bound that is known.
 
     Attributes:
-      seconds: no cut of the graph is faster; inf if the graph has none.
-      mean: float64 [stages, 5]: the weighted mean of paths that says so.
-      paths: the paths that are known.
-      cuts: the cuts that are known.
-      best_cut: the fastest of them that fits in memory, int64 [stages + 1]; None if none does.
-      best_seconds: its seconds; inf if there is none.
+      seconds: no cut is faster; inf if there is none that fits in memory.
+      cuts: the cuts that are known, each int64 [stages + 1].
+      paths: the paths that are known, those through each IPU first.
+      shares: the shares of the first cuts in the mixture whose longest path is shortest.
     """
 
-    def __init__(
-        self,
-        alternative: Alternative,
-        graph: StageGraph,
-        paths: Sequence[np.ndarray] = (),
-        cuts: Iterable[np.ndarray] = (),
-    ):
-        self._alternative, self._graph = alternative, graph
-        self.seconds, self.mean = -np.inf, np.zeros((alternative.stages, 5))
-        self.paths = list(paths)
+    def __init__(self, alternative: Alternative, seconds: float = -np.inf):
+        self._alternative = alternative
+        self.seconds = seconds
         self.cuts: list[np.ndarray] = []
-        self.best_cut: np.ndarray | None = None
-        self.best_seconds = np.inf
+        self.paths: list[np.ndarray] = []
+        self.shares = np.zeros(0)
+        self._means: list[_Mean] = []
         self._rows: list[np.ndarray] = []
         self._known: set[bytes] = set()
-        for cut in cuts:
-            self.add_cut(cut)
+
+    def start_with(self, cut: np.ndarray) -> None:
+        """Adds a first cut, and for each IPU a path that is longest if its stages are slower."""
+        row = self._alternative.time_rows(cut[None])[0]
+        mapping = np.array(self._alternative.device_mapping)
+        for ipu in range(self._alternative.num_ipus):
+            self._add_longest_path(np.where((mapping == ipu)[:, None], _SLOWER * row, row))
+        self.add_cut(cut)
 
     def add_cut(self, cut: np.ndarray) -> bool:
         """Adds a cut, and the path that is longest with it; returns whether it is new."""
@@ -64,75 +77,115 @@ class PathBounds:
             return False
         self._known.add(cut.tobytes())
         row = self._alternative.time_rows(cut[None])[0]
-        seconds = self._add_longest_path(row)
+        self._add_longest_path(row)
         self._rows.append(row)
         self.cuts.append(cut)
-        if seconds < self.best_seconds and self._alternative.fits_in_memory(cut[None])[0]:
-            self.best_cut, self.best_seconds = cut, seconds
         return True
 
-    def add_paths_through_ipus(self, cut: np.ndarray) -> None:
-        """Adds for each IPU a path that is longest if its stages are slower than those of a cut."""
-        row = self._alternative.time_rows(cut[None])[0]
-        mapping = np.array(self._alternative.device_mapping)
-        for ipu in range(self._alternative.num_ipus):
-            self._add_longest_path(np.where((mapping == ipu)[:, None], _SLOWER * row, row))
+    def restrict_to(self, graph: StageGraph) -> PathBounds:
+        """Returns what is worth knowing of those of the cuts that a graph has."""
+        part = PathBounds(self._alternative, self.seconds)
+        paths = np.array(self.paths)
+        longest = np.einsum("psk,csk->pc", paths, np.array(self._rows)).max(axis=1).argsort()
+        through_ipus = range(self._alternative.num_ipus)
+        for number in dict.fromkeys([*through_ipus, *longest[: -_MOST_PATHS - 1 : -1].tolist()]):
+            part._add_path(paths[number])
+        for cut in filter(graph.has_cut, self.cuts):
+            part.add_cut(cut)
+        part._means = self._list_best_means()
+        return part
 
-    def tighten(self, limit: float, rounds: int, is_out_of_time: Callable[[], bool]) -> None:
+    def list_tables(self, graph: StageGraph) -> list[PathTable]:
+        """Returns the sums, over the stages of a graph, of the best means and of IPUs' paths."""
+        means = [mean.path for mean in self._list_best_means()]
+        chosen = [*means, *self.paths[: self._alternative.num_ipus]]
+        return [PathTable(graph, sum_path(self._alternative, path)) for path in chosen]
+
+    def tighten(
+        self,
+        graph: StageGraph,
+        limit: float,
+        rounds: int,
+        is_out_of_time: Callable[[], bool],
+        *,
+        may_give_up: bool = False,
+    ) -> None:
         """Looks for a better bound, and better cuts.
 
         Args:
+          graph: the stages that the cuts may have.
           limit: a bound of as many seconds will do.
           rounds: how often to try.
           is_out_of_time: whether to stop.
+          may_give_up: whether to stop when it is clear that no bound will reach the limit.
         """
         is_smooth = False
         for _ in range(rounds):
-            weights, shares = self._weigh() if self.cuts else (np.ones(len(self.paths)), None)
-            mean = np.tensordot(weights / weights.sum(), np.array(self.paths), 1)
-            is_new = self._find_least_cut((mean + self.mean) / 2 if is_smooth else mean)
+            mean, shares = self._weigh() if self.cuts else (np.mean(self.paths, axis=0), None)
+            best = self._list_best_means(1)
+            is_new = self._find_least_cut(graph, (mean + best[0].path) / 2 if is_smooth else mean)
             if self.seconds >= limit or is_out_of_time():
                 return
             if shares is not None:
+                self.shares = shares
                 mixture = np.tensordot(shares, np.array(self._rows[: len(shares)]), 1)
                 reached = self._add_longest_path(mixture)
-                if reached <= self.seconds * (1 + _CLOSE):
+                lacking = (limit - self.seconds) * _HOPELESS if may_give_up else 0.0
+                if reached - self.seconds <= max(_CLOSE * reached, min(lacking, limit - reached)):
                     return
-            is_smooth = is_new and np.isfinite(self.seconds)
+            is_smooth = is_new
 
-    def _find_least_cut(self, mean: np.ndarray) -> bool:
+    def _find_least_cut(self, graph: StageGraph, path: np.ndarray) -> bool:
         """Finds the cut for which a mean of paths is least; returns whether it is new."""
-        sums = sum_path(self._alternative, mean)
-        rest = self._graph.find_rest(sums)
+        sums = sum_path(self._alternative, path)
+        rest = graph.find_rest(sums)
         least = float(rest[0, 0])
-        if least > self.seconds:
-            self.seconds, self.mean = least, mean
-        return bool(np.isfinite(least)) and self.add_cut(self._graph.trace_cut(sums, rest))
+        self._means.append(_Mean(least, path))
+        self.seconds = max(self.seconds, least)
+        return bool(np.isfinite(least)) and self.add_cut(graph.trace_cut(sums, rest))
+
+    def _list_best_means(self, count: int = _MOST_MEANS) -> list[_Mean]:
+        return heapq.nlargest(count, self._means, key=lambda mean: mean.least)
 
     def _add_longest_path(self, row: np.ndarray) -> float:
-        """Adds the path that is longest for some times, if it is new; returns its seconds."""
+        """Adds the path that is longest if stages take a row; returns its seconds."""
         path = self._alternative.find_longest_path(row)
-        if path.tobytes() not in self._known:
-            self._known.add(path.tobytes())
-            self.paths.append(path)
+        self._add_path(path)
         return float((path * row).sum())
 
+    def _add_path(self, path: np.ndarray) -> None:
+        if path.tobytes() not in self._known or len(self.paths) < self._alternative.num_ipus:
+            self._known.add(path.tobytes())
+            self.paths.append(path)
+
     def _weigh(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the weights of paths, and the shares of cuts, that balance one another."""
-        seconds = np.einsum("psk,csk->pc", np.array(self.paths), np.array(self._rows))
-        paths, cuts = seconds.shape
-        scale = seconds.max() or 1.0
+        """Returns the mean of paths, and the shares of cuts, that balance one another.
+
+        What IPUs have too much of their memory costs seconds in the mean.
+        """
+        paths, rows = np.array(self.paths), np.array(self._rows)
+        memory_paths = self._alternative.memory_paths
+        seconds = np.einsum("psk,csk->pc", paths, rows)
+        excess = np.einsum("psk,csk->pc", memory_paths, rows)
+        scale, count = seconds.max() or 1.0, len(rows)
+        # Beside the shares, there are the seconds of the longest path, and the excess of memory.
+        above = np.zeros((len(paths) + len(memory_paths), count + 2))
+        above[: len(paths), :count], above[: len(paths), count] = seconds / scale, -1.0
+        above[len(paths) :, :count], above[len(paths) :, count + 1] = excess, -1.0
         solved = cast(
             Any,
             optimize.linprog(
-                np.append(np.zeros(cuts), 1.0),
-                A_ub=np.hstack([seconds / scale, -np.ones((paths, 1))]),
-                b_ub=np.zeros(paths),
-                A_eq=np.append(np.ones(cuts), 0.0)[None],
+                [*[0.0] * count, 1.0, _PRICE_OF_MEMORY],
+                A_ub=above,
+                b_ub=np.zeros(len(above)),
+                A_eq=[[*[1.0] * count, 0.0, 0.0]],
                 b_eq=[1.0],
-                bounds=[(0, None)] * cuts + [(None, None)],
+                bounds=[*[(0, None)] * count, (None, None), (0, None)],
                 method="highs",
             ),
         )
         weights = np.maximum(-solved.ineqlin.marginals, 0.0)
-        return weights, np.maximum(solved.x[:-1], 0.0)
+        weights /= weights[: len(paths)].sum()
+        mean = np.tensordot(weights[: len(paths)], paths, 1)
+        mean += np.tensordot(weights[len(paths) :] * scale, memory_paths, 1)
+        return mean, np.maximum(solved.x[:count], 0.0)

@@ -114,21 +114,7 @@ class _Candidate:
         self.alternative = alternative
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
-
-    @functools.cached_property
-    def tables(self) -> StageTables:
-        """What its stages need."""
-        return StageTables(self.alternative)
-
-    @functools.cached_property
-    def graph(self) -> StageGraph:
-        """The stages that its cuts may have."""
-        return StageGraph(self.tables.possible)
-
-    @functools.cached_property
-    def bounds(self) -> PathBounds:
-        """The bounds on its cuts."""
-        return PathBounds(self.alternative, self.graph)
+        self._bounds = PathBounds(alternative)
 
     @property
     def kind(self) -> _Kind:
@@ -139,7 +125,7 @@ class _Candidate:
     @functools.cached_property
     def excess_bytes(self) -> float:
         """The bytes that an IPU lacks with the cut that needs least."""
-        cut = self.tables.find_least_excessive_cut()
+        cut = StageTables(self.alternative).find_least_excessive_cut()
         return float((self.alternative.peak_bytes(cut)[0] - self.alternative.memory).max())
 
     def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
@@ -149,19 +135,22 @@ class _Candidate:
           limit: seconds that a cut should take less than, to be worth more work.
           is_out_of_time: whether to stop.
         """
-        cut = self.tables.find_balanced_cut()
+        tables = StageTables(self.alternative)
+        cut = tables.find_balanced_cut()
         if cut is None:
-            self.found = FoundCut(None, math.inf, proven=True)
-            self.least = math.inf
+            self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
-        self.bounds.add_paths_through_ipus(cut)
-        self.bounds.add_cut(cut)
-        self.found, least = find_good_cut(self.alternative, self.graph, self.bounds, limit, is_out_of_time)
+        self._bounds.start_with(cut)
+        graph = StageGraph(tables.possible)
+        self.found, least = find_good_cut(
+            self.alternative, graph, self._bounds, limit, is_out_of_time
+        )
         self.least = max(self.least, least)
 
     def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
         """Finds the cut that is faster than a limit and all others, if there is one."""
-        found = find_fastest_cut(self.alternative, self.graph, self.bounds, limit, is_out_of_time)
+        graph = StageGraph(StageTables(self.alternative).possible)
+        found = find_fastest_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found
@@ -239,7 +228,7 @@ class _Search:
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
-        cut = tuple(map(int, nearest.tables.find_least_excessive_cut()[0]))
+        cut = tuple(map(int, StageTables(nearest.alternative).find_least_excessive_cut()[0]))
         lacks = nearest.excess_bytes
         raise PlanError(
             f"no plan fits in memory: the nearest lacks {lacks:,.0f} bytes on an IPU",

@@ -121,6 +121,22 @@ class StageCosts:
         again = self.activation_bytes(starts, ends) if self.recompute else 0.0
         return in_flight * self.left_bytes(starts, ends) + again
 
+    def kept_sums(self, in_flight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What a stage keeps, in bytes, as a number for its first segment and one for its end.
+
+        Args:
+          in_flight: int64 [stages, 1]: how many micro-batches wait or are at work.
+
+        Returns:
+          float64 [stages, segments + 1] each.
+        """
+        parameters, activations = self.prefixes["parameters"], self.prefixes["activations"]
+        if self.recompute:
+            sums = np.broadcast_to(parameters + activations, (len(in_flight), len(parameters)))
+            return in_flight * self.boundary_bytes - sums, sums
+        sums = parameters + in_flight * activations
+        return -sums, sums
+
     def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""
         entering, leaving = self.offload_sums

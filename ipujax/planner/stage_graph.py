@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipujax.planner.alternative import Alternative
-from ipujax.planner.task_times import BACKWARD, DELAY, FORWARD, UPDATE, WEIGHTS
+from ipujax.planner.task_times import BACKWARD, BYTES, DELAY, FORWARD, ONE, UPDATE, WEIGHTS
 
 
 @dc.dataclass(frozen=True, eq=False)
@@ -29,12 +29,16 @@ def sum_path(alternative: Alternative, path: np.ndarray) -> StageSums:
 
     Args:
       alternative: all choices but the cut.
-      path: float64 [stages, 5]: how often the times of each stage count, by columns.
+      path: float64 [stages, COLUMNS]: how often what each stage takes counts.
     """
     costs = alternative.stage_costs
     rows = np.array([costs.prefixes[name] for name in ("forward", "backward", "weight", "update")])
     leaving = path[:, [FORWARD, BACKWARD, WEIGHTS, UPDATE]] @ rows
-    entering = path[:, DELAY, None] * costs.boundary_seconds - leaving
+    entering = path[:, DELAY, None] * costs.boundary_seconds - leaving + path[:, ONE, None]
+    if path[:, BYTES].any():
+        counts, resident = path[:, BYTES, None], alternative.resident[:, None]
+        entered, left = costs.kept_sums(resident)
+        entering, leaving = entering + counts * entered, leaving + counts * left
     if alternative.offloads.any():
         times = alternative.offloads * (path[:, FORWARD] + path[:, BACKWARD])
         entered, left = costs.offload_sums
@@ -86,8 +90,12 @@ class StageGraph:
             positions.append(int(onward.argmin()))
         return np.array(positions)
 
+    def has_cut(self, cut: np.ndarray) -> bool:
+        """Returns whether a cut, int64 [stages + 1], has possible stages only."""
+        return bool(self.possible[np.arange(len(self.possible)), cut[:-1], cut[1:]].all())
+
     def count_cuts(self) -> np.ndarray:
-        """Returns how many cuts have a boundary at a segment, float64 [stages + 1, segments + 1]."""
+        """Counts the cuts with a boundary at a segment, float64 [stages + 1, segments + 1]."""
         stages, positions = self.possible.shape[:2]
         before, after = np.zeros((2, stages + 1, positions))
         before[0, 0] = after[stages, -1] = 1.0

@@ -26,9 +26,10 @@ class StageTimes:
     updates: np.ndarray
 
 
-FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY = range(5)
-"""The columns of a row of times: seconds of the tasks and of the update of a stage, and how long
-what enters it travels."""
+FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, BYTES, ONE = range(7)
+"""The columns of what stages take: seconds of their tasks and of their updates; how long what
+enters them travels; the bytes that they keep; and 1."""
+COLUMNS = 7
 
 
 class _Link(NamedTuple):
@@ -150,17 +151,16 @@ class TaskTimes:
                 ends[written_slot] = clock
         return free.max(axis=0)
 
-
     def find_longest_path(self, row: np.ndarray) -> np.ndarray:
         """Finds the tasks and transfers that follow one another to the end of a schedule.
 
         Their seconds are the makespan, and no more than the makespan for other times of stages.
 
         Args:
-          row: float64 [stages, 5]: the times of stages, by columns.
+          row: float64 [stages, COLUMNS]: what stages take.
 
         Returns:
-          float64 [stages, 5]: how often each of them counts.
+          float64 [stages, COLUMNS]: how often each of that counts.
         """
         seconds: list[list[float]] = row.tolist()
         ends = [0.0] * (len(self._links) + 1)  # the last is what is before the first task
