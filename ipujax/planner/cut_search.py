@@ -6,10 +6,12 @@ import dataclasses as dc
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.bounds import StageTables
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
@@ -21,6 +23,7 @@ _MOST_LISTED = 1e9  # cuts that bounds leave, of which those are listed that may
 _MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
+_FEWEST_MOVES = 16
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
@@ -70,22 +73,41 @@ def find_good_cut(
 
 
 def move_boundaries(alternative: Alternative, candidates: Cuts) -> FoundCut:
-    """Finds the fastest of some cuts that fits, and moves its boundaries while that helps."""
-    best, seconds, moves_pairs = None, np.inf, False
+    """Takes the best of some cuts, and moves its boundaries while that helps.
+
+    One that fits is better than one that does not; of the former the faster one is, of the latter
+    the one with the smaller excess.
+    """
+    best, found, moves_pairs = candidates[0], (np.inf, np.inf), False
     tasks = 2 * alternative.stages * alternative.timed.micro_batches
-    for _ in range(2 + _MOST_MOVED // tasks):
-        candidates = candidates[alternative.fits_in_memory(candidates)]
-        times = alternative.seconds(candidates) if len(candidates) else np.array([np.inf])
-        fastest = int(times.argmin())
-        if times[fastest] < seconds * (1 - ROUNDING):
-            best, seconds, moves_pairs = candidates[fastest], float(times[fastest]), False
-        elif best is None or moves_pairs:
+    for _ in range(_FEWEST_MOVES + _MOST_MOVED // tasks):
+        number, (excess, seconds) = _choose_best(alternative, candidates)
+        if (excess, seconds / (1 - ROUNDING)) < found:
+            best, found, moves_pairs = candidates[number], (excess, seconds), False
+        elif moves_pairs:
             break
         else:
             moves_pairs = True
         candidates = _list_pairs(best) if moves_pairs else _list_neighbours(best)
-    cut = None if best is None else tuple(map(int, best))
-    return FoundCut(cut, seconds, proven=False)
+        if not len(candidates):
+            break
+    excess, seconds = found
+    if excess > 0:
+        return FoundCut(None, np.inf, proven=False)
+    return FoundCut(tuple(map(int, best)), seconds, proven=False)
+
+
+def _choose_best(alternative: Alternative, cuts: Cuts) -> tuple[int, tuple[float, float]]:
+    """Returns the number of the best of some cuts, its excess of memory, and its seconds."""
+    over = alternative.peak_bytes(cuts) / alternative.memory - 1
+    excess = np.where(alternative.fits_in_memory(cuts), 0.0, np.maximum(over, 0.0).sum(axis=1))
+    number = int(excess.argmin())
+    if excess[number] > 0:
+        return number, (float(excess[number]), np.inf)
+    fitting = np.flatnonzero(excess == 0)
+    seconds = alternative.seconds(cuts[fitting])
+    fastest = int(seconds.argmin())
+    return int(fitting[fastest]), (0.0, float(seconds[fastest]))
 
 
 def _list_pairs(cut: np.ndarray) -> Cuts:
@@ -118,10 +140,65 @@ def _list_neighbours(cut: np.ndarray) -> Cuts:
     return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
 
 
+_Ranges = tuple[np.ndarray, np.ndarray]
+"""The smallest and the largest positions of boundaries, int64 [stages + 1] each."""
+
+
+class _Part(NamedTuple):
+    """The cuts whose boundaries are in some ranges; the one of the least bound comes first.
+
+    Attributes:
+      least: seconds that none of them is faster than.
+      number: tells parts apart; of equal bounds the latest part has the least.
+      first: int64 [stages + 1]: the smallest positions of boundaries.
+      last: the largest.
+      known: what is known of them.
+    """
+
+    least: float
+    number: int
+    first: np.ndarray
+    last: np.ndarray
+    known: PathBounds
+
+
+class CutParts:
+    """The parts of the cuts of an alternative that are left to search.
+
+    Args:
+      alternative: all choices but the cut.
+      known: what is known of all cuts.
+    """
+
+    def __init__(self, alternative: Alternative, known: PathBounds):
+        self._numbers = itertools.count(0, -1)
+        segments = len(alternative.stage_costs.costs)
+        ends = np.zeros((2, alternative.stages + 1), int)
+        self._parts: list[_Part] = []
+        self._push(ends[0], ends[1] + segments, known)
+
+    @property
+    def least(self) -> float:
+        """Seconds that no cut in them is faster than; inf if all are searched."""
+        return self._parts[0].least if self._parts else np.inf
+
+    def peek(self) -> _Part:
+        """Returns the part with the least bound."""
+        return self._parts[0]
+
+    def replace(self, part: _Part, halves: Sequence[tuple[_Ranges, PathBounds]]) -> None:
+        """Puts what is left to search of the first part in its place."""
+        heapq.heappop(self._parts)
+        for (first, last), known in halves:
+            self._push(np.maximum(first, part.first), np.minimum(last, part.last), known)
+
+    def _push(self, first: np.ndarray, last: np.ndarray, known: PathBounds) -> None:
+        heapq.heappush(self._parts, _Part(known.seconds, next(self._numbers), first, last, known))
+
+
 def find_fastest_cut(
     alternative: Alternative,
-    graph: StageGraph,
-    bounds: PathBounds,
+    parts: CutParts,
     limit: float,
     is_out_of_time: Callable[[], bool],
 ) -> FoundCut:
@@ -132,47 +209,46 @@ def find_fastest_cut(
 
     Args:
       alternative: all choices but the cut.
-      graph: the stages that cuts may have.
-      bounds: what is known of these cuts.
+      parts: what is left to search; what is searched is taken out.
       limit: the seconds that a cut must take less than.
       is_out_of_time: whether to stop, with what is found by then.
     """
-    return _FastestCutSearch(alternative, limit, is_out_of_time).run(graph, bounds)
+    search = _FastestCutSearch(alternative, limit, is_out_of_time)
+    graph = StageGraph(StageTables(alternative).possible)
+    while parts.least < search.limit * (1 - ROUNDING) and not is_out_of_time():
+        part = parts.peek()
+        inside = graph.keep_between(part.first, part.last)
+        halves = search.search_part(inside, part.known)
+        parts.replace(part, halves)
+    proven = parts.least >= search.limit * (1 - ROUNDING)
+    best = None if search.best is None else tuple(search.best)
+    return FoundCut(best, search.limit, proven)
 
 
 class _FastestCutSearch:
-    """The search for the cut that is faster than a limit and all others."""
+    """The search for the cut that is faster than a limit and all others.
+
+    Attributes:
+      limit: the seconds of the best cut, or those that it must take less than.
+      best: the best cut; None if there is none below the limit.
+    """
 
     def __init__(self, alternative: Alternative, limit: float, is_out_of_time: Callable[[], bool]):
         self._alternative, self._is_out_of_time = alternative, is_out_of_time
-        self._limit = limit
-        self._best: Sequence[int] | None = None
+        self.limit = limit
+        self.best: Sequence[int] | None = None
 
-    def run(self, graph: StageGraph, bounds: PathBounds) -> FoundCut:
-        """Searches all cuts of a graph, of which something is known."""
-        numbers = itertools.count()
-        parts, proven = [(bounds.seconds, next(numbers), graph, bounds)], True
-        while parts:
-            if self._is_out_of_time():
-                proven = False
-                break
-            _, _, graph, bounds = heapq.heappop(parts)
-            for half, known in self._search_part(graph, bounds):
-                heapq.heappush(parts, (known.seconds, -next(numbers), half, known))
-        best = None if self._best is None else tuple(self._best)
-        return FoundCut(best, self._limit, proven)
-
-    def _search_part(
+    def search_part(
         self, graph: StageGraph, known: PathBounds
-    ) -> Sequence[tuple[StageGraph, PathBounds]]:
-        """Searches the cuts of a graph; returns the parts of it that are left to search."""
+    ) -> Sequence[tuple[_Ranges, PathBounds]]:
+        """Searches the cuts of a graph; returns the halves that are left to search."""
         graph = self._rule_out(graph, known)
         bounds = known.restrict_to(graph)
-        bounds.tighten(graph, self._limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
+        bounds.tighten(graph, self.limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
         if bounds.cuts:
             found = move_boundaries(self._alternative, np.array(bounds.cuts))
             self._keep_best(found.cut, found.seconds)
-        if bounds.seconds >= self._limit * (1 - ROUNDING):
+        if bounds.seconds >= self.limit * (1 - ROUNDING):
             return ()
         graph = self._rule_out(graph, bounds)
         cuts = self._list_cuts(graph, bounds)
@@ -182,7 +258,7 @@ class _FastestCutSearch:
         return [(half, bounds) for half in _divide(graph, bounds)]
 
     def _rule_out(self, graph: StageGraph, bounds: PathBounds) -> StageGraph:
-        return graph.keep_faster(bounds.list_tables(graph), self._limit * (1 - ROUNDING))
+        return graph.keep_faster(bounds.list_tables(graph), self.limit * (1 - ROUNDING))
 
     def _list_cuts(self, graph: StageGraph, bounds: PathBounds) -> Cuts | None:
         """Lists the cuts that bounds allow to be faster; None if they are too many."""
@@ -197,7 +273,7 @@ class _FastestCutSearch:
             row, end = np.nonzero(graph.possible[stage][starts])
             for number, table in enumerate(tables):
                 so_far = sums[row, number] + table.sums.entering[stage, starts[row]]
-                is_faster = so_far + table.rest[stage, end] < self._limit * (1 - ROUNDING)
+                is_faster = so_far + table.rest[stage, end] < self.limit * (1 - ROUNDING)
                 row, end = row[is_faster], end[is_faster]
             if len(row) > _MOST_BEGINNINGS:
                 return None
@@ -216,7 +292,7 @@ class _FastestCutSearch:
         order = least.argsort(kind="stable")
         for first in range(0, len(order), _TOGETHER):
             chosen = order[first : first + _TOGETHER]
-            chosen = chosen[least[chosen] < self._limit * (1 - ROUNDING)]
+            chosen = chosen[least[chosen] < self.limit * (1 - ROUNDING)]
             if not len(chosen):
                 return
             seconds = self._alternative.seconds(cuts[chosen])
@@ -224,12 +300,12 @@ class _FastestCutSearch:
             self._keep_best(cuts[chosen[fastest]].tolist(), float(seconds[fastest]))
 
     def _keep_best(self, cut: Sequence[int] | None, seconds: float) -> None:
-        if seconds < self._limit * (1 - ROUNDING):
-            self._best, self._limit = cut, seconds
+        if seconds < self.limit * (1 - ROUNDING):
+            self.best, self.limit = cut, seconds
 
 
-def _divide(graph: StageGraph, bounds: PathBounds) -> list[StageGraph]:
-    """Returns two graphs that have some of the cuts each, and not those that mix best."""
+def _divide(graph: StageGraph, bounds: PathBounds) -> list[_Ranges]:
+    """Returns the ranges of two halves of the cuts, neither of which has all that mix best."""
     ways = graph.count_cuts()
     counts = (ways > 0).sum(axis=1)
     shares = bounds.shares if len(bounds.shares) else np.ones(1)
@@ -242,4 +318,4 @@ def _divide(graph: StageGraph, bounds: PathBounds) -> list[StageGraph]:
     first, last = np.zeros(len(ways), int), np.full(len(ways), ways.shape[1] - 1)
     low, high = last.copy(), first.copy()
     low[boundary], high[boundary] = middle, middle + 1
-    return [graph.keep_between(high, last), graph.keep_between(first, low)]
+    return [(high, last), (first, low)]

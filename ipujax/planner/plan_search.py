@@ -6,16 +6,17 @@ import dataclasses as dc
 import functools
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NoReturn, cast
 
 import numpy as np
 
 from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
-from ipujax.planner.alternative import Alternative, list_alternatives
+from ipujax.planner.alternative import ROUNDING, Alternative, list_alternatives
 from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
 from ipujax.planner.costs import Costs
-from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.cut_search import CutParts, FoundCut, find_fastest_cut, find_good_cut
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
@@ -23,6 +24,8 @@ from ipujax.planner.search_arguments import SearchArguments, read_search_argumen
 from ipujax.planner.stage_graph import StageGraph
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
+
+_FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
 
 _Kind = tuple[str, int, bool, bool]
 """What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading."""
@@ -114,7 +117,7 @@ class _Candidate:
         self.alternative = alternative
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
-        self._bounds = PathBounds(alternative)
+        self._parts: CutParts | None = None
 
     @property
     def kind(self) -> _Kind:
@@ -140,17 +143,41 @@ class _Candidate:
         if cut is None:
             self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
             return
-        self._bounds.start_with(cut)
+        bounds = PathBounds(self.alternative)
+        bounds.start_with(cut)
         graph = StageGraph(tables.possible)
-        self.found, least = find_good_cut(
-            self.alternative, graph, self._bounds, limit, is_out_of_time
-        )
+        self.found, least = find_good_cut(self.alternative, graph, bounds, limit, is_out_of_time)
         self.least = max(self.least, least)
+        self._parts = CutParts(self.alternative, bounds)
 
-    def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
-        """Finds the cut that is faster than a limit and all others, if there is one."""
-        graph = StageGraph(StageTables(self.alternative).possible)
-        found = find_fastest_cut(self.alternative, graph, self._bounds, limit, is_out_of_time)
+    @property
+    def least_of_rest(self) -> float:
+        """Seconds that no cut which is left to search is faster than; inf if none is left."""
+        return max(self.least, np.inf if self._parts is None else self._parts.least)
+
+    def may_be_faster(self, limit: float) -> bool:
+        """Returns whether cuts are left to search that may take less than some seconds."""
+        return self.least_of_rest < limit * (1 - ROUNDING)
+
+    def find_fastest_cut(
+        self, limit: float, seconds: float, is_out_of_time: Callable[[], bool]
+    ) -> None:
+        """Finds the cut that is faster than a limit and all others, if there is one.
+
+        Args:
+          limit: the seconds that it must take less than.
+          seconds: how long to search, before something else is worth a try.
+          is_out_of_time: whether to stop.
+        """
+        if self._parts is None:
+            return
+        end = time.monotonic() + seconds
+        found = find_fastest_cut(
+            self.alternative,
+            self._parts,
+            min(limit, self.found.seconds),
+            lambda: time.monotonic() > end or is_out_of_time(),
+        )
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found
@@ -185,7 +212,7 @@ class _Search:
         best = min(self._known, key=_rank)
         if best.found.cut is None:
             self._raise_nothing_fits()
-        is_proven = best.found.proven or best.least >= best.found.seconds
+        is_proven = not best.may_be_faster(best.found.seconds)
         return self._build_plan(best, best.found.cut, proven=is_proven)
 
     def _find_good_cuts(self, progress: ProgressLine) -> None:
@@ -217,14 +244,20 @@ class _Search:
         )
 
     def _find_fastest_cuts(self, progress: ProgressLine) -> None:
-        """Finds the fastest cut of each alternative that may be faster than the best one."""
+        """Finds the fastest cut of each alternative that may be faster than the best one.
+
+        They take turns, which become longer: a good cut of one leaves less to search of the others.
+        """
         fastest = min(candidate.found.seconds for candidate in self._known)
-        for candidate in self._known:
-            progress.show_step(candidate.alternative.name)
-            limit = min(fastest, candidate.found.seconds)
-            if candidate.least < limit and not self._is_out_of_time():
-                candidate.find_fastest_cut(limit, self._is_out_of_time)
-                fastest = min(fastest, candidate.found.seconds)
+        seconds, turns = _FIRST_TURN, self._known
+        while turns and not self._is_out_of_time():
+            for candidate in sorted(turns, key=lambda one: one.found.seconds):
+                if seconds == _FIRST_TURN:
+                    progress.show_step(candidate.alternative.name)
+                if candidate.may_be_faster(fastest):
+                    candidate.find_fastest_cut(fastest, seconds, self._is_out_of_time)
+                    fastest = min(fastest, candidate.found.seconds)
+            seconds, turns = 2 * seconds, [one for one in turns if one.may_be_faster(fastest)]
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
@@ -250,7 +283,8 @@ class _Search:
         update = longest_update(times.updates, alternative.device_mapping)[0]
         seconds = run.makespan + float(update)
         peak = alternative.peak_bytes(cuts)[0]
-        least = min(one.least for one in (*self._known, *self._unseen))
+        rest = min(one.least_of_rest for one in self._known)
+        least = min([rest, *(one.least for one in self._unseen)])
         return Plan(
             stages=_build_stages(alternative, cut),
             schedule=alternative.name,
