@@ -69,7 +69,8 @@ def plan(
       batch_argnums: the positions of those to split; None for all others.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: as for `planning.search`: taken, and without effect as yet.
+      offload: whether what waits for the backward pass may, or must, go to streaming memory, where
+        there is one: on an IPU of the machine model, or by your own costs.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       costs: "model" asks the machine model of an IPU, and runs nothing; "measured" times each
         distinct segment on JAX's first device; or `planning.Costs` of your own for the segments

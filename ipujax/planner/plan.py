@@ -133,6 +133,7 @@ class Plan:
     def arguments(self) -> Mapping[str, Any]:
         """The arguments of `pipelining_ops.value_and_grad` that run the plan."""
         return {
+            **({"offload": True} if self.offload else {}),
             "micro_batches": self.micro_batches // self.replicas,
             "stages": self,
             "schedule": self.schedule,

@@ -27,6 +27,7 @@ from ipujax.planning import Costs, search
         ({"skips": [1]}, r"\[1\] as skips"),
         ({"bytes_per_second": 0}, "nothing could pass"),
         ({"latency": float("inf")}, "inf as latency"),
+        ({"host_bytes_per_second": -1}, "-1 as host_bytes_per_second"),
     ],
 )
 def test_costs_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
