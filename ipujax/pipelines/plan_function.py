@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,14 @@ from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_
 from ipujax.pipelines.staged_gradients import ValueAndGrad
 from ipujax.pipelines.staged_settings import StagedSettings, has_marks
 from ipujax.pipelines.traced_function import trace_micro_batch
-from ipujax.planner import Costs, Plan, check, find_plan, read_search_arguments
+from ipujax.planner import (
+    Costs,
+    Plan,
+    check,
+    find_plan,
+    read_given_cuts,
+    read_search_arguments,
+)
 from lowering import machine
 
 _COSTS = ("model", "measured")
@@ -39,6 +46,7 @@ def plan(
     memory: float | Sequence[float] | None = None,
     objective: str = "time",
     budget_seconds: float = 60.0,
+    consider: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plans the pipeline of a loss function: its cut, schedule, micro-batches and recomputation.
 
@@ -79,6 +87,7 @@ def plan(
         machine model, and no limit otherwise.
       objective: what to make as small as possible: "time", the seconds of an update.
       budget_seconds: how long to search after the costs are known.
+      consider: cuts of your own to compare with, as for `planning.search`.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments, a function with marks of stages, costs of another
@@ -104,6 +113,7 @@ def plan(
         memory=memory,
         budget_seconds=budget_seconds,
     )
+    given = read_given_cuts(consider, arguments)
     functions: dict[int, SegmentedFunction] = {}
     costs_of_count: dict[int, Costs] = {}
     for count in arguments.micro_batches:
@@ -112,7 +122,7 @@ def plan(
         )
         costs_of_count[count] = _choose_costs(costs, function)
     try:
-        found = find_plan(costs_of_count, arguments.restart())
+        found = find_plan(costs_of_count, arguments.restart(), given)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])

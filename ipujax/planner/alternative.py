@@ -151,6 +151,19 @@ class Alternative:
         return self.timed.registered.name
 
     @property
+    def choices(self) -> tuple[object, ...]:
+        """All that is chosen but the cut."""
+        again = self.stage_costs.recompute
+        return (
+            self.name,
+            self.device_mapping,
+            self.micro_batches,
+            again,
+            self.offload,
+            self.replicas,
+        )
+
+    @property
     def micro_batches(self) -> int:
         """The micro-batches of an update, over all replicas."""
         return self.timed.micro_batches * self.replicas

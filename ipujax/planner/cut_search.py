@@ -72,15 +72,24 @@ def find_good_cut(
     return move_boundaries(alternative, np.array(bounds.cuts)), least
 
 
-def move_boundaries(alternative: Alternative, candidates: Cuts) -> FoundCut:
+def move_boundaries(
+    alternative: Alternative, candidates: Cuts, moves: int | None = None
+) -> FoundCut:
     """Takes the best of some cuts, and moves its boundaries while that helps.
 
     One that fits is better than one that does not; of the former the faster one is, of the latter
     the one with the smaller excess.
+
+    Args:
+      alternative: all choices but the cut.
+      candidates: the cuts to begin with.
+      moves: how often to move boundaries; None for as often as there is time for.
     """
     best, found, moves_pairs = candidates[0], (np.inf, np.inf), False
-    tasks = 2 * alternative.stages * alternative.timed.micro_batches
-    for _ in range(_FEWEST_MOVES + _MOST_MOVED // tasks):
+    if moves is None:
+        tasks = 2 * alternative.stages * alternative.timed.micro_batches
+        moves = _FEWEST_MOVES + _MOST_MOVED // tasks
+    for _ in range(moves + 1):
         number, (excess, seconds) = _choose_best(alternative, candidates)
         if (excess, seconds / (1 - ROUNDING)) < found:
             best, found, moves_pairs = candidates[number], (excess, seconds), False

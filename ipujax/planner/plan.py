@@ -62,6 +62,7 @@ class Considered:
       recompute: whether it computes activations again.
       offload: whether what waits goes to host memory.
       stages: the stages of its best cut.
+      cut_points: the segments at which the stages of that after the first begin.
       seconds: the seconds of an update with its best cut that is known; None if none fits.
       why: why it was not chosen; "chosen" for the plan itself.
     """
@@ -71,6 +72,7 @@ class Considered:
     recompute: bool
     offload: bool
     stages: int
+    cut_points: tuple[int, ...]
     seconds: float | None
     why: str
 

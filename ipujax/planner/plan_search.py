@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -16,19 +16,28 @@ from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
 from ipujax.planner.alternative import ROUNDING, Alternative, list_alternatives
 from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
 from ipujax.planner.costs import Costs
-from ipujax.planner.cut_search import CutParts, FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.cut_search import (
+    CutParts,
+    FoundCut,
+    find_fastest_cut,
+    find_good_cut,
+    move_boundaries,
+)
+from ipujax.planner.given_cuts import GivenCut, read_given_cuts
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
+from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
 
-_Kind = tuple[str, int, bool, bool]
-"""What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading."""
+_Kind = tuple[str, int, bool, bool, tuple[int, ...] | None]
+"""What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading, and
+whether it is a given cut."""
 
 
 @check.guard
@@ -44,6 +53,7 @@ def search(
     replicas: Sequence[int] = (1,),
     memory: float | Sequence[float] | None = None,
     budget_seconds: float = 60.0,
+    consider: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plans a pipeline from numbers alone.
 
@@ -63,6 +73,10 @@ def search(
       memory: bytes of each IPU: one number, or one for each; None for no limit.
       budget_seconds: how long to search. What is found by then is returned, and `proven` tells
         whether it is known to be the best.
+      consider: cuts of your own to compare with, each as the arguments with which `value_and_grad`
+        would run it: `stages` (a list of cut points), `schedule`, `micro_batches`, `recompute`,
+        `offload`, `device_mapping`; and `replicas`. They are rows of `considered`, and no plan is
+        slower than one of them that fits; other cuts for the same IPUs are searched too.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments; no schedule that has such numbers; or no plan
@@ -79,15 +93,19 @@ def search(
         memory=memory,
         budget_seconds=budget_seconds,
     )
-    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments)
+    given = read_given_cuts(consider, arguments)
+    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments, given)
 
 
-def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
+def find_plan(
+    costs: Mapping[int, Costs], arguments: SearchArguments, given: Sequence[GivenCut] = ()
+) -> Plan:
     """Finds the fastest plan; see `search`.
 
     Args:
       costs: of the model's segments, for each number of micro-batches.
       arguments: what may be chosen.
+      given: cuts to compare with.
 
     Raises:
       PlanError: offloading is asked for, and there is no host memory.
@@ -101,20 +119,31 @@ def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
         list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
         for count, of_count in costs.items()
     )
-    return _Search(alternatives, arguments.is_out_of_time).find_plan()
+    candidates = [*map(_Candidate, alternatives)]
+    for cut in given:
+        alternative = cut.build_alternative(costs[cut.total_micro_batches], arguments)
+        if all(one.alternative.choices != alternative.choices for one in candidates):
+            candidates.append(_Candidate(alternative))
+        candidates.append(_Candidate(alternative, cut.cut_points))
+    return _Search(candidates, arguments.is_out_of_time).find_plan()
 
 
 class _Candidate:
     """An alternative, with what is known of its cuts.
 
+    Args:
+      alternative: the alternative.
+      given: the cut points of its only cut; None if it has all cuts.
+
     Attributes:
       alternative: the alternative.
+      given: the cut points of its only cut.
       least: seconds that none of its cuts can be faster than.
       found: the best of its cuts that is known.
     """
 
-    def __init__(self, alternative: Alternative):
-        self.alternative = alternative
+    def __init__(self, alternative: Alternative, given: tuple[int, ...] | None = None):
+        self.alternative, self.given = alternative, given
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
         self._parts: CutParts | None = None
@@ -123,13 +152,20 @@ class _Candidate:
     def kind(self) -> _Kind:
         """What its row of `considered` says."""
         a = self.alternative
-        return a.name, a.micro_batches, a.stage_costs.recompute, a.offload
+        return a.name, a.micro_batches, a.stage_costs.recompute, a.offload, self.given
+
+    @functools.cached_property
+    def smallest_cut(self) -> Cuts:
+        """The cut that needs least memory, int64 [1, stages + 1]."""
+        if self.given is None:
+            return StageTables(self.alternative).find_least_excessive_cut()
+        return np.array([[0, *self.given, len(self.alternative.stage_costs.costs)]])
 
     @functools.cached_property
     def excess_bytes(self) -> float:
         """The bytes that an IPU lacks with the cut that needs least."""
-        cut = StageTables(self.alternative).find_least_excessive_cut()
-        return float((self.alternative.peak_bytes(cut)[0] - self.alternative.memory).max())
+        needed = self.alternative.peak_bytes(self.smallest_cut)[0]
+        return float((needed - self.alternative.memory).max())
 
     def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
         """Finds a cut that is good, and a closer bound on all.
@@ -138,6 +174,10 @@ class _Candidate:
           limit: seconds that a cut should take less than, to be worth more work.
           is_out_of_time: whether to stop.
         """
+        if self.given is not None:
+            self.found = move_boundaries(self.alternative, self.smallest_cut, moves=0)
+            self.least = self.found.seconds
+            return
         tables = StageTables(self.alternative)
         cut = tables.find_balanced_cut()
         if cut is None:
@@ -154,6 +194,11 @@ class _Candidate:
     def least_of_rest(self) -> float:
         """Seconds that no cut which is left to search is faster than; inf if none is left."""
         return max(self.least, np.inf if self._parts is None else self._parts.least)
+
+    @property
+    def cut_points(self) -> tuple[int, ...]:
+        """The cut points of its best cut that is known; () if there is none."""
+        return self.given or (self.found.cut or ())[1:-1]
 
     def may_be_faster(self, limit: float) -> bool:
         """Returns whether cuts are left to search that may take less than some seconds."""
@@ -190,9 +235,8 @@ class _Search:
     for lack of time, are `_unseen`.
     """
 
-    def __init__(self, alternatives: Iterable[Alternative], is_out_of_time: Callable[[], bool]):
+    def __init__(self, candidates: Iterable[_Candidate], is_out_of_time: Callable[[], bool]):
         self._is_out_of_time = is_out_of_time
-        candidates = map(_Candidate, alternatives)
         self._candidates = sorted(candidates, key=lambda one: one.least)
         self._known: list[_Candidate] = []
         self._unseen: Sequence[_Candidate] = self._candidates
@@ -212,7 +256,7 @@ class _Search:
         best = min(self._known, key=_rank)
         if best.found.cut is None:
             self._raise_nothing_fits()
-        is_proven = not best.may_be_faster(best.found.seconds)
+        is_proven = best.given is None and not best.may_be_faster(best.found.seconds)
         return self._build_plan(best, best.found.cut, proven=is_proven)
 
     def _find_good_cuts(self, progress: ProgressLine) -> None:
@@ -261,7 +305,7 @@ class _Search:
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
-        cut = tuple(map(int, StageTables(nearest.alternative).find_least_excessive_cut()[0]))
+        cut = tuple(map(int, nearest.smallest_cut[0]))
         lacks = nearest.excess_bytes
         raise PlanError(
             f"no plan fits in memory: the nearest lacks {lacks:,.0f} bytes on an IPU",
@@ -316,6 +360,7 @@ class _Search:
                 offload=kind[3],
                 stages=candidate.alternative.stages,
                 seconds=candidate.found.seconds if candidate.found.cut else None,
+                cut_points=candidate.cut_points,
                 why=_explain_loss(candidate, chosen),
             )
             for kind, candidate in best_of_kind.items()
@@ -333,6 +378,11 @@ def _rank(candidate: _Candidate) -> tuple[float, float]:
 
 
 def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
+    reason = _compare(candidate, chosen)
+    return reason if candidate.given is None else f"given: {reason}"
+
+
+def _compare(candidate: _Candidate, chosen: _Candidate) -> str:
     if candidate is chosen:
         return "chosen"
     seconds, best = candidate.found.seconds, chosen.found.seconds

@@ -74,18 +74,23 @@ def read_search_arguments(
         )
     return SearchArguments(
         ipus=count,
-        micro_batches=_read_counts("micro_batches", micro_batches),
+        micro_batches=read_counts("micro_batches", micro_batches),
         names=_read_names(schedules),
-        recompute=_read_flags("recompute", recompute),
-        offload=_read_flags("offload", offload),
-        replicas=_read_counts("replicas", replicas),
+        recompute=read_flags("recompute", recompute),
+        offload=read_flags("offload", offload),
+        replicas=read_counts("replicas", replicas),
         memory=_read_memory(memory, count),
         budget_seconds=budget,
         deadline=time.monotonic() + budget,
     )
 
 
-def _read_counts(name: str, values: Any) -> list[int]:
+def read_counts(name: str, values: Any) -> list[int]:
+    """Returns the different numbers of one or several, at least one.
+
+    Raises:
+      PlanError: something else.
+    """
     entries = check.require_sequence(values, name, "ints") if _is_row(values) else [values]
     if not entries:
         raise check.value_error(f"{name} is empty", "give at least one number")
@@ -93,7 +98,12 @@ def _read_counts(name: str, values: Any) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def _read_flags(name: str, values: Any) -> list[bool]:
+def read_flags(name: str, values: Any) -> list[bool]:
+    """Returns the different flags of one or several, at least one.
+
+    Raises:
+      PlanError: something else.
+    """
     entries = check.require_sequence(values, name, "bools") if _is_row(values) else [values]
     if not entries:
         raise check.value_error(f"{name} is empty", "give (False,), (True,) or (False, True)")
