@@ -1,7 +1,8 @@
 """Marks a function without marks with stages of about as many cycles each.
 
-The function is cut between its products, where the fewest bytes pass. A `lax.scan` over stacked
-layers is cut between its iterations: it becomes one scan per stage, over a slice of the layers.
+The function is cut between its products and its lookups in tables of parameters, where the fewest
+bytes pass. A `lax.scan` over stacked layers is cut between its iterations: it becomes one scan per
+stage, over a slice of the layers.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ class Step:
       eqn: the equation.
       iteration: the number of the iteration; None for an equation that is not cut.
       bytes_after: the bytes that pass to later steps if the function is cut after it.
+      is_product: whether it is a product, or a lookup in a table of parameters.
     """
 
     eqn: jaxpr.JaxprEqn
     iteration: int | None
     bytes_after: int
+    is_product: bool
 
 
 def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> TracedFunction:
@@ -76,16 +79,23 @@ def _list_steps(function: TracedFunction) -> list[Step]:
         if not with_parameters.isdisjoint(eqn.outvars)
         and (not others or not with_elements.isdisjoint(eqn.outvars))
     ]
+    tables = with_parameters.difference(with_elements)
     passing = pipelines.bytes_between_equations(eqns)
     steps: list[Step] = []
     for number, eqn in enumerate(eqns):
         count = _number_of_layers(eqn)
+        is_product = pipelines.has_product(eqn) or _looks_up(eqn, tables)
         if count is not None:
             carried = _bytes_between_iterations(eqn)
-            steps += [Step(eqn, i, carried) for i in range(count - 1)]
+            steps += [Step(eqn, i, carried, is_product) for i in range(count - 1)]
         last = None if count is None else count - 1
-        steps.append(Step(eqn, last, int(passing[number + 1])))
+        steps.append(Step(eqn, last, int(passing[number + 1]), is_product))
     return steps
+
+
+def _looks_up(eqn: jaxpr.JaxprEqn, tables: set[jaxpr.Var]) -> bool:
+    """Returns whether an equation takes rows of a table, as an embedding does."""
+    return eqn.primitive.name == "gather" and eqn.invars[0] in tables
 
 
 def _number_of_layers(eqn: jaxpr.JaxprEqn) -> int | None:
@@ -110,7 +120,7 @@ def list_segments(steps: Sequence[Step]) -> list[int]:
     """
     starts, cheapest, num_products = [0], None, 0
     for number, step in enumerate(steps):
-        if pipelines.has_product(step.eqn):
+        if step.is_product:
             if num_products and cheapest is not None:
                 starts.append(cheapest + 1)
             num_products, cheapest = num_products + 1, number

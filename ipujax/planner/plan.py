@@ -64,6 +64,8 @@ class Considered:
       stages: the stages of its best cut.
       cut_points: the segments at which the stages of that after the first begin.
       seconds: the seconds of an update with its best cut that is known; None if none fits.
+      fullest_bytes: the bytes of the IPU that needs most with that cut; with the one that needs
+        least, if none fits.
       why: why it was not chosen; "chosen" for the plan itself.
     """
 
@@ -74,6 +76,7 @@ class Considered:
     stages: int
     cut_points: tuple[int, ...]
     seconds: float | None
+    fullest_bytes: float
     why: str
 
 

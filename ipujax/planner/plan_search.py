@@ -200,6 +200,12 @@ class _Candidate:
         """The cut points of its best cut that is known; () if there is none."""
         return self.given or (self.found.cut or ())[1:-1]
 
+    @property
+    def fullest_bytes(self) -> float:
+        """What the fullest IPU needs with its best cut that is known, or with the smallest."""
+        cut = self.smallest_cut if self.found.cut is None else np.array([self.found.cut])
+        return float(self.alternative.peak_bytes(cut).max())
+
     def may_be_faster(self, limit: float) -> bool:
         """Returns whether cuts are left to search that may take less than some seconds."""
         return self.least_of_rest < limit * (1 - ROUNDING)
@@ -361,6 +367,7 @@ class _Search:
                 stages=candidate.alternative.stages,
                 seconds=candidate.found.seconds if candidate.found.cut else None,
                 cut_points=candidate.cut_points,
+                fullest_bytes=candidate.fullest_bytes,
                 why=_explain_loss(candidate, chosen),
             )
             for kind, candidate in best_of_kind.items()
@@ -370,11 +377,7 @@ class _Search:
 
 def _rank(candidate: _Candidate) -> tuple[float, float]:
     """Returns what tells candidates' order: seconds and, where these are equal, memory."""
-    found = candidate.found
-    if found.cut is None:
-        return math.inf, math.inf
-    peak = candidate.alternative.peak_bytes(np.array([found.cut]))
-    return found.seconds, float(peak.max())
+    return candidate.found.seconds, candidate.fullest_bytes
 
 
 def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
