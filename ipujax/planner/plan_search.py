@@ -243,7 +243,8 @@ class _Search:
 
     def __init__(self, candidates: Iterable[_Candidate], is_out_of_time: Callable[[], bool]):
         self._is_out_of_time = is_out_of_time
-        self._candidates = sorted(candidates, key=lambda one: one.least)
+        # Given cuts come first: they are looked at even if there is no time for others.
+        self._candidates = sorted(candidates, key=lambda one: (one.given is None, one.least))
         self._known: list[_Candidate] = []
         self._unseen: Sequence[_Candidate] = self._candidates
 
@@ -275,7 +276,8 @@ class _Search:
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
-            if math.isfinite(fastest) and self._is_out_of_time():
+            is_late = math.isfinite(fastest) and self._is_out_of_time()
+            if is_late and candidate.given is None:
                 break
             is_needed = candidate.least < fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
@@ -375,9 +377,9 @@ class _Search:
         return tuple(sorted(rows, key=lambda row: math.inf if row.seconds is None else row.seconds))
 
 
-def _rank(candidate: _Candidate) -> tuple[float, float]:
-    """Returns what tells candidates' order: seconds and, where these are equal, memory."""
-    return candidate.found.seconds, candidate.fullest_bytes
+def _rank(candidate: _Candidate) -> tuple[float, float, bool]:
+    """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
+    return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
 
 
 def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
