@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from ipujax.errors import PlanError
@@ -166,7 +166,16 @@ def test_no_cut_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=2000)
-@given(cases(most_segments=9, most_ipus=5))
-def test_no_cut_of_more_segments_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
-    check_against_all(*case)
+@pytest.mark.parametrize(
+    ("number", "examples", "most_segments"), [(1, 600, 9), (2, 600, 9), (3, 600, 9), (4, 150, 12)]
+)
+def test_no_cut_of_more_segments_is_faster(number: int, examples: int, most_segments: int) -> None:
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+    @seed(number)
+    @settings(max_examples=examples, derandomize=False, database=None, suppress_health_check=checks)
+    @given(cases(most_segments, most_ipus=5))
+    def check_case(case: tuple[Costs, dict[str, Any]]) -> None:
+        check_against_all(*case)
+
+    check_case()
