@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy import optimize
+from scipy import optimize  # which JAX requires
 
 from ipujax.planner.alternative import Alternative
 from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import functools
 import itertools
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
-from ipujax.planner.alternative import ROUNDING, Alternative, list_alternatives
-from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
+from ipujax.planner.alternative import Alternative, list_alternatives
+from ipujax.planner.candidate import Candidate, Kind
 from ipujax.planner.costs import Costs
-from ipujax.planner.cut_search import (
-    CutParts,
-    FoundCut,
-    find_fastest_cut,
-    find_good_cut,
-    move_boundaries,
-)
 from ipujax.planner.given_cuts import GivenCut, read_given_cuts
-from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
-from ipujax.planner.stage_costs import Cuts
-from ipujax.planner.stage_graph import StageGraph
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
 _FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
-
-_Kind = tuple[str, int, bool, bool, tuple[int, ...] | None]
-"""What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading, and
-whether it is a given cut."""
 
 
 @check.guard
@@ -119,119 +103,13 @@ def find_plan(
         list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
         for count, of_count in costs.items()
     )
-    candidates = [*map(_Candidate, alternatives)]
+    candidates = [*map(Candidate, alternatives)]
     for cut in given:
         alternative = cut.build_alternative(costs[cut.total_micro_batches], arguments)
         if all(one.alternative.choices != alternative.choices for one in candidates):
-            candidates.append(_Candidate(alternative))
-        candidates.append(_Candidate(alternative, cut.cut_points))
+            candidates.append(Candidate(alternative))
+        candidates.append(Candidate(alternative, cut.cut_points))
     return _Search(candidates, arguments.is_out_of_time).find_plan()
-
-
-class _Candidate:
-    """An alternative, with what is known of its cuts.
-
-    Args:
-      alternative: the alternative.
-      given: the cut points of its only cut; None if it has all cuts.
-
-    Attributes:
-      alternative: the alternative.
-      given: the cut points of its only cut.
-      least: seconds that none of its cuts can be faster than.
-      found: the best of its cuts that is known.
-    """
-
-    def __init__(self, alternative: Alternative, given: tuple[int, ...] | None = None):
-        self.alternative, self.given = alternative, given
-        self.least = least_seconds_of_any_cut(alternative)
-        self.found = FoundCut(None, math.inf, proven=False)
-        self._parts: CutParts | None = None
-
-    @property
-    def kind(self) -> _Kind:
-        """What its row of `considered` says."""
-        a = self.alternative
-        return a.name, a.micro_batches, a.stage_costs.recompute, a.offload, self.given
-
-    @functools.cached_property
-    def smallest_cut(self) -> Cuts:
-        """The cut that needs least memory, int64 [1, stages + 1]."""
-        if self.given is None:
-            return StageTables(self.alternative).find_least_excessive_cut()
-        return np.array([[0, *self.given, len(self.alternative.stage_costs.costs)]])
-
-    @functools.cached_property
-    def excess_bytes(self) -> float:
-        """The bytes that an IPU lacks with the cut that needs least."""
-        needed = self.alternative.peak_bytes(self.smallest_cut)[0]
-        return float((needed - self.alternative.memory).max())
-
-    def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
-        """Finds a cut that is good, and a closer bound on all.
-
-        Args:
-          limit: seconds that a cut should take less than, to be worth more work.
-          is_out_of_time: whether to stop.
-        """
-        if self.given is not None:
-            self.found = move_boundaries(self.alternative, self.smallest_cut, moves=0)
-            self.least = self.found.seconds
-            return
-        tables = StageTables(self.alternative)
-        cut = tables.find_balanced_cut()
-        if cut is None:
-            self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
-            return
-        bounds = PathBounds(self.alternative)
-        bounds.start_with(cut)
-        graph = StageGraph(tables.possible)
-        self.found, least = find_good_cut(self.alternative, graph, bounds, limit, is_out_of_time)
-        self.least = max(self.least, least)
-        self._parts = CutParts(self.alternative, bounds)
-
-    @property
-    def least_of_rest(self) -> float:
-        """Seconds that no cut which is left to search is faster than; inf if none is left."""
-        return max(self.least, np.inf if self._parts is None else self._parts.least)
-
-    @property
-    def cut_points(self) -> tuple[int, ...]:
-        """The cut points of its best cut that is known; () if there is none."""
-        return self.given or (self.found.cut or ())[1:-1]
-
-    @property
-    def fullest_bytes(self) -> float:
-        """What the fullest IPU needs with its best cut that is known, or with the smallest."""
-        cut = self.smallest_cut if self.found.cut is None else np.array([self.found.cut])
-        return float(self.alternative.peak_bytes(cut).max())
-
-    def may_be_faster(self, limit: float) -> bool:
-        """Returns whether cuts are left to search that may take less than some seconds."""
-        return self.least_of_rest < limit * (1 - ROUNDING)
-
-    def find_fastest_cut(
-        self, limit: float, seconds: float, is_out_of_time: Callable[[], bool]
-    ) -> None:
-        """Finds the cut that is faster than a limit and all others, if there is one.
-
-        Args:
-          limit: the seconds that it must take less than.
-          seconds: how long to search, before something else is worth a try.
-          is_out_of_time: whether to stop.
-        """
-        if self._parts is None:
-            return
-        end = time.monotonic() + seconds
-        found = find_fastest_cut(
-            self.alternative,
-            self._parts,
-            min(limit, self.found.seconds),
-            lambda: time.monotonic() > end or is_out_of_time(),
-        )
-        if found.cut is None:  # nothing is faster than what is known
-            found = dc.replace(self.found, proven=found.proven)
-        self.found = found
 
 
 class _Search:
@@ -241,11 +119,11 @@ class _Search:
     for lack of time, are `_unseen`.
     """
 
-    def __init__(self, candidates: Iterable[_Candidate], is_out_of_time: Callable[[], bool]):
+    def __init__(self, candidates: Iterable[Candidate], is_out_of_time: Callable[[], bool]):
         self._is_out_of_time = is_out_of_time
         self._candidates = sorted(candidates, key=_precede)
-        self._known: list[_Candidate] = []
-        self._unseen: Sequence[_Candidate] = self._candidates
+        self._known: list[Candidate] = []
+        self._unseen: Sequence[Candidate] = self._candidates
 
     def find_plan(self) -> Plan:
         """Finds the fastest plan, or raises an error with the one that nearly fits.
@@ -271,7 +149,7 @@ class _Search:
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        fastest, seen = math.inf, set[_Kind]()
+        fastest, seen = math.inf, set[Kind]()
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
@@ -322,7 +200,7 @@ class _Search:
             lacks=lacks,
         )
 
-    def _build_plan(self, candidate: _Candidate, cut: Sequence[int], *, proven: bool) -> Plan:
+    def _build_plan(self, candidate: Candidate, cut: Sequence[int], *, proven: bool) -> Plan:
         alternative = candidate.alternative
         cuts = np.array([cut])
         times = alternative.stage_times(cuts)
@@ -352,8 +230,8 @@ class _Search:
             proven=proven,
         )
 
-    def _list_considered(self, chosen: _Candidate) -> tuple[Considered, ...]:
-        best_of_kind: dict[_Kind, _Candidate] = {}
+    def _list_considered(self, chosen: Candidate) -> tuple[Considered, ...]:
+        best_of_kind: dict[Kind, Candidate] = {}
         for candidate in self._known:
             known = best_of_kind.get(candidate.kind)
             if known is None or candidate.found.seconds < known.found.seconds:
@@ -376,7 +254,7 @@ class _Search:
         return tuple(sorted(rows, key=lambda row: math.inf if row.seconds is None else row.seconds))
 
 
-def _precede(candidate: _Candidate) -> tuple[bool, float, int]:
+def _precede(candidate: Candidate) -> tuple[bool, float, int]:
     """Returns what tells the order in which candidates are looked at.
 
     Given cuts come first: there is always time for them. Of those that may be equally fast, those
@@ -386,17 +264,17 @@ def _precede(candidate: _Candidate) -> tuple[bool, float, int]:
     return candidate.given is None, least, candidate.alternative.stages
 
 
-def _rank(candidate: _Candidate) -> tuple[float, float, bool]:
+def _rank(candidate: Candidate) -> tuple[float, float, bool]:
     """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
     return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
 
 
-def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
+def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:
     reason = _compare(candidate, chosen)
     return reason if candidate.given is None else f"given: {reason}"
 
 
-def _compare(candidate: _Candidate, chosen: _Candidate) -> str:
+def _compare(candidate: Candidate, chosen: Candidate) -> str:
     if candidate is chosen:
         return "chosen"
     seconds, best = candidate.found.seconds, chosen.found.seconds
