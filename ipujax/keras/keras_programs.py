@@ -204,6 +204,7 @@ class KerasProgram(abc.ABC):
             "device": mode.device,
             "prefetch_depth": prefetch_depth(mode.model),
             "alone": mode.is_alone,
+            "replicas": 1 if mode.is_planned else None,
             "name": f"{mode.model.name}_{mode.kind}",
             "names": self.to_loop_state(mode.state_names),
         }

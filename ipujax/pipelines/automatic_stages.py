@@ -26,11 +26,13 @@ class Step:
       eqn: the equation.
       iteration: the number of the iteration; None for an equation that is not cut.
       bytes_after: the bytes that pass to later steps if the function is cut after it.
+      may_end: whether a segment may end with it.
     """
 
     eqn: jaxpr.JaxprEqn
     iteration: int | None
     bytes_after: int
+    may_end: bool = True
 
 
 def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> TracedFunction:
@@ -57,12 +59,17 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
 
 def segment_function(function: TracedFunction) -> tuple[TracedFunction, list[Step], list[int]]:
     """Returns a function without calls of jitted ones, its steps, and where segments begin."""
-    function = dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
-    steps = _list_steps(function)
+    function = inline_calls(function)
+    steps = list_steps(equations_of_stages(function))
     return function, steps, list_segments(steps)
 
 
-def _list_steps(function: TracedFunction) -> list[Step]:
+def inline_calls(function: TracedFunction) -> TracedFunction:
+    """Returns a function without calls of jitted ones."""
+    return dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
+
+
+def equations_of_stages(function: TracedFunction) -> list[jaxpr.JaxprEqn]:
     """Lists what can be in a stage: equations that depend on parameters and the micro-batch."""
     body = function.closed.jaxpr
     leaves = function.leaves_by_variable()
@@ -70,12 +77,16 @@ def _list_steps(function: TracedFunction) -> list[Step]:
     others = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
     with_parameters = pipelines.variables_depending_on(body.eqns, whole)
     with_elements = pipelines.variables_depending_on(body.eqns, others)
-    eqns = [
+    return [
         eqn
         for eqn in body.eqns
         if not with_parameters.isdisjoint(eqn.outvars)
         and (not others or not with_elements.isdisjoint(eqn.outvars))
     ]
+
+
+def list_steps(eqns: Sequence[jaxpr.JaxprEqn]) -> list[Step]:
+    """Lists the steps of equations, with the bytes that pass behind each."""
     passing = pipelines.bytes_between_equations(eqns)
     steps: list[Step] = []
     for number, eqn in enumerate(eqns):
@@ -108,13 +119,18 @@ def list_segments(steps: Sequence[Step]) -> list[int]:
     A segment ends between one product and the next, where the fewest bytes pass; of equal places
     it is the last, since a nonlinearity belongs to the product before it.
     """
-    starts, cheapest, num_products = [0], None, 0
+    starts, cheapest, has_product = [0], None, False
     for number, step in enumerate(steps):
         if pipelines.has_product(step.eqn):
-            if num_products and cheapest is not None:
+            has_product = True
+            if cheapest is not None:
                 starts.append(cheapest + 1)
-            num_products, cheapest = num_products + 1, number
-        elif cheapest is not None and step.bytes_after <= steps[cheapest].bytes_after:
+                cheapest = None
+        if (
+            has_product
+            and step.may_end
+            and (cheapest is None or step.bytes_after <= steps[cheapest].bytes_after)
+        ):
             cheapest = number
     return starts
 
