@@ -10,7 +10,7 @@ import jax
 
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
-from ipujax.ground import PyTree, count_replica_groups
+from ipujax.ground import Keywords, PyTree, count_replica_groups
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.keras_checks import check, check_ipus, check_model
 from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
@@ -92,15 +92,15 @@ class ExecutionFunction:
         model, kind, strategy = self._model, self._kind, self.strategy
         plan = self._plan_stages(state, batches)
         stages = self._count_model_stages(state, batches)
-        if kind == "train":
+        if kind == "train" and plan is None:
             check_training_options(model, is_pipelined=stages is not None)
-        if stages is None:
-            options = gradient_accumulation_options(model)
-            ipus_per_replica, arguments = 1, {}
-        else:
-            options = pipelining_options(model)
+        options, ipus_per_replica = pipelining_options(model), 1
+        arguments: Keywords = {**options.arguments}
+        if stages is None and plan is None:
+            options, arguments = gradient_accumulation_options(model), {}
+        elif stages is not None:
             mapping = list(options.device_mapping or range(stages))
-            arguments = {**options.arguments, "device_mapping": mapping}
+            arguments["device_mapping"] = mapping
             if plan is not None:
                 chosen = {"pipeline_schedule": plan.schedule}
                 arguments = {**chosen, **arguments, "device_mapping": list(plan.device_mapping)}

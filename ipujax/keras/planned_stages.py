@@ -59,6 +59,8 @@ def plan_stages(
 ) -> Plan:  # fmt: skip
     """Returns the plan of a model's stages, after it has assigned them to the layers.
 
+    With a plan of one stage the layers have none: the model is no pipeline.
+
     A model is planned once for the same IPUs and settings; evaluation and prediction follow the
     plan of its training, if there is one.
 
@@ -80,7 +82,9 @@ def plan_stages(
         known = None
     if known is not None and known.choices == choices and known.trains >= (kind == "train"):
         return known.plan
-    if known is None and {*iterate_stage_numbers(stages_of_model(model))} != {None}:
+    if known is not None:
+        write_stages(model, None)
+    elif {*iterate_stage_numbers(stages_of_model(model))} != {None}:
         raise check.value_error(
             f"the layers of model {model.name!r} are assigned to stages, and its options say "
             'stages="plan"',
@@ -88,9 +92,9 @@ def plan_stages(
             "leave the plan out of set_pipelining_options",
         )
     units = _plan_layers(model, kind, choices, state, batch)
-    stages = _replace_numbers(_number_calls(model, itertools.count()), units)
-    write_stages(model, stages)
-    planned = _PlannedStages(units.plan, stages, kind == "train", choices)
+    if len(units.plan.stages) > 1:
+        write_stages(model, _replace_numbers(_number_calls(model, itertools.count()), units))
+    planned = _PlannedStages(units.plan, stages_of_model(model), kind == "train", choices)
     object.__setattr__(model, _PLANNED, planned)
     for other, name in _FUNCTIONS.items():
         if other != kind:
@@ -128,7 +132,6 @@ def _plan_layers(
 ) -> PlannedUnits:
     """Plans a model whose calls of layers are the parts to cut between."""
     names = name_variables(model.trainable_variables)
-    before = stages_of_model(model)
 
     def run_model(trained: Mapping[str, jax.Array], others: Sequence[Arrays], batch: PyTree) -> Any:
         variables = [trained[name] for name in names]
@@ -154,7 +157,7 @@ def _plan_layers(
             **choices,
         )
     finally:
-        write_stages(model, None if {*iterate_stage_numbers(before)} == {None} else before)
+        write_stages(model, None)
 
 
 def _list_calls(model: keras.Model) -> Iterator[ModelCall]:

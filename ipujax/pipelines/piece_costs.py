@@ -68,9 +68,7 @@ class Piece:
         ]
         return self._build_costs([seconds for seconds, _ in timed], timed[-1][1])
 
-    def _list_functions(
-        self, differentiates: bool
-    ) -> list[tuple[Callable[..., Any], list[Aval]]]:
+    def _list_functions(self, differentiates: bool) -> list[tuple[Callable[..., Any], list[Aval]]]:
         """Forward; with the gradients of inputs; and with all gradients; and their arguments.
 
         Without a backward pass, the first alone.

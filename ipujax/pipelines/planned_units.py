@@ -16,7 +16,6 @@ import jax
 
 from ipujax.ground import PlanError
 from ipujax.pipelines.automatic_stages import (
-    Step,
     equations_of_stages,
     inline_calls,
     list_segments,
@@ -31,7 +30,6 @@ from ipujax.pipelines.staged_settings import StagedSettings
 from ipujax.pipelines.traced_function import TracedFunction, trace_micro_batch
 from ipujax.planner import Costs, Plan, check, find_plan
 from lowering import pipelines
-
 
 _OF_INFERENCE = ("gpipe",)  # all its forward passes come first; here nothing follows
 
@@ -120,9 +118,7 @@ def _trace_function(
     def trace(*leaves: jax.Array) -> None:
         trained = (0,) if differentiates else ()
         arguments = settings.assign_roles(structure.unflatten(leaves), {}, trained, trained)
-        found.append(
-            trace_micro_batch(fun, arguments, has_loss=differentiates, has_aux=False)
-        )
+        found.append(trace_micro_batch(fun, arguments, has_loss=differentiates, has_aux=False))
 
     jax.eval_shape(trace, *leaves)
     return found[0]
@@ -160,9 +156,7 @@ def _cut_into_units(
     return segmented, [0, *(numbers[start] for start in starts[1:])]
 
 
-def _find_units_with_shared_variables(
-    function: TracedFunction, units: StageAssignment
-) -> set[int]:
+def _find_units_with_shared_variables(function: TracedFunction, units: StageAssignment) -> set[int]:
     """Returns the parts that must be in the stage of the part before them."""
     readers: dict[Any, list[int]] = {}
     for eqn in function.closed.jaxpr.eqns:

@@ -21,7 +21,6 @@ from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
 from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
 
-
 _PARAMETERS = (Role.DIFFERENTIATED, Role.WHOLE)
 
 

@@ -93,4 +93,3 @@ def _mark_nodes(graph: Graph, marks: Sequence[dict[str, int]]) -> Graph:
 def _remove_marks(node: Node) -> Node:
     marks = {name: value for name, value in node.marks.items() if name not in (IPU, STAGE)}
     return dc.replace(node, marks=marks)
-

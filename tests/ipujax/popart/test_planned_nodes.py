@@ -80,8 +80,11 @@ def test_a_planned_pipeline_trains_as_one_ipu_does(recomputed: bool) -> None:
         np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-6)
     placement = session._forward.placement
     plan = placement.plan
-    assert plan.fits and plan.recompute is recomputed and plan.micro_batches == ACCUMULATION
-    assert placement.ipus == plan.device_mapping and len(set(plan.device_mapping)) > 1
+    assert plan.fits
+    assert plan.recompute is recomputed
+    assert plan.micro_batches == ACCUMULATION
+    assert placement.ipus == plan.device_mapping
+    assert len(set(plan.device_mapping)) > 1
     nodes = session._model.graph.nodes
     starts = [next(n for n, node in enumerate(nodes) if node.marks[STAGE] == s)
               for s in range(len(plan.stages))]  # fmt: skip
@@ -148,4 +151,5 @@ def test_a_model_that_fits_nowhere_is_refused() -> None:
             popart.DeviceManager().createIpuModelDevice({"numIPUs": 2}),
             userOptions=options(),
         )
-    assert caught.value.lacks > 0 and not caught.value.nearest.fits
+    assert caught.value.lacks > 0
+    assert not caught.value.nearest.fits
