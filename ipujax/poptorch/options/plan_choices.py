@@ -28,7 +28,7 @@ def read_plan_choices(choices: Mapping[str, object]) -> Keywords:
     for name in choices:
         if name in _OF_FUNCTIONS:
             raise check.value_error(
-                f"autoPlan({name}=...): PopTorch knows by itself what to differentiate and to split",
+                f"autoPlan({name}=...): PopTorch knows what to differentiate and to split",
                 "leave it out",
             )
         if name not in _DEFAULTS:

@@ -153,7 +153,7 @@ def test_nothing_fits() -> None:
     ("choices", "message"),
     [
         ({"ipus": 2, "stages": 2}, "no keyword 'stages'"),
-        ({"ipus": 2, "argnums": 0}, "PopTorch knows by itself"),
+        ({"ipus": 2, "argnums": 0}, "PopTorch knows"),
         ({"ipus": 0}, "ipus"),
         ({"ipus": 2, "schedules": "best"}, "schedules"),
         ({"ipus": 2, "memory": -1}, "memory is -1"),
