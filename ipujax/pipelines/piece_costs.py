@@ -56,7 +56,7 @@ class Piece:
         seconds = [
             machine.estimate_function_cycles(jaxpr.trace_flat(function, avals), TARGET)
             / TARGET.clock_hz
-            for function, avals in self._list_functions(differentiates)
+            for function, avals in self.list_functions(differentiates)
         ]
         return self._build_costs(seconds, 0.0)
 
@@ -64,12 +64,12 @@ class Piece:
         """Runs everything on JAX's first device, and asks XLA for the bytes that it works in."""
         timed = [
             _time_function(function, avals)
-            for function, avals in self._list_functions(differentiates)
+            for function, avals in self.list_functions(differentiates)
         ]
         return self._build_costs([seconds for seconds, _ in timed], timed[-1][1])
 
-    def _list_functions(self, differentiates: bool) -> list[tuple[Callable[..., Any], list[Aval]]]:
-        """Forward; with the gradients of inputs; and with all gradients; and their arguments.
+    def list_functions(self, differentiates: bool = True) -> list[tuple[Callable[..., Any], list[Aval]]]:
+        """Lists forward; with gradients of inputs; with all gradients; and their arguments.
 
         Without a backward pass, the first alone.
         """

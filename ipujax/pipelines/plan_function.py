@@ -110,7 +110,7 @@ def plan(
     functions: dict[int, SegmentedFunction] = {}
     costs_of_count: dict[int, Costs] = {}
     for count in arguments.micro_batches:
-        function = functions[count] = _segment_call(
+        function = functions[count] = segment_call(
             fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
         )
         costs_of_count[count] = choose_costs(costs, function)
@@ -165,7 +165,7 @@ def segments(
     """
     if is_model(fun):
         fun, args = _take_model(fun, args)
-    function = _segment_call(
+    function = segment_call(
         fun, args, micro_batches, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
     )
     return function.segments
@@ -185,16 +185,19 @@ def _take_model(
     return loss_of_model(model, loss), (model.split(model.variables)[0], *batch)
 
 
-def _segment_call(
+def segment_call(
     fun: Callable[..., Pytree],
     args: Sequence[Pytree],
     micro_batches: int,
     *,
-    has_aux: bool,
-    argnums: int | Sequence[int],
-    batch_argnums: int | Sequence[int] | None,
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    batch_argnums: int | Sequence[int] | None = None,
 ) -> SegmentedFunction:
-    """Traces a function on one micro-batch, and cuts it into segments; runs nothing."""
+    """Traces a function on one micro-batch, and cuts it into segments; runs nothing.
+
+    The arguments are those of `plan`.
+    """
     settings = StagedSettings(
         function=fun, micro_batches=micro_batches, batch_argnums=batch_argnums
     )

@@ -86,6 +86,10 @@ class SegmentedFunction:
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
         )
 
+    def take_stage(self, first: int, end: int) -> Piece:
+        """Returns some segments, that have no iterations of a scan, as one function."""
+        return self._cut_out([step.eqn for part in self._parts[first:end] for step in part])
+
     def _add_pieces(
         self,
         part: Sequence[Step],
