@@ -84,7 +84,8 @@ def rank_cuts(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ranki
         for first, end in timed
     }
     by_clock, by_plan = (
-        [_seconds_of_cut(seconds, cut, len(costs)) for cut in cuts] for seconds in (timed, predicted)
+        [_seconds_of_cut(seconds, cut, len(costs)) for cut in cuts]
+        for seconds in (timed, predicted)
     )
     tau = float(kendalltau(by_plan[1:], by_clock[1:])[0])
     return Ranking(tau, min(by_clock), by_clock[0], len(costs))

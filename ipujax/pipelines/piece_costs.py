@@ -68,7 +68,9 @@ class Piece:
         ]
         return self._build_costs([seconds for seconds, _ in timed], timed[-1][1])
 
-    def list_functions(self, differentiates: bool = True) -> list[tuple[Callable[..., Any], list[Aval]]]:
+    def list_functions(
+        self, differentiates: bool = True
+    ) -> list[tuple[Callable[..., Any], list[Aval]]]:
         """Lists forward; with gradients of inputs; with all gradients; and their arguments.
 
         Without a backward pass, the first alone.
