@@ -71,16 +71,17 @@ def rank_cuts(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ranki
     model = segment_call(function, arguments, MICRO_BATCHES)
     costs = model.compute_costs(are_measured=True)
     plan = planning.search(
-        costs, ipus=STAGES, micro_batches=MICRO_BATCHES, schedules=SCHEDULE, recompute=False
+        costs, ipus=STAGES, micro_batches=MICRO_BATCHES, schedules=(SCHEDULE,), recompute=(False,)
     )
-    random, cuts = np.random.default_rng(0), {plan.cut_points: 0}
+    random, cuts = np.random.default_rng(0), [plan.cut_points]
     while len(cuts) < CUTS + 1:
         starts = random.choice(np.arange(1, len(costs)), STAGES - 1, replace=False)
-        cuts.setdefault(tuple(sorted(map(int, starts))))
+        cut = tuple(sorted(starts.tolist()))
+        cuts += [cut] * (cut not in cuts)
     timed = _time_stages(model, _list_stages(cuts, len(costs)))
     backward = np.add(costs.backward, costs.weight or 0.0)
     predicted = {
-        (first, end): (sum(costs.forward[first:end]), float(sum(backward[first:end])))
+        (first, end): (sum(costs.forward[first:end]), float(backward[first:end].sum()))
         for first, end in timed
     }
     by_clock, by_plan = (
@@ -94,7 +95,7 @@ def rank_cuts(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ranki
 Stage = tuple[int, int]
 
 
-def _list_stages(cuts: Any, segments: int) -> list[Stage]:
+def _list_stages(cuts: Sequence[Sequence[int]], segments: int) -> list[Stage]:
     pairs = (itertools.pairwise((0, *cut, segments)) for cut in cuts)
     return list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
 
@@ -109,8 +110,10 @@ def _seconds_of_cut(
     schedule = schedules.build(
         schedules.one_f_one_b, stages=len(stages), micro_batches=MICRO_BATCHES, training=True
     )
-    forward, backward = zip(*stages, strict=True)
-    tasks = {schedules.Phase.FORWARD: forward, schedules.Phase.BACKWARD: backward}
+    tasks = {
+        schedules.Phase.FORWARD: [forward for forward, _ in stages],
+        schedules.Phase.BACKWARD: [backward for _, backward in stages],
+    }
     return schedules.simulate(schedule, tasks).makespan
 
 
