@@ -98,9 +98,7 @@ class Execution:
     def is_one_kernel(self) -> bool:
         """True if the program is a plain JAX function of flat arguments."""
         is_looked_after = bool(self.host_code)  # each run is
-        return not is_looked_after and _is_one_kernel(
-            self.engine_program, self.engine, self.placement
-        )
+        return not is_looked_after and _is_one_kernel(self.engine_program, self.placement)
 
     def compile_machine(
         self, donated: tuple[int, ...], apart: Apart = TOGETHER
@@ -132,7 +130,7 @@ def compile_loaded_program(
       donated: which flat arguments may be overwritten.
     """
     placement = make_placement(first, ipus, program.replicas, "has been saved", ALONE)
-    reader = OneKernel if _is_one_kernel(program, engine, placement) else Machine
+    reader = OneKernel if _is_one_kernel(program, placement) else Machine
     return _compile_functions(reader(program, _engine_placement(placement, engine), donated))
 
 
@@ -146,11 +144,10 @@ def _compile_functions(machine: OneKernel | Machine) -> OneKernel | Machine:
     return machine
 
 
-def _is_one_kernel(program: ir.Program, engine: str, placement: Placement) -> bool:
+def _is_one_kernel(program: ir.Program, placement: Placement) -> bool:
     """Returns whether an engine's program is a plain JAX function on JAX's first device."""
     return (
         not program.faults
-        and engine == "fused"
         and placement.uses_one_device
         and placement.devices[0] == jax.local_devices()[0]
         and is_one_kernel(program)

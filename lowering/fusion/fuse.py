@@ -120,6 +120,6 @@ class _Fuser:
 
 
 def is_one_kernel(program: ir.Program) -> bool:
-    """Returns whether a fused program has at most one kernel between its copies."""
+    """Returns whether a program has at most one kernel between its copies."""
     steps = [node for node in program.body.steps if not isinstance(node, ir.Copy)]
     return len(steps) <= 1 and all(isinstance(node, ir.Execute) for node in steps)
