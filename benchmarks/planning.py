@@ -88,8 +88,8 @@ def rank_cuts(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Ranki
         [_seconds_of_cut(seconds, cut, len(costs)) for cut in cuts]
         for seconds in (timed, predicted)
     )
-    tau = float(kendalltau(by_plan[1:], by_clock[1:])[0])
-    return Ranking(tau, min(by_clock), by_clock[0], len(costs))
+    tau: Any = kendalltau(by_plan[1:], by_clock[1:])[0]
+    return Ranking(float(tau), min(by_clock), by_clock[0], len(costs))
 
 
 Stage = tuple[int, int]
