@@ -118,32 +118,39 @@ def _seconds_of_cut(
 
 
 def _time_stages(model: Any, stages: Sequence[Stage]) -> dict[Stage, tuple[float, float]]:
-    """Returns the seconds of whole stages; each is timed in every round, and the best counts."""
-    calls: dict[tuple[Stage, bool], Callable[[], Any]] = {}
-    for first, end in stages:
-        forward, _, with_gradients = model.take_stage(first, end).list_functions()
-        for is_backward, (function, avals) in enumerate((forward, with_gradients)):
-            values = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
-            compiled = jax.jit(function).lower(*values).compile()
-            calls[(first, end), bool(is_backward)] = _call(compiled, values)
-    best = dict.fromkeys(calls, float("inf"))
-    for _, (key, call) in itertools.product(range(ROUNDS), calls.items()):
+    """Returns the seconds of whole stages; each is timed in every round, and the best counts.
+
+    Stages that compute the same, such as those of equal layers, are timed as one.
+    """
+    from lowering import structure_key
+
+    pieces = {stage: model.take_stage(*stage) for stage in stages}
+    key_of = {s: (structure_key(piece.closed), piece.is_parameter) for s, piece in pieces.items()}
+    calls: dict[Any, tuple[Callable[[], Any], ...]] = {}
+    for stage, piece in pieces.items():
+        if key_of[stage] not in calls:
+            forward, _, with_gradients = piece.list_functions()
+            calls[key_of[stage]] = _compiled(*forward), _compiled(*with_gradients)
+    best: dict[Any, list[float]] = {key: [float("inf")] * 2 for key in calls}
+    for _, (key, both), number in itertools.product(range(ROUNDS), calls.items(), range(2)):
         start = time.perf_counter()
-        call()
-        best[key] = min(best[key], time.perf_counter() - start)
+        both[number]()
+        best[key][number] = min(best[key][number], time.perf_counter() - start)
     return {
-        stage: (best[stage, False], max(best[stage, True] - best[stage, False], 0.0))
-        for stage in stages
+        stage: (best[key][0], max(best[key][1] - best[key][0], 0.0))
+        for stage, key in key_of.items()
     }
 
 
-def _call(compiled: Any, values: list[Any]) -> Callable[[], Any]:
+def _compiled(function: Callable[..., Any], avals: Sequence[Any]) -> Callable[[], Any]:
+    values = [jnp.ones(aval.shape, aval.dtype) for aval in avals]
+    compiled = jax.jit(function).lower(*values).compile()
     return lambda: jax.block_until_ready(compiled(*values))
 
 
 # --- models ---------------------------------------------------------------------------------------
 
-_WIDTH, _TOKENS, _BATCH, _LAYERS, _WORDS = 256, 64, 4, 3, 1024
+_WIDTH, _TOKENS, _BATCH, _LAYERS, _WORDS = 256, 64, 4, 2, 1024
 _WIDTHS = (512, 1024, 256, 768, 128, 1536, 384, 384, 1024, 512, 64, 1280, 640, 256, 896, 1152)
 
 
