@@ -18,6 +18,7 @@ from ipujax.pipelines.traced_function import trace_micro_batch
 from ipujax.planner import (
     Costs,
     Plan,
+    SearchArguments,
     check,
     find_plan,
     read_given_cuts,
@@ -98,12 +99,9 @@ def plan(
     """
     if is_model(fun):
         fun, args = _take_model(fun, args)
-    check.require_one_of(objective, ("time",), "objective")
-    if not isinstance(costs, Costs):
-        check.require_one_of(costs, _COSTS, "costs")
-    if memory is None and costs == "model":
-        memory = float(machine.IPU2.tiles_per_ipu * machine.IPU2.usable_bytes_per_tile)
-    arguments = read_search_arguments(
+    arguments = read_plan_arguments(
+        costs,
+        objective,
         ipus=ipus,
         micro_batches=micro_batches,
         schedules=schedules,
@@ -117,10 +115,10 @@ def plan(
     functions: dict[int, SegmentedFunction] = {}
     costs_of_count: dict[int, Costs] = {}
     for count in arguments.micro_batches:
-        function = functions[count] = _segment_call(
+        function = functions[count] = segment_call(
             fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
         )
-        costs_of_count[count] = _choose_costs(costs, function)
+        costs_of_count[count] = choose_costs(costs, function)
     try:
         found = find_plan(costs_of_count, arguments.restart(), given)
     except PlanError as error:
@@ -128,6 +126,28 @@ def plan(
             error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])
         raise
     return _name_lines(found, functions[found.micro_batches])
+
+
+def read_plan_arguments(
+    costs: object, objective: object, *, memory: float | Sequence[float] | None, **choices: Any
+) -> SearchArguments:
+    """Checks what a plan may be chosen from, and by what.
+
+    Args:
+      costs: as for `plan`.
+      objective: as for `plan`.
+      memory: as for `plan`.
+      choices: the other arguments of a search.
+
+    Raises:
+      PlanError: (a `ValueError`) one that is wrong.
+    """
+    check.require_one_of(objective, ("time",), "objective")
+    if not isinstance(costs, Costs):
+        check.require_one_of(costs, _COSTS, "costs")
+    if memory is None and costs == "model":
+        memory = float(machine.IPU2.tiles_per_ipu * machine.IPU2.usable_bytes_per_tile)
+    return read_search_arguments(memory=memory, **choices)
 
 
 @check.guard
@@ -150,7 +170,7 @@ def segments(
     """
     if is_model(fun):
         fun, args = _take_model(fun, args)
-    function = _segment_call(
+    function = segment_call(
         fun, args, micro_batches, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
     )
     return function.segments
@@ -170,16 +190,19 @@ def _take_model(
     return loss_of_model(model, loss), (model.split(model.variables)[0], *batch)
 
 
-def _segment_call(
+def segment_call(
     fun: Callable[..., Pytree],
     args: Sequence[Pytree],
     micro_batches: int,
     *,
-    has_aux: bool,
-    argnums: int | Sequence[int],
-    batch_argnums: int | Sequence[int] | None,
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    batch_argnums: int | Sequence[int] | None = None,
 ) -> SegmentedFunction:
-    """Traces a function on one micro-batch, and cuts it into segments; runs nothing."""
+    """Traces a function on one micro-batch, and cuts it into segments; runs nothing.
+
+    The arguments are those of `plan`.
+    """
     settings = StagedSettings(
         function=fun, micro_batches=micro_batches, batch_argnums=batch_argnums
     )
@@ -205,9 +228,17 @@ def _segment_call(
     return found[0]
 
 
-def _choose_costs(costs: str | Costs, function: SegmentedFunction) -> Costs:
+def choose_costs(
+    costs: str | Costs, function: SegmentedFunction, *, differentiates: bool = True
+) -> Costs:
+    """Returns the costs of a function's segments, as `costs` of `plan` says.
+
+    Raises:
+      PlanError: (a `ValueError`) costs of another number of segments.
+    """
     if not isinstance(costs, Costs):
-        return function.compute_costs(are_measured=costs == "measured")
+        is_measured = costs == "measured"
+        return function.compute_costs(are_measured=is_measured, differentiates=differentiates)
     if len(costs) != len(function.segments):
         raise check.value_error(
             f"the costs are of {len(costs)} segments, and `{function.function.name}` has "

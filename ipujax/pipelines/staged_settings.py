@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ipujax.ground import PipelineError, PlanError
-from ipujax.pipelines.automatic_stages import mark_stages
+from ipujax.pipelines.automatic_stages import mark_stages, segment_function
 from ipujax.pipelines.hoisted_slices import hoist_slices
 from ipujax.pipelines.micro_batch_arguments import (
     MicroBatchArguments,
@@ -135,6 +135,7 @@ class StagedSettings:
         if isinstance(stages, Plan):
             refuse_other_function(stages, function)
             stages = stages.cut_points
+        parts = len(segment_function(function)[2])
         if stages is not None and not has_marks(function):
             function = mark_stages(function, stages)
         function = hoist_slices(function)
@@ -156,6 +157,7 @@ class StagedSettings:
             differentiates=differentiates,
             recompute=self.recompute,
             offload_activations=self.offload,
+            parts=parts,
         )
         return build_staged_model(function, assignment, request)
 

@@ -296,6 +296,7 @@ def trace_micro_batch_loop(body: MicroBatch, array_of: Arrays) -> dict[Value, ja
         origin=request.origin,
         variables=tuple(body.variable_roles),
         brings_ipus=request.brings_ipus,
+        segments=request.segments,
     )
     consts = [*captured, *constants]
     final = ops.repeat_with_queues(

@@ -10,4 +10,5 @@ from .plan import StageSeconds as StageSeconds
 from .plan_checks import check as check
 from .plan_search import find_plan as find_plan
 from .plan_search import search as search
+from .search_arguments import SearchArguments as SearchArguments
 from .search_arguments import read_search_arguments as read_search_arguments
