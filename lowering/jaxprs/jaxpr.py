@@ -26,6 +26,7 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType
@@ -311,6 +312,7 @@ def user_line(eqn: JaxprEqn) -> str:
     return line_of_traceback(eqn.source_info.traceback)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def line_of_traceback(traceback: Traceback | None) -> str:
     """Returns `file:line (function)` of a JAX traceback's innermost user frame, or ''."""
     frame = next(user_frames(traceback), None)
