@@ -222,13 +222,13 @@ def sub_jaxprs(eqn: JaxprEqn) -> Sequence[Jaxpr]:
     """Returns the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
     if not has_bodies(eqn.primitive.name):
         return ()
-    bodies: list[Jaxpr] = []
+    bodies: list[Jaxpr | ClosedJaxpr] = []
     for value in eqn.params.values():
-        items = cast("Sequence[object]", value if isinstance(value, (tuple, list)) else (value,))
-        for item in items:
-            if isinstance(item, (Jaxpr, ClosedJaxpr)):
-                bodies.append(item.jaxpr if isinstance(item, ClosedJaxpr) else item)
-    return bodies
+        if is_jaxpr(value):
+            bodies.append(value)
+        elif isinstance(value, (tuple, list)):
+            bodies += filter(is_jaxpr, cast("Sequence[object]", value))
+    return [body.jaxpr if isinstance(body, ClosedJaxpr) else body for body in bodies]
 
 
 def equations_with_bodies(jaxpr: Jaxpr | ClosedJaxpr) -> Sequence[JaxprEqn]:

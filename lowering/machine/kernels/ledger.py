@@ -11,7 +11,7 @@ from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
 from lowering.machine.kernels.iterations import IterationCost, Iterations, repeat_iterations
 from lowering.machine.kernels.supersteps import Supersteps
-from lowering.machine.kernels.totals import KernelCost, Total
+from lowering.machine.kernels.totals import KernelCost, Total, add_runs_of
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
@@ -225,7 +225,7 @@ class Ledger:
         self.assumptions[f"{user_line_of_entry(entry) or 'an unknown line'}: {assumption}"] = None
 
     def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
-        self.totals.setdefault(number, total.without_runs()).add_runs(total, times)
+        add_runs_of(total, self.totals, number, times)
 
     def _code_use_of_item(
         self, item: Item, costs: Cost, received: float, first_tile: int

@@ -8,9 +8,11 @@ tiles of each run afterwards.
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.totals import KernelCost
@@ -35,7 +37,10 @@ def replace_stand_ins(cost: KernelCost, operands: Sequence[TensorLayout | None])
         return cost
     return dc.replace(
         cost,
-        operands=tuple(_relocate_layout(layout, tiles) for layout in cost.operands),
+        operands=tuple(
+            _relocate_layout(laid, tiles) if given is None else given
+            for laid, given in zip(cost.operands, operands, strict=True)
+        ),
         results=tuple(_relocate_layout(layout, tiles) for layout in cost.results),
         life=_relocate_memory(cost.life, tiles),
         code={
@@ -47,6 +52,7 @@ def replace_stand_ins(cost: KernelCost, operands: Sequence[TensorLayout | None])
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def _begin_at(layout: TensorLayout, tile: int) -> TensorLayout:
     return dc.replace(layout, mapping=dc.replace(layout.mapping, first_tile=tile))
 
@@ -56,14 +62,16 @@ def _relocate_layout(layout: TensorLayout, tiles: _Tiles) -> TensorLayout:
     return layout if first_tile >= 0 else _begin_at(layout, tiles[first_tile])
 
 
+def _relocate_tensor(live: LiveTensor, tiles: _Tiles) -> LiveTensor:
+    layout = _relocate_layout(live.laid, tiles)
+    return live if layout is live.laid else dc.replace(live, laid=layout)
+
+
 def _relocate_memory(life: KernelMemory, tiles: _Tiles) -> KernelMemory:
     return life.with_events([_relocate_event(event, tiles) for event in life.events])
 
 
 def _relocate_event(event: MemoryEvent, tiles: _Tiles) -> MemoryEvent:
-    births = {
-        owner: dc.replace(live, laid=_relocate_layout(live.laid, tiles))
-        for owner, live in event.births.items()
-    }
+    births = {owner: _relocate_tensor(live, tiles) for owner, live in event.births.items()}
     inner = [dc.replace(body, life=_relocate_memory(body.life, tiles)) for body in event.inner]
     return dc.replace(event, births=births, inner=inner)

@@ -22,6 +22,7 @@ from lowering.jaxprs import (
     bind_equation,
     body_of_call,
     dtype_name,
+    equations_with_bodies,
     shape_of,
     sub_jaxprs,
 )
@@ -81,7 +82,7 @@ def _is_branching(node: ir.Node, has_choice: EquationFinder) -> bool:
 
 
 def _walk_kernel_loops(jaxpr: Jaxpr) -> Iterator[_BranchesTaken]:
-    for eqn in jaxpr.eqns:
+    for eqn in equations_with_bodies(jaxpr):
         for body_jaxpr in sub_jaxprs(eqn):
             yield from _walk_kernel_loops(body_jaxpr)
         flow = ControlFlow.view_of_equation(eqn) if is_control_flow(eqn) else None
