@@ -47,6 +47,7 @@ class Ledger:
     ) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
+        self.calls: list[object] = []
         self._entered: set[Block | None] = set()
         self.totals: dict[int, Total] = {}
         self._numbers = numbers
@@ -113,6 +114,7 @@ class Ledger:
                 )
         self._add_total(number, total)
         self._add_code(code, self._code_use_of_item(item, costs, received, first_tile))
+        self.calls.append(code)
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
@@ -220,6 +222,7 @@ class Ledger:
         for body_cost in costs:
             for signature, use in body_cost.code.items():
                 self._add_code(signature, use)
+            self.calls += body_cost.calls
 
     def _note_assumption(self, entry: Entry, assumption: str) -> None:
         self.assumptions[f"{user_line_of_entry(entry) or 'an unknown line'}: {assumption}"] = None

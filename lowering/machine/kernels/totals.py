@@ -114,6 +114,7 @@ class KernelCost:
       views: positions of the results that are views of other tensors.
       life: memory beside the operands, results included.
       code: the code that must be on the tiles, by signature of the operation.
+      calls: the signatures of its operations in their order, those of a body once.
       totals: the totals of operations, by their numbers.
       assumptions: the assumptions of the model, as sentences.
     """
@@ -126,5 +127,6 @@ class KernelCost:
     views: frozenset[int]
     life: KernelMemory
     code: Mapping[object, CodeUse]
+    calls: tuple[object, ...]
     totals: Mapping[int, Total]
     assumptions: tuple[str, ...]
