@@ -16,6 +16,7 @@ FAMILIES = (
     "vertex",
     "qr",
     "stencil_conv",
+    "finite_differences",
     "stencil",
     "halo",
     "tutorial",
