@@ -23,6 +23,7 @@ FAMILIES = (
     "tf_sizes",
     "popliner",
     "peaks",
+    "inference",
     "throughput",
 )
 """Modules of this package, in the order in which they are asked."""

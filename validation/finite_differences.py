@@ -99,7 +99,7 @@ def _program(row: Row) -> tuple[Vertex, int, tuple[str, ...]]:
 def step_cycles(mesh: list[int], vertex: Vertex, ipus: int, target: Target) -> float:
     """Cycles of one step on the largest box."""
     sides = [size - 2 * vertex.reach for size in mesh]
-    split = _split((*sides[:-1], sides[-1] // ipus), target.tiles_per_ipu)
+    split = split_box((*sides[:-1], sides[-1] // ipus), target.tiles_per_ipu)
     slab = [*sides[:-1], -(-sides[-1] // ipus)]
     box = [-(-side // parts) for side, parts in zip(slab, split, strict=True)]
     bars = [target.workers] if len(mesh) == 2 else [2, 3]
@@ -127,7 +127,7 @@ def _row_cycles(points: int, vertex: Vertex) -> int:
     return turns * vertex.turn_cycles + (points - 2 * turns) * SCALAR.turn_cycles
 
 
-def _split(sides: tuple[int, ...], tiles: int) -> tuple[int, ...]:
+def split_box(sides: tuple[int, ...], tiles: int) -> tuple[int, ...]:
     """The parts of each axis: of all factors of the tiles, the last with the smallest surface.
 
     With three axes the codes look at the factors in any order, and then use them in theirs.

@@ -384,7 +384,7 @@ MODELS: tuple[tuple[str, Callable[[Row], Setup]], ...] = (
     ("resnet-?50", _resnet50),
     ("resnext-?101", _resnext101),
     ("efficientnet-?b4", _efficientnet),
-    ("bert", _bert),
+    (r"\bbert\b", _bert),
     ("dino", _dino),
     ("swin", _swin),
     ("unet", _unet),
