@@ -245,7 +245,7 @@ def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
     order = order[np.isfinite(cycles[order])]
     fastest = np.minimum.accumulate(cycles[order])
     undominated = order[np.concatenate([[True], fastest[1:] < fastest[:-1]])]
-    undominated = undominated[_find_worthwhile(cycles[undominated], memory[undominated])]
+    undominated = undominated[find_worthwhile(cycles[undominated], memory[undominated])]
     group_of = np.searchsorted(starts, undominated, side="right") - 1
     groups_of_rows: list[int] = group_of.tolist()
     rows_in_groups: list[int] = (undominated - starts[group_of]).tolist()
@@ -254,7 +254,7 @@ def _merge_into_front(groups: list[_EstimatedCandidates]) -> _ParetoFront:
     return _ParetoFront(candidates, memory[undominated])
 
 
-def _find_worthwhile(cycles: Array, memory: Array) -> list[int]:
+def find_worthwhile(cycles: Array, memory: Array) -> list[int]:
     """Returns the candidates of a front that are much faster than all that are much smaller."""
     kept: list[int] = []
     for i in range(len(cycles)):
