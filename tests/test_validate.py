@@ -68,6 +68,20 @@ def test_hardware_names_the_chip_and_its_clock(hardware: str, target: Any, clock
     assert (found.name, found.clock_hz) == (target.name, clock)
 
 
+@pytest.mark.parametrize(
+    ("words", "partials"),
+    [
+        ("fp16", "float16"),
+        ("half", "float16"),
+        ("fp32", "float32"),
+        ("float", "float32"),
+        ("", None),
+    ],
+)
+def test_partials_are_named_as_the_libraries_name_them(words: str, partials: str | None) -> None:
+    assert row({"partials": words}).partials == partials
+
+
 def test_hardware_without_a_known_chip_is_skipped() -> None:
     with pytest.raises(SkipError, match="no chip"):
         target_of("A100")
@@ -242,6 +256,7 @@ SERVED = {"phase": "inference", "precision": "fp16", "batch": 1}
         ({"op": "QR", "shape": [8]}, "two-dimensional"),
         ({}, "no workload of the model is named"),
         ({"op": "2D heat equation"}, "no 'mesh' of two or three sizes"),
+        ({"op": "2D heat equation", "mesh": [2, 9], "iterations": 1}, "no points for every IPU"),
         ({"op": "3D diffusion, space order 6", "mesh": [9, 9, 9], "iterations": 1}, "space order"),
         ({**SERVED, "model": "deberta-torch-fp32"}, "the sizes of the model are not said"),
         ({**SERVED, "model": "bert-torch-fp32", "precision": "int8"}, "no inference in int8"),

@@ -76,6 +76,8 @@ def predict(row: Row) -> Prediction | None:
     if not (isinstance(mesh, list) and len(mesh) in (2, 3)):
         raise SkipError("the workload has no 'mesh' of two or three sizes")
     vertex, steps, assumed = _program(row)
+    if min(mesh) <= 2 * vertex.reach or mesh[-1] - 2 * vertex.reach < row.ipus:
+        raise SkipError("the mesh has no points for every IPU")
     step = step_cycles([int(size) for size in mesh], vertex, row.ipus, row.target)
     per_point = float(row.workload.get("flop_per_point_per_iteration", 2 + 2 * len(mesh)))
     points = math.prod(int(size) - 2 for size in mesh)

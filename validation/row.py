@@ -77,7 +77,9 @@ class Row:
     def partials(self) -> str | None:
         """The type that sums are kept in; None where the row leaves it to the library."""
         words = str(self.workload.get("partials", ""))
-        return {"fp16": "float16", "fp32": "float32"}.get(words)
+        return {"fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}.get(
+            words
+        )
 
     def number(self, name: str) -> float:
         """A number of the workload."""

@@ -192,8 +192,8 @@ def test_products_that_make_no_sense_are_refused():
 
 
 def test_a_slightly_faster_plan_is_not_worth_half_as_much_memory_again():
-    # The weight gradient of a ResNet's stem, 7x7, 224x224 to 112x112: its fastest plan takes 33.7 KB
-    # of a tile and 16.4 thousand cycles, the next one 21.9 KB and 17.0 thousand.
+    # The weight gradient of a ResNet's stem, 7x7, 224x224 to 112x112: its fastest plan takes
+    # 33.7 KB of a tile and 16.4 thousand cycles, the next one 21.9 KB and 17.0 thousand.
     gradient = Product(
         batch=4,
         field=(7, 7),
