@@ -1,7 +1,7 @@
 """Throughput of published models in inference, on one IPU each (bytedance/ByteMLPerf, PopRT).
 
 Batches follow each other without a gap: PopRT fetches them ahead, 128 in a call. Sums of products
-are kept in halves, as PopRT does with its `half` partials. Where the row says fp8, operands of
+are kept in halves (ByteMLPerf@7ed25996: compile_backend_ipu.py, partials_type). Where the row says fp8, operands of
 products are taken to be so, at twice the rate; what they save in exchange is not modelled.
 """
 
