@@ -4,7 +4,8 @@ Two codes divide a mesh alike (simehaa/IPU@674d116, and after it TszwangKo/FYP_I
 slabs of the last axis for the IPUs, a grid of boxes with the smallest surface for the tiles, then
 6 strips (2 axes) or 2 by 3 bars (3 axes) for the workers. A step exchanges the boxes' halos and
 runs one vertex per worker. Links, syncs and exchanges are the model's. An instruction takes a
-worker one of its cycles; they are counted in the source of each vertex, and nothing was fitted.
+worker one of its cycles; they are counted in the source of each vertex. No number was fitted, but
+that addresses are loaded again beyond ten rows was concluded from the rows of diffusion.
 """
 
 from __future__ import annotations

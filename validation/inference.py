@@ -1,8 +1,9 @@
 """Throughput of published models in inference, on one IPU each (bytedance/ByteMLPerf, PopRT).
 
 Batches follow each other without a gap: PopRT fetches them ahead, 128 in a call. Sums of products
-are kept in halves (ByteMLPerf@7ed25996: compile_backend_ipu.py, partials_type). Where the row says fp8, operands of
-products are taken to be so, at twice the rate; what they save in exchange is not modelled.
+are kept in halves (ByteMLPerf@7ed25996: compile_backend_ipu.py, partials_type). Where the row says
+fp8, operands of products are taken to be so, at twice the rate; what they save in exchange is not
+modelled.
 """
 
 from __future__ import annotations

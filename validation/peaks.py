@@ -10,7 +10,7 @@ from lowering.machine.target import Number, Target
 from validation.row import Prediction, Row
 
 SIDES = (256, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096)
-TRIAD_BYTES = 24  # two loads and a store of 8, as `ld2xst64pace` does (docs/hardware.md)
+TRIAD_BYTES = 24  # two loads and a store of 8 (docs/hardware.md, Chips)
 LOAD_BYTES = 16  # per tile and cycle, interleaved memory (docs/hardware.md, Memory)
 
 
