@@ -269,6 +269,11 @@ def test_what_cannot_be_expressed_is_skipped_with_a_reason(
         predict(row(workload))
 
 
+def test_inference_is_not_predicted_as_training() -> None:
+    served = {**SERVED, "model": "resnet50"}
+    assert throughput.predict(row(served, "C600", "samples/s")) is None
+
+
 @pytest.mark.parametrize("model", ["albert-base", "deberta-large", "BERTology"])
 def test_relatives_of_bert_are_not_trained_as_bert(model: str) -> None:
     assert throughput.setup_of(row({"model": model}, "Bow Pod16", "items/s")) is None

@@ -74,7 +74,7 @@ class Setup:
 def predict(row: Row) -> Prediction | None:
     """The throughput (or the time to train) that the row's model has on its Pod."""
     setup = setup_of(row)
-    if setup is None:
+    if setup is None or row.workload.get("phase") == "inference":
         return None
     replicas = row.ipus // setup.ipus
     if replicas < 1:
