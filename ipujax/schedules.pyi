@@ -24,3 +24,4 @@ from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate
 from .pipelines.schedules import to_text as to_text
 from .pipelines.schedules import zero_bubble as zero_bubble
+from .report import playground as playground

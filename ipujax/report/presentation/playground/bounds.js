@@ -1,0 +1,61 @@
+// What can be known of a schedule without a formula: how long IPUs idle, and below which time no order can come.
+
+/** For each IPU, from its first task to its last, the time without work; the longest is what papers call the bubble. */
+export function longestBubble(tasks) {
+  const ipus = new Map();
+  for (const { ipu, start, end } of tasks) {
+    const own = ipus.get(ipu) ?? { first: start, last: end, work: 0 };
+    ipus.set(ipu, { first: Math.min(own.first, start), last: Math.max(own.last, end), work: own.work + end - start });
+  }
+  return Math.max(...[...ipus.values()].map(({ first, last, work }) => last - first - work));
+}
+
+/**
+ * A time below which no order of these tasks on these IPUs ends: `{time, why}`. Before an IPU has work, a micro-batch
+ * passes the stages before; after its last backward pass, one passes them back, if that is what every order ends with.
+ */
+export function lowerBound(tasks, { forward, backward, weight, transfer }, splits) {
+  const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [`${stage} ${microBatch}`, ipu]));
+  const passing = (row, stage, microBatch) => {
+    let time = 0;
+    for (let from = 0; from < stage; from++) {
+      const moves = placed.get(`${from} ${microBatch}`) !== placed.get(`${from + 1} ${microBatch}`);
+      time += row[from] + (moves ? transfer[from] : 0);
+    }
+    return time;
+  };
+  const ipus = new Map();
+  for (const { ipu, stage, microBatch, phase, start, end } of tasks) {
+    const own = ipus.get(ipu) ?? { head: Infinity, tail: splits ? 0 : Infinity, work: 0 };
+    own.work += end - start;
+    if (phase === "F") own.head = Math.min(own.head, passing(forward, stage, microBatch));
+    if (phase === "B" && !splits) own.tail = Math.min(own.tail, passing(backward, stage, microBatch));
+    ipus.set(ipu, own);
+  }
+  const last = forward.length - 1;
+  const path = passing(forward, last, 0) + forward[last] + passing(backward, last, 0) + backward[last] + (splits ? weight[0] : 0);
+  const bounds = [...ipus].map(([ipu, { head, work, tail }]) => ({ time: head + work + tail, ipu, head, work, tail }));
+  return [{ time: path, ipu: null }, ...bounds].reduce((most, each) => (each.time > most.time + 1e-9 ? each : most));
+}
+
+/** How many results go from one IPU to another for each micro-batch. */
+export function transfersPerMicroBatch(tasks, microBatches) {
+  return tasks.filter(({ input }) => input !== null).length / microBatches;
+}
+
+/** The memory of each IPU over time: steps `[time, stages of micro-batches held]`. */
+export function memoryOverTime(tasks, ipus, splits) {
+  const steps = Array.from({ length: ipus }, () => [[0, 0]]);
+  const last = splits ? "W" : "B";
+  const events = tasks.flatMap(({ ipu, phase, start, end }) => [
+    ...(phase === "F" ? [{ ipu, time: start, change: 1 }] : []),
+    ...(phase === last ? [{ ipu, time: end, change: -1 }] : []),
+  ]);
+  events.sort((a, b) => a.time - b.time || a.change - b.change);
+  for (const { ipu, time, change } of events) {
+    const [before, held] = steps[ipu].at(-1);
+    if (time === before) steps[ipu].pop();
+    steps[ipu].push([time, held + change]);
+  }
+  return steps;
+}

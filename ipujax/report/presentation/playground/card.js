@@ -1,0 +1,58 @@
+// A schedule on the page: its numbers, its grid, and how it compares with its formula and with what is possible.
+
+import {element, percent, threeDigits} from "../page/format.js";
+import {figure} from "../page/parts.js";
+import {Board} from "./board.js";
+
+/** `{root, show(outcome)}`; `close()` is called to take it off, `change(microBatches)` where another number would do. */
+export class Card {
+  constructor(entry, { close, change, say }) {
+    this.entry = entry;
+    this.change = change;
+    const shut = element("button", { type: "button", class: "zoom", title: "Close", "aria-label": `Close ${entry.title}`, text: "×", onclick: close });
+    this.figures = element("div", { class: "figures" });
+    this.facts = element("div", { class: "facts" });
+    this.boardBox = element("div");
+    this.board = new Board(this.boardBox, say);
+    this.root = element("section", { class: "panel card", "data-schedule": entry.name, "aria-label": entry.title },
+      element("div", { class: "panel-head" }, element("h2", { text: entry.title }), this.figures, shut),
+      this.facts, this.boardBox);
+  }
+
+  /** Of an outcome `{why}` the reason why there is none. */
+  show(outcome, shared) {
+    this.boardBox.hidden = this.figures.hidden = Boolean(outcome.why);
+    if (outcome.why) return this.facts.replaceChildren(element("p", { class: "soft", text: outcome.why }), ...this.others(outcome));
+    this.figures.replaceChildren(
+      figure(threeDigits(outcome.makespan), "time"),
+      figure(percent(outcome.idle), "idle", "The share of the time in which IPUs have nothing to do"),
+      figure(threeDigits(outcome.memory), "memory", "The most micro-batches that an IPU holds at once"),
+      figure(threeDigits(outcome.transfers), "transfers", "Results that go to another IPU, for each micro-batch"),
+    );
+    this.facts.replaceChildren(...factsOf(outcome));
+    this.board.show({ ...outcome, ...shared });
+    return undefined;
+  }
+
+  others({ multiple, microBatches }) {
+    if (!multiple || microBatches % multiple === 0) return [];
+    const below = Math.floor(microBatches / multiple) * multiple;
+    return [below, below + multiple].filter(Boolean).map((number) =>
+      element("button", { type: "button", class: "button", text: `${number} micro-batches`, onclick: () => this.change(number) }));
+  }
+}
+
+function factsOf({ bubble, formula, bound, makespan, memory, fits, limit }) {
+  const facts = [];
+  if (!fits) facts.push(fact("bad", `needs memory for ${threeDigits(memory)} micro-batches, and has it for ${limit}`));
+  const measured = `bubble ${threeDigits(bubble)}`;
+  facts.push(fact("", formula ? `${measured}; formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
+  const gap = makespan - bound.time;
+  const least = `no order of these tasks on these IPUs takes less than ${threeDigits(bound.time)}`;
+  facts.push(gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`));
+  return facts;
+}
+
+function fact(kind, text) {
+  return element("p", { class: `fact ${kind}`, text });
+}

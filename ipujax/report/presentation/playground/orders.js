@@ -1,0 +1,135 @@
+// The order of tasks of each IPU, schedule by schedule: the functions of lowering/schedules in JavaScript.
+
+const [F, B, W] = ["F", "B", "W"];
+
+const range = (end, from = 0) => Array.from({ length: Math.max(end - from, 0) }, (_, i) => from + i);
+const task = (phase, stage, microBatch) => ({ phase, stage, microBatch });
+const onePerIpu = (stages) => range(stages);
+const dealtOut = (stages) => range(stages).map((stage) => stage % (stages / 2));
+
+/** The path of a micro-batch: all stages forward, then back. */
+const passesOf = (stages) => [
+  ...range(stages).map((stage) => [F, stage]),
+  ...range(stages).map((stage) => [B, stages - 1 - stage]),
+];
+
+/** The three schedules of the IPU: sets of micro-batches start at fixed ticks, a path's length apart. */
+function pathsInTicks(stages, microBatches, starts) {
+  const passes = passesOf(stages);
+  const ticks = range(passes.length * (microBatches / starts.length + 1)).map(() => []);
+  for (const number of range(microBatches)) {
+    const start = Math.floor(number / starts.length) * passes.length + starts[number % starts.length];
+    passes.forEach(([phase, stage], i) => ticks[start + i].push(task(phase, stage, number)));
+  }
+  return { ipus: onePerIpu(stages), ticks };
+}
+
+/** One stage of one micro-batch at a time. */
+function sequential(stages, microBatches) {
+  const passes = passesOf(stages);
+  const ticks = range(microBatches).flatMap((number) => passes.map((pass) => [task(...pass, number)]));
+  return { ipus: onePerIpu(stages), ticks };
+}
+
+/** Each stage on all micro-batches before the next stage of its IPU. */
+function breadthFirst(stages, microBatches, ipus) {
+  const orders = ordersOf(ipus, () => []);
+  for (const [phase, stage] of passesOf(stages))
+    orders[ipus[stage]].push(...range(microBatches).map((number) => task(phase, stage, number)));
+  return { ipus, orders };
+}
+
+const ordersOf = (ipus, order) => range(Math.max(...ipus) + 1).map(order);
+
+/** In turn a task of each phase, each some micro-batches behind the first. */
+function staggered(stages, microBatches, lagsOf) {
+  const order = (stage) => {
+    const lags = Object.entries(lagsOf(stage));
+    const rounds = range(microBatches + Math.max(...lags.map(([, lag]) => lag)));
+    return rounds.flatMap((round) =>
+      lags
+        .filter(([, lag]) => round >= lag && round - lag < microBatches)
+        .map(([phase, lag]) => task(phase, stage, round - lag)),
+    );
+  };
+  return { ipus: onePerIpu(stages), orders: range(stages).map(order) };
+}
+
+/** Forward passes ahead of each stage's first backward pass, then one of each in turn. */
+function withLeads(stages, microBatches, leadOf) {
+  return staggered(stages, microBatches, (stage) => ({ F: 0, B: Math.min(microBatches, leadOf(stage)) }));
+}
+
+/** ZB-H1: 1F1B, with the gradients of weights after; later stages postpone more of them. */
+function zeroBubble(stages, microBatches) {
+  return staggered(stages, microBatches, (stage) => {
+    const lead = Math.min(microBatches, stages - 1 - stage);
+    return { F: 0, B: lead, W: lead + Math.min(microBatches, stage) };
+  });
+}
+
+/** 1F1B over two stages of each IPU: a set of as many micro-batches as IPUs passes one stage, then the other. */
+function interleaved1F1B(stages, microBatches) {
+  const ipus = dealtOut(stages);
+  const period = stages / 2;
+  const orders = ordersOf(ipus, (_, ipu) => {
+    const length = 2 * microBatches;
+    const lag = Math.min(length, 2 * (period - 1 - ipu) + stages - period);
+    const numbered = (phase, i) => {
+      const inSet = i % stages;
+      const turn = Math.floor(inSet / period);
+      const stage = ipu + (phase === F ? turn : 1 - turn) * period;
+      return task(phase, stage, Math.floor(i / stages) * period + (inSet % period));
+    };
+    return range(length + lag).flatMap((i) => [
+      ...(i < length ? [numbered(F, i)] : []),
+      ...(i >= lag ? [numbered(B, i - lag)] : []),
+    ]);
+  });
+  return { ipus, orders };
+}
+
+/**
+ * The schedules by their names. `title` is what people say; `order(stages, microBatches)` gives `{ipus: the IPU of each
+ * stage, orders: of each IPU}`, or `ticks` in place of orders: lists of tasks. `splits` says that W are tasks of their own,
+ * `perIpu` how many stages an IPU has; the number of micro-batches is a multiple of `setOf(stages)`. `bubble` is the
+ * closed form for p IPUs and m micro-batches, of equal stages without transfers, of which an IPU's work for F, B and W
+ * of a micro-batch takes so long; `needs` is when it holds. `source` is the paper.
+ */
+export const SCHEDULES = {
+  grouped: {
+    title: "Grouped",
+    setOf: (stages) => 2 * stages,
+    order: (stages, microBatches) => pathsInTicks(stages, microBatches, range(2 * stages)),
+  },
+  interleaved: {
+    title: "Interleaved",
+    setOf: (stages) => stages,
+    order: (stages, microBatches) => pathsInTicks(stages, microBatches, range(stages).map((i) => 2 * i)),
+  },
+  sequential: { title: "Sequential", order: sequential },
+  gpipe: {
+    title: "GPipe",
+    order: (stages, microBatches) => breadthFirst(stages, microBatches, onePerIpu(stages)),
+  },
+  one_f_one_b: {
+    title: "1F1B",
+    order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => stages - 1 - stage),
+  },
+  eager_one_f_one_b: {
+    title: "Eager 1F1B",
+    order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => 2 * (stages - 1 - stage)),
+  },
+  interleaved_one_f_one_b: {
+    title: "Interleaved 1F1B",
+    perIpu: 2,
+    setOf: (stages) => stages / 2,
+    order: interleaved1F1B,
+  },
+  looped_bfs: {
+    title: "Looped BFS",
+    perIpu: 2,
+    order: (stages, microBatches) => breadthFirst(stages, microBatches, dealtOut(stages)),
+  },
+  zero_bubble: { title: "ZB-H1", splits: true, order: zeroBubble },
+};

@@ -1,0 +1,22 @@
+// Schedules that are not in orders.js, such as a user's own: their ticks, as texts, for some numbers of stages and micro-batches.
+
+const LABEL = /^(\d+)([FBW])(\d+)$/;
+
+/** Entries as those of `SCHEDULES`, by name, of `{name, title, splits, cases: [{stages, microBatches, ipus, ticks}]}`. */
+export function tabulated(schedules) {
+  return Object.fromEntries(schedules.map((own) => [own.name, { ...own, order: (...sizes) => readCase(own, ...sizes) }]));
+}
+
+function readCase({ name, cases }, stages, microBatches) {
+  const found = cases.find((each) => each.stages === stages && each.microBatches === microBatches);
+  if (!found) {
+    const sizes = cases.map((each) => `${each.stages} and ${each.microBatches}`).join(", ");
+    throw new RangeError(`${name}: this page has it for these stages and micro-batches: ${sizes}`);
+  }
+  return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map(readLabel)) };
+}
+
+function readLabel(label) {
+  const [, stage, phase, microBatch] = LABEL.exec(label);
+  return { phase, stage: Number(stage), microBatch: Number(microBatch) };
+}

@@ -1,0 +1,90 @@
+"""The playground of schedules as an HTML page: one file that simulates them, without a server.
+
+The simulator is a script of its own, which also runs where no page is: it sets
+`globalThis.playground`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ipujax.report.presentation.bundle import (
+    bundle_scripts,
+    fill_template,
+    frame_page,
+    read_style,
+)
+from lowering.schedules import Schedule
+
+_STYLES = ("page/page.css", "page/views.css", "page/dialogs.css", "playground/playground.css")
+
+
+class PlaygroundPage(str):
+    """The text of the page; notebooks show what it draws."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return frame_page(self)
+
+
+def render_playground(
+    start: Mapping[str, Any],
+    *,
+    own_schedules: Sequence[Mapping[str, Any]] = (),
+    model: Mapping[str, Any] | None = None,
+) -> PlaygroundPage:
+    """Renders the page.
+
+    Args:
+      start: what the page begins with, as the state of `playground/state.js`.
+      own_schedules: schedules that the page does not know, as `tabulate` gives them.
+      model: the times of a model's stages, `forward`, `backward` and `weight`, the `unit` that all
+        are in, and what they are, `about`.
+    """
+    substitutions = {
+        "title": "Schedules of pipelines - ipujax",
+        "style": read_style(*_STYLES),
+        "start": _script_json({"start": start, "model": model}),
+        "engine": bundle_engine(own_schedules),
+        "script": bundle_scripts("playground/main.js"),
+    }
+    return PlaygroundPage(fill_template("playground/page.html", substitutions))
+
+
+def bundle_engine(own_schedules: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Returns the script of the simulator."""
+    modules = bundle_scripts("playground/engine.js")
+    return f"(() => {{\nconst OWN_SCHEDULES = {_script_json(own_schedules)};\n{modules}}})();"
+
+
+def tabulate(name: str, schedules: Sequence[Schedule]) -> dict[str, Any]:
+    """Returns the tables of a schedule for some numbers of stages and micro-batches.
+
+    Args:
+      name: what the page calls it.
+      schedules: all with as many stages on each IPU, of which each is on one IPU.
+    """
+    return {
+        "name": name,
+        "title": name,
+        "splits": any(schedule.splits_backward for schedule in schedules),
+        "perIpu": max((s.stages // len(set(s.ipus)) for s in schedules), default=1),
+        "cases": [
+            {
+                "stages": schedule.stages,
+                "microBatches": schedule.micro_batches,
+                "ipus": [group[0] for group in schedule.ipus],
+                "ticks": "|".join(" ".join(map(str, tick)) for tick in schedule.ticks),
+            }
+            for schedule in schedules
+        ],
+    }
+
+
+def _script_json(data: Any) -> str:
+    """Returns JSON that can stand in a script element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
