@@ -14,6 +14,7 @@ from ipujax.report.presentation.bundle import (
     bundle_scripts,
     fill_template,
     frame_page,
+    read_page_file,
     read_style,
 )
 from lowering.schedules import Schedule
@@ -48,6 +49,7 @@ def render_playground(
         "title": "Schedules of pipelines - ipujax",
         "style": read_style(*_STYLES),
         "start": _script_json({"start": start, "model": model}),
+        "exercises": read_page_file("playground/exercises.html"),
         "engine": bundle_engine(own_schedules),
         "script": bundle_scripts("playground/main.js"),
     }

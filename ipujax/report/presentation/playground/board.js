@@ -240,7 +240,7 @@ export class Board {
     ctx.fillRect(view.left, y, view.right - view.left, 1);
     ctx.font = `11px ${getComputedStyle(document.body).fontFamily}`;
     ctx.fillStyle = themeColour("text-soft");
-    ctx.fillText("time", 2, y + 11);
+    ctx.fillText(this.settings.unit, 2, y + 11);
     ctx.textAlign = "center";
     for (const tick of ticksOf(0, this.until, view.width / 70)) {
       const x = view.toX(tick);

@@ -24,7 +24,7 @@ export class Card {
     this.boardBox.hidden = this.figures.hidden = Boolean(outcome.why);
     if (outcome.why) return this.facts.replaceChildren(element("p", { class: "soft", text: outcome.why }), ...this.others(outcome));
     this.figures.replaceChildren(
-      figure(threeDigits(outcome.makespan), "time"),
+      figure(threeDigits(outcome.makespan), outcome.settings.unit),
       figure(percent(outcome.idle), "idle", "The share of the time in which IPUs have nothing to do"),
       figure(threeDigits(outcome.memory), "memory", "The most micro-batches that an IPU holds at once"),
       figure(threeDigits(outcome.transfers), "transfers", "Results that go to another IPU, for each micro-batch"),
@@ -46,7 +46,7 @@ function factsOf({ bubble, formula, bound, makespan, memory, fits, limit }) {
   const facts = [];
   if (!fits) facts.push(fact("bad", `needs memory for ${threeDigits(memory)} micro-batches, and has it for ${limit}`));
   const measured = `bubble ${threeDigits(bubble)}`;
-  facts.push(fact("", formula ? `${measured}; formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
+  facts.push(fact("", formula ? `${measured}; by the formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
   const gap = makespan - bound.time;
   const least = `no order of these tasks on these IPUs takes less than ${threeDigits(bound.time)}`;
   facts.push(gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`));

@@ -8,10 +8,10 @@ const known = { ...SCHEDULES, ...tabulated(OWN_SCHEDULES) };
 const MOST_STAGES = 1024;
 const MOST_MICRO_BATCHES = 100_000;
 
-/** What schedules need of the numbers of stages and micro-batches; throws a RangeError that says so. */
+/** Refuses what a schedule does not have: a RangeError, whose `fix` says what it needs. */
 function checkSizes(schedule, stages, microBatches) {
-  const refuse = (what) => {
-    throw new RangeError(`${schedule} with ${stages} stages and ${microBatches} micro-batches: ${what}`);
+  const refuse = (fix) => {
+    throw Object.assign(new RangeError(`${schedule} with ${stages} stages and ${microBatches} micro-batches: ${fix}`), { fix });
   };
   const isCount = (number, most) => Number.isInteger(number) && number >= 1 && number <= most;
   if (!Object.hasOwn(known, schedule)) throw new RangeError(`no schedule is named ${schedule}`);

@@ -5,11 +5,12 @@ import {choice} from "../page/controls.js";
 import {element} from "../page/format.js";
 import {icon} from "../page/icons.js";
 import {currentTheme, setTheme} from "../page/palette.js";
-import {legend, panel} from "../page/parts.js";
+import {panel} from "../page/parts.js";
 import {rememberChoice, rememberedChoice} from "../page/remember.js";
 import {longestBubble, lowerBound, transfersPerMicroBatch} from "./bounds.js";
 import {Card} from "./card.js";
 import {familyList} from "./family.js";
+import {formulaOf} from "./formulas.js";
 import {sliders} from "./sliders.js";
 import {hashOf, settingsOf, stateOf} from "./state.js";
 
@@ -26,7 +27,10 @@ class Playground {
     this.voice = element("div", { class: "unseen", "aria-live": "polite" });
     this.grids = element("div", { class: "grids" });
     root.replaceChildren(this.header(), element("main", { class: "playground" }, element("div", { class: "side" }, this.settings(), this.choices()), this.grids), this.voice);
-    addEventListener("hashchange", () => this.restore());
+    addEventListener("hashchange", () => {
+      this.restore();
+      scrollTo(0, 0); // an exercise has been set up
+    });
     this.restore();
   }
 
@@ -44,21 +48,20 @@ class Playground {
 
   settings() {
     const options = [[true, "of the model"], [false, "equal"]];
-    this.times = this.model && choice("Times", options, true, (own) => this.set(own ? { own, stages: this.model.forward.length } : { own }));
+    this.times = this.model && choice("Times", options, true, (own) => this.set(own ? { own, stages: this.start.stages } : { own }));
     const about = this.model && element("p", { class: "soft", text: this.model.about });
     return panel("Settings", [], ...[about, this.times?.root, this.sliders.root].filter(Boolean));
   }
 
   choices() {
-    const key = legend([["forward (F)", "phase-fwd"], ["backward (B)", "phase-bwd"], ["gradient of weights (W)", "phase-wgt"]]);
     this.count = element("summary");
-    return element("details", { class: "panel choices", open: innerWidth > 1000 }, this.count, key, this.family.root);
+    return element("details", { class: "panel choices", open: innerWidth > 1000 }, this.count, this.family.root);
   }
 
   restore() {
     this.state = stateOf(location.hash, this.start, names);
     if (!this.model) this.state.own = false;
-    else if (this.state.own) this.state.stages = this.model.forward.length;
+    else if (this.state.own) this.state.stages = this.start.stages;
     this.show();
   }
 
@@ -121,11 +124,12 @@ class Playground {
         fits: !limit || memory <= limit,
         transfers: transfersPerMicroBatch(made.tasks, microBatches),
         bubble: longestBubble(made.tasks),
+        formula: formulaOf(entry, this.state),
         bound: lowerBound(made.tasks, settings, splits),
       };
     } catch (error) {
       if (!(error instanceof RangeError)) throw error;
-      return { name, title, why: error.message, multiple: setOf?.(settings.stages), microBatches };
+      return { name, title, why: error.fix, multiple: setOf?.(settings.stages), microBatches };
     }
   }
 }

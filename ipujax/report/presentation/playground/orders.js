@@ -92,44 +92,61 @@ function interleaved1F1B(stages, microBatches) {
 /**
  * The schedules by their names. `title` is what people say; `order(stages, microBatches)` gives `{ipus: the IPU of each
  * stage, orders: of each IPU}`, or `ticks` in place of orders: lists of tasks. `splits` says that W are tasks of their own,
- * `perIpu` how many stages an IPU has; the number of micro-batches is a multiple of `setOf(stages)`. `bubble` is the
- * closed form for p IPUs and m micro-batches, of equal stages without transfers, of which an IPU's work for F, B and W
- * of a micro-batch takes so long; `needs` is when it holds. `source` is the paper.
+ * `perIpu` how many stages an IPU has; the number of micro-batches is a multiple of `setOf(stages)`. `bubble` is
+ * the time that an IPU at most idles between its first and last task: the closed form for p IPUs, m >= p micro-batches,
+ * equal stages without transfers, and F, B and W as long as an IPU works on a micro-batch in each; `holds` is when.
  */
 export const SCHEDULES = {
   grouped: {
     title: "Grouped",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     setOf: (stages) => 2 * stages,
     order: (stages, microBatches) => pathsInTicks(stages, microBatches, range(2 * stages)),
   },
   interleaved: {
     title: "Interleaved",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     setOf: (stages) => stages,
     order: (stages, microBatches) => pathsInTicks(stages, microBatches, range(stages).map((i) => 2 * i)),
   },
-  sequential: { title: "Sequential", order: sequential },
+  sequential: {
+    title: "Sequential",
+    bubble: ({ p, m, F, B, W }) => (p - 1) * m * (F + B + W),
+    order: sequential,
+  },
   gpipe: {
     title: "GPipe",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     order: (stages, microBatches) => breadthFirst(stages, microBatches, onePerIpu(stages)),
   },
   one_f_one_b: {
     title: "1F1B",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => stages - 1 - stage),
   },
   eager_one_f_one_b: {
     title: "Eager 1F1B",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => 2 * (stages - 1 - stage)),
   },
   interleaved_one_f_one_b: {
     title: "Interleaved 1F1B",
+    bubble: ({ p, F, B, W }) => ((p - 1) * (F + B + W)) / 2,
     perIpu: 2,
     setOf: (stages) => stages / 2,
     order: interleaved1F1B,
   },
   looped_bfs: {
     title: "Looped BFS",
+    bubble: ({ p, F, B, W }) => ((p - 1) * (F + B + W)) / 2,
     perIpu: 2,
     order: (stages, microBatches) => breadthFirst(stages, microBatches, dealtOut(stages)),
   },
-  zero_bubble: { title: "ZB-H1", splits: true, order: zeroBubble },
+  zero_bubble: {
+    title: "ZB-H1",
+    splits: true,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W),
+    holds: ({ F, W }) => W <= F,
+    order: zeroBubble,
+  },
 };

@@ -40,6 +40,7 @@ function sliderRow({ name, title, phase, least, most, step, about }, change, tel
 
 function valueText({ name, phase }, state, own) {
   if (name === "memory") return state.memory ? String(state.memory) : "no limit";
-  if (own && (phase || name === "transfer")) return `× ${state[name]}`;
+  if (own && phase) return `× ${state[name]}`;
+  if (own && name === "transfer") return `${state[name]} F`;
   return String(state[name]);
 }

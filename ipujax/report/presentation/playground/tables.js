@@ -11,7 +11,8 @@ function readCase({ name, cases }, stages, microBatches) {
   const found = cases.find((each) => each.stages === stages && each.microBatches === microBatches);
   if (!found) {
     const sizes = cases.map((each) => `${each.stages} and ${each.microBatches}`).join(", ");
-    throw new RangeError(`${name}: this page has it for these stages and micro-batches: ${sizes}`);
+    const fix = `this page has it for these numbers of stages and micro-batches: ${sizes}`;
+    throw Object.assign(new RangeError(`${name}: ${fix}`), { fix });
   }
   return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map(readLabel)) };
 }

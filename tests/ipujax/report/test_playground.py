@@ -1,0 +1,239 @@
+"""The playground of schedules: it simulates what Python does, and is one file."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ipujax import schedules
+from ipujax.report.presentation import bundle
+from ipujax.report.presentation.playground_page import bundle_engine
+from ipujax.schedules import Phase, Schedule, ScheduleError
+from lowering.schedules import list_schedules
+from tests.ipujax.report.engine import evaluate, simulate_all
+
+NAMES = tuple(entry.name for entry in list_schedules() if not entry.of_user)
+
+
+def read_engine(page: str) -> str:
+    """The script of the simulator of a page."""
+    found = re.search(r'<script id="engine">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return found[1]
+
+
+def draw_settings(draw: random.Random, name: str) -> dict[str, Any]:
+    """Random settings of a schedule, some of which it refuses."""
+
+    def time() -> float:
+        return draw.choice([0.0, 1.0, draw.random(), draw.uniform(0, 1000), draw.random() * 1e-9])
+
+    stages = draw.randint(1, 8)
+    multiples = [n * stages for n in (1, 2, 4)]
+    return {
+        "schedule": name,
+        "stages": stages,
+        "microBatches": draw.choice([draw.randint(1, 24), *multiples]),
+        "forward": draw.choice([time(), [time() for _ in range(stages)]]),
+        "backward": time(),
+        "weight": time(),
+        "transfer": draw.choice([0, time(), [time() for _ in range(stages - 1)]]),
+    }
+
+
+def most_in_flight(schedule: Schedule) -> list[int]:
+    """For each IPU, the most micro-batches of its stages whose last gradient is yet to be made."""
+    last = Phase.WEIGHTS if schedule.splits_backward else Phase.BACKWARD
+    held = dict.fromkeys(sorted({ipu for group in schedule.ipus for ipu in group}), 0)
+    most = dict(held)
+    for tick in schedule.ticks:
+        for stage, phase, _ in tick:
+            (ipu,) = schedule.ipus[stage]
+            held[ipu] += (phase == Phase.FORWARD) - (phase == last)
+            most[ipu] = max(most[ipu], held[ipu])
+    return list(most.values())
+
+
+def simulate_in_python(settings: dict[str, Any]) -> dict[str, Any] | None:
+    """What Python's simulator says of settings; None where it refuses."""
+    sizes = (settings["stages"], settings["microBatches"])
+    try:
+        schedule = getattr(schedules, settings["schedule"])(*sizes)
+    except ScheduleError:
+        return None
+    times = {
+        Phase.FORWARD: settings["forward"],
+        Phase.BACKWARD: settings["backward"],
+        Phase.WEIGHTS: settings["weight"],
+    }
+    run = schedules.simulate(schedule, times, transfer=settings["transfer"])
+    return {
+        "makespan": run.makespan,
+        "bubble": run.bubble,
+        "inFlightPerIpu": most_in_flight(schedule),
+    }
+
+
+def check_alike(count: int, seed: int) -> None:
+    draw = random.Random(seed)
+    settings = [draw_settings(draw, NAMES[i % len(NAMES)]) for i in range(count)]
+    python = [simulate_in_python(each) for each in settings]
+    for each, ours, its in zip(
+        settings, python, simulate_all(bundle_engine(), settings), strict=True
+    ):
+        assert its == ours, each
+    assert sum(result is not None for result in python) > count / 2
+
+
+def test_the_page_simulates_as_python_does() -> None:
+    check_alike(120, seed=0)
+
+
+@pytest.mark.exhaustive
+def test_the_page_simulates_a_thousand_settings_as_python_does() -> None:
+    check_alike(1000, seed=1)
+
+
+def test_the_page_has_all_schedules(tmp_path: Path) -> None:
+    path = tmp_path / "playground.html"
+    page = schedules.playground(path)
+    assert path.read_text("utf-8") == page
+    names = evaluate(read_engine(page), "JSON.stringify(playground.names)")
+    assert tuple(names) == schedules.names()
+
+
+def test_the_simulator_knows_no_page() -> None:
+    engine = bundle_engine()
+    assert not re.search(r"\b(document|window|location|navigator)\b", engine)
+    assert len(schedules.playground()) < 300_000
+
+
+def test_the_page_asks_nobody() -> None:
+    page = schedules.playground()
+    assert "default-src 'none'" in page
+    for forbidden in ("http:", "https:", "//cdn", "url(", "@import", "fetch(", "XMLHttpRequest"):
+        assert forbidden not in page, forbidden
+    assert not re.search(r"<(?:link|img|script)[^>]*\b(?:src|href)=", page)
+
+
+CASES = """JSON.stringify(CASES.map(([schedule, p, m, F, B, W]) => {
+  const numbers = { stages: p, microBatches: m, forward: F, backward: B, weight: W, transfer: 0 };
+  const state = { ...numbers, own: false };
+  const entry = playground.schedules[schedule];
+  const settings = settingsOf(state, schedule, entry, null);
+  const { tasks, makespan } = playground.run(settings);
+  const bound = lowerBound(tasks, settings, entry.splits ?? false).time;
+  return [longestBubble(tasks), formulaOf(entry, state)?.value ?? null, bound, makespan];
+}))"""
+
+
+def run_formulas(cases: Sequence[Sequence[Any]]) -> list[list[float | None]]:
+    """For each case, the bubble, what the formula says of it, the bound and the makespan."""
+    modules = [f"playground/{name}.js" for name in ("bounds", "formulas", "state")]
+    script = "\n".join([bundle_engine(), *map(bundle.bundle_scripts, modules)])
+    return evaluate(script, CASES.replace("CASES", json.dumps(cases)))
+
+
+def test_formulas_and_bounds_are_true() -> None:
+    draw = random.Random(2)
+    cases = []
+    for i in range(30 * len(NAMES)):
+        p = draw.randint(1, 6)
+        name = NAMES[i % len(NAMES)]
+        times = [draw.choice([0.5, 1, 2, 3.25]) for _ in range(3)]
+        cases.append((name, p, 2 * p * draw.randint(1, 4), *times))
+    found = run_formulas(cases)
+    checked = set()
+    for case, (bubble, formula, bound, makespan) in zip(cases, found, strict=True):
+        assert bound <= makespan + 1e-9, case
+        if formula is not None:
+            assert bubble == pytest.approx(formula), case
+            checked.add(case[0])
+    assert checked == set(NAMES)
+
+
+@pytest.mark.parametrize(("micro_batches", "optimum"), [(8, 27), (16, 51)])
+def test_the_bound_is_the_optimum_of_straight_pipelines(micro_batches: int, optimum: int) -> None:
+    """Proven by an integer program: 4 stages in a line, unit times."""
+    ((_, _, bound, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
+    assert bound == makespan == optimum
+
+
+def two_at_a_time(stages: int, micro_batches: int) -> list[list[str]]:
+    """Each IPU runs pairs of forward tasks, and then the pair's backward tasks."""
+    if micro_batches % 2:
+        raise ScheduleError("an odd number", fix="use an even one")
+    pairs = [(m, m + 1) for m in range(0, micro_batches, 2)]
+    return [[f"{s}{p}{m}" for pair in pairs for p in "FB" for m in pair] for s in range(stages)]
+
+
+def test_a_schedule_of_ones_own_is_in_the_page() -> None:
+    own = schedules.build(two_at_a_time, stages=3, micro_batches=4, training=True)
+    page = schedules.playground(schedule=own)
+    (result, refused) = simulate_all(
+        read_engine(page),
+        [
+            {"schedule": "two_at_a_time", "stages": 3, "microBatches": 4, "forward": 0.1},
+            {"schedule": "two_at_a_time", "stages": 3, "microBatches": 6},
+        ],
+    )
+    run = schedules.simulate(own, {Phase.FORWARD: 0.1, Phase.BACKWARD: 1})
+    assert result == {
+        "makespan": run.makespan,
+        "bubble": run.bubble,
+        "inFlightPerIpu": most_in_flight(own),
+    }
+    assert refused is None
+    assert '"stages":3,"microBatches":4,"schedules":["two_at_a_time"' in page
+
+
+def test_registered_schedules_are_in_the_page() -> None:
+    schedules.register("pairs_of_the_playground", two_at_a_time)
+    settings = {"schedule": "pairs_of_the_playground", "stages": 4}
+    results = simulate_all(
+        read_engine(schedules.playground()),
+        [{**settings, "microBatches": number} for number in (6, 7)],
+    )
+    own = schedules.build("pairs_of_the_playground", stages=4, micro_batches=6, training=True)
+    assert results[0] is not None
+    assert results[0]["makespan"] == schedules.simulate(own).makespan
+    assert results[1] is None
+
+
+def test_a_name_decides_what_is_shown_first() -> None:
+    assert '"schedules":["gpipe","one_f_one_b"' in schedules.playground(schedule="GPipe")
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("nonesuch", "no schedule is named 'nonesuch'"),
+        (schedules.gpipe(2, 4, training=False), "for inference"),
+        (schedules.gpipe(2, 4, ipus=[(0, 1), 2]), "give every stage one IPU"),
+        (7, "the schedule of the playground"),
+        (
+            Schedule(
+                name="empty", stages=1, micro_batches=1, training=True, ipus=((0,),), ticks=()
+            ),
+            "0F0 never runs",
+        ),
+    ],
+)
+def test_wrong_schedules_are_refused(schedule: Any, message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        schedules.playground(schedule=schedule)
+
+
+def test_names_cannot_end_the_script() -> None:
+    own = schedules.build(two_at_a_time, stages=1, micro_batches=2, training=True)
+    renamed = schedules.from_text(schedules.to_text(own).replace("two_at_a_time", "</script><b>"))
+    page = schedules.playground(schedule=renamed)
+    assert "</script><b>" not in page
+    names = evaluate(read_engine(page), "JSON.stringify(playground.names)")
+    assert "</script><b>" in names
