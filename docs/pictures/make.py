@@ -49,7 +49,7 @@ def main() -> None:
     """Writes all pictures beside this file."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        site_gallery.write_reports(Path(folder))
+        site_gallery.write_pages(Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, (report, view) in VIEWS.items():
             address = Path(folder, f"{report}.html").as_uri() + view

@@ -128,7 +128,7 @@ CASES = """JSON.stringify(CASES.map(([schedule, p, m, F, B, W]) => {
   const entry = playground.schedules[schedule];
   const settings = settingsOf(state, schedule, entry, null);
   const { tasks, makespan } = playground.run(settings);
-  const bound = lowerBound(tasks, settings, entry.splits ?? false).time;
+  const bound = lowerBound(tasks, settings, entry.splits ?? false);
   return [longestBubble(tasks), formulaOf(entry, state)?.value ?? null, bound, makespan];
 }))"""
 

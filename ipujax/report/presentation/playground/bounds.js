@@ -11,8 +11,8 @@ export function longestBubble(tasks) {
 }
 
 /**
- * A time below which no order of these tasks on these IPUs ends: `{time, why}`. Before an IPU has work, a micro-batch
- * passes the stages before; after its last backward pass, one passes them back, if that is what every order ends with.
+ * A time below which no order of these tasks on these IPUs ends. Before an IPU has work, a micro-batch passes the stages
+ * before; after its last backward task, one passes them back, while at most the IPU's gradients of weights are left.
  */
 export function lowerBound(tasks, { forward, backward, weight, transfer }, splits) {
   const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [`${stage} ${microBatch}`, ipu]));
@@ -24,18 +24,18 @@ export function lowerBound(tasks, { forward, backward, weight, transfer }, split
     }
     return time;
   };
+  const passingBack = (stage, microBatch) => passing(backward, stage, microBatch) + (splits && stage ? weight[0] : 0);
   const ipus = new Map();
   for (const { ipu, stage, microBatch, phase, start, end } of tasks) {
-    const own = ipus.get(ipu) ?? { head: Infinity, tail: splits ? 0 : Infinity, work: 0 };
-    own.work += end - start;
+    const own = ipus.get(ipu) ?? { head: Infinity, work: 0, late: 0, tail: Infinity };
     if (phase === "F") own.head = Math.min(own.head, passing(forward, stage, microBatch));
-    if (phase === "B" && !splits) own.tail = Math.min(own.tail, passing(backward, stage, microBatch));
+    if (phase === "B") own.tail = Math.min(own.tail, passingBack(stage, microBatch));
+    own[phase === "W" ? "late" : "work"] += end - start;
     ipus.set(ipu, own);
   }
   const last = forward.length - 1;
-  const path = passing(forward, last, 0) + forward[last] + passing(backward, last, 0) + backward[last] + (splits ? weight[0] : 0);
-  const bounds = [...ipus].map(([ipu, { head, work, tail }]) => ({ time: head + work + tail, ipu, head, work, tail }));
-  return [{ time: path, ipu: null }, ...bounds].reduce((most, each) => (each.time > most.time + 1e-9 ? each : most));
+  const path = passing(forward, last, 0) + forward[last] + backward[last] + passingBack(last, 0);
+  return Math.max(path, ...[...ipus.values()].map(({ head, work, late, tail }) => head + work + Math.max(late, tail)));
 }
 
 /** How many results go from one IPU to another for each micro-batch. */

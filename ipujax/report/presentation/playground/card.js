@@ -47,8 +47,8 @@ function factsOf({ bubble, formula, bound, makespan, memory, fits, limit }) {
   if (!fits) facts.push(fact("bad", `needs memory for ${threeDigits(memory)} micro-batches, and has it for ${limit}`));
   const measured = `bubble ${threeDigits(bubble)}`;
   facts.push(fact("", formula ? `${measured}; by the formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
-  const gap = makespan - bound.time;
-  const least = `no order of these tasks on these IPUs takes less than ${threeDigits(bound.time)}`;
+  const gap = makespan - bound;
+  const least = `no order of these tasks on these IPUs takes less than ${threeDigits(bound)}`;
   facts.push(gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`));
   return facts;
 }
