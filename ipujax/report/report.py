@@ -27,7 +27,7 @@ from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
 from ipujax.report.device_meshes import DeviceMesh
 from ipujax.report.excerpts import Excerpt
-from ipujax.report.playground import playground_of_pipeline
+from ipujax.report.make_playground import playground_of_pipeline
 from ipujax.report.presentation import html, perfetto
 from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document import read_report_document, report_dict

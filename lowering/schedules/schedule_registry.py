@@ -41,11 +41,6 @@ class RegisteredSchedule:
     deals_out_stages: bool
     splits_backward: bool
 
-    @property
-    def of_user(self) -> bool:
-        """Whether a user registered it."""
-        return self.rank >= _RANK_OF_USERS
-
 
 _RANK_OF_USERS = 1000
 _SCHEDULES: dict[str, RegisteredSchedule] = {}
@@ -109,7 +104,7 @@ def add_schedule(name: str, build: Callable[..., Schedule], *, splits_backward: 
         raise ScheduleError(
             f"{name!r} as the name of a schedule", fix="use letters, digits and underscores"
         )
-    if name in known and not known[name].of_user:
+    if name in known and known[name].rank < _RANK_OF_USERS:
         raise ScheduleError(
             f"a schedule of ipujax is named {name!r}", fix="register yours under another name"
         )

@@ -6,7 +6,9 @@ The simulator is a script of its own, which also runs where no page is: it sets
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +19,9 @@ from ipujax.report.presentation.bundle import (
     read_page_file,
     read_style,
 )
-from lowering.schedules import Schedule
+from lowering import schedules
 
+_NAME = re.compile(r"^  (\w+): \{", re.MULTILINE)  # of an entry of `SCHEDULES`
 _STYLES = ("page/page.css", "page/views.css", "page/dialogs.css", "playground/playground.css")
 
 
@@ -34,14 +37,14 @@ class PlaygroundPage(str):
 def render_playground(
     start: Mapping[str, Any],
     *,
-    own_schedules: Sequence[Mapping[str, Any]] = (),
+    tables: Sequence[Mapping[str, Any]] = (),
     model: Mapping[str, Any] | None = None,
 ) -> PlaygroundPage:
     """Renders the page.
 
     Args:
       start: what the page begins with, as the state of `playground/state.js`.
-      own_schedules: schedules that the page does not know, as `tabulate` gives them.
+      tables: schedules that the page cannot make, as `tabulate` gives them.
       model: the times of a model's stages, `forward`, `backward` and `weight`, the `unit` that all
         are in, and what they are, `about`.
     """
@@ -50,30 +53,36 @@ def render_playground(
         "style": read_style(*_STYLES),
         "start": _script_json({"start": start, "model": model}),
         "exercises": read_page_file("playground/exercises.html"),
-        "engine": bundle_engine(own_schedules),
+        "engine": bundle_engine(tables),
         "script": bundle_scripts("playground/main.js"),
     }
     return PlaygroundPage(fill_template("playground/page.html", substitutions))
 
 
-def bundle_engine(own_schedules: Sequence[Mapping[str, Any]] = ()) -> str:
+def bundle_engine(tables: Sequence[Mapping[str, Any]] = ()) -> str:
     """Returns the script of the simulator."""
     modules = bundle_scripts("playground/engine.js")
-    return f"(() => {{\nconst OWN_SCHEDULES = {_script_json(own_schedules)};\n{modules}}})();"
+    return f"(() => {{\nconst TABLES = {_script_json(tables)};\n{modules}}})();"
 
 
-def tabulate(name: str, schedules: Sequence[Schedule]) -> dict[str, Any]:
+@functools.cache
+def list_ported_names() -> frozenset[str]:
+    """Returns the names of the schedules that the simulator makes by itself, for any numbers."""
+    return frozenset(_NAME.findall(read_page_file("playground/orders.js")))
+
+
+def tabulate(name: str, cases: Sequence[schedules.Schedule]) -> dict[str, Any]:
     """Returns the tables of a schedule for some numbers of stages and micro-batches.
 
     Args:
       name: what the page calls it.
-      schedules: all with as many stages on each IPU, of which each is on one IPU.
+      cases: all with as many stages on each IPU, of which each is on one IPU.
     """
     return {
         "name": name,
         "title": name,
-        "splits": any(schedule.splits_backward for schedule in schedules),
-        "perIpu": max((s.stages // len(set(s.ipus)) for s in schedules), default=1),
+        "splits": any(schedule.splits_backward for schedule in cases),
+        "perIpu": max((s.stages // len(set(s.ipus)) for s in cases), default=1),
         "cases": [
             {
                 "stages": schedule.stages,
@@ -81,7 +90,7 @@ def tabulate(name: str, schedules: Sequence[Schedule]) -> dict[str, Any]:
                 "ipus": [group[0] for group in schedule.ipus],
                 "ticks": "|".join(" ".join(map(str, tick)) for tick in schedule.ticks),
             }
-            for schedule in schedules
+            for schedule in cases
         ],
     }
 

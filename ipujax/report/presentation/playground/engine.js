@@ -4,7 +4,7 @@ import {exactly, runOrders} from "./clocks.js";
 import {SCHEDULES} from "./orders.js";
 import {tabulated} from "./tables.js";
 
-const known = { ...SCHEDULES, ...tabulated(OWN_SCHEDULES) };
+const known = { ...SCHEDULES, ...tabulated(TABLES) };
 const MOST_STAGES = 1024;
 const MOST_MICRO_BATCHES = 100_000;
 

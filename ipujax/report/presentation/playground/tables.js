@@ -8,10 +8,13 @@ export function tabulated(schedules) {
 }
 
 function readCase({ name, cases }, stages, microBatches) {
-  const found = cases.find((each) => each.stages === stages && each.microBatches === microBatches);
+  const alike = cases.filter((each) => each.stages === stages);
+  const found = alike.find((each) => each.microBatches === microBatches);
   if (!found) {
-    const sizes = cases.map((each) => `${each.stages} and ${each.microBatches}`).join(", ");
-    const fix = `this page has it for these numbers of stages and micro-batches: ${sizes}`;
+    const list = (key, of) => [...new Set(of.map((each) => each[key]))].join(", ") || "none";
+    const fix = alike.length
+      ? `with ${stages} stages this page has it for these numbers of micro-batches: ${list("microBatches", alike)}`
+      : `this page has it for these numbers of stages: ${list("stages", cases)}`;
     throw Object.assign(new RangeError(`${name}: ${fix}`), { fix });
   }
   return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map(readLabel)) };

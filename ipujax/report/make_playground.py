@@ -10,23 +10,23 @@ from typing import Any
 from ipujax.ground import Checks, files
 from ipujax.report.presentation.playground_page import (
     PlaygroundPage,
+    list_ported_names,
     render_playground,
     tabulate,
 )
 from lowering import machine, schedules
-from lowering.schedules import Schedule, ScheduleError
 
 _BESIDE = ("one_f_one_b", "zero_bubble")  # what a given schedule is first shown beside
 _TABLE_STAGES, _TABLE_MICRO_BATCHES = 8, 16  # up to which schedules of users are in the page
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
-_check = Checks(ScheduleError, ScheduleError)
+_check = Checks(schedules.ScheduleError, schedules.ScheduleError)
 
 
 @_check.guard
 def playground(
-    path: str | Path | None = None, schedule: Schedule | str | None = None
+    path: str | Path | None = None, schedule: schedules.Schedule | str | None = None
 ) -> PlaygroundPage:
     """Makes a page with sliders for the numbers and times of a pipeline, and all schedules.
 
@@ -49,7 +49,7 @@ def playground(
     """
     if path is not None:
         _check.require_path(path, "where to write the playground")
-    tables = [_tabulate_registered(entry) for entry in schedules.list_schedules() if entry.of_user]
+    tables = _tabulate_registered()
     start: dict[str, Any] = {}
     if isinstance(schedule, str):
         name = schedules.find_registered_schedule(schedule).name
@@ -61,7 +61,7 @@ def playground(
             "microBatches": schedule.micro_batches,
             "schedules": [tables[-1]["name"], *_BESIDE],
         }
-    page = render_playground(start, own_schedules=[table for table in tables if table["cases"]])
+    page = render_playground(start, tables=tables)
     if path is not None:
         files.write_text(path, page)
     return page
@@ -81,7 +81,7 @@ def playground_of_pipeline(
     known = [
         entry.name
         for entry in schedules.list_schedules()
-        if not entry.of_user and schedules.spell_schedule_name(entry.name) == spelled
+        if schedules.spell_schedule_name(entry.name) == spelled
     ]
     start = {
         "stages": pipeline.stages // _stages_per_ipu(pipeline.stage_ipus),
@@ -89,27 +89,42 @@ def playground_of_pipeline(
         "schedules": [*dict.fromkeys([*known, *_BESIDE])],
         "own": True,
     }
-    return render_playground(start, model=_times_of_stages(name, pipeline, clock_hz))
+    return render_playground(
+        start,
+        tables=_tabulate_registered(),
+        model=_times_of_stages(name, pipeline, clock_hz),
+    )
 
 
-def _tabulate_registered(entry: schedules.RegisteredSchedule) -> dict[str, Any]:
-    """Returns the table of a user's schedule for small numbers; without cases if it has none."""
-    found: list[Schedule] = []
+def _tabulate_registered() -> list[dict[str, Any]]:
+    """Returns the tables of registered schedules that the page cannot make, for small numbers."""
+    others = [
+        entry for entry in schedules.list_schedules() if entry.name not in list_ported_names()
+    ]
+    return [tabulate(entry.name, _build_small(entry)) for entry in others]
+
+
+def _build_small(entry: schedules.RegisteredSchedule) -> list[schedules.Schedule]:
+    """Returns a schedule for all small numbers that it has and the page can show."""
+    found: list[schedules.Schedule] = []
     for stages in range(1, _TABLE_STAGES + 1):
         for micro_batches in range(1, _TABLE_MICRO_BATCHES + 1):
             try:
                 schedule = entry.build(stages, micro_batches)
                 _check_can_be_shown(schedule)
-            except ScheduleError:  # it does not have these numbers
+            except schedules.ScheduleError:  # it does not have these numbers
                 continue
             found.append(schedule)
-    return tabulate(entry.name, found)
+    return found
 
 
-def _tabulate_given(schedule: Schedule) -> dict[str, Any]:
+def _tabulate_given(schedule: schedules.Schedule) -> dict[str, Any]:
     """Returns the table of one schedule."""
     _check.require_instance(
-        schedule, Schedule, "the schedule of the playground", "a Schedule, or the name of one"
+        schedule,
+        schedules.Schedule,
+        "the schedule of the playground",
+        "a Schedule, or the name of one",
     )
     schedules.simulate(schedule)
     _check_can_be_shown(schedule)
@@ -118,19 +133,19 @@ def _tabulate_given(schedule: Schedule) -> dict[str, Any]:
     return tabulate(name, [schedule])
 
 
-def _check_can_be_shown(schedule: Schedule) -> None:
+def _check_can_be_shown(schedule: schedules.Schedule) -> None:
     """Raises if the page cannot show a schedule.
 
     Raises:
       ScheduleError: inference, or a stage on several IPUs.
     """
     if not schedule.training:
-        raise ScheduleError(
+        raise schedules.ScheduleError(
             f"the playground of {schedule.name}, a schedule for inference: it shows training",
             fix="make the schedule with training=True",
         )
     if any(len(group) > 1 for group in schedule.ipus):
-        raise ScheduleError(
+        raise schedules.ScheduleError(
             f"the playground of {schedule.name}, whose stages are on the IPUs {schedule.ipus}",
             fix="give every stage one IPU",
         )
@@ -146,7 +161,7 @@ def _times_of_stages(
     name: str, pipeline: machine.PipelineProfile, clock_hz: float
 ) -> dict[str, Any]:
     """Returns the times of each stage's tasks in a unit in which they can be read."""
-    cycles = {
+    cycles: dict[str, list[float]] = {
         key: [pipeline.stage_cycles.get((stage, word), 0) for stage in range(pipeline.stages)]
         for key, word in (("forward", "fwd"), ("backward", "bwd"), ("weight", "wgt"))
     }
