@@ -154,3 +154,24 @@ def test_wrong_addresses_do_no_harm(visit: Visit, playground: Path) -> None:
     assert tab.locator("#slider-stages").input_value() == "16"
     none = visit.open(playground, at="#schedules=")
     assert none.locator(".card").count() == 0
+
+
+def test_it_works_in_a_notebook(visit: Visit) -> None:
+    tab = visit.tab()
+    tab.set_content(schedules.playground()._repr_html_())
+    frame = tab.frame_locator("iframe")
+    expect(frame.locator(".card")).to_have_count(3)
+    frame.get_by_text("Set it up").nth(1).click()
+    expect(frame.locator(".card")).to_have_count(1)
+    expect(frame.locator(".card .figure-value").first).to_have_text("33")
+    frame.locator("#slider-microBatches").fill("28")
+    expect(frame.locator(".card .figure-value").nth(1)).to_have_text("9.7%")
+
+
+def test_the_way_back_leads_to_what_was_before(visit: Visit, playground: Path) -> None:
+    tab = visit.open(playground)
+    slide(tab, "stages", 6)
+    tab.get_by_text("Set it up").first.click()
+    assert tab.locator("#slider-stages").input_value() == "4"
+    tab.go_back()
+    assert tab.locator("#slider-stages").input_value() == "6"

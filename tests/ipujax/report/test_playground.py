@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import json
 import random
 import re
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from ipujax import schedules
+from ipujax.report.make_playground import playground_of_pipeline
 from ipujax.report.presentation import bundle
 from ipujax.report.presentation.playground_page import bundle_engine, list_ported_names
 from ipujax.schedules import Phase, Schedule, ScheduleError
+from tests.browser.samples import SAMPLES
 from tests.ipujax.report.engine import evaluate, simulate_all
 
 NAMES = tuple(sorted(list_ported_names()))
@@ -230,6 +233,66 @@ def test_a_name_decides_what_is_shown_first() -> None:
 def test_wrong_schedules_are_refused(schedule: Any, message: str) -> None:
     with pytest.raises(ScheduleError, match=message):
         schedules.playground(schedule=schedule)
+
+
+def start_of(page: str) -> dict[str, Any]:
+    """What a page begins with, and the times of its model."""
+    found = re.search(r'<script type="application/json" id="start">(.*?)</script>', page)
+    assert found
+    return json.loads(found[1])
+
+
+def test_a_report_gives_its_times(tmp_path: Path) -> None:
+    report = SAMPLES["pipeline"]()
+    report.to_playground(tmp_path / "own.html")
+    data = start_of((tmp_path / "own.html").read_text("utf-8"))
+    pipeline = report.pipeline
+    assert pipeline
+    assert data["start"]["stages"] == pipeline.stages
+    assert data["start"]["schedules"] == ["grouped", "one_f_one_b", "zero_bubble"]
+    assert data["model"]["unit"] == "µs"
+    for stage in range(pipeline.stages):
+        microseconds = pipeline.stage_cycles[stage, "fwd"] / report.target.clock_hz * 1e6
+        assert data["model"]["forward"][stage] == pytest.approx(microseconds)
+
+
+def test_stages_that_share_ipus_and_split_backward_passes_keep_their_times() -> None:
+    pipeline = SAMPLES["pipeline"]().pipeline
+    assert pipeline
+    cycles = {
+        (stage, word): 1000 * (stage + 1) + number
+        for stage in range(4)
+        for number, word in enumerate(("fwd", "bwd", "wgt"))
+    }
+    shared = dc.replace(
+        pipeline,
+        schedule="interleaved-1f1b",
+        stages=4,
+        stage_ipus=((0,), (1,), (0,), (1,)),
+        stage_cycles=cycles,
+    )
+    data = start_of(playground_of_pipeline("own", shared, 1e9))
+    assert data["start"]["stages"] == 2
+    assert data["start"]["schedules"][0] == "interleaved_one_f_one_b"
+    assert data["model"]["forward"] == pytest.approx([1, 2, 3, 4])
+    assert data["model"]["weight"] == pytest.approx([1.002, 2.002, 3.002, 4.002])
+    state = "{...start, forward: 1, backward: 2, weight: 1, transfer: 0}"
+    names = {"interleaved_one_f_one_b": 2, "gpipe": 1}
+    for name, parts in names.items():
+        settings = evaluate(
+            f"const {{start, model}} = {json.dumps(data)};\n"
+            + bundle.bundle_scripts("playground/state.js"),
+            f"JSON.stringify(settingsOf({state}, '{name}', {{perIpu: {parts}}}, model))",
+        )
+        split = [1.0, 2.0, 3.0, 4.0] if parts == 2 else [3.0, 7.0]
+        assert settings["forward"] == pytest.approx(split)
+        assert sum(settings["backward"]) == pytest.approx(2 * 10.004 + 10.008)
+
+
+def test_a_report_without_a_pipeline_has_no_playground(tmp_path: Path) -> None:
+    report = SAMPLES["small"]()
+    with pytest.raises(ValueError, match="has no pipeline"):
+        report.to_playground(tmp_path / "none.html")
 
 
 def test_names_cannot_end_the_script() -> None:

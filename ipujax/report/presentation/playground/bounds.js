@@ -15,11 +15,12 @@ export function longestBubble(tasks) {
  * before; after its last backward task, one passes them back, while at most the IPU's gradients of weights are left.
  */
 export function lowerBound(tasks, { forward, backward, weight, transfer }, splits) {
-  const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [`${stage} ${microBatch}`, ipu]));
+  const place = (stage, microBatch) => microBatch * forward.length + stage;
+  const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [place(stage, microBatch), ipu]));
   const passing = (row, stage, microBatch) => {
     let time = 0;
     for (let from = 0; from < stage; from++) {
-      const moves = placed.get(`${from} ${microBatch}`) !== placed.get(`${from + 1} ${microBatch}`);
+      const moves = placed.get(place(from, microBatch)) !== placed.get(place(from + 1, microBatch));
       time += row[from] + (moves ? transfer[from] : 0);
     }
     return time;

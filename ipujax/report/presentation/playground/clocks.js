@@ -31,7 +31,7 @@ export function runOrders({ ipus, orders }, duration, delay) {
   const done = new Map();
   const runs = [];
   const queues = orders.map((order, ipu) => ({ ipu, order, next: 0, last: null }));
-  const key = (phase, stage, microBatch) => `${phase} ${stage} ${microBatch}`;
+  const key = (phase, stage, microBatch) => 3 * (microBatch * stages + stage) + "FBW".indexOf(phase);
   const advance = (queue) => {
     const { ipu, order, next } = queue;
     if (next === order.length) return false;
@@ -52,7 +52,10 @@ export function runOrders({ ipus, orders }, duration, delay) {
     queue.next++;
     return true;
   };
-  while (queues.map((queue) => { let moved = false; while (advance(queue)) moved = true; return moved; }).includes(true));
+  for (let moved = true; moved; ) {
+    moved = false;
+    for (const queue of queues) while (advance(queue)) moved = true;
+  }
   if (queues.some(({ order, next }) => next < order.length)) throw new Error("IPUs wait for one another");
   return runs;
 }

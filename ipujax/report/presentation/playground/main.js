@@ -14,6 +14,7 @@ import {formulaOf} from "./formulas.js";
 import {sliders} from "./sliders.js";
 import {hashOf, settingsOf, stateOf} from "./state.js";
 
+const REST = 80; // milliseconds for which a slider has not moved
 const COPIED_SHOWN = 1500; // milliseconds
 const { names, schedules, run } = globalThis.playground;
 
@@ -27,11 +28,19 @@ class Playground {
     this.voice = element("div", { class: "unseen", "aria-live": "polite" });
     this.grids = element("div", { class: "grids" });
     root.replaceChildren(this.header(), element("main", { class: "playground" }, element("div", { class: "side" }, this.settings(), this.choices()), this.grids), this.voice);
-    addEventListener("hashchange", () => {
-      this.restore();
-      scrollTo(0, 0); // an exercise has been set up
-    });
-    this.restore();
+    addEventListener("hashchange", () => this.restore(location.hash));
+    document.querySelector(".exercises").addEventListener("click", (event) => this.setUp(event));
+    this.restore(location.hash);
+  }
+
+  /** Sets up an exercise; a frame of a notebook has no address of its own that its link could lead to. */
+  setUp(event) {
+    const link = event.target.closest("a");
+    if (!link) return;
+    event.preventDefault();
+    this.restore(link.hash);
+    this.remember("pushState", link.hash);
+    scrollTo(0, 0);
   }
 
   header() {
@@ -58,8 +67,8 @@ class Playground {
     return element("details", { class: "panel choices", open: innerWidth > 1000 }, this.count, this.family.root);
   }
 
-  restore() {
-    this.state = stateOf(location.hash, this.start, names);
+  restore(hash) {
+    this.state = stateOf(hash, this.start, names);
     if (!this.model) this.state.own = false;
     else if (this.state.own) this.state.stages = this.start.stages;
     this.show();
@@ -68,8 +77,12 @@ class Playground {
   set(changes) {
     Object.assign(this.state, changes);
     this.show();
+    this.remember("replaceState", hashOf(this.state));
+  }
+
+  remember(way, hash) {
     try {
-      history.replaceState(null, "", hashOf(this.state));
+      history[way](null, "", hash);
     } catch {
       // A sandboxed frame has no address.
     }
@@ -84,14 +97,20 @@ class Playground {
     hideTooltip();
     this.sliders.show(this.state, this.model);
     this.times?.set(this.state.own);
-    const outcomes = new Map(names.map((name) => [name, this.outcome(name)]));
-    this.family.show([...outcomes.values()], this.state.schedules);
     this.count.textContent = `Schedules: ${this.state.schedules.length} of ${names.length} shown`;
-    const shown = this.state.schedules.map((name) => outcomes.get(name));
+    const shown = this.state.schedules.map((name) => this.outcome(name));
     const until = Math.max(...shown.map(({ makespan }) => makespan ?? 0)) || 1;
     const most = Math.max(1, this.state.memory, ...shown.map(({ memory }) => memory ?? 0));
     for (const outcome of shown) this.card(outcome.name).show(outcome, { until, most });
     this.grids.replaceChildren(...shown.map(({ name }) => this.card(name).root));
+    clearTimeout(this.pause);
+    this.pause = setTimeout(() => this.showFamily(shown), this.pause ? REST : 0);
+  }
+
+  /** All schedules, once a slider rests: those that are not shown must be run for it. */
+  showFamily(shown) {
+    const known = new Map(shown.map((outcome) => [outcome.name, outcome]));
+    this.family.show(names.map((name) => known.get(name) ?? this.outcome(name)), this.state.schedules);
   }
 
   card(name) {

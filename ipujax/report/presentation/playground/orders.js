@@ -131,14 +131,14 @@ export const SCHEDULES = {
   },
   interleaved_one_f_one_b: {
     title: "Interleaved 1F1B",
-    bubble: ({ p, F, B, W }) => ((p - 1) * (F + B + W)) / 2,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W) / 2,
     perIpu: 2,
     setOf: (stages) => stages / 2,
     order: interleaved1F1B,
   },
   looped_bfs: {
     title: "Looped BFS",
-    bubble: ({ p, F, B, W }) => ((p - 1) * (F + B + W)) / 2,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W) / 2,
     perIpu: 2,
     order: (stages, microBatches) => breadthFirst(stages, microBatches, dealtOut(stages)),
   },
