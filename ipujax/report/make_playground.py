@@ -18,8 +18,8 @@ from lowering import machine, schedules
 
 _BESIDE = ("one_f_one_b", "zero_bubble")  # what a given schedule is first shown beside
 _TABLE_STAGES, _TABLE_MICRO_BATCHES = 8, 16  # up to which schedules of users are in the page
+_MOST_MICRO_BATCHES = 512  # of a program that are shown
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
-
 
 _check = Checks(schedules.ScheduleError, schedules.ScheduleError)
 
@@ -85,7 +85,7 @@ def playground_of_pipeline(
     ]
     start = {
         "stages": pipeline.stages // _stages_per_ipu(pipeline.stage_ipus),
-        "microBatches": pipeline.micro_batches,
+        "microBatches": min(pipeline.micro_batches, _MOST_MICRO_BATCHES),
         "schedules": [*dict.fromkeys([*known, *_BESIDE])],
         "own": True,
     }
@@ -170,6 +170,8 @@ def _times_of_stages(
         halves = [half / 2 for half in cycles["backward"]]
         cycles["backward"] = cycles["weight"] = halves
         about += ", half of a backward pass each for B and W"
+    if pipeline.micro_batches > _MOST_MICRO_BATCHES:
+        about += f", with {_MOST_MICRO_BATCHES} of its {pipeline.micro_batches:,} micro-batches"
     longest = max(cycles["forward"] + cycles["backward"]) / clock_hz
     unit, size = next((each for each in _UNITS if each[1] <= longest), _UNITS[-1])
     times = {key: [n / clock_hz / size for n in row] for key, row in cycles.items()}

@@ -147,7 +147,7 @@ class Playground {
         bound: lowerBound(made.tasks, settings, splits),
       };
     } catch (error) {
-      if (!(error instanceof RangeError)) throw error;
+      if (!error.fix) throw error;
       return { name, title, why: error.fix, multiple: setOf?.(settings.stages), microBatches };
     }
   }

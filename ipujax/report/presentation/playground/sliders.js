@@ -13,6 +13,7 @@ export function sliders(change) {
   const show = (state, model) => {
     const own = state.own ? model : null;
     for (const { slider, input, number } of rows) {
+      input.max = String(Math.max(slider.most, state[slider.name]));
       input.value = String(state[slider.name]);
       const text = valueText(slider, state, own);
       number.textContent = text;

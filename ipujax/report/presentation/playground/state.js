@@ -22,7 +22,7 @@ export function stateOf(hash, start, names) {
   const state = { ...FIRST, ...start };
   for (const { name, least, most } of SLIDERS) {
     const value = Number(asked.get(name) ?? Number.NaN);
-    if (Number.isFinite(value)) state[name] = Math.min(Math.max(value, least), most);
+    if (Number.isFinite(value)) state[name] = Math.min(Math.max(value, least), Math.max(most, start[name] ?? 0));
   }
   for (const name of ["stages", "microBatches", "memory"]) state[name] = Math.round(state[name]);
   if (asked.has("schedules")) state.schedules = asked.get("schedules").split(",");
