@@ -130,15 +130,16 @@ CASES = """JSON.stringify(CASES.map(([schedule, p, m, F, B, W]) => {
   const state = { ...numbers, own: false };
   const entry = playground.schedules[schedule];
   const settings = settingsOf(state, schedule, entry, null);
-  const { tasks, makespan } = playground.run(settings);
-  const bound = lowerBound(tasks, settings, entry.splits ?? false);
-  return [longestBubble(tasks), formulaOf(entry, state)?.value ?? null, bound, makespan];
+  const { tasks, makespan, inFlightPerIpu } = playground.run(settings);
+  const [splits, limit] = [entry.splits ?? false, Math.max(...inFlightPerIpu)];
+  const bounds = [lowerBound(tasks, settings, splits), lowerBound(tasks, settings, splits, limit)];
+  return [longestBubble(tasks), formulaOf(entry, state)?.value ?? null, ...bounds, makespan];
 }))"""
 
 
 def run_formulas(
     cases: Sequence[Sequence[Any]],
-) -> list[tuple[float, float | None, float, float]]:
+) -> list[tuple[float, float | None, float, float, float]]:
     """For each case, the bubble, what the formula says of it, the bound and the makespan."""
     modules = [f"playground/{name}.js" for name in ("bounds", "formulas", "state")]
     script = "\n".join([bundle_engine(), *map(bundle.bundle_scripts, modules)])
@@ -155,8 +156,8 @@ def test_formulas_and_bounds_are_true() -> None:
         cases.append((name, p, 2 * p * draw.randint(1, 4), *times))
     found = run_formulas(cases)
     checked = set()
-    for case, (bubble, formula, bound, makespan) in zip(cases, found, strict=True):
-        assert bound <= makespan + 1e-9, case
+    for case, (bubble, formula, bound, with_memory, makespan) in zip(cases, found, strict=True):
+        assert bound <= with_memory <= makespan + 1e-9, case
         if formula is not None:
             assert bubble == pytest.approx(formula), case
             checked.add(case[0])
@@ -166,8 +167,14 @@ def test_formulas_and_bounds_are_true() -> None:
 @pytest.mark.parametrize(("micro_batches", "optimum"), [(8, 27), (16, 51)])
 def test_the_bound_is_the_optimum_of_straight_pipelines(micro_batches: int, optimum: int) -> None:
     """Proven by an integer program: 4 stages in a line, unit times."""
-    ((_, _, bound, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
+    ((_, _, bound, _, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
     assert bound == makespan == optimum
+
+
+def test_one_micro_batch_at_a_time_is_optimal_for_the_memory_of_one() -> None:
+    ((_, _, bound, with_memory, makespan),) = run_formulas([("sequential", 4, 8, 1, 1, 1)])
+    assert bound == 33
+    assert with_memory == makespan == 96
 
 
 def two_at_a_time(stages: int, micro_batches: int) -> list[list[str]]:

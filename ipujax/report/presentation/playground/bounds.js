@@ -13,8 +13,9 @@ export function longestBubble(tasks) {
 /**
  * A time below which no order of these tasks on these IPUs ends. Before an IPU has work, a micro-batch passes the stages
  * before; after its last backward task, one passes them back, while at most the IPU's gradients of weights are left.
+ * Where an IPU can hold `limit` stages of micro-batches, the times for which it holds them all must find room, too.
  */
-export function lowerBound(tasks, { forward, backward, weight, transfer }, splits) {
+export function lowerBound(tasks, { forward, backward, weight, transfer }, splits, limit = Infinity) {
   const place = (stage, microBatch) => microBatch * forward.length + stage;
   const placed = new Map(tasks.map(({ stage, ipu, microBatch }) => [place(stage, microBatch), ipu]));
   const passing = (row, stage, microBatch) => {
@@ -25,18 +26,26 @@ export function lowerBound(tasks, { forward, backward, weight, transfer }, split
     }
     return time;
   };
+  const last = forward.length - 1;
+  const held = (stage, microBatch) =>
+    [forward, backward].reduce((sum, row) => sum + passing(row, last, microBatch) + row[last] - passing(row, stage, microBatch), 0) +
+    (splits ? weight[stage] : 0);
   const passingBack = (stage, microBatch) => passing(backward, stage, microBatch) + (splits && stage ? weight[0] : 0);
   const ipus = new Map();
   for (const { ipu, stage, microBatch, phase, start, end } of tasks) {
-    const own = ipus.get(ipu) ?? { head: Infinity, work: 0, late: 0, tail: Infinity };
-    if (phase === "F") own.head = Math.min(own.head, passing(forward, stage, microBatch));
+    const own = ipus.get(ipu) ?? { head: Infinity, work: 0, late: 0, tail: Infinity, held: 0 };
+    if (phase === "F") {
+      own.head = Math.min(own.head, passing(forward, stage, microBatch));
+      own.held += held(stage, microBatch);
+    }
     if (phase === "B") own.tail = Math.min(own.tail, passingBack(stage, microBatch));
     own[phase === "W" ? "late" : "work"] += end - start;
     ipus.set(ipu, own);
   }
-  const last = forward.length - 1;
   const path = passing(forward, last, 0) + forward[last] + backward[last] + passingBack(last, 0);
-  return Math.max(path, ...[...ipus.values()].map(({ head, work, late, tail }) => head + work + Math.max(late, tail)));
+  const bounds = [...ipus.values()].map(({ head, work, late, tail, held: room }) =>
+    Math.max(head + work + Math.max(late, tail), head + room / limit + (splits ? 0 : tail)));
+  return Math.max(path, ...bounds);
 }
 
 /** How many results go from one IPU to another for each micro-batch. */

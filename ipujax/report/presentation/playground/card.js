@@ -48,7 +48,7 @@ function factsOf({ bubble, formula, bound, makespan, memory, fits, limit }) {
   const measured = `bubble ${threeDigits(bubble)}`;
   facts.push(fact("", formula ? `${measured}; by the formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
   const gap = makespan - bound;
-  const least = `no order of these tasks on these IPUs takes less than ${threeDigits(bound)}`;
+  const least = `no order of these tasks on these IPUs${limit && fits ? ", with this memory," : ""} takes less than ${threeDigits(bound)}`;
   facts.push(gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`));
   return facts;
 }

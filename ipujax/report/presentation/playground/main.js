@@ -136,15 +136,16 @@ class Playground {
       const ipus = made.inFlightPerIpu.length;
       const work = made.tasks.reduce((sum, { start, end }) => sum + end - start, 0);
       const memory = Math.max(...made.inFlightPerIpu) / perIpu;
+      const fits = !limit || memory <= limit;
       return {
         name, title, settings, splits, ipus, run: made, memory, limit,
         makespan: made.makespan,
         idle: made.makespan ? Math.max(0, 1 - work / (ipus * made.makespan)) : 0,
-        fits: !limit || memory <= limit,
+        fits,
         transfers: transfersPerMicroBatch(made.tasks, microBatches),
         bubble: longestBubble(made.tasks),
         formula: formulaOf(entry, this.state),
-        bound: lowerBound(made.tasks, settings, splits),
+        bound: lowerBound(made.tasks, settings, splits, limit && fits ? limit * perIpu : Infinity),
       };
     } catch (error) {
       if (!error.fix) throw error;
