@@ -64,7 +64,7 @@ class Playground {
 
   choices() {
     this.count = element("summary");
-    return element("details", { class: "panel choices", open: innerWidth > 1000 }, this.count, this.family.root);
+    return element("details", { class: "panel choices", open: innerWidth >= 1000 }, this.count, this.family.root);
   }
 
   restore(hash) {
