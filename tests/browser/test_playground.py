@@ -58,6 +58,20 @@ def test_sliders_change_numbers_grids_and_address(visit: Visit, playground: Path
     expect(again.locator("[data-schedule=gpipe]")).to_contain_text("has it for 5")
 
 
+def test_cards_say_what_is_proven(visit: Visit, playground: Path) -> None:
+    tab = visit.open(playground, at="#schedules=zero_bubble")
+    card = tab.locator("[data-schedule=zero_bubble]")
+    expect(card).to_contain_text("by the formula (p − 1) (F + B − W) = 3")
+    expect(card).to_contain_text("proven optimal: with memory for 4 micro-batches")
+    slide(tab, "memory", 2)
+    expect(card).to_contain_text("needs memory for 4 micro-batches, and has it for 2")
+    expect(card).to_contain_text("the shortest order takes 41, as is proven")
+    slide(tab, "microBatches", 20)
+    expect(card).to_contain_text("takes less than 63")
+    slide(tab, "transfer", 1)
+    expect(card).not_to_contain_text("by the formula")
+
+
 def test_schedules_are_chosen_and_closed(visit: Visit, playground: Path) -> None:
     tab = visit.open(playground, at="#schedules=one_f_one_b")
     assert tab.locator(".card").count() == 1

@@ -133,13 +133,15 @@ CASES = """JSON.stringify(CASES.map(([schedule, p, m, F, B, W]) => {
   const { tasks, makespan, inFlightPerIpu } = playground.run(settings);
   const [splits, limit] = [entry.splits ?? false, Math.max(...inFlightPerIpu)];
   const bounds = [lowerBound(tasks, settings, splits), lowerBound(tasks, settings, splits, limit)];
-  return [longestBubble(tasks), formulaOf(entry, state)?.value ?? null, ...bounds, makespan];
+  const formula = formulaOf(entry, state)?.value ?? null;
+  const optimum = optimumOf(entry, state, limit / (entry.perIpu ?? 1))?.time ?? null;
+  return [longestBubble(tasks), formula, ...bounds, optimum, makespan];
 }))"""
 
 
 def run_formulas(
     cases: Sequence[Sequence[Any]],
-) -> list[tuple[float, float | None, float, float, float]]:
+) -> list[tuple[float, float | None, float, float, float | None, float]]:
     """For each case, the bubble, what the formula says of it, the bound and the makespan."""
     modules = [f"playground/{name}.js" for name in ("bounds", "formulas", "state")]
     script = "\n".join([bundle_engine(), *map(bundle.bundle_scripts, modules)])
@@ -152,29 +154,34 @@ def test_formulas_and_bounds_are_true() -> None:
     for i in range(30 * len(NAMES)):
         p = draw.randint(1, 6)
         name = NAMES[i % len(NAMES)]
-        times = [draw.choice([0.5, 1, 2, 3.25]) for _ in range(3)]
+        times = draw.choice([[0.5] * 3, [draw.choice([0.5, 1, 2, 3.25]) for _ in range(3)]])
         cases.append((name, p, 2 * p * draw.randint(1, 4), *times))
     found = run_formulas(cases)
-    checked = set()
-    for case, (bubble, formula, bound, with_memory, makespan) in zip(cases, found, strict=True):
+    checked, proven = set(), 0
+    for case, numbers in zip(cases, found, strict=True):
+        bubble, formula, bound, with_memory, optimum, makespan = numbers
         assert bound <= with_memory <= makespan + 1e-9, case
+        if optimum is not None:
+            assert with_memory - 1e-9 <= optimum <= makespan, case
+            proven += 1
         if formula is not None:
             assert bubble == pytest.approx(formula), case
             checked.add(case[0])
     assert checked == set(NAMES)
+    assert proven > 5
 
 
 @pytest.mark.parametrize(("micro_batches", "optimum"), [(8, 27), (16, 51)])
 def test_the_bound_is_the_optimum_of_straight_pipelines(micro_batches: int, optimum: int) -> None:
     """Proven by an integer program: 4 stages in a line, unit times."""
-    ((_, _, bound, _, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
+    ((_, _, bound, _, _, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
     assert bound == makespan == optimum
 
 
 def test_one_micro_batch_at_a_time_is_optimal_for_the_memory_of_one() -> None:
-    ((_, _, bound, with_memory, makespan),) = run_formulas([("sequential", 4, 8, 1, 1, 1)])
+    ((_, _, bound, with_memory, optimum, makespan),) = run_formulas([("sequential", 4, 8, 1, 1, 1)])
     assert bound == 33
-    assert with_memory == makespan == 96
+    assert with_memory == optimum == makespan == 96
 
 
 def two_at_a_time(stages: int, micro_batches: int) -> list[list[str]]:

@@ -1,6 +1,6 @@
 // A schedule on the page: its numbers, its grid, and how it compares with its formula and with what is possible.
 
-import {element, percent, threeDigits} from "../page/format.js";
+import {counted, element, percent, threeDigits} from "../page/format.js";
 import {figure} from "../page/parts.js";
 import {Board} from "./board.js";
 
@@ -42,15 +42,25 @@ export class Card {
   }
 }
 
-function factsOf({ bubble, formula, bound, makespan, memory, fits, limit }) {
+function factsOf(outcome) {
+  const { bubble, formula, optimum, memory, fits, limit } = outcome;
   const facts = [];
   if (!fits) facts.push(fact("bad", `needs memory for ${threeDigits(memory)} micro-batches, and has it for ${limit}`));
   const measured = `bubble ${threeDigits(bubble)}`;
   facts.push(fact("", formula ? `${measured}; by the formula ${formula.text} = ${threeDigits(formula.value)}` : measured));
+  facts.push(optimum ? besideOptimum(outcome) : besideBound(outcome));
+  return facts;
+}
+
+function besideOptimum({ optimum, makespan, fits }) {
+  const shortest = `with memory for ${counted(optimum.memory, "micro-batch")} the shortest order takes ${threeDigits(optimum.time)}`;
+  return fits && makespan === optimum.time ? fact("good", `proven optimal: ${shortest}`) : fact("", `${shortest}, as is proven`);
+}
+
+function besideBound({ bound, makespan, fits, limit }) {
   const gap = makespan - bound;
   const least = `no order of these tasks on these IPUs${limit && fits ? ", with this memory," : ""} takes less than ${threeDigits(bound)}`;
-  facts.push(gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`));
-  return facts;
+  return gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`);
 }
 
 function fact(kind, text) {

@@ -10,7 +10,7 @@ import {rememberChoice, rememberedChoice} from "../page/remember.js";
 import {longestBubble, lowerBound, transfersPerMicroBatch} from "./bounds.js";
 import {Card} from "./card.js";
 import {familyList} from "./family.js";
-import {formulaOf} from "./formulas.js";
+import {formulaOf, optimumOf} from "./formulas.js";
 import {sliders} from "./sliders.js";
 import {hashOf, settingsOf, stateOf} from "./state.js";
 
@@ -145,6 +145,7 @@ class Playground {
         transfers: transfersPerMicroBatch(made.tasks, microBatches),
         bubble: longestBubble(made.tasks),
         formula: formulaOf(entry, this.state),
+        optimum: optimumOf(entry, this.state, limit || memory),
         bound: lowerBound(made.tasks, settings, splits, limit && fits ? limit * perIpu : Infinity),
       };
     } catch (error) {
