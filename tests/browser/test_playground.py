@@ -61,7 +61,7 @@ def test_sliders_change_numbers_grids_and_address(visit: Visit, playground: Path
 def test_cards_say_what_is_proven(visit: Visit, playground: Path) -> None:
     tab = visit.open(playground, at="#schedules=zero_bubble")
     card = tab.locator("[data-schedule=zero_bubble]")
-    expect(card).to_contain_text("by the formula (p − 1) (F + B − W) = 3")
+    expect(card).to_contain_text("by the formula (p \N{MINUS SIGN} 1) (F + B \N{MINUS SIGN} W) = 3")
     expect(card).to_contain_text("proven optimal: with memory for 4 micro-batches")
     slide(tab, "memory", 2)
     expect(card).to_contain_text("needs memory for 4 micro-batches, and has it for 2")

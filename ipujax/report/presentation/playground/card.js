@@ -1,6 +1,6 @@
 // A schedule on the page: its numbers, its grid, and how it compares with its formula and with what is possible.
 
-import {counted, element, percent, threeDigits} from "../page/format.js";
+import {element, percent, threeDigits} from "../page/format.js";
 import {figure} from "../page/parts.js";
 import {Board} from "./board.js";
 
@@ -53,7 +53,7 @@ function factsOf(outcome) {
 }
 
 function besideOptimum({ optimum, makespan, fits }) {
-  const shortest = `with memory for ${counted(optimum.memory, "micro-batch")} the shortest order takes ${threeDigits(optimum.time)}`;
+  const shortest = `with memory for ${optimum.memory} micro-batch${optimum.memory === 1 ? "" : "es"} the shortest order takes ${threeDigits(optimum.time)}`;
   return fits && makespan === optimum.time ? fact("good", `proven optimal: ${shortest}`) : fact("", `${shortest}, as is proven`);
 }
 
