@@ -58,9 +58,11 @@ function besideOptimum({ optimum, makespan, fits }) {
 }
 
 function besideBound({ bound, makespan, fits, limit }) {
+  const memory = fits ? ", with this memory," : ", with any memory,";
+  const least = `no order of these tasks on these IPUs${limit ? memory : ""} takes less than ${threeDigits(bound)}`;
   const gap = makespan - bound;
-  const least = `no order of these tasks on these IPUs${limit && fits ? ", with this memory," : ""} takes less than ${threeDigits(bound)}`;
-  return gap <= 1e-9 * makespan ? fact("good", `optimal: ${least}`) : fact("", `${least}, ${threeDigits(gap)} less than this`);
+  if (gap > 1e-9 * makespan) return fact("", `${least}, ${threeDigits(gap)} less than this`);
+  return fits ? fact("good", `optimal: ${least}`) : fact("", least);
 }
 
 function fact(kind, text) {
