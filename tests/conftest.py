@@ -43,7 +43,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A worker may take this much, once the modules of all tests are imported (900 MB, most of it
 # PyTorch, Keras and JAX) and some tests have run. A compiled program takes 1.6 MB.
 WORKER_MEGABYTES = 1500.0
-ROOM_MEGABYTES = 200.0
+ROOM_MEGABYTES = 120.0
 memory_limit = [math.inf]
 USER_VARIABLES = ("TF_POPLAR_FLAGS", "POPLAR_LOG_LEVEL", "POPLAR_ENGINE_OPTIONS")
 

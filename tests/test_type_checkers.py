@@ -79,7 +79,10 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize(
+    "checker",
+    ["pyright", pytest.param("mypy", marks=pytest.mark.exhaustive)],  # a minute of a core
+)
 def test_type_checkers_report_the_mistakes_of_a_user_and_nothing_else(
     checker: str, tmp_path: Path
 ) -> None:

@@ -197,8 +197,9 @@ class Session:
         if remaining:
             self._expected[queue] = remaining - 1
             block = max(1, min(AHEAD, (queue.prefetch_depth or AHEAD) // 2))
-            while (missing := min(remaining, 2 * block) - feeder.requested) > 0:
-                feeder.request_elements(min(missing, block), min(missing, block))
+            while (requested := feeder.requested) < min(remaining, block + 1):
+                elements = min(block, remaining - requested)
+                feeder.request_elements(elements, elements)
         else:
             feeder.request_elements(num_elements, num_elements)
         self._is_waiting = True

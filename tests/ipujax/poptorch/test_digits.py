@@ -34,6 +34,7 @@ class Digits(torch.nn.Module):
         return scores, torch.nn.functional.cross_entropy(scores, labels)
 
 
+@pytest.mark.exhaustive
 def test_200_steps_give_the_loss_curve_of_pytorch():
     torch.manual_seed(0)
     theirs = Digits().train()
