@@ -75,10 +75,9 @@ def simulate(
       seconds: the duration of the tasks of each phase; without it, each takes 1.
       transfer: how long a result travels to the next stage, or a gradient back, if that is on
         other IPUs, which may work meanwhile: one number, or one for every stage but the last.
-      sizes: the bytes that each IPU of a stage keeps of a micro-batch, from the start of its forward
-        task to the end of the last of its gradients (of the forward task, for inference): one
-        number, or one for every stage. `Simulation.bytes` is empty without it, and has entries for
-        every task with it.
+      sizes: the bytes that each IPU of a stage keeps of a micro-batch, from the start of its
+        forward task to the end of the last of its gradients (of the forward task, for inference):
+        one number, or one for every stage. `Simulation.bytes` then has entries for every task.
 
     Raises:
       ScheduleError: a task that is missing, unknown, there twice, or before its inputs; with the
