@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import TypeAlias
 
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Phase, Task, inputs_of_task
+from lowering.schedules.task import Phase
 from lowering.schedules.task_progress import Kind
+from lowering.schedules.task_times import times_of_tasks
 
 BytesOverTime: TypeAlias = tuple[tuple[float, float], ...]
 """Pairs of a time and the bytes that are kept from then on."""
@@ -36,34 +37,13 @@ def compute_bytes_over_time(
     changes: dict[int, dict[int, Fraction]] = {
         ipu: defaultdict(Fraction) for group in schedule.ipus for ipu in group
     }
-    for task, start, end in _times_of_tasks(schedule, durations, delays):
+    for task, start, end in times_of_tasks(schedule, durations, delays):
         for ipu in schedule.ipus[task.stage]:
             if task.phase == Phase.FORWARD:
                 changes[ipu][start] += sizes[task.stage]
             if task.phase == last_phase:
                 changes[ipu][end] -= sizes[task.stage]
     return tuple(_add_up_changes(changes[ipu], units) for ipu in sorted(changes))
-
-
-def _times_of_tasks(
-    schedule: Schedule, durations: Mapping[Kind, int], delays: Sequence[int]
-) -> list[tuple[Task, int, int]]:
-    """Returns the start and end of each task, if it starts once its IPUs and inputs are there."""
-    free = {ipu: 0 for group in schedule.ipus for ipu in group}
-    ends: dict[Task, int] = {}
-    times: list[tuple[Task, int, int]] = []
-    for task in (task for tick in schedule.ticks for task in tick):
-        stage, phase, micro_batch = task
-        group = schedule.ipus[stage]
-        start = max(free[ipu] for ipu in group)
-        for input_phase, other in inputs_of_task(phase, stage, schedule.stages):
-            travels = set(group).isdisjoint(schedule.ipus[other])
-            delay = delays[min(stage, other)] if travels else 0
-            start = max(start, ends[Task(other, input_phase, micro_batch)] + delay)
-        ends[task] = start + durations[phase, stage]
-        free.update(dict.fromkeys(group, ends[task]))
-        times.append((task, start, ends[task]))
-    return times
 
 
 def _add_up_changes(changes: Mapping[int, Fraction], units: int) -> BytesOverTime:
