@@ -9,6 +9,7 @@ from diagrams import WIDTH
 from ipujax import schedules
 from ipujax.schedules import Phase, Schedule, ScheduleError, Task
 from lowering import svg
+from lowering.schedules import times_of_tasks
 
 IPUS, MICRO_BATCHES = 4, 8
 SHOWN = ("gpipe", "one_f_one_b", "zero_bubble", "interleaved_one_f_one_b")
@@ -36,18 +37,13 @@ class Timed:
     @property
     def idle(self) -> float:
         """The share of the time in which IPUs have nothing to do."""
-        work = sum(end - start for _, _, start, end in self.tasks)
-        return 1 - work / (IPUS * self.end)
+        return 1 - 3 * self.schedule.micro_batches / self.end
 
     @property
     def memory(self) -> float:
         """The most micro-batches that an IPU holds, of its share of the model."""
-        last = Phase.WEIGHTS if self.schedule.splits_backward else Phase.BACKWARD
-        held, most = [0] * IPUS, 0
-        for task, ipu, _, _ in self.tasks:
-            held[ipu] += (task.phase == Phase.FORWARD) - (task.phase == last)
-            most = max(most, held[ipu])
-        return most * IPUS / self.schedule.stages
+        run = schedules.simulate(self.schedule)
+        return max(run.in_flight_per_ipu) * IPUS / self.schedule.stages
 
     @property
     def transfers(self) -> float:
@@ -73,21 +69,14 @@ def time_schedule(name: str, micro_batches: int = MICRO_BATCHES) -> Timed | None
 
 def _times_of_tasks(schedule: Schedule) -> tuple[tuple[Task, int, float, float], ...]:
     """Returns each task with its IPU, start and end, if it starts as soon as it can."""
-    unit = IPUS / schedule.stages
-    durations = dict.fromkeys(Phase, unit)
+    durations = {(phase, stage): 1 for phase in Phase for stage in range(schedule.stages)}
     if not schedule.splits_backward:
-        durations[Phase.BACKWARD] = 2 * unit
-    free = dict.fromkeys(range(IPUS), 0.0)
-    ends: dict[Task, float] = {}
-    times: list[tuple[Task, int, float, float]] = []
-    for task in (task for tick in schedule.ticks for task in tick):
-        (ipu,) = schedule.ipus[task.stage]
-        before = {Phase.FORWARD: task.stage - 1, Phase.BACKWARD: task.stage + 1}
-        source = Task(before.get(task.phase, task.stage), task.phase, task.micro_batch)
-        start = max(free[ipu], ends.get(source, 0.0))
-        free[ipu] = ends[task] = start + durations[task.phase]
-        times.append((task, ipu, start, ends[task]))
-    return tuple(times)
+        durations |= {(Phase.BACKWARD, stage): 2 for stage in range(schedule.stages)}
+    unit = IPUS / schedule.stages
+    timed = times_of_tasks(schedule, durations, [0] * (schedule.stages - 1))
+    return tuple(
+        (task, schedule.ipus[task.stage][0], start * unit, end * unit) for task, start, end in timed
+    )
 
 
 def draw_costs() -> str:

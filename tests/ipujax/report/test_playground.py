@@ -19,6 +19,7 @@ from ipujax.report.presentation.playground_page import bundle_engine, list_porte
 from ipujax.schedules import Phase, Schedule, ScheduleError
 from tests.browser.samples import SAMPLES
 from tests.ipujax.report.engine import evaluate, simulate_all
+from tests.ipujax.report.optima import find_optimum, list_rows
 
 NAMES = tuple(sorted(list_ported_names()))
 
@@ -49,19 +50,6 @@ def draw_settings(draw: random.Random, name: str) -> dict[str, Any]:
     }
 
 
-def most_in_flight(schedule: Schedule) -> list[int]:
-    """For each IPU, the most micro-batches of its stages whose last gradient is yet to be made."""
-    last = Phase.WEIGHTS if schedule.splits_backward else Phase.BACKWARD
-    held = dict.fromkeys(sorted({ipu for group in schedule.ipus for ipu in group}), 0)
-    most = dict(held)
-    for tick in schedule.ticks:
-        for stage, phase, _ in tick:
-            (ipu,) = schedule.ipus[stage]
-            held[ipu] += (phase == Phase.FORWARD) - (phase == last)
-            most[ipu] = max(most[ipu], held[ipu])
-    return list(most.values())
-
-
 def simulate_in_python(settings: dict[str, Any]) -> dict[str, Any] | None:
     """What Python's simulator says of settings; None where it refuses."""
     sizes = (settings["stages"], settings["microBatches"])
@@ -78,7 +66,7 @@ def simulate_in_python(settings: dict[str, Any]) -> dict[str, Any] | None:
     return {
         "makespan": run.makespan,
         "bubble": run.bubble,
-        "inFlightPerIpu": most_in_flight(schedule),
+        "inFlightPerIpu": list(run.in_flight_per_ipu),
     }
 
 
@@ -178,10 +166,31 @@ def test_the_bound_is_the_optimum_of_straight_pipelines(micro_batches: int, opti
     assert bound == makespan == optimum
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("row", list_rows())
+def test_the_optima_of_the_page_are_proven(row: tuple[str, int, int]) -> None:
+    pytest.importorskip("ortools")
+    times = read_optima()[" ".join(map(str, row))]
+    for micro_batches in (1, 2, 5):
+        assert find_optimum(*row, micro_batches) == times[micro_batches - 1]
+
+
+def test_published_optima_are_in_the_page() -> None:
+    optima = read_optima()
+    assert optima["straightSplit 4 4"][7] == 27
+    assert [optima[f"vSplit 4 {memory}"][7] for memory in (2, 3, 4)] == [59, 53, 51]
+    assert set(optima) == {" ".join(map(str, row)) for row in list_rows()}
+
+
 def test_one_micro_batch_at_a_time_is_optimal_for_the_memory_of_one() -> None:
     ((_, _, bound, with_memory, optimum, makespan),) = run_formulas([("sequential", 4, 8, 1, 1, 1)])
     assert bound == 33
     assert with_memory == optimum == makespan == 96
+
+
+def read_optima() -> dict[str, list[float | None]]:
+    """The shortest times that the page knows, by their rows."""
+    return evaluate(bundle.bundle_scripts("playground/optima.js"), "JSON.stringify(OPTIMA)")
 
 
 def two_at_a_time(stages: int, micro_batches: int) -> list[list[str]]:
@@ -206,7 +215,7 @@ def test_a_schedule_of_ones_own_is_in_the_page() -> None:
     assert result == {
         "makespan": run.makespan,
         "bubble": run.bubble,
-        "inFlightPerIpu": most_in_flight(own),
+        "inFlightPerIpu": list(run.in_flight_per_ipu),
     }
     assert refused is None
     assert '"stages":3,"microBatches":4,"schedules":["two_at_a_time"' in page

@@ -5,6 +5,7 @@ import {SCHEDULES} from "./orders.js";
 import {tabulated} from "./tables.js";
 
 const known = { ...SCHEDULES, ...tabulated(TABLES) };
+const plans = new Map();
 const MOST_STAGES = 1024;
 const MOST_MICRO_BATCHES = 100_000;
 
@@ -31,8 +32,15 @@ function rowOf(name, value, count) {
   throw new RangeError(`${name}: give one time, or ${count}, finite and none of them negative`);
 }
 
-/** `{ipus, orders, ticks (how many), slots (for each IPU, the most tasks in a tick)}` of a schedule. */
+/** The plan of a schedule, which is kept until other numbers are asked for: times do not change it. */
 function planOf(schedule, stages, microBatches) {
+  const numbers = `${stages} ${microBatches}`;
+  if (plans.get(schedule)?.numbers !== numbers) plans.set(schedule, { numbers, plan: makePlan(schedule, stages, microBatches) });
+  return plans.get(schedule).plan;
+}
+
+/** `{ipus, orders, ticks (how many), slots (for each IPU, the most tasks in a tick)}` of a schedule. */
+function makePlan(schedule, stages, microBatches) {
   checkSizes(schedule, stages, microBatches);
   const { ipus, orders, ticks } = known[schedule].order(stages, microBatches);
   const count = Math.max(...ipus) + 1;
