@@ -62,7 +62,10 @@ def render_playground(
 def bundle_engine(tables: Sequence[Mapping[str, Any]] = ()) -> str:
     """Returns the script of the simulator."""
     modules = bundle_scripts("playground/engine.js")
-    return f"(() => {{\nconst TABLES = {_script_json(tables)};\n{modules}}})();"
+    registered = [entry.name for entry in schedules.list_schedules()]
+    names = dict.fromkeys([*registered, *(table["name"] for table in tables)])
+    data = f"const NAMES = {_script_json([*names])};\nconst TABLES = {_script_json(tables)};"
+    return f"(() => {{\n{data}\n{modules}}})();"
 
 
 @functools.cache

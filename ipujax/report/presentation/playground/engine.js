@@ -4,7 +4,8 @@ import {exactly, runOrders} from "./clocks.js";
 import {SCHEDULES} from "./orders.js";
 import {tabulated} from "./tables.js";
 
-const known = { ...SCHEDULES, ...tabulated(TABLES) };
+const made = { ...SCHEDULES, ...tabulated(TABLES) };
+const known = Object.fromEntries(NAMES.filter((name) => made[name]).map((name) => [name, made[name]]));
 const plans = new Map();
 const MOST_STAGES = 1024;
 const MOST_MICRO_BATCHES = 100_000;
@@ -48,16 +49,16 @@ function makePlan(schedule, stages, microBatches) {
     const ends = runOrders({ ipus, orders }, () => 1n, () => 0n).map(({ end }) => Number(end));
     return { ipus, orders, ticks: Math.max(...ends), slots: Array(count).fill(1) };
   }
-  const made = { ipus, orders: ipus.slice(0, count).map(() => []), ticks: ticks.length, slots: Array(count).fill(0) };
+  const plan = { ipus, orders: ipus.slice(0, count).map(() => []), ticks: ticks.length, slots: Array(count).fill(0) };
   for (const tasks of ticks) {
     const own = Array(count).fill(0);
     for (const task of tasks) {
-      made.orders[ipus[task.stage]].push(task);
+      plan.orders[ipus[task.stage]].push(task);
       own[ipus[task.stage]]++;
     }
-    own.forEach((number, ipu) => { made.slots[ipu] = Math.max(made.slots[ipu], number); });
+    own.forEach((number, ipu) => { plan.slots[ipu] = Math.max(plan.slots[ipu], number); });
   }
-  return made;
+  return plan;
 }
 
 /** The most micro-batches of stages of an IPU whose forward task has run and the last of whose gradients has not. */

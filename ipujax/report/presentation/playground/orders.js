@@ -1,5 +1,7 @@
 // The order of tasks of each IPU, schedule by schedule: the functions of lowering/schedules in JavaScript.
 
+import {scheduleV} from "./vblocks.js";
+
 const [F, B, W] = ["F", "B", "W"];
 
 const range = (end, from = 0) => Array.from({ length: Math.max(end - from, 0) }, (_, i) => from + i);
@@ -60,31 +62,30 @@ function withLeads(stages, microBatches, leadOf) {
   return staggered(stages, microBatches, (stage) => ({ F: 0, B: Math.min(microBatches, leadOf(stage)) }));
 }
 
-/** ZB-H1: 1F1B, with the gradients of weights after; later stages postpone more of them. */
-function zeroBubble(stages, microBatches) {
+/** Each stage is `lead` forward passes ahead of the next; later ones postpone more gradients of weights. */
+function splitWithLeads(stages, microBatches, lead) {
   return staggered(stages, microBatches, (stage) => {
-    const lead = Math.min(microBatches, stages - 1 - stage);
-    return { F: 0, B: lead, W: lead + Math.min(microBatches, stage) };
+    const ahead = Math.min(microBatches, lead * (stages - 1 - stage));
+    return { F: 0, B: ahead, W: ahead + Math.min(microBatches, lead * stage) };
   });
 }
 
-/** 1F1B over two stages of each IPU: a set of as many micro-batches as IPUs passes one stage, then the other. */
-function interleaved1F1B(stages, microBatches) {
+/** Sets of as many micro-batches as IPUs pass one stage of each IPU, then the other; later IPUs postpone more W. */
+function interleavedInSets(stages, microBatches, splits) {
   const ipus = dealtOut(stages);
   const period = stages / 2;
+  const length = 2 * microBatches;
   const orders = ordersOf(ipus, (_, ipu) => {
-    const length = 2 * microBatches;
     const lag = Math.min(length, 2 * (period - 1 - ipu) + stages - period);
+    const lags = [[F, 0], [B, lag], ...(splits ? [[W, lag + Math.min(length - lag, ipu)]] : [])];
     const numbered = (phase, i) => {
       const inSet = i % stages;
       const turn = Math.floor(inSet / period);
       const stage = ipu + (phase === F ? turn : 1 - turn) * period;
       return task(phase, stage, Math.floor(i / stages) * period + (inSet % period));
     };
-    return range(length + lag).flatMap((i) => [
-      ...(i < length ? [numbered(F, i)] : []),
-      ...(i >= lag ? [numbered(B, i - lag)] : []),
-    ]);
+    return range(2 * length).flatMap((i) =>
+      lags.filter(([, behind]) => i >= behind && i - behind < length).map(([phase, behind]) => numbered(phase, i - behind)));
   });
   return { ipus, orders };
 }
@@ -134,7 +135,7 @@ export const SCHEDULES = {
     bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W) / 2,
     perIpu: 2,
     setOf: (stages) => stages / 2,
-    order: interleaved1F1B,
+    order: (stages, microBatches) => interleavedInSets(stages, microBatches, false),
   },
   looped_bfs: {
     title: "Looped BFS",
@@ -147,6 +148,50 @@ export const SCHEDULES = {
     splits: true,
     bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W),
     holds: ({ F, W }) => W <= F,
-    order: zeroBubble,
+    order: (stages, microBatches) => splitWithLeads(stages, microBatches, 1),
+  },
+  zero_bubble_h1: {
+    title: "ZB-H1",
+    splits: true,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W),
+    holds: ({ F, W }) => W <= F,
+    order: (stages, microBatches) => splitWithLeads(stages, microBatches, 1),
+  },
+  zero_bubble_h2: {
+    title: "ZB-H2",
+    splits: true,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B - 2 * W),
+    holds: ({ p, m, F, B, W }) => m >= 2 * p - 1 && 2 * W <= F + B && W <= F,
+    order: (stages, microBatches) => splitWithLeads(stages, microBatches, microBatches >= 2 * stages - 1 ? 2 : 1),
+  },
+  interleaved_zero_bubble: {
+    title: "Interleaved ZB",
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W) / 2,
+    holds: ({ F, W }) => W <= F,
+    perIpu: 2,
+    splits: true,
+    setOf: (stages) => stages / 2,
+    order: (stages, microBatches) => interleavedInSets(stages, microBatches, true),
+  },
+  zbv: {
+    title: "ZBV",
+    perIpu: 2,
+    splits: true,
+    placement: "v",
+    order: (stages, microBatches) => scheduleV(stages, microBatches, stages / 2),
+  },
+  v_half: {
+    title: "V-Half",
+    perIpu: 2,
+    splits: true,
+    placement: "v",
+    order: (stages, microBatches) => scheduleV(stages, microBatches, Math.floor((stages / 2 + 2) / 2)),
+  },
+  v_min: {
+    title: "V-Min",
+    perIpu: 2,
+    splits: true,
+    placement: "v",
+    order: (stages, microBatches) => scheduleV(stages, microBatches, Math.floor((stages / 2 + 4) / 3)),
   },
 };
