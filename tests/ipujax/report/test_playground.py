@@ -15,7 +15,7 @@ import pytest
 from ipujax import schedules
 from ipujax.report.make_playground import playground_of_pipeline
 from ipujax.report.presentation import bundle
-from ipujax.report.presentation.playground_page import bundle_engine, list_ported_names
+from ipujax.report.presentation.playground_page import list_ported_names
 from ipujax.schedules import Phase, Schedule, ScheduleError
 from tests.browser.samples import SAMPLES
 from tests.ipujax.report.engine import evaluate, simulate_all
@@ -75,7 +75,7 @@ def check_alike(count: int, seed: int) -> None:
     settings = [draw_settings(draw, NAMES[i % len(NAMES)]) for i in range(count)]
     python = [simulate_in_python(each) for each in settings]
     for each, ours, its in zip(
-        settings, python, simulate_all(bundle_engine(), settings), strict=True
+        settings, python, simulate_all(read_engine(schedules.playground()), settings), strict=True
     ):
         assert its == ours, each
     assert sum(result is not None for result in python) > count / 2
@@ -100,7 +100,7 @@ def test_the_page_has_all_schedules(tmp_path: Path) -> None:
 
 
 def test_the_simulator_knows_no_page() -> None:
-    engine = bundle_engine()
+    engine = read_engine(schedules.playground())
     assert not re.search(r"\b(document|window|location|navigator)\b", engine)
     assert len(schedules.playground()) < 300_000
 
@@ -132,7 +132,7 @@ def run_formulas(
 ) -> list[tuple[float, float | None, float, float, float | None, float]]:
     """For each case, the bubble, what the formula says of it, the bound and the makespan."""
     modules = [f"playground/{name}.js" for name in ("bounds", "formulas", "state")]
-    script = "\n".join([bundle_engine(), *map(bundle.bundle_scripts, modules)])
+    script = "\n".join([read_engine(schedules.playground()), *map(bundle.bundle_scripts, modules)])
     return evaluate(script, CASES.replace("CASES", json.dumps(cases)))
 
 
@@ -156,7 +156,9 @@ def test_formulas_and_bounds_are_true() -> None:
             assert bubble == pytest.approx(formula), case
             checked.add(case[0])
     with_formula = "Object.entries(playground.schedules).filter(([, own]) => own.bubble)"
-    names = evaluate(bundle_engine(), f"JSON.stringify({with_formula}.map(([name]) => name))")
+    names = evaluate(
+        read_engine(schedules.playground()), f"JSON.stringify({with_formula}.map(([name]) => name))"
+    )
     assert checked == set(names) > {"gpipe", "zero_bubble"}
     assert proven > 5
 

@@ -6,15 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from lowering.machine import IPU2, PlanOptions, map_linearly
 from lowering.machine.kernels.fusing import fuse_elementwise_chains
 from lowering.machine.kernels.kernel_cost import model_kernel
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.kernels.listing import list_operations
 from lowering.machine.kernels.relocation import replace_stand_ins, use_stand_ins
-from lowering.machine.machine_options import PlanOptions
-from lowering.machine.mapping import map_linearly
 from lowering.machine.primitives import ELEMENTWISE
-from lowering.machine.target import IPU2
 from lowering.machine.transfers.between_replicas import Collectives
 
 

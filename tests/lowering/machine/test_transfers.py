@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU1, IPU2, IPU21, TARGETS, Operation, Shape, Target
+from lowering.machine import (
+    INTER_IPU_CYCLES,
+    IPU1,
+    IPU2,
+    IPU21,
+    TARGETS,
+    Operation,
+    Shape,
+    Target,
+)
 from lowering.machine.transfers import (
     Collectives,
     Hop,
@@ -31,7 +40,6 @@ from lowering.machine.transfers import (
     link_bytes_per_cycle,
     remote_memory_cycles,
 )
-from lowering.machine.transfers.links import INTER_IPU_CYCLES
 
 targets = st.sampled_from(list(TARGETS.values()))
 
