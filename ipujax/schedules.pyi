@@ -1,3 +1,4 @@
+from .pipelines.schedules import FoundSchedule as FoundSchedule
 from .pipelines.schedules import Phase as Phase
 from .pipelines.schedules import Schedule as Schedule
 from .pipelines.schedules import ScheduleError as ScheduleError
@@ -20,7 +21,9 @@ from .pipelines.schedules import one_f_one_b as one_f_one_b
 from .pipelines.schedules import overlap as overlap
 from .pipelines.schedules import register as register
 from .pipelines.schedules import save as save
+from .pipelines.schedules import search as search
 from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate
 from .pipelines.schedules import to_text as to_text
 from .pipelines.schedules import zero_bubble as zero_bubble
+from .report import playground as playground

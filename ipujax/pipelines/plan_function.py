@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,6 +21,7 @@ from ipujax.planner import (
     SearchArguments,
     check,
     find_plan,
+    read_given_cuts,
     read_search_arguments,
 )
 from lowering import machine
@@ -46,6 +47,7 @@ def plan(
     memory: float | Sequence[float] | None = None,
     objective: str = "time",
     budget_seconds: float = 60.0,
+    consider: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plans the pipeline of a loss function: its cut, schedule, micro-batches and recomputation.
 
@@ -76,7 +78,8 @@ def plan(
       batch_argnums: the positions of those to split; None for all others.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: as for `planning.search`: taken, and without effect as yet.
+      offload: whether what waits for the backward pass may, or must, go to streaming memory, where
+        there is one: on an IPU of the machine model, or by your own costs.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       costs: "model" asks the machine model of an IPU, and runs nothing; "measured" times each
         distinct segment on JAX's first device; or `planning.Costs` of your own for the segments
@@ -85,6 +88,7 @@ def plan(
         machine model, and no limit otherwise.
       objective: what to make as small as possible: "time", the seconds of an update.
       budget_seconds: how long to search after the costs are known.
+      consider: cuts of your own to compare with, as for `planning.search`.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments, a function with marks of stages, costs of another
@@ -107,6 +111,7 @@ def plan(
         memory=memory,
         budget_seconds=budget_seconds,
     )
+    given = read_given_cuts(consider, arguments)
     functions: dict[int, SegmentedFunction] = {}
     costs_of_count: dict[int, Costs] = {}
     for count in arguments.micro_batches:
@@ -115,7 +120,7 @@ def plan(
         )
         costs_of_count[count] = choose_costs(costs, function)
     try:
-        found = find_plan(costs_of_count, arguments.restart())
+        found = find_plan(costs_of_count, arguments.restart(), given)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])

@@ -143,7 +143,7 @@ def _cut_into_units(
             "plan a model with layers that have weights",
         )
     together = _find_units_with_shared_variables(function, units) if shares_variables else set()
-    steps = list_steps(eqns)
+    steps = list_steps(function, eqns)
     numbers = [units.of[id(step.eqn)] for step in steps]
     steps = [
         dc.replace(step, may_end=number < next_number and next_number not in together)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from ipujax.ground import Checks as _Checks
 from ipujax.ground import files as _files
+from ipujax.pipelines import schedule_search as _search
 from lowering import schedules as _schedules
 
 _MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
+FoundSchedule = _search.FoundSchedule
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
 ScheduleError = _schedules.ScheduleError
@@ -33,6 +35,7 @@ looped_bfs = _schedules.looped_bfs
 one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
 register = _schedules.register
+search = _search.search
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text

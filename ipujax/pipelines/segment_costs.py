@@ -83,6 +83,7 @@ class SegmentedFunction:
             bytes_per_second=math.inf
             if are_measured
             else links.bytes_per_second * min(links.to_neighbour, links.along),
+            host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
         )
 

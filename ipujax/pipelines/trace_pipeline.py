@@ -193,7 +193,7 @@ class _Run:
                 ops.bring_from_storage(x, storages[i]) if i < len(storages) else x
                 for i, x in zip(reads, stored, strict=True)
             ]
-            results = jaxpr.run_equations(closed.jaxpr, closed.consts, arrays)
+            results = pipelines.evaluate_without_tracing(closed, arrays)
             self.send_output_sums(sums)
             return [ops.move_to_storage(x, s) for x, s in zip(results, storages, strict=True)]
 

@@ -1,6 +1,7 @@
 """Plans of pipelines: from the costs of a model's segments to the fastest cut and schedule."""
 
 from .costs import Costs as Costs
+from .given_cuts import read_given_cuts as read_given_cuts
 from .load_plan import load as load
 from .plan import Considered as Considered
 from .plan import Plan as Plan
