@@ -10,8 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ipujax.popart as popart
 from ipujax.errors import PlanError
-from ipujax.popart.node_placement import IPU, STAGE
 
+IPU, STAGE = "__ipu_number", "__pipeline_stage"  # attributes of nodes
 WIDTH, LAYERS, ROWS, ACCUMULATION, BATCHES = 16, 5, 4, 6, 2
 
 
