@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.measure import Row, print_rows, rows_of_process
 
-CUTS, STAGES, MICRO_BATCHES, ROUNDS = 40, 4, 8, 9
+CUTS, STAGES, MICRO_BATCHES, ROUNDS = 40, 4, 8, 25
 SCHEDULE = "one_f_one_b"
 
 
@@ -150,7 +150,7 @@ def _compiled(function: Callable[..., Any], avals: Sequence[Any]) -> Callable[[]
 
 # --- models ---------------------------------------------------------------------------------------
 
-_WIDTH, _TOKENS, _BATCH, _LAYERS, _WORDS = 256, 64, 4, 2, 1024
+_WIDTH, _TOKENS, _BATCH, _LAYERS, _WORDS = 256, 64, 1, 2, 1024
 _WIDTHS = (512, 1024, 256, 768, 128, 1536, 384, 384, 1024, 512, 64, 1280, 640, 256, 896, 1152)
 
 
@@ -196,7 +196,7 @@ def _attention(x: Any, layer: Any) -> Any:
 def uneven_arguments() -> tuple[Any, ...]:
     """Layers of widths that differ, and a batch."""
     pairs = itertools.pairwise((256, *_WIDTHS))
-    return [_shape(*pair) for pair in pairs], _shape(MICRO_BATCHES * 128, 256)
+    return [_shape(*pair) for pair in pairs], _shape(MICRO_BATCHES * 32, 256)
 
 
 def uneven_loss(parameters: Any, x: Any) -> Any:

@@ -135,7 +135,7 @@ class StagedSettings:
         if isinstance(stages, Plan):
             refuse_other_function(stages, function)
             stages = stages.cut_points
-        parts = len(segment_function(function)[2])
+        parts = len(segment_function(function)[2]) if differentiates else 0
         if stages is not None and not has_marks(function):
             function = mark_stages(function, stages)
         function = hoist_slices(function)

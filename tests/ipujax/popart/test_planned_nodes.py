@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 import ipujax.popart as popart
 from ipujax.errors import PlanError
 
-IPU, STAGE = "__ipu_number", "__pipeline_stage"  # attributes of nodes, as in the original
+IPU, STAGE = "__ipu_number", "__pipeline_stage"  # attributes of nodes
 WIDTH, LAYERS, ROWS, ACCUMULATION, BATCHES = 16, 5, 4, 6, 2
 
 
