@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 
 from lowering.schedules.building_blocks import Block, BlockPipeline, repeat_blocks
 from lowering.schedules.schedule import (
@@ -20,7 +21,12 @@ from lowering.schedules.zero_bubble import zero_bubble
 
 
 def schedule_v(
-    name: str, stages: int, micro_batches: int, training: bool, ipus: Ipus, memory: int
+    name: str,
+    stages: int,
+    micro_batches: int,
+    training: bool,
+    ipus: Ipus,
+    memory: Callable[[int], int],
 ) -> Schedule:
     """Schedules stages in a V under a limit of memory.
 
@@ -30,7 +36,7 @@ def schedule_v(
       micro_batches: any number.
       training: must be true.
       ipus: the IPUs of each stage, as `zbv` takes them.
-      memory: the most micro-batches that an IPU holds.
+      memory: gives the most micro-batches that an IPU holds, from the number of IPUs.
 
     Raises:
       ScheduleError: inference, or IPUs of another form.
@@ -63,7 +69,7 @@ def schedule_v(
         micro_batches=micro_batches,
         training=True,
         ipus=stage_ipus,
-        ticks=_ticks_of_v(half, micro_batches, 2 * memory),
+        ticks=_ticks_of_v(half, micro_batches, 2 * memory(half)),
     )
 
 

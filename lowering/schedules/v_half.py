@@ -27,4 +27,4 @@ def v_half(
     Raises:
       ScheduleError: inference, an odd number of stages, or IPUs in another order.
     """
-    return schedule_v("v-half", stages, micro_batches, training, ipus, (stages // 2 + 2) // 2)
+    return schedule_v("v-half", stages, micro_batches, training, ipus, lambda p: (p + 2) // 2)

@@ -25,4 +25,4 @@ def v_min(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus 
     Raises:
       ScheduleError: inference, an odd number of stages, or IPUs in another order.
     """
-    return schedule_v("v-min", stages, micro_batches, training, ipus, (stages // 2 + 4) // 3)
+    return schedule_v("v-min", stages, micro_batches, training, ipus, lambda p: (p + 4) // 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lowering.schedules.schedule import Ipus, Schedule
+from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes
 from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.zero_bubble import schedule_split_with_leads
 
@@ -26,5 +26,6 @@ def zero_bubble_h2(
     Raises:
       ScheduleError: inference, or two stages on one IPU.
     """
+    check_pipeline_sizes(stages, micro_batches, training)
     lead = 2 if micro_batches >= 2 * stages - 1 else 1
     return schedule_split_with_leads("zb-h2", lead, stages, micro_batches, training, ipus)

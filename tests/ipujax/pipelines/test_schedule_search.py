@@ -53,8 +53,15 @@ def shortest(ipus: list[int], micro_batches: int, memory: int) -> int:
 @pytest.mark.usefixtures("ortools")
 @pytest.mark.parametrize(
     ("stages", "micro_batches", "memory", "placement"),
-    [(1, 3, 1, "straight"), (2, 3, 1, "straight"), (2, 4, 2, "straight"), (3, 3, 2, "straight")]
-    + [(2, 3, 1, "v"), (4, 2, 1, "v"), (4, 2, 2, "v")],
+    [
+        (1, 3, 1, "straight"),
+        (2, 3, 1, "straight"),
+        (2, 4, 2, "straight"),
+        (3, 3, 2, "straight"),
+        (2, 3, 1, "v"),
+        (4, 2, 1, "v"),
+        (4, 2, 2, "v"),
+    ],
 )
 def test_it_finds_the_shortest(
     stages: int, micro_batches: int, memory: int, placement: str
