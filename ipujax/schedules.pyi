@@ -32,3 +32,4 @@ from .pipelines.schedules import zbv as zbv
 from .pipelines.schedules import zero_bubble as zero_bubble
 from .pipelines.schedules import zero_bubble_h1 as zero_bubble_h1
 from .pipelines.schedules import zero_bubble_h2 as zero_bubble_h2
+from .report import playground as playground

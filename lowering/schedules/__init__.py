@@ -28,6 +28,9 @@ from lowering.schedules.schedule import Schedule as Schedule
 from lowering.schedules.schedule import check_pipeline_sizes as check_pipeline_sizes
 from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
 from lowering.schedules.schedule_registry import RegisteredSchedule as RegisteredSchedule
+from lowering.schedules.schedule_registry import (
+    find_registered_schedule as find_registered_schedule,
+)
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
 from lowering.schedules.schedule_registry import register_schedule as register_schedule
 from lowering.schedules.schedule_registry import spell_schedule_name as spell_schedule_name
