@@ -19,10 +19,11 @@ from lowering.schedules import (
     Task,
     Ticks,
     list_schedules,
+    one_task_per_tick,
     simulate,
 )
 from lowering.schedules.earliest_ticks import place_tasks_earliest
-from lowering.schedules.ticks import fold_repeated_ticks, one_task_per_tick
+from lowering.schedules.ticks import fold_repeated_ticks
 from tests.lowering.schedules.checker import check
 
 F, B = Phase.FORWARD, Phase.BACKWARD
