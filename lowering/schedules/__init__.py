@@ -15,6 +15,9 @@ from lowering.schedules.interleaved import interleaved as interleaved
 from lowering.schedules.interleaved_one_f_one_b import (
     interleaved_one_f_one_b as interleaved_one_f_one_b,
 )
+from lowering.schedules.interleaved_zero_bubble import (
+    interleaved_zero_bubble as interleaved_zero_bubble,
+)
 from lowering.schedules.looped_bfs import looped_bfs as looped_bfs
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
@@ -48,4 +51,9 @@ from lowering.schedules.ticks import Ticks as Ticks
 from lowering.schedules.ticks import one_task_per_tick as one_task_per_tick
 from lowering.schedules.ticks import representative_ticks as representative_ticks
 from lowering.schedules.ticks import runs_of_ticks as runs_of_ticks
+from lowering.schedules.v_half import v_half as v_half
+from lowering.schedules.v_min import v_min as v_min
+from lowering.schedules.zbv import zbv as zbv
 from lowering.schedules.zero_bubble import zero_bubble as zero_bubble
+from lowering.schedules.zero_bubble_h1 import zero_bubble_h1 as zero_bubble_h1
+from lowering.schedules.zero_bubble_h2 import zero_bubble_h2 as zero_bubble_h2
