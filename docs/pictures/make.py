@@ -25,7 +25,7 @@ VIEWS = {
     "summary": ("pipeline", "#summary"),
     "convolutions": ("convolutions", "#operations"),
     "out_of_memory": ("out_of_memory", "#summary"),
-    "playground": ("playground", "#schedules=zero_bubble,one_f_one_b"),
+    "playground": ("playground", "#schedules=zero_bubble_h1,one_f_one_b"),
 }
 # The width and height of the page, and how many pixels of the picture one of its pixels takes.
 SIZES = {"": (1000, 600, 1.5), "narrow-": (390, 640, 2)}

@@ -16,7 +16,7 @@ from ipujax.report.presentation.playground_page import (
 )
 from lowering import machine, schedules
 
-_BESIDE = ("one_f_one_b", "zero_bubble")  # what a given schedule is first shown beside
+_BESIDE = ("one_f_one_b", "zero_bubble_h1")  # what a given schedule is first shown beside
 _TABLE_STAGES, _TABLE_MICRO_BATCHES = 8, 16  # up to which schedules of users are in the page
 _MOST_MICRO_BATCHES = 512  # of a program that are shown
 _UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))

@@ -46,8 +46,8 @@ def asked(tab: Page) -> str:
 def test_sliders_change_numbers_grids_and_address(visit: Visit, playground: Path) -> None:
     tab = visit.open(playground)
     assert figures(tab, "one_f_one_b") == ["33", "27.3%", "4", "6"]
-    assert figures(tab, "zero_bubble") == ["27", "11.1%", "4", "6"]
-    assert colours(tab, "zero_bubble") > 4
+    assert figures(tab, "zero_bubble_h1") == ["27", "11.1%", "4", "6"]
+    assert colours(tab, "zero_bubble_h1") > 4
     slide(tab, "microBatches", 16)
     assert figures(tab, "gpipe") == ["57", "15.8%", "16", "6"]
     assert "microBatches=16" in asked(tab)
@@ -59,8 +59,8 @@ def test_sliders_change_numbers_grids_and_address(visit: Visit, playground: Path
 
 
 def test_cards_say_what_is_proven(visit: Visit, playground: Path) -> None:
-    tab = visit.open(playground, at="#schedules=zero_bubble")
-    card = tab.locator("[data-schedule=zero_bubble]")
+    tab = visit.open(playground, at="#schedules=zero_bubble_h1")
+    card = tab.locator("[data-schedule=zero_bubble_h1]")
     expect(card).to_contain_text("by the formula (p \N{MINUS SIGN} 1) (F + B \N{MINUS SIGN} W) = 3")
     expect(card).to_contain_text("proven optimal: with memory for 4 micro-batches")
     slide(tab, "memory", 2)

@@ -159,14 +159,14 @@ def test_formulas_and_bounds_are_true() -> None:
     names = evaluate(
         read_engine(schedules.playground()), f"JSON.stringify({with_formula}.map(([name]) => name))"
     )
-    assert checked == set(names) > {"gpipe", "zero_bubble"}
+    assert checked == set(names) > {"gpipe", "zero_bubble_h1"}
     assert proven > 5
 
 
 @pytest.mark.parametrize(("micro_batches", "optimum"), [(8, 27), (16, 51)])
 def test_the_bound_is_the_optimum_of_straight_pipelines(micro_batches: int, optimum: int) -> None:
     """Proven by an integer program: 4 stages in a line, unit times."""
-    ((_, _, bound, _, _, makespan),) = run_formulas([("zero_bubble", 4, micro_batches, 1, 1, 1)])
+    ((_, _, bound, _, _, makespan),) = run_formulas([("zero_bubble_h1", 4, micro_batches, 1, 1, 1)])
     assert bound == makespan == optimum
 
 
@@ -276,7 +276,7 @@ def test_a_report_gives_its_times(tmp_path: Path) -> None:
     pipeline = report.pipeline
     assert pipeline
     assert data["start"]["stages"] == pipeline.stages
-    assert data["start"]["schedules"] == ["grouped", "one_f_one_b", "zero_bubble"]
+    assert data["start"]["schedules"] == ["grouped", "one_f_one_b", "zero_bubble_h1"]
     assert data["model"]["unit"] == "µs"
     for stage in range(pipeline.stages):
         microseconds = pipeline.stage_cycles[stage, "fwd"] / report.target.clock_hz * 1e6

@@ -144,7 +144,7 @@ export const SCHEDULES = {
     order: (stages, microBatches) => breadthFirst(stages, microBatches, dealtOut(stages)),
   },
   zero_bubble: {
-    title: "ZB-H1",
+    title: "Zero bubble",
     splits: true,
     bubble: ({ p, F, B, W }) => (p - 1) * (F + B - W),
     holds: ({ F, W }) => W <= F,

@@ -12,7 +12,7 @@ export const SLIDERS = [
 
 const FIRST = {
   ...{ stages: 4, microBatches: 8, forward: 1, backward: 1, weight: 1, transfer: 0, memory: 0 },
-  schedules: ["gpipe", "one_f_one_b", "zero_bubble"],
+  schedules: ["gpipe", "one_f_one_b", "zero_bubble_h1"],
   own: false,
 };
 
