@@ -13,9 +13,12 @@ _OF_FUNCTIONS = ("has_aux", "argnums", "batch_argnums")
 _DEFAULTS: Keywords = {
     name: parameter.default
     for name, parameter in inspect.signature(plan).parameters.items()
-    if parameter.kind is parameter.KEYWORD_ONLY and name not in _OF_FUNCTIONS
+    if parameter.kind is parameter.KEYWORD_ONLY and name not in (*_OF_FUNCTIONS, "consider")
 }
-"""The keywords of `ipu.plan` that say what to choose from; those without a default are `empty`."""
+"""The keywords of `ipu.plan` that say what to choose from; those without a default are `empty`.
+
+Cuts to consider count segments of a function, which no module has.
+"""
 
 
 def read_plan_choices(choices: Mapping[str, object]) -> Keywords:
