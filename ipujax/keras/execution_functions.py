@@ -128,8 +128,8 @@ class ExecutionFunction:
             return None
         if self._kind == "train":
             check_training_options(model, is_pipelined=True)
-        asked = options.gradient_accumulation_steps_per_replica
-        settings = {**options.arguments, "micro_batches": asked or model.steps_per_execution}
+        micro_batches = options.gradient_accumulation_steps_per_replica or model.steps_per_execution
+        settings = {**options.arguments, "micro_batches": micro_batches}
         batch = batches.peek_batch()
         return plan_stages(model, self._kind, self.strategy.device, settings, state, batch)
 

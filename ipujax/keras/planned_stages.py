@@ -31,7 +31,6 @@ from ipujax.system import SYSTEM
 if TYPE_CHECKING:
     import keras
 
-_BUDGET_SECONDS = 60.0  # of the search, as that of `ipu.plan`
 _PLANNED = "_ipu_planned_pipeline_stages"
 _FUNCTIONS = {"train": "train_function", "test": "test_function", "predict": "predict_function"}
 
@@ -117,13 +116,9 @@ def _read_choices(device: str, settings: Mapping[str, Any]) -> dict[str, Any]:
         "ipus": system_device.num_ipus,
         "micro_batches": settings["micro_batches"],
         "recompute": (system_device.config.allow_recompute,),
-        "offload": (False,),
-        "replicas": (1,),
-        "schedules": None,
-        "budget_seconds": _BUDGET_SECONDS,
     }
-    if (asked := settings.get("pipeline_schedule")) is not None:
-        choices["schedules"] = (find_registered_name(asked, "pipeline_schedule", check),)
+    if (schedule := settings.get("pipeline_schedule")) is not None:
+        choices["schedules"] = (find_registered_name(schedule, "pipeline_schedule", check),)
     return choices
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import dataclasses as dc
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -31,6 +31,9 @@ from ipujax.pipelines.traced_function import TracedFunction, trace_micro_batch
 from ipujax.planner import Costs, Plan, check, find_plan
 from lowering import pipelines
 
+_DEFAULTS: Mapping[str, Any] = {
+    "schedules": None, "offload": (False,), "replicas": (1,), "budget_seconds": 60.0,
+}  # fmt: skip
 _OF_INFERENCE = ("gpipe",)  # all its forward passes come first; here nothing follows
 
 
@@ -80,12 +83,14 @@ def plan_units(
       objective: as for `plan`.
       memory: as for `plan`.
       micro_batches: the micro-batches of an update.
-      choices: the other arguments of `planning.search`.
+      choices: `ipus` and `recompute`, and what else `planning.search` takes: by default all
+        schedules, one replica, nothing offloaded, and a minute.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments, or no plan that fits in memory.
       PipelineError: (a `ValueError`) parts that are not in order.
     """
+    choices = {**_DEFAULTS, **choices}
     if not differentiates:
         choices["recompute"] = (False,)
         choices["schedules"] = choices["schedules"] or _OF_INFERENCE

@@ -296,6 +296,8 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         for registered, used in itertools.product(known, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
                 timed = TimedSchedule(registered, mapping, total // count)
+                if _has_another_name(timed, known):
+                    continue
                 for again, stores in itertools.product(arguments.recompute, offload):
                     yield Alternative(
                         timed=timed,
@@ -304,6 +306,18 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
                         replicas=count,
                         memory=arguments.memory[:used],
                     )
+
+
+def _has_another_name(timed: TimedSchedule, known: Sequence[schedules.RegisteredSchedule]) -> bool:
+    """Returns whether a schedule is one that is listed under its own name anyway.
+
+    Schedules in a V, with an IPU for each stage, are `zero_bubble`, for instance.
+    """
+    if timed.schedule is None:
+        return False
+    names = {schedules.spell_schedule_name(one.name) for one in known}
+    own = schedules.spell_schedule_name(timed.registered.name)
+    return schedules.spell_schedule_name(timed.schedule.name) in names - {own}
 
 
 def _list_device_mappings(

@@ -15,8 +15,6 @@ from ipujax.popart.node_placement import IPU, STAGE, Placed, describe_placed_nod
 from ipujax.popart.options import RecomputationType, SessionOptions
 from ipujax.popart.popart_forward import Forward
 
-_BUDGET_SECONDS = 60.0  # of the search, as that of `ipu.plan`
-
 
 def plan_nodes(
     model: ConvertedGraph,
@@ -66,11 +64,7 @@ def plan_nodes(
         differentiates=loss is not None,
         ipus=ipus,
         micro_batches=micro_batches,
-        schedules=None,
         recompute=(options.autoRecomputation is not RecomputationType.NoRecompute,),
-        offload=(False,),
-        replicas=(1,),
-        budget_seconds=_BUDGET_SECONDS,
     )
     mapping = units.plan.device_mapping
     stages = [units.stage_of_unit(number) for number in range(len(nodes))]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from lowering.schedules.schedule import Ipus, Schedule
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.zero_bubble import schedule_split_with_leads
+from lowering.schedules.zero_bubble import zero_bubble
 
 
 @register_schedule(rank=71, splits_backward=True)
 def zero_bubble_h1(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:
-    """Runs the tasks of `zero_bubble`, under the name that the paper has for it.
+    """Is `zero_bubble`, under the name that the paper has for it.
 
     From `stages` micro-batches on, an IPU idles (`stages` - 1) * (F + B - W), and keeps the
     activations of `stages` micro-batches at most.
@@ -25,4 +25,4 @@ def zero_bubble_h1(
     Raises:
       ScheduleError: inference, or two stages on one IPU.
     """
-    return schedule_split_with_leads("zb-h1", 1, stages, micro_batches, training, ipus)
+    return zero_bubble(stages, micro_batches, training=training, ipus=ipus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes
 from lowering.schedules.schedule_registry import register_schedule
-from lowering.schedules.zero_bubble import schedule_split_with_leads
+from lowering.schedules.zero_bubble import schedule_split_with_leads, zero_bubble
 
 
 @register_schedule(rank=72, splits_backward=True)
@@ -15,7 +15,7 @@ def zero_bubble_h2(
 
     From 2 * `stages` - 1 micro-batches on, an IPU idles (`stages` - 1) * (F + B - 2 * W) between
     its first and its last task: nothing if all take as long. Every stage keeps the activations of
-    2 * `stages` - 1 micro-batches at most. Fewer micro-batches run as in `zero_bubble_h1`.
+    2 * `stages` - 1 micro-batches at most. With fewer micro-batches it is `zero_bubble`.
 
     Args:
       stages: the forward stages.
@@ -27,5 +27,6 @@ def zero_bubble_h2(
       ScheduleError: inference, or two stages on one IPU.
     """
     check_pipeline_sizes(stages, micro_batches, training)
-    lead = 2 if micro_batches >= 2 * stages - 1 else 1
-    return schedule_split_with_leads("zb-h2", lead, stages, micro_batches, training, ipus)
+    if micro_batches < 2 * stages - 1:
+        return zero_bubble(stages, micro_batches, training=training, ipus=ipus)
+    return schedule_split_with_leads("zero-bubble-h2", 2, stages, micro_batches, training, ipus)
