@@ -38,8 +38,10 @@ class Step:
     may_end: bool = True
 
 
-def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> TracedFunction:
-    """Returns a function without marks, marked with stages.
+def mark_stages(
+    function: TracedFunction, stages: int | Sequence[int]
+) -> tuple[TracedFunction, int]:
+    """Returns a function without marks, marked with stages, and how many segments it has.
 
     Args:
       function: the traced function.
@@ -54,7 +56,8 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
     stages_of_eqn: dict[int, list[int]] = {}
     for step, stage in zip(steps, stage_of_step, strict=True):
         stages_of_eqn.setdefault(id(step.eqn), []).append(int(stage))
-    return dc.replace(function, closed=pipelines.write_stage_marks(function.closed, stages_of_eqn))
+    closed = pipelines.write_stage_marks(function.closed, stages_of_eqn)
+    return dc.replace(function, closed=closed), len(segments)
 
 
 # --- steps and segments ---------------------------------------------------------------------------

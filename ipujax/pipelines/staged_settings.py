@@ -135,9 +135,11 @@ class StagedSettings:
         if isinstance(stages, Plan):
             refuse_other_function(stages, function)
             stages = stages.cut_points
-        parts = len(segment_function(function)[2]) if differentiates else 0
+        parts = 0
         if stages is not None and not has_marks(function):
-            function = mark_stages(function, stages)
+            function, parts = mark_stages(function, stages)
+        elif differentiates:  # a report may advise to cut by `stages` instead of by marks
+            parts = len(segment_function(function)[2])
         function = hoist_slices(function)
         assignment = _assign_stages(function)
         asked = stages if not isinstance(stages, Sequence) else len(stages) + 1
