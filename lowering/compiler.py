@@ -114,8 +114,8 @@ def _run_passes(closed: ClosedJaxpr, options: Options) -> Program:
     closed = show("add_missing_batching_rules", add_missing_batching_rules(closed, replicas))
     closed = show("drop_dead", drop_dead(closed))
     # After draws are numbered, and when only activations that backward passes read are left.
-    if options.allow_recompute:
-        closed = show("recompute_cheap", recompute_cheap(closed))
+    recomputed = recompute_cheap(closed, everywhere=options.allow_recompute)
+    closed = show("recompute_cheap", recomputed)
 
     # Last before placement: it decides which tasks there are, and which values pass between them.
     closed = show("plan_pipelines", plan_pipelines(closed, options, ipus))

@@ -7,7 +7,7 @@ slices of available values and from fewer stacks, as the backward pass of straig
 from __future__ import annotations
 
 import collections
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from lowering.jaxprs import (
@@ -29,7 +29,10 @@ from lowering.keeping.choice import (
 
 
 def reduce_stacks_of_scans(
-    forward_eqns: Sequence[JaxprEqn], backward_eqns: Sequence[JaxprEqn], available: Collection[Var]
+    forward_eqns: Sequence[JaxprEqn],
+    backward_eqns: Sequence[JaxprEqn],
+    available: Collection[Var],
+    test_for: Callable[[Iterable[JaxprEqn]], Callable[[JaxprEqn], bool]],
 ) -> tuple[list[JaxprEqn], list[JaxprEqn]]:
     """Returns a forward and a backward pass whose scans stack the fewest bytes.
 
@@ -37,6 +40,8 @@ def reduce_stacks_of_scans(
       forward_eqns: the forward pass.
       backward_eqns: the backward pass.
       available: the values that the backward pass has in any case.
+      test_for: returns, for the equations of a backward pass, the test of whether an equation may
+        run twice.
     """
     forward, backward = list(forward_eqns), list(backward_eqns)
     scan_of_stack = {
@@ -58,7 +63,7 @@ def reduce_stacks_of_scans(
             if not isinstance(atom, Literal) and atom in scan_of_stack and readers[atom] == 1:
                 stacks_by_producer.setdefault(scan_of_stack[atom], set()).add(atom)
         for i, stacks in stacks_by_producer.items():
-            pair = _Pair(forward[i], backward[index], stacks, available)
+            pair = _Pair(forward[i], backward[index], stacks, available, test_for)
             forward[i], backward[index] = pair.reduce_stacks()
     return forward, backward
 
@@ -81,6 +86,7 @@ class _Pair:
       backward: the scan of its derivative.
       stacks: stacked results of the first that only the second reads, element by element.
       available: the values that the second has in any case.
+      test_for: as in `reduce_stacks_of_scans`.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class _Pair:
         backward: JaxprEqn,
         stacks: Collection[Var],
         available: Collection[Var],
+        test_for: Callable[[Iterable[JaxprEqn]], Callable[[JaxprEqn], bool]],
     ) -> None:
         self.ahead, self.behind = forward, backward
         self.body: Jaxpr = forward.params["jaxpr"].jaxpr
@@ -103,12 +110,23 @@ class _Pair:
         self.stacks = {var for var in stacks if var in self.left}
         available_elements = (v for v in self.elements if self.outside[v] in {*available})
         self.available = {*self.constants, *available_elements}
+        behind: Jaxpr = backward.params["jaxpr"].jaxpr
+        self.result_of_slice: dict[Var, Any] = {
+            of_slice: self.left[stack]
+            for of_slice, stack in zip(behind.invars, backward.invars, strict=True)
+            if not isinstance(stack, Literal) and stack in self.stacks
+        }
+        self.backward_eqns = [
+            eqn.replace(invars=rename_atoms(eqn.invars, self.result_of_slice))
+            for eqn in behind.eqns
+        ]
+        self.may_run_twice = test_for(self.backward_eqns)
 
     def reduce_stacks(self) -> tuple[JaxprEqn, JaxprEqn]:
         """Returns both scans with the fewest bytes stacked; unchanged if nothing is saved."""
         required = {self.left[var] for var in self.stacks}
         recomputed = select_equations_to_recompute(
-            self.body.eqns, required - self.available, self.available
+            self.body.eqns, required - self.available, self.available, self.may_run_twice
         )
         if not recomputed:
             return self.ahead, self.behind
@@ -172,10 +190,6 @@ class _Pair:
         body_invars = list(body.invars)
         element_positions = range(first, len(scan_invars))
         kept_positions = [i for i in element_positions if scan_invars[i] not in self.stacks]
-        replaced_elements = (
-            (body_invars[i], scan_invars[i]) for i in element_positions if i not in kept_positions
-        )
-        names = {of_slice: self.left[stack] for of_slice, stack in replaced_elements}
 
         def arrange_operands(
             old_operands: Sequence[Any], constants: Sequence[Any], slices: Sequence[Any]
@@ -189,13 +203,10 @@ class _Pair:
                 *slices,
             ]
 
-        eqns = [
-            body_eqn.replace(invars=rename_atoms(body_eqn.invars, names)) for body_eqn in body.eqns
-        ]
         changed = replace_equations(
             body,
-            insert_recomputation_before_readers(recomputed, eqns),
-            rename_atoms(body.outvars, names),
+            insert_recomputation_before_readers(recomputed, self.backward_eqns),
+            rename_atoms(body.outvars, self.result_of_slice),
         )
         changed = changed.replace(
             invars=arrange_operands(body_invars, [*operand_of_constant], [*stack_of_element]),

@@ -2,6 +2,7 @@
 
 from lowering.marks.scope_marks import ATTRIBUTE as ATTRIBUTE
 from lowering.marks.scope_marks import BLOCK as BLOCK
+from lowering.marks.scope_marks import COMPOSED as COMPOSED
 from lowering.marks.scope_marks import CONVOLUTIONS as CONVOLUTIONS
 from lowering.marks.scope_marks import EACH_REPLICA as EACH_REPLICA
 from lowering.marks.scope_marks import JIT_SCOPE as JIT_SCOPE

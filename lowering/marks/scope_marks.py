@@ -40,11 +40,12 @@ PRODUCTS = "products"
 
 # A whole name of a stack, or one inside `jvp(...)` and its kind; anything else is a user's scope.
 _MARK = re.compile(
-    r"(?<![^/(])((?:ipu_shard|pipeline_stage|rows_of_ipu)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica)"
+    r"(?<![^/(])((?:ipu_shard|pipeline_stage|rows_of_ipu)(?=\[\d+\])|outside_compilation|frontend_attribute|ipu_jit_scope|outlined|outlined_block|each_replica|composed)"
     r"\[([^\]]*)\]"
 )
 
 NARROWED = "narrowed"  # around what stands for a result of float16
+COMPOSED = "composed"  # around the body of a function that is one operation of the original
 
 # The prefixes that JAX wraps around names.
 _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
@@ -52,7 +53,19 @@ _TRANSFORMS = re.compile(r"^(?:(?:jvp|transpose|vmap)\()+")
 _AGAIN = re.compile(r"^(.+?)((?:/[^/]+)*)/transpose\(\1\)\2(?=/|$)")
 _DERIVATIVE = re.compile(r"(?:^|[/(])(jvp|transpose)\(")
 _OF_JAX = frozenset({"checkpoint", "rematted_computation"})
-_KINDS = (SHARD, STAGE, OUTSIDE, ATTRIBUTE, JIT_SCOPE, UNIT, BLOCK, EACH_REPLICA, ROWS, NARROWED)
+_KINDS = (
+    SHARD,
+    STAGE,
+    OUTSIDE,
+    ATTRIBUTE,
+    JIT_SCOPE,
+    UNIT,
+    BLOCK,
+    EACH_REPLICA,
+    ROWS,
+    NARROWED,
+    COMPOSED,
+)
 _OURS = re.compile(rf"({'|'.join(_KINDS)})\[")
 
 
@@ -69,6 +82,7 @@ class Marks:
       block: the name of the outlined function around it whose calls share one code.
       attributes: frontend attributes, in the order of their first opening.
       each_replica: whether a callback is every replica's own.
+      composed: the name of the composed function around it that the original has as one operation.
       jit_scope: the innermost `ipu_jit_scope`.
       backward: whether the equation belongs to a backward pass.
     """
@@ -80,6 +94,7 @@ class Marks:
     unit: str | None = None
     block: str | None = None
     each_replica: bool = False
+    composed: str | None = None
     attributes: tuple[tuple[str, str], ...] = ()
     jit_scope: str | None = None
     backward: bool = False
@@ -147,6 +162,7 @@ def read_marks(stack: str) -> Marks:
         unit=texts.get(UNIT),
         block=texts.get(BLOCK),
         each_replica=EACH_REPLICA in texts,
+        composed=texts.get(COMPOSED),
         attributes=tuple(attributes.items()),
         jit_scope=texts.get(JIT_SCOPE),
         backward="transpose(" in stack,

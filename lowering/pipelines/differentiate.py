@@ -28,6 +28,7 @@ from lowering.jaxprs import (
 )
 from lowering.keeping import (
     insert_recomputation_before_readers,
+    is_cheap_to_recompute,
     reduce_stacks_of_scans,
     select_equations_to_recompute,
 )
@@ -88,7 +89,9 @@ def differentiate_stage(
         backward_eqns, select_equations_for(backward_eqns, gradient_vars)
     )
     constants = {operands[i] for i in constant_operands} | set(jaxpr.constvars)
-    forward_eqns, backward_eqns = reduce_stacks_of_scans(forward_eqns, backward_eqns, constants)
+    forward_eqns, backward_eqns = reduce_stacks_of_scans(
+        forward_eqns, backward_eqns, constants, lambda eqns: is_cheap_to_recompute
+    )
     recomputed = _select_recomputed_equations(
         forward_eqns, backward_eqns, gradient_vars, constants, operands
     )

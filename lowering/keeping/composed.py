@@ -1,0 +1,95 @@
+"""Functions that the original has as single operations, whose gradients keep one array.
+
+JAX composes them of elementwise operations, and its derivative keeps what each of those needs:
+three arrays for a gelu, two for a softmax. Popnn's gradient of a nonlinearity, and PopART's of the
+same operators, reads the input or the result and computes the rest itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from lowering import marks
+from lowering.jaxprs import (
+    JITTED,
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    add_innermost_scope,
+    name_stack,
+    names_of_calling_functions,
+    rewrite_equations,
+    unique_variables,
+)
+from lowering.keeping.choice import is_cheap_to_recompute
+
+# By what their gradients read: Popnn's NonLinearityType, and what else PopART has of the kind.
+_WITH_GRADIENT_OF_INPUT = frozenset({
+    "celu", "elu", "gelu", "geluerf", "hardsigmoid", "selu", "silu", "softplus", "softsign",
+    "swish",
+})  # fmt: skip
+_WITH_GRADIENT_OF_RESULT = frozenset({"logsoftmax", "sigmoid", "softmax"})
+_COMPOSED = _WITH_GRADIENT_OF_INPUT | _WITH_GRADIENT_OF_RESULT
+
+
+def cheap_in_composed_functions(
+    backward_eqns: Iterable[JaxprEqn],
+) -> Callable[[JaxprEqn], bool]:
+    """Returns the test of what may run twice even where recomputation was not asked for.
+
+    That is what is cheap and inside a composed function, and casts. But the result of a function
+    whose gradient reads its input waits beside that if other operations' gradients read it.
+
+    Args:
+      backward_eqns: all equations of the backward pass.
+    """
+    read_by_others = {
+        var
+        for eqn in backward_eqns
+        if composed_function_of(eqn) is None
+        for var in unique_variables(eqn.invars)
+    }
+
+    def may_run_twice(eqn: JaxprEqn) -> bool:
+        if not is_cheap_to_recompute(eqn):
+            return False
+        function = composed_function_of(eqn)
+        if function in _WITH_GRADIENT_OF_INPUT:
+            return read_by_others.isdisjoint(eqn.outvars)
+        return function is not None or eqn.primitive.name == "convert_element_type"
+
+    return may_run_twice
+
+
+def composed_function_of(eqn: JaxprEqn) -> str | None:
+    """Returns the composed function that an equation is inside of, as `logsoftmax`, or None.
+
+    Functions are known by their names, whoever wrote them: `jax.nn.gelu`, `GELU.__call__`.
+    """
+    marked = marks.read_marks(name_stack(eqn)).composed
+    if marked is not None:
+        return marked
+    for name in reversed(names_of_calling_functions(eqn)):
+        for part in name.split("."):
+            if _plain(part) in _COMPOSED:
+                return _plain(part)
+    return None
+
+
+def mark_composed_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Marks calls of jitted composed functions, so that their equations are known when opened."""
+
+    def mark(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+        scope = marks.write_mark(marks.COMPOSED, _plain(eqn.params["name"]))
+        rewriter.keep_equation(add_innermost_scope(eqn, scope))
+
+    return rewrite_equations(closed, EquationFinder(_calls_composed_function), mark)
+
+
+def _calls_composed_function(eqn: JaxprEqn) -> bool:
+    return eqn.primitive.name in JITTED and _plain(str(eqn.params.get("name"))) in _COMPOSED
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
