@@ -398,7 +398,8 @@ class SystemOptions(ConfigNode):
       allow_recompute: Recompute values of the forward pass in the backward pass instead of keeping
         them: less memory, more time. Stages of pipelines keep their inputs and recompute the rest;
         elsewhere, what elementwise operations give is recomputed, such as norms and activations.
-        Operations with state are never repeated.
+        Operations with state are never repeated. Without it, functions that the original has as
+        one operation, such as gelu and softmax, keep what that keeps: its input or its result.
       selection_order: In which order a device's IPUs become shards: which ones, and how many IPUs a
         copy between two shards passes on its way, which costs cycles.
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.

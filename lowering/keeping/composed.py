@@ -16,6 +16,7 @@ from lowering.jaxprs import (
     EquationFinder,
     EquationRewriter,
     JaxprEqn,
+    Var,
     add_innermost_scope,
     name_stack,
     names_of_calling_functions,
@@ -39,20 +40,26 @@ def cheap_in_composed_functions(
     """Returns the test of what may run twice even where recomputation was not asked for.
 
     That is what is cheap and inside a composed function, and casts. But the result of a function
-    whose gradient reads its input waits beside that if other operations' gradients read it.
+    whose gradient reads its input waits beside that if other operations' gradients read it, and
+    what another IPU reads is not sent there twice.
 
     Args:
       backward_eqns: all equations of the backward pass.
     """
-    read_by_others = {
-        var
-        for eqn in backward_eqns
-        if composed_function_of(eqn) is None
-        for var in unique_variables(eqn.invars)
-    }
+    read_by_others: set[Var] = set()
+    shards_of_readers: dict[Var, set[int | None]] = {}
+    for eqn in backward_eqns:
+        operands = unique_variables(eqn.invars)
+        if composed_function_of(eqn) is None:
+            read_by_others.update(operands)
+        for var in operands:
+            shards_of_readers.setdefault(var, set()).add(_shard_of(eqn))
 
     def may_run_twice(eqn: JaxprEqn) -> bool:
         if not is_cheap_to_recompute(eqn):
+            return False
+        shard = {_shard_of(eqn)}
+        if any(shards_of_readers.get(var, shard) != shard for var in eqn.outvars):
             return False
         function = composed_function_of(eqn)
         if function in _WITH_GRADIENT_OF_INPUT:
@@ -75,6 +82,10 @@ def composed_function_of(eqn: JaxprEqn) -> str | None:
             if _plain(part) in _COMPOSED:
                 return _plain(part)
     return None
+
+
+def _shard_of(eqn: JaxprEqn) -> int | None:
+    return marks.read_marks(name_stack(eqn)).shard
 
 
 def mark_composed_calls(closed: ClosedJaxpr) -> ClosedJaxpr:

@@ -139,6 +139,18 @@ def test_casts_of_parameters_are_made_again():
     assert peak(found) <= peak(closed)
 
 
+@pytest.mark.parametrize(("reader", "divisions"), [(0, 1), (1, 0)])
+def test_nothing_is_sent_to_another_ipu_twice(reader, divisions):
+    def loss(x, w, v):
+        with ipu.scopes.ipu_shard(0):
+            y = jax.nn.softmax(x @ w)
+        with ipu.scopes.ipu_shard(reader):
+            return (jnp.sin(jnp.sin(y @ v) @ w) ** 2).mean()
+
+    closed = traced(jax.grad(loss, (0, 1, 2)), *SIZES)
+    assert count(recompute(closed))["div"] - count(closed)["div"] == divisions
+
+
 def attention(softmax, gelu):
     def loss(layers, x):
         for w, v, up, down in layers:
