@@ -7,6 +7,7 @@ same operators, reads the input or the result and computes the rest itself.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 
 from lowering import marks
@@ -77,11 +78,13 @@ def composed_function_of(eqn: JaxprEqn) -> str | None:
     marked = marks.read_marks(name_stack(eqn)).composed
     if marked is not None:
         return marked
-    for name in reversed(names_of_calling_functions(eqn)):
-        for part in name.split("."):
-            if _plain(part) in _COMPOSED:
-                return _plain(part)
-    return None
+    return _innermost_composed_function(names_of_calling_functions(eqn))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _innermost_composed_function(names: tuple[str, ...]) -> str | None:
+    parts = [_plain(part) for name in reversed(names) for part in name.split(".")]
+    return next((part for part in parts if part in _COMPOSED), None)
 
 
 def _shard_of(eqn: JaxprEqn) -> int | None:

@@ -7,12 +7,10 @@ from collections.abc import Callable, Sequence
 from lowering.jaxprs import Atom, JaxprEqn, Var, size_in_bytes, unique_variables
 
 
-def peak_of_live_bytes(
-    eqns: Sequence[JaxprEqn],
-    results: Sequence[Atom],
-    counts: Callable[[JaxprEqn], bool] = lambda eqn: True,
-) -> int:
-    """Returns the most bytes that are alive while an equation runs.
+def peaks_of_live_bytes(
+    eqns: Sequence[JaxprEqn], results: Sequence[Atom], counts: Callable[[JaxprEqn], bool]
+) -> tuple[int, int]:
+    """Returns the most bytes that are alive while any equation runs, and while certain ones do.
 
     A value is alive from the equation that makes it to its last reader. Equations that nothing
     needs do not run.
@@ -20,10 +18,11 @@ def peak_of_live_bytes(
     Args:
       eqns: the equations, in order.
       results: the values that are read at the end.
-      counts: returns whether the bytes during an equation count.
+      counts: returns whether an equation is one of those.
     """
     alive = {*unique_variables(results)}
-    now, peak = sum(size_in_bytes(var.aval) for var in alive), 0
+    now = sum(size_in_bytes(var.aval) for var in alive)
+    peak_of_all = peak_of_counted = 0
     for eqn in reversed(eqns):
         made = [var for var in eqn.outvars if var in alive]
         if not made and not eqn.effects:
@@ -31,8 +30,9 @@ def peak_of_live_bytes(
         operands: list[Var] = [var for var in unique_variables(eqn.invars) if var not in alive]
         alive.update(operands)
         now += sum(size_in_bytes(var.aval) for var in operands)
-        if counts(eqn):
-            peak = max(peak, now)
+        peak_of_all = max(peak_of_all, now)
+        if now > peak_of_counted and counts(eqn):
+            peak_of_counted = now
         alive.difference_update(made)
         now -= sum(size_in_bytes(var.aval) for var in made)
-    return peak
+    return peak_of_all, peak_of_counted

@@ -30,7 +30,7 @@ from lowering.keeping import (
     insert_recomputation_before_readers,
     is_cheap_to_recompute,
     mark_composed_calls,
-    peak_of_live_bytes,
+    peaks_of_live_bytes,
     reduce_stacks_of_scans,
     select_equations_to_recompute,
 )
@@ -144,13 +144,12 @@ def _saves_enough(eqns: Sequence[JaxprEqn], changed: Sequence[JaxprEqn], body: J
     more, wherever that is.
     """
     lasting = [*body.invars, *body.outvars]
-
-    def saved_bytes(counts: Callable[[JaxprEqn], bool]) -> int:
-        before, after = (peak_of_live_bytes(each, lasting, counts) for each in (eqns, changed))
-        return before - after
-
-    needs_less = saved_bytes(lambda eqn: not is_cheap_to_recompute(eqn)) >= _BYTES_OF_CODE
-    return needs_less and saved_bytes(lambda eqn: True) >= 0
+    (anywhere_before, at_products_before), (anywhere_after, at_products_after) = (
+        peaks_of_live_bytes(each, lasting, lambda eqn: not is_cheap_to_recompute(eqn))
+        for each in (eqns, changed)
+    )
+    saved = at_products_before - at_products_after
+    return saved >= _BYTES_OF_CODE and anywhere_after <= anywhere_before
 
 
 @dc.dataclass(slots=True)

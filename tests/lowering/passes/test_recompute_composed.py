@@ -16,7 +16,7 @@ from jax import lax
 import ipujax as ipu
 from lowering import Options, lower
 from lowering.jaxprs import function_of_jaxpr, inline_jitted_calls, size_in_bytes, walk_equations
-from lowering.keeping import peak_of_live_bytes
+from lowering.keeping import peaks_of_live_bytes
 from lowering.machine import model
 from lowering.passes import drop_dead, recompute_cheap
 from tests.ipujax.reporting import configured, struct
@@ -74,7 +74,8 @@ def waiting_bytes(closed):
 
 
 def peak(closed):
-    return peak_of_live_bytes(closed.jaxpr.eqns, [*closed.jaxpr.invars, *closed.jaxpr.outvars])
+    inner = closed.jaxpr
+    return peaks_of_live_bytes(inner.eqns, [*inner.invars, *inner.outvars], lambda eqn: False)[0]
 
 
 def count(closed):
