@@ -113,7 +113,7 @@ class _CheapRecomputation:
 
         None if nothing is saved, or unasked too little of the peak.
         """
-        permanent = {*jaxpr.constvars, *unique_variables(jaxpr.outvars)}
+        permanent = {*jaxpr.constvars, *jaxpr.invars, *unique_variables(jaxpr.outvars)}
         ahead, behind = reduce_stacks_of_scans(
             pair.ahead, pair.behind, pair.find_available_values(permanent), self._test_for
         )
