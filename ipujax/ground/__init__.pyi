@@ -104,6 +104,7 @@ from .file_reading import UnfitFileError as UnfitFileError
 from .file_reading import open_regular_file as open_regular_file
 from .files import replace_file as replace_file
 from .function_parameters import parameter_names as parameter_names
+from .garbage import collect_garbage_seldom as collect_garbage_seldom
 from .guards import calling_frame as calling_frame
 from .host_trace import HostSpan as HostSpan
 from .host_trace import HostTrace as HostTrace

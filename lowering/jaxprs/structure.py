@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lowering.jaxprs.equations import walk_equations
+from lowering.jaxprs.equations import params_without_derivative_rules, walk_equations
 from lowering.jaxprs.jaxpr import (
     Atom,
     ClosedJaxpr,
@@ -15,7 +15,6 @@ from lowering.jaxprs.jaxpr import (
     JaxprEqn,
     Literal,
     name_stack,
-    params_without_derivative_rules,
 )
 
 _NUMBERS: tuple[type, ...] = (float, complex, np.generic)
