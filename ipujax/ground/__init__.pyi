@@ -61,7 +61,6 @@ from .errors import KerasTypeError as KerasTypeError
 from .errors import LeakedValueError as LeakedValueError
 from .errors import LoopTypeError as LoopTypeError
 from .errors import MissingAttributeError as MissingAttributeError
-from .errors import MissingExtraError as MissingExtraError
 from .errors import NanLossDuringTrainingError as NanLossDuringTrainingError
 from .errors import NotConfiguredError as NotConfiguredError
 from .errors import OperatorError as OperatorError
@@ -99,6 +98,7 @@ from .errors import UnrecoverableError as UnrecoverableError
 from .errors import UnusedOutfeedError as UnusedOutfeedError
 from .events import IpuTraceEvent as IpuTraceEvent
 from .events import IpuTraceEventType as IpuTraceEventType
+from .extras import require_package as require_package
 from .file_reading import StrPath as StrPath
 from .file_reading import UnfitFileError as UnfitFileError
 from .file_reading import open_regular_file as open_regular_file
