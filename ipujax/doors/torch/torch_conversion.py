@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 from ipujax.doors.models import Model, check
 from ipujax.ground import api_boundary, require_package
