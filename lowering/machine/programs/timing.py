@@ -242,6 +242,7 @@ class ProgramTimer:
                 host=self.options.host,
                 iteration=iteration,
                 numbers=self.account.numbers,
+                goal=self.options.exchange_goal,
             )
         cost = self._known[key]
         known = self._known_on_tiles.get((id(cost), tiles))
