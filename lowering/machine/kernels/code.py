@@ -9,12 +9,13 @@ A repeated sequence of operations, such as a layer, is a function: its repetitio
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from lowering.machine.cost import Phase, Vertices
-from lowering.machine.transfers.exchange_code import ExchangeGoal
+from lowering.machine.transfers.exchange_code import ExchangeGoal, Pieces
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -50,18 +51,19 @@ class CodeUse:
     def exchange_code_bytes(self, tiles: int, goal: ExchangeGoal) -> np.ndarray:
         """Returns int64 [tiles]: the bytes of one copy of the code of its exchanges.
 
-        Where only some tiles receive, each copy of an unrolled phase is on others; all send.
+        Where only some tiles receive, each copy of an unrolled phase is on others, and all tiles
+        together send what these receive.
         """
         bytes_ = np.zeros(tiles, dtype=np.int64)
         for phase in self.exchanges:
             pieces, copies = phase.exchanged_pieces, phase.code_copies
-            sending_bytes = dc.replace(pieces, received=0.0, regions=0.0).code_bytes(goal)
-            bytes_ += copies * sending_bytes
-            more_bytes = pieces.code_bytes(goal) - sending_bytes
             if phase.receivers is None:
-                bytes_ += copies * more_bytes
-            else:
-                bytes_[self.find_tiles(phase.receivers * copies, tiles)] += more_bytes
+                bytes_ += copies * pieces.code_bytes(goal)
+                continue
+            sent = math.ceil(pieces.sent * phase.receivers / tiles)
+            bytes_ += copies * Pieces(sent=sent).code_bytes(goal)
+            receiving = dc.replace(pieces, sent=0.0).code_bytes(goal) - Pieces().code_bytes(goal)
+            np.add.at(bytes_, self.find_tiles(phase.receivers * copies, tiles), receiving)
         return bytes_
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:

@@ -38,7 +38,8 @@ def rearrange_operands(
             moved_bytes = math.ceil(shapes[value].bytes / max(1, wanted_layout.used))
             wanted = layouts.layout_for_plan(shapes[value], wanted_layout).mapping
             received += moved_bytes
-            pieces += scattered_pieces(moved_bytes, layout.mapping.bytes_together_in(wanted))
+            together = layout.mapping.bytes_together_in(wanted)
+            pieces += scattered_pieces(moved_bytes, together, layout.mapping.used)
     read = list(dict.fromkeys(without_literals(item.reads)))
     if any(costs.operands) or not read:
         return _exchange_of(received, pieces), None
@@ -64,7 +65,7 @@ def _pieces_of_operand(operand: TileMapping, largest: TileMapping) -> Pieces:
     """Returns the pieces of an elementwise operand; of a repeated one each element comes once."""
     share = min(1.0, operand.elements / max(1, largest.elements))
     own_bytes = math.ceil(largest.most_elements * share) * operand.element_bytes
-    return scattered_pieces(own_bytes, operand.bytes_together_in(largest))
+    return scattered_pieces(own_bytes, operand.bytes_together_in(largest), operand.used)
 
 
 def _lay_out_like_other_operands(

@@ -116,8 +116,8 @@ def _pieces_by_term(chosen: Plan, target: Target) -> dict[str, Pieces]:
         "inputs_exchange": shared_pieces(received["inputs_exchange"], inputs),
         "weights_exchange": shared_pieces(received["weights_exchange"], weights),
         "padding": Pieces(),
-        "arrange_exchange": scattered_pieces(received["arrange_exchange"], block),
-        "restore_exchange": scattered_pieces(received["restore_exchange"], block),
+        "arrange_exchange": scattered_pieces(received["arrange_exchange"], block, tiles),
+        "restore_exchange": scattered_pieces(received["restore_exchange"], block, tiles),
     }
 
 

@@ -176,8 +176,8 @@ class Folding:
         outputs = min(results, ceil_div(outputs, lanes) * lanes)
         cycles = self._cycles_of_fold(outputs * fan_in, outputs, False, self.partial)
         received = float(outputs * fan_in * self.partial_bytes)
-        tiles = ceil_div(results, outputs)
-        return Phase("Reduce", cycles, received, receivers=tiles, pieces=partial_pieces(fan_in))
+        tiles, sources = ceil_div(results, outputs), min(fan_in, self.target.tiles_per_ipu)
+        return Phase("Reduce", cycles, received, receivers=tiles, pieces=partial_pieces(sources))
 
     def _cycles_of_fold(self, elements: int, outputs: int, contiguous: bool, dtype: str) -> float:
         """Returns the cycles to fold elements into outputs, each by one worker."""

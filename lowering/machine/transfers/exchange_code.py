@@ -72,14 +72,19 @@ class Pieces:
         return 1.0 + sent_per_received * _PART_OF_GOAL[goal]
 
 
-def scattered_pieces(bytes_: float, piece_bytes: float = LEAST_PIECE_BYTES) -> Pieces:
+def scattered_pieces(
+    bytes_: float, piece_bytes: float = LEAST_PIECE_BYTES, tiles: int | None = None
+) -> Pieces:
     """Returns the pieces of data that tiles send to each other, each to another address.
 
     Args:
       bytes_: what the busiest tile receives, and about as much as it sends.
       piece_bytes: bytes of a piece.
+      tiles: how many tiles send; they pack what would be more than a piece from each. None: any
+        number of pieces go.
     """
     count = float(math.ceil(bytes_ / piece_bytes))
+    count = count if tiles is None else min(count, float(tiles))
     return Pieces(count, count, count)
 
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from lowering.machine import CATEGORIES, Vertices
-from lowering.machine.cost import Phase
+from lowering.machine import Phase
 from lowering.machine.kernels import CodeUse, code, compute_code_bytes
-from lowering.machine.transfers.exchange_code import Pieces
+from lowering.machine.transfers import Pieces
 from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
 from tests.lowering.samples import lowered, shard
 

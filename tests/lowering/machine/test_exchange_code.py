@@ -9,11 +9,9 @@ import jax.numpy as jnp
 import pytest
 
 from lowering.machine import IPU2
-from lowering.machine.mapping import map_evenly, map_linearly
-from lowering.machine.planner.product import matmul_product
-from lowering.machine.planner.product_rule import phases_of_plan
-from lowering.machine.planner.search import plan_product
-from lowering.machine.transfers.exchange_code import (
+from lowering.machine import map_evenly, map_linearly
+from lowering.machine.planner import matmul_product, phases_of_plan, plan_product
+from lowering.machine.transfers import (
     Pieces,
     partial_pieces,
     scattered_pieces,

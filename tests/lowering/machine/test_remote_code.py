@@ -11,7 +11,7 @@ from lowering.machine.kernels.code import (
     BYTES_PER_CALL,
     BYTES_PER_PHASE,
 )
-from lowering.machine.transfers.exchange_code import Pieces
+from lowering.machine.transfers import Pieces
 from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import lowered
 
