@@ -244,7 +244,7 @@ def test_wrong_options_of_the_engine_are_refused_when_set() -> None:
     with pytest.raises(ConfigError, match=r"allowOutOfMemory.* but must be the text"):
         IPUConfig().compilation_poplar_options = {"debug.allowOutOfMemory": -1}
     for wrong in ("speed", "CYCLES", True, None, ["memory"]):
-        with pytest.raises(ConfigError, match="'opt.internalExchange.* must be one of 'cycles'"):
+        with pytest.raises(ConfigError, match=r"'opt\.internalExchange.* must be one of 'cycles'"):
             IPUConfig().compilation_poplar_options = {
                 "opt.internalExchangeOptimisationTarget": wrong
             }

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.machine import CATEGORIES, Vertices
-from lowering.machine import Phase
+from lowering.machine import CATEGORIES, Phase, Vertices
 from lowering.machine.kernels import CodeUse, code, compute_code_bytes
 from lowering.machine.transfers import Pieces
 from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from lowering.machine import IPU2
-from lowering.machine import map_evenly, map_linearly
+from lowering.machine import IPU2, map_evenly, map_linearly
 from lowering.machine.planner import matmul_product, phases_of_plan, plan_product
 from lowering.machine.transfers import (
     Pieces,
