@@ -7,7 +7,8 @@ model means the first; "one layer" is of BERT-Large.
 
 The profiles of BERT were compiled with `POPART_POPLINER_OUTLINER_REGEX`, which keeps layers from
 sharing code: their control code is that of operations that share none. Vertex state and exchange
-code are modelled with sharing all the same, as their constants were fitted.
+code are modelled with sharing all the same: that of twelve layers' exchanges (15.5 MB) is a fifth
+with sharing, and 3.5 times as much without.
 """
 
 from __future__ import annotations

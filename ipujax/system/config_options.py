@@ -22,6 +22,7 @@ from ipujax.system.poplar_options import (
     check_compilation_options,
     check_convolution_options,
     check_matmul_options,
+    choose_exchange_goal,
     choose_ring_method,
     log_pooling_options,
 )
@@ -405,6 +406,8 @@ class SystemOptions(ConfigNode):
       serialization_output_folder: Directory in which compiled programs are saved; '' saves none.
       compilation_poplar_options: Options of the engine. With {"debug.allowOutOfMemory": "false"},
         compiling a program that does not fit the tiles raises `ipu.errors.OutOfMemoryError`.
+        "opt.internalExchangeOptimisationTarget" is what exchanges between tiles are compiled for:
+        "cycles", the default, "memory", with less code and longer exchanges, or "balanced".
       gcl_poplar_options: Options of the communication library, for all collectives. "method" is
         the way around a ring: "clockwise_ring" or "anticlockwise_ring", which leave half of the
         links idle, "bidirectional_ring_pair", "meet_in_middle_ring", or "auto", the faster of the
@@ -421,7 +424,12 @@ class SystemOptions(ConfigNode):
     selection_order: SelectionOrder = option(SelectionOrder.AUTO, effect=Effect.SYSTEM)
     serialization_output_folder: str = option("", effect=Effect.HOST)
     compilation_poplar_options: dict[Any, Any] = option(
-        {}, effect=Effect.MODEL, check=check_compilation_options
+        {},
+        effect=Effect.MODEL,
+        check=check_compilation_options,
+        settings=("model.exchange_goal",),
+        convert=choose_exchange_goal,
+        trial={"opt.internalExchangeOptimisationTarget": "memory"},
     )
     gcl_poplar_options: dict[Any, Any] = option(
         {},

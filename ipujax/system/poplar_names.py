@@ -64,7 +64,6 @@ ENGINE: Mapping[str, str] = {
     "exchange.streamBufferOverlap": "buffers of streams are the host's own here",
     "opt.enableInlining": "programs are not inlined in the model",
     "opt.enableMultiAccessCopies": "it chooses vertices of copies, which here have one rate",
-    "opt.internalExchangeOptimisationTarget": "exchanges are modelled by their bytes alone",
     "opt.maxCompilationThreads": "XLA compiles, with threads of its own",
     "opt.maxCopyMergeSize": "each copy on a tile is modelled by itself",
     "prng.enable": "random numbers have keys of JAX here",

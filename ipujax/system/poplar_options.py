@@ -21,6 +21,9 @@ PARTIALS = "partialsType"
 METHOD = "method"
 ALLOW_OUT_OF_MEMORY = "debug.allowOutOfMemory"
 
+EXCHANGE_GOAL = "opt.internalExchangeOptimisationTarget"
+_EXCHANGE_GOALS = ("cycles", "balanced", "memory")
+
 VARIABLE = "POPLAR_ENGINE_OPTIONS"
 _CONFIG = "compilation_poplar_options"
 
@@ -162,7 +165,8 @@ def allows_out_of_memory(options: EngineOptions) -> bool:
     """
     for source_options, source in ((options.program, _CONFIG), (options.environment, VARIABLE)):
         other_names = [name for name in source_options if not name.lower().startswith(_REPORTS)]
-        _log_options_without_effect(other_names, (ALLOW_OUT_OF_MEMORY,), names.ENGINE, source)
+        effective_names = (ALLOW_OUT_OF_MEMORY, EXCHANGE_GOAL)
+        _log_options_without_effect(other_names, effective_names, names.ENGINE, source)
     return options.is_true(ALLOW_OUT_OF_MEMORY, default=True)
 
 
@@ -174,9 +178,32 @@ def check_compilation_options(options: _Options) -> None:
     """
     engine_options = EngineOptions(_stringify_option_names(options), {})
     allows_out_of_memory(engine_options)
+    _exchange_goal_of(engine_options)
     for name in engine_options.option_names:
         if name.lower().startswith(_REPORTS) and name not in _NOT_FLAGS:
             engine_options.is_true(name, default=False)
+
+
+def choose_exchange_goal(options: _Options) -> str:
+    """Returns what the code of exchanges is compiled for: cycles, memory, or something between.
+
+    Args:
+      options: `compilation_poplar_options`; the environment's options come before them.
+
+    Raises:
+      ConfigError: (a `ValueError`) there is no such goal.
+    """
+    return _exchange_goal_of(read_engine_options(options))
+
+
+def _exchange_goal_of(options: EngineOptions) -> str:
+    goal = options.get_option(EXCHANGE_GOAL, _EXCHANGE_GOALS[0])
+    if goal not in _EXCHANGE_GOALS:
+        raise ConfigError(
+            f"{options.locate_option(EXCHANGE_GOAL)} is {goal!r}, but must be one of "
+            f"{', '.join(map(repr, _EXCHANGE_GOALS))}"
+        )
+    return goal
 
 
 def check_matmul_options(options: _Options) -> None:

@@ -6,6 +6,8 @@ import dataclasses as dc
 import math
 from typing import Any, TypeAlias
 
+from lowering.machine.transfers.exchange_code import Pieces, scattered_pieces
+
 Units: TypeAlias = tuple[str, str]
 """The number types of inputs and sums with which the convolution units compute."""
 
@@ -98,6 +100,7 @@ class Phase:
       times: how often it runs, one after the other.
       unrolled: whether each of these times has code of its own; else it is there once.
       receivers: how many tiles receive data, others each time if it is unrolled; None: all may.
+      pieces: the pieces of the exchange; None: as many as a linear mapping may have.
     """
 
     name: str
@@ -106,6 +109,12 @@ class Phase:
     times: int = 1
     unrolled: bool = False
     receivers: int | None = None
+    pieces: Pieces | None = None
+
+    @property
+    def exchanged_pieces(self) -> Pieces:
+        """The pieces that the busiest tile moves before it."""
+        return scattered_pieces(self.exchange_bytes) if self.pieces is None else self.pieces
 
     @property
     def code_copies(self) -> int:
@@ -132,10 +141,17 @@ class Vertices:
 
 @dc.dataclass(frozen=True, slots=True)
 class WantedLayout:
-    """The layout that a plan wants for a tensor: over `used` tiles, in the order `layout`."""
+    """The layout that a plan wants for a tensor: over `used` tiles, in the order `layout`.
+
+    Attributes:
+      used: how many tiles hold any.
+      layout: the name of the order.
+      block: channels and positions that follow each other in that order, see `TileMapping`.
+    """
 
     used: int
     layout: str
+    block: tuple[int, int] | None = None
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

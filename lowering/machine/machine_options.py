@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from lowering.machine.kernels.listing import PlanOptions
 from lowering.machine.target import IPU2, Target
 from lowering.machine.transfers.collective_cost import Method
+from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import find_route, inter_ipu_cycles
 from lowering.ops import TaskSpec
@@ -26,6 +27,8 @@ class ModelOptions:
       plans: the options of the planner for stages without options of their own.
       compiles_code: whether code is compiled (`IPUConfig.ipu_model.compile_ipu_code`); otherwise
         its size is unknown, and it takes no memory.
+      exchange_goal: what the code of exchanges is compiled for (Poplar's
+        `opt.internalExchangeOptimisationTarget`).
       outlines: whether equal operations share their code
         (`IPUConfig.optimizations.enable_graph_outlining`).
       reorders: whether operations come in an order that has less alive at a time
@@ -62,6 +65,7 @@ class ModelOptions:
     target: Target = IPU2
     plans: PlanOptions = _NO_OPTIONS
     compiles_code: bool = True
+    exchange_goal: ExchangeGoal = "cycles"
     outlines: bool = True
     reorders: bool = True
     io_tiles: int = 0

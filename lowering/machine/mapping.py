@@ -40,6 +40,8 @@ class TileMapping:
       first_tile: the tile of the first piece.
       layout: the order in which the elements are taken; tensors of different layouts must be
         rearranged before they can be worked on together.
+      block: for a plan's order, the channels of a grain, which are innermost, and the positions of
+        a tile's part that follow each other; None: all elements lie in the tensor's order.
     """
 
     elements: int
@@ -49,6 +51,7 @@ class TileMapping:
     tiles: int
     first_tile: int = 0
     layout: str = "linear"
+    block: tuple[int, int] | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -71,6 +74,13 @@ class TileMapping:
     def most_bytes(self) -> int:
         """Bytes on the tile that has the most."""
         return self.most_elements * self.element_bytes
+
+    def bytes_together_in(self, other: TileMapping) -> int:
+        """Returns how many bytes lie together on a tile in this mapping and in another's order."""
+        channels, positions = self.block or (self.most_elements, 1)
+        other_channels, other_positions = other.block or (other.most_elements, 1)
+        together = min(channels, other_channels) * min(positions, other_positions)
+        return self.element_bytes * max(1, min(together, self.most_elements, other.most_elements))
 
     def bounds(self) -> np.ndarray:
         """Returns int64 [used + 1]: piece i holds the elements from bounds[i] to bounds[i + 1]."""
@@ -132,7 +142,14 @@ def map_linearly(
 
 
 def map_evenly(
-    elements: int, element_bytes: int, used: int, tiles: int, *, first_tile: int = 0, layout: str
+    elements: int,
+    element_bytes: int,
+    used: int,
+    tiles: int,
+    *,
+    first_tile: int = 0,
+    layout: str,
+    block: tuple[int, int] | None = None,
 ) -> TileMapping:
     """Maps elements evenly to `used` tiles, as a plan wants its operands.
 
@@ -143,7 +160,10 @@ def map_evenly(
       tiles: how many there are.
       first_tile: the first that takes part.
       layout: the plan's name for the order.
+      block: channels and positions that follow each other in it.
     """
     grain = max(1, VECTOR_BYTES // element_bytes)
     used = max(1, min(used, -(-elements // grain))) if elements else 0
-    return TileMapping(elements, element_bytes, grain, used, tiles, first_tile % tiles, layout)
+    return TileMapping(
+        elements, element_bytes, grain, used, tiles, first_tile % tiles, layout, block
+    )

@@ -9,11 +9,13 @@ A repeated sequence of operations, such as a layer, is a function: its repetitio
 from __future__ import annotations
 
 import dataclasses as dc
+import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from lowering.machine.cost import Vertices
+from lowering.machine.cost import Phase, Vertices
+from lowering.machine.transfers.exchange_code import ExchangeGoal, Pieces
 
 
 @dc.dataclass(frozen=True, slots=True)
@@ -23,9 +25,7 @@ class CodeUse:
     Attributes:
       vertices: kinds and numbers.
       phases: its supersteps.
-      exchanges: how many of these exchange data.
-      exchange_bytes: bytes that the busiest tile receives, in exchanges in which all tiles may.
-      received: for every other exchange, how many tiles receive, and the bytes of each.
+      exchanges: those of them that exchange data.
       compute_sets: how many of its supersteps compute.
       tensors: the operands and results with which each of its vertices is connected.
       blocks: the outlined functions that have it, each with whether it is its backward pass.
@@ -36,9 +36,7 @@ class CodeUse:
 
     vertices: tuple[Vertices, ...]
     phases: int
-    exchanges: int
-    exchange_bytes: float
-    received: tuple[tuple[int, float], ...] = ()
+    exchanges: tuple[Phase, ...] = ()
     compute_sets: int = 0
     tensors: int = 0
     blocks: frozenset[tuple[str, bool]] = frozenset()
@@ -49,6 +47,24 @@ class CodeUse:
     def find_tiles(self, used: int, tiles: int) -> np.ndarray:
         """Returns the numbers of so many tiles from its first on, of all tiles to wrap around."""
         return (self.first_tile + np.arange(used)) % tiles
+
+    def exchange_code_bytes(self, tiles: int, goal: ExchangeGoal) -> np.ndarray:
+        """Returns int64 [tiles]: the bytes of one copy of the code of its exchanges.
+
+        Where only some tiles receive, each copy of an unrolled phase is on others, and all tiles
+        together send what these receive.
+        """
+        bytes_ = np.zeros(tiles, dtype=np.int64)
+        for phase in self.exchanges:
+            pieces, copies = phase.exchanged_pieces, phase.code_copies
+            if phase.receivers is None:
+                bytes_ += copies * pieces.code_bytes(goal)
+                continue
+            sent = math.ceil(pieces.sent * phase.receivers / tiles)
+            bytes_ += copies * Pieces(sent=sent).code_bytes(goal)
+            receiving = dc.replace(pieces, sent=0.0).code_bytes(goal) - Pieces().code_bytes(goal)
+            np.add.at(bytes_, self.find_tiles(phase.receivers * copies, tiles), receiving)
+        return bytes_
 
     def add_uses(self, further_use: CodeUse) -> CodeUse:
         """Returns this use together with more calls of the same operation."""
@@ -69,15 +85,12 @@ class CodeUse:
 
 
 # Fitted once, over the parts of the memory profiles that popliner's tests hold (EfficientNet,
-# BERT-Large and a tiny BERT: vertex code, vertex state, control and exchange code): no source
-# gives them (docs/hardware.md, Memory). Code of exchanges is the least certain: it goes by
-# fragments, of which convolutions have many and matrix products few.
+# BERT-Large and a tiny BERT: vertex code, vertex state and control code): no source gives them
+# (docs/hardware.md, Memory). The code of exchanges goes by instructions.
 BYTES_PER_VERTEX_KIND = 550
 BYTES_PER_VERTEX = 100
 BYTES_PER_CALL = 12
 BYTES_PER_PHASE = 13
-BYTES_PER_EXCHANGE = 20
-EXCHANGED_BYTES_PER_CODE_BYTE = 32
 
 # The stacks of the six workers and the supervisor of a tile. An estimate: codelets of the libraries
 # need more than Poplar's minimum, and no source gives it.
@@ -85,7 +98,12 @@ STACK_BYTES = 1_024
 
 
 def compute_code_bytes(
-    uses: Iterable[CodeUse], calls: int, tiles: int, *, outlines: bool = True
+    uses: Iterable[CodeUse],
+    calls: int,
+    tiles: int,
+    *,
+    outlines: bool = True,
+    goal: ExchangeGoal = "cycles",
 ) -> Mapping[str, np.ndarray]:
     """Computes the bytes of code that a set of operations takes on each tile.
 
@@ -95,6 +113,7 @@ def compute_code_bytes(
       tiles: how many tiles it has.
       outlines: whether calls of one signature share their code, as calls of outlined functions do;
         what vertices execute is shared in any case.
+      goal: what the code of exchanges is compiled for.
 
     Returns:
       int64 [tiles] for each category of code in `profile.CATEGORIES`.
@@ -111,10 +130,7 @@ def compute_code_bytes(
             vertices_per_tile = copies * vertices.copies * vertices.per_tile
             state[place] += vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
-        exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
-        for receivers, received in ((tiles, use.exchange_bytes), *use.received):
-            code_bytes = copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)
-            exchange[use.find_tiles(receivers, tiles)] += code_bytes
+        exchange += copies * use.exchange_code_bytes(tiles, goal)
     code = BYTES_PER_VERTEX_KIND * sum(tiles_of_kind.values(), np.zeros(tiles, dtype=np.int64))
     return {
         "vertex_code": code,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 from lowering.machine.cost import Cost, Operation, Phase, Shape
@@ -23,19 +22,20 @@ from lowering.machine.kernels.kernel_memory import KernelMemory, MemoryEvent, Ne
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.ledger import Ledger, MovedPart, total_of_move
 from lowering.machine.kernels.listing import PLANNED
+from lowering.machine.kernels.rearranging import rearrange_operands
 from lowering.machine.kernels.tensor_makers import tensor_made_by
 from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.kernels.views import operand_shown_by
 from lowering.machine.mapping import VECTOR_BYTES, map_linearly
 from lowering.machine.planner.multi_convolution import MULTI_CONV
 from lowering.machine.primitives import (
-    ELEMENTWISE,
     VIEWS,
     cost_of_operation,
     elementwise_chain_cost,
 )
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 
 _TAKES_OPERAND_LAYOUT = VIEWS | {"convert_element_type", "ipu_load", "copy"}
@@ -61,6 +61,7 @@ def model_kernel(
     host: HostLink | None = None,
     iteration: int | None = None,
     numbers: Callable[[object], int] | None = None,
+    goal: ExchangeGoal = "cycles",
 ) -> KernelCost:
     """Models one kernel.
 
@@ -72,10 +73,11 @@ def model_kernel(
       host: the cost of transfers to and from the host.
       iteration: the iteration of the loop whose body it is; None if that does not matter.
       numbers: gives each signature of an operation a number; of this kernel alone by default.
+      goal: what the code of exchanges is compiled for.
     """
     host, numbers = host or HostLink(target=target), numbers or SignatureNumbers()
     return _Kernel(
-        listing, operand_layouts, target, collectives, host, iteration, numbers
+        listing, operand_layouts, target, collectives, host, iteration, numbers, goal
     ).model_items()
 
 
@@ -89,11 +91,17 @@ class _Kernel:
         host: HostLink,
         iteration: int | None,
         numbers: Callable[[object], int],
+        goal: ExchangeGoal,
     ) -> None:
         self.listing, self.target, self._turn = listing, target, iteration
-        self.ledger = Ledger(target, collectives, host, numbers)
+        self.ledger = Ledger(target, collectives, host, numbers, goal)
         self._model = functools.partial(
-            model_kernel, target=target, collectives=collectives, host=host, numbers=numbers
+            model_kernel,
+            target=target,
+            collectives=collectives,
+            host=host,
+            numbers=numbers,
+            goal=goal,
         )
         self.shapes = list(listing.shapes)
         self.layouts = Layouts(self.shapes, listing.operands, operand_layouts, target.tiles_per_ipu)
@@ -159,7 +167,8 @@ class _Kernel:
             if self._make_views_if_possible(item):
                 return
             costs = self._cost_of_gathering(item)
-        received, largest_layout = self._rearrange_operands(item, costs)
+        rearranging, largest_layout = rearrange_operands(item, costs, self.layouts, self.shapes)
+        received = rearranging.exchange_bytes if rearranging else 0.0
         births: dict[int, LiveTensor] = {}
         wanted_layouts = costs.results or (None,) * len(item.writes)
         for value, wanted_layout in zip(item.writes, wanted_layouts, strict=True):
@@ -177,7 +186,7 @@ class _Kernel:
         number = self.ledger.charge_item(
             item,
             costs,
-            received,
+            rearranging,
             count_item_bytes(item, self.shapes),
             max(tiles, self._count_reading_tiles(item, costs)),
             mappings[0].first_tile if mappings else 0,
@@ -229,50 +238,6 @@ class _Kernel:
             if most_bytes
             else ()
         )
-
-    def _rearrange_operands(self, item: Item, costs: Cost) -> tuple[float, TensorLayout | None]:
-        """Finds the bytes that the busiest tile receives to bring all operands into place.
-
-        Returns:
-          The bytes, and the layout of the largest operand, which results without a plan take.
-        """
-        received = 0.0
-        for value, wanted_layout in zip(item.reads, costs.operands, strict=False):
-            if value is None or wanted_layout is None:
-                continue
-            self.layouts.request_layout(value, wanted_layout)
-            layout = self.layouts.layout_of(value)
-            if layout.order_key != (wanted_layout.layout, ()):
-                received += math.ceil(self.shapes[value].bytes / max(1, wanted_layout.used))
-        read = list(dict.fromkeys(without_literals(item.reads)))
-        if any(costs.operands) or not read:
-            return received, None
-        is_elementwise = item.operations[-1].name in ELEMENTWISE
-        if is_elementwise:
-            self._lay_out_like_other_operands(read)
-        layouts = {value: self.layouts.layout_of(value) for value in read}
-        largest = max(read, key=lambda v: (self.shapes[v].elements, layouts[v].mapping.elements))
-        largest_layout = layouts[largest]
-        for layout in layouts.values() if is_elementwise else ():
-            if layout.order_key != largest_layout.order_key:
-                moved_elements = min(layout.mapping.elements, largest_layout.mapping.most_elements)
-                received += moved_elements * layout.mapping.element_bytes
-        return received, largest_layout
-
-    def _lay_out_like_other_operands(self, read: Sequence[int]) -> None:
-        """Lays out operands without a layout as the other operands of their operation lie.
-
-        So an optimizer's state lies as the gradients do (docs/hardware.md, Passes: forward
-        allocation).
-        """
-        layouts = [
-            layout for layout in map(self.layouts.existing_layout, read) if layout is not None
-        ]
-        for value in filter(self.layouts.has_no_layout, read):
-            shape = self.shapes[value]
-            matching_layout = next((laid for laid in layouts if laid.suits_shape(shape)), None)
-            if matching_layout is not None:
-                self.layouts.set_layout_if_free(value, matching_layout.for_element_type(shape))
 
     def _find_reusable_operands(self, item: Item, result: int) -> tuple[int, ...]:
         """Returns the operands whose memory a result can take: of its size and its layout."""

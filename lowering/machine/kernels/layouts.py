@@ -150,6 +150,7 @@ class Layouts:
             wanted_layout.used,
             self._tiles,
             layout=wanted_layout.layout,
+            block=wanted_layout.block,
         )
         return TensorLayout(mapping)
 

@@ -16,6 +16,7 @@ from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
 from lowering.machine.transfers.between_replicas import Collectives
+from lowering.machine.transfers.exchange_code import ExchangeGoal
 from lowering.machine.transfers.exchanges import HostLink
 from lowering.machine.transfers.links import remote_memory_cycles
 from lowering.ops import host_tables, user_callback_p
@@ -36,6 +37,7 @@ class Ledger:
       collectives: the costs of operations between replicas.
       host: the cost of transfers to and from the host.
       numbers: gives each signature of an operation a number.
+      goal: what the code of exchanges is compiled for.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Ledger:
         collectives: Collectives,
         host: HostLink,
         numbers: Callable[[object], int],
+        goal: ExchangeGoal,
     ) -> None:
-        self.steps, self._target = Supersteps(target), target
+        self.steps, self._target = Supersteps(target, goal), target
+        self._goal: ExchangeGoal = goal
         self.code: dict[object, CodeUse] = {}
         self.calls: list[object] = []
         self._entered: set[Block | None] = set()
@@ -60,7 +64,7 @@ class Ledger:
         self,
         item: Item,
         costs: Cost,
-        received: float,
+        rearranging: Phase | None,
         bytes_: int,
         tiles: int,
         first_tile: int,
@@ -70,7 +74,7 @@ class Ledger:
         Args:
           item: the operations.
           costs: the cost of the operations, with all operands in the layouts that they need.
-          received: bytes that the busiest tile receives to bring the operands there.
+          rearranging: the exchange that brings the operands there; None if they are there.
           bytes_: bytes of operands and results.
           tiles: how many take part.
           first_tile: where its results begin.
@@ -78,7 +82,8 @@ class Ledger:
         Returns:
           The number of the operation.
         """
-        name, origin, code = item.name, user_line_of_entry(item), (item.operations, received > 0)
+        name, origin = item.name, user_line_of_entry(item)
+        code = item.operations, rearranging is not None
         primitive, dtype = item.operations[0].name, _widest_dtype(item.operations[-1])
         path, direction, label = call_path(item.eqn), item.direction, item.label
         units = name_units(costs.units, dtype) if costs.flops else ""
@@ -97,8 +102,8 @@ class Ledger:
         total.flops, total.bytes, total.tiles = costs.flops, bytes_, tiles
         number = self._numbers((*code, item.backward, direction, origin, path, item.scope, label))
         with self.steps.count_for_total(total, number):
-            if received:
-                self.steps.run_phases(name, origin, (Phase("rearrange", 0.0, received),))
+            if rearranging is not None:
+                self.steps.run_phases(name, origin, (rearranging,))
             self.steps.run_phases(name, origin, costs.phases, costs.repeats)
             link_cycles = self._collectives.collective_cycles(item.operations[0])
             if link_cycles:
@@ -113,7 +118,7 @@ class Ledger:
                     "host", name, origin, self._count_host_cycles(item.operations[0])
                 )
         self._add_total(number, total)
-        self._add_code(code, self._code_use_of_item(item, costs, received, first_tile))
+        self._add_code(code, self._code_use_of_item(item, costs, rearranging, first_tile))
         self.calls.append(code)
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")
@@ -162,7 +167,7 @@ class Ledger:
         bytes_ = 2 * sum(mapping.total_bytes * share for mapping, share in moved)
         slices = Phase("slices", most_bytes / VECTOR_BYTES, most_bytes)
         for costs, (_, times) in zip(costs_by_kind, kinds.kinds, strict=True):
-            body = Supersteps(self._target)
+            body = Supersteps(self._target, self._goal)
             for body_cost in costs:
                 body.append_part(body_cost.trace, body_cost.cycles, body_cost.nodes)
             if moved:
@@ -231,26 +236,18 @@ class Ledger:
         add_runs_of(total, self.totals, number, times)
 
     def _code_use_of_item(
-        self, item: Item, costs: Cost, received: float, first_tile: int
+        self, item: Item, costs: Cost, rearranging: Phase | None, first_tile: int
     ) -> CodeUse:
         blocks: frozenset[tuple[str, bool]] = frozenset()
         if item.block is not None:
             blocks = frozenset({(item.block[0], item.backward)})
         enters = item.block is not None and item.block not in self._entered
         self._entered.add(item.block)
-        exchanging = [phase for phase in costs.phases if phase.exchange_bytes]
-        by_all = (phase for phase in exchanging if phase.receivers is None)
+        phases = costs.phases if rearranging is None else (rearranging, *costs.phases)
         return CodeUse(
             vertices=costs.vertices,
-            phases=sum(phase.code_copies for phase in costs.phases) + bool(received),
-            exchanges=sum(phase.code_copies for phase in exchanging) + bool(received),
-            exchange_bytes=sum(phase.exchange_bytes * phase.code_copies for phase in by_all)
-            + received,
-            received=tuple(
-                (phase.receivers * phase.code_copies, phase.exchange_bytes)
-                for phase in exchanging
-                if phase.receivers is not None
-            ),
+            phases=sum(phase.code_copies for phase in phases),
+            exchanges=tuple(phase for phase in phases if phase.exchange_bytes),
             compute_sets=sum(phase.code_copies for phase in costs.phases if phase.compute),
             tensors=sum(read is not None for read in item.reads) + len(item.writes),
             blocks=blocks,

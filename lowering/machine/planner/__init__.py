@@ -11,6 +11,7 @@ from lowering.machine.planner.multi_convolution import multi_conv_cost as multi_
 from lowering.machine.planner.operation import product_of_operation as product_of_operation
 from lowering.machine.planner.product import Product as Product
 from lowering.machine.planner.product import matmul_product as matmul_product
+from lowering.machine.planner.product_rule import phases_of_plan as phases_of_plan
 from lowering.machine.planner.product_rule import product_cost as product_cost
 from lowering.machine.planner.reduction import estimate_reductions as estimate_reductions
 from lowering.machine.planner.reduction import find_stage_factors as find_stage_factors

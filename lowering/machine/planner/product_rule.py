@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from lowering.machine.cost import Cost, Operation, Phase, Vertices, WantedLayout
 from lowering.machine.planner.amp import weights_per_unit
 from lowering.machine.planner.operation import count_product_flops, product_of_operation
@@ -11,6 +14,12 @@ from lowering.machine.planner.reduction import find_stage_factors
 from lowering.machine.planner.search import Plan, plan_product
 from lowering.machine.planner.tiles import ceil_div
 from lowering.machine.target import Target
+from lowering.machine.transfers.exchange_code import (
+    Pieces,
+    partial_pieces,
+    scattered_pieces,
+    shared_pieces,
+)
 
 _C = {"float16": "half", "float32": "float"}
 
@@ -64,12 +73,15 @@ def phases_of_plan(chosen: Plan, target: Target) -> tuple[Phase, ...]:
       target: the chip.
     """
     terms = {name: cycles / chosen.serial_parts for name, cycles in chosen.cycles_by_term}
+    pieces_of_term = _pieces_by_term(chosen, target)
 
     def phase_of_term(name: str, compute: str, *exchanged: str) -> list[Phase]:
         """Returns the superstep of a term, if it takes time."""
         received = sum(terms[term] for term in exchanged) * target.exchange_bytes
         fixed = SUPERSTEP_CYCLES if exchanged else 0
-        return [Phase(name, terms[compute] + fixed, received)] if terms[compute] else []
+        pieces = sum((pieces_of_term[term] for term in exchanged), Pieces())
+        phase = Phase(name, terms[compute] + fixed, received, pieces=pieces)
+        return [phase] if terms[compute] else []
 
     return (
         *phase_of_term("PreArrange", "arrange", "arrange_exchange"),
@@ -83,10 +95,61 @@ def phases_of_plan(chosen: Plan, target: Target) -> tuple[Phase, ...]:
     )
 
 
+def _pieces_by_term(chosen: Plan, target: Target) -> dict[str, Pieces]:
+    """Returns the pieces of each exchange of operands, in one serial part.
+
+    Every tile holds an even share of inputs and weights, of the parts that it works on, and sends
+    it to all tiles that work on the same part. What is rearranged comes in blocks of the plan's
+    order. Zeros of padding come from the tile itself.
+    """
+    product, tiles = chosen.variant.product, chosen.tiles_taking_part
+    received = {
+        name: cycles * target.exchange_bytes / chosen.serial_parts
+        for name, cycles in chosen.cycles_by_term
+    }
+    inputs, weights, block = (
+        product.input_elements * product.element_bytes / tiles / chosen.serial_in,
+        product.weight_elements * product.element_bytes / tiles / chosen.serial_parts,
+        math.prod(_block_of_role(chosen, "input")) * product.element_bytes,
+    )
+    return {
+        "inputs_exchange": shared_pieces(received["inputs_exchange"], inputs),
+        "weights_exchange": shared_pieces(received["weights_exchange"], weights),
+        "padding": Pieces(),
+        "arrange_exchange": scattered_pieces(received["arrange_exchange"], block, tiles),
+        "restore_exchange": scattered_pieces(received["restore_exchange"], block, tiles),
+    }
+
+
+def _block_of_role(chosen: Plan, role: str) -> tuple[int, int]:
+    """Returns the channels and positions that follow each other in an operand or result.
+
+    Channels of a grain are innermost, then come positions of the field, and then other grains
+    (poplibs: ConvUtil.cpp splitActivationChanGroups); of weights, pairs of channels, then taps.
+    """
+    product, cut, grains = chosen.variant.product, chosen.partition, chosen.vertex.grains
+    if role == "weights":
+        return grains.in_channels * grains.out_channels * grains.groups, math.prod(product.kernel)
+    if role == "input":
+        return grains.in_channels * grains.groups, _adjoining(product.input_field, cut.field)
+    return grains.out_channels * grains.groups, _adjoining(product.field, cut.field)
+
+
+def _adjoining(extents: Sequence[int], cuts: Sequence[int]) -> int:
+    """Returns how many positions of a part follow each other in the order of all."""
+    count = 1
+    for extent, cut in zip(reversed(extents), reversed(cuts), strict=True):
+        count *= ceil_div(extent, cut)
+        if cut > 1:
+            break
+    return count
+
+
 def _phases_of_reduction(chosen: Plan, terms: dict[str, float], per_cycle: int) -> list[Phase]:
     """Returns a superstep per reduction stage; the first ones take most of the time."""
     weight_of_stage, weights = 1.0, list[float]()
-    for factor in find_stage_factors(chosen.depth):
+    factors = find_stage_factors(chosen.depth)
+    for factor in factors:
         weights.append(weight_of_stage)
         weight_of_stage /= factor
     total = sum(weights)
@@ -95,8 +158,9 @@ def _phases_of_reduction(chosen: Plan, terms: dict[str, float], per_cycle: int) 
             "Reduce",
             terms["reduce"] * weight / total + SUPERSTEP_CYCLES,
             terms["reduce_exchange"] * per_cycle * weight / total,
+            pieces=partial_pieces(factor - 1),
         )
-        for weight in weights
+        for weight, factor in zip(weights, factors, strict=True)
     ]
 
 
@@ -155,5 +219,7 @@ def _layout_for_role(product: Product, chosen: Plan, role: str) -> WantedLayout:
         )
     )
     return WantedLayout(
-        chosen.tiles_taking_part, f"{product.kind}-{chosen.variant.name}:{role}:{order}"
+        chosen.tiles_taking_part,
+        f"{product.kind}-{chosen.variant.name}:{role}:{order}",
+        _block_of_role(chosen, role),
     )

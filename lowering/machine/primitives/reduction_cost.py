@@ -27,6 +27,7 @@ from lowering.machine.primitives.rule_helpers import (
     vector_width,
 )
 from lowering.machine.target import Target
+from lowering.machine.transfers.exchange_code import partial_pieces
 
 STRIDED = (16, 11)
 """(start, per output), worker cycles: 16 + outputs x (3 + post + (3 + c x (partials - 1))), post 5
@@ -174,7 +175,9 @@ class Folding:
         outputs = ceil_div(results, self.target.tiles_per_ipu)
         outputs = min(results, ceil_div(outputs, lanes) * lanes)
         cycles = self._cycles_of_fold(outputs * fan_in, outputs, False, self.partial)
-        return Phase("Reduce", cycles, float(outputs * fan_in * self.partial_bytes))
+        received = float(outputs * fan_in * self.partial_bytes)
+        tiles, sources = ceil_div(results, outputs), min(fan_in, self.target.tiles_per_ipu)
+        return Phase("Reduce", cycles, received, receivers=tiles, pieces=partial_pieces(sources))
 
     def _cycles_of_fold(self, elements: int, outputs: int, contiguous: bool, dtype: str) -> float:
         """Returns the cycles to fold elements into outputs, each by one worker."""

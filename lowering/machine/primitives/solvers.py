@@ -36,6 +36,7 @@ from lowering.machine.primitives.rule_helpers import (
     worker_set_cost,
 )
 from lowering.machine.target import Target
+from lowering.machine.transfers.exchange_code import scattered_pieces
 
 BLOCK = 128
 """The width of a block, unless the configuration gives another one."""
@@ -58,7 +59,9 @@ def _cost_of_block(a: Matrices, name: str, cycles: float, block: int) -> Cost:
     used, flops = min(a.batch, tiles), float(a.batch * block**3) / 3
     compute = turns * a.real_products_per_element_product * cycles
     cost = superstep_cost(f"poplin::{name}", (a.dtype, used), compute, received, flops)
-    return dc.replace(cost, phases=tuple(dc.replace(p, receivers=used) for p in cost.phases))
+    rows = scattered_pieces(turns * block, 1)  # each row of a block lies by itself
+    phases = (dc.replace(phase, receivers=used, pieces=rows) for phase in cost.phases)
+    return dc.replace(cost, phases=tuple(phases))
 
 
 def parts_of_cholesky(a: Matrices, block: int = BLOCK) -> list[Part]:

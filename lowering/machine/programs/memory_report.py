@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from lowering import ir
+from lowering.machine.cost import Phase
 from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.code import CodeUse, compute_code_bytes
 from lowering.machine.kernels.functions import count_calls
@@ -22,7 +23,9 @@ from lowering.machine.programs.remote_storage import (
     find_values_passed_straight_to_storage,
 )
 from lowering.machine.programs.residency import Residency
+from lowering.machine.transfers.exchange_code import scattered_pieces
 
+_PACKET_BYTES = 1_024  # at most, between a tile and streaming memory [H, C600]
 _BIGGEST = 10  # tensors that a report names
 
 
@@ -97,7 +100,11 @@ def memory_of_replica(
         bytes_by_category = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
             code_categories = compute_code_bytes(
-                code_of_ipu.uses.values(), code_of_ipu.calls, tiles[1], outlines=options.outlines
+                code_of_ipu.uses.values(),
+                code_of_ipu.calls,
+                tiles[1],
+                outlines=options.outlines,
+                goal=options.exchange_goal,
             )
             for name, bytes_ in code_categories.items():
                 bytes_by_category[name] += bytes_
@@ -192,8 +199,10 @@ def _code_of_remote_exchange(
     full_shape = shape_of_aval(program.avals[node.value])
     stored_bytes = bytes_stored_per_replica(full_shape, node.storage, program.num_local_replicas)
     bytes_per_tile = -(-stored_bytes // options.compute_target.tiles_per_ipu)
+    packets = scattered_pieces(bytes_per_tile, _PACKET_BYTES)
+    exchange = Phase("remote", 0.0, bytes_per_tile, pieces=packets)
     buffer = full_shape if options.merges_remote else node
-    return {(type(node), node.storage, buffer): CodeUse((), 1, 1, bytes_per_tile)}
+    return {(type(node), node.storage, buffer): CodeUse((), 1, (exchange,))}
 
 
 def _find_largest_tensors(liveness: Liveness, ipu: int, tile: int) -> tuple[Tensor, ...]:

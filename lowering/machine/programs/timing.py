@@ -104,7 +104,9 @@ class ProgramTimer:
     ) -> None:
         self.program, self.options, self.target = program, options, options.compute_target
         self._known = known or KnownKernels()
-        self._settings = KernelSettings(self.target, options.host, options.reorders)
+        self._settings = KernelSettings(
+            self.target, options.host, options.reorders, options.exchange_goal
+        )
         self.layouts = SharedLayouts(program, updates)
         self.kernels: dict[int, KernelCost] = {}
         self.account = CycleAccount(self._known.numbers)

@@ -3,6 +3,10 @@
 from .between_replicas import Collectives as Collectives
 from .between_replicas import Sum as Sum
 from .between_replicas import bytes_of_replica_sums as bytes_of_replica_sums
+from .exchange_code import Pieces as Pieces
+from .exchange_code import partial_pieces as partial_pieces
+from .exchange_code import scattered_pieces as scattered_pieces
+from .exchange_code import shared_pieces as shared_pieces
 from .exchanges import HostLink as HostLink
 from .exchanges import merge_exchanges as merge_exchanges
 from .links import RACK_IPUS as RACK_IPUS

@@ -127,8 +127,6 @@ LOOK_AHEAD = [("scheduling.algorithm", SchedulingAlgorithm.LOOK_AHEAD)]
 BESIDE["scheduling.maximum_scheduler_lookahead_depth"] = LOOK_AHEAD
 BESIDE["scheduling.maximum_scheduler_search_space_size"] = LOOK_AHEAD
 """What is set before and after the change, so that there is something to change."""
-ELSEWHERE = {"compilation_poplar_options": "whether what does not fit is an error"}
-"""Options of which reports do not tell what they change."""
 
 
 def names(node: ConfigNode, prefix: str = "") -> Iterator[str]:
@@ -245,6 +243,11 @@ def test_wrong_ways_around_a_ring_are_refused_when_set(wrong: Any) -> None:
 def test_wrong_options_of_the_engine_are_refused_when_set() -> None:
     with pytest.raises(ConfigError, match=r"allowOutOfMemory.* but must be the text"):
         IPUConfig().compilation_poplar_options = {"debug.allowOutOfMemory": -1}
+    for wrong in ("speed", "CYCLES", True, None, ["memory"]):
+        with pytest.raises(ConfigError, match=r"'opt\.internalExchange.* must be one of 'cycles'"):
+            IPUConfig().compilation_poplar_options = {
+                "opt.internalExchangeOptimisationTarget": wrong
+            }
 
 
 @pytest.mark.parametrize("wrong", [True, "yes", 1])
@@ -279,5 +282,5 @@ def test_wrong_values_in_place_are_refused_when_configuring() -> None:
 
 
 def test_every_option_of_the_model_is_tried() -> None:
-    tried = CHANGED.keys() | ELSEWHERE.keys()
-    assert {n for n, effect in OPTIONS.items() if effect in (Effect.MODEL, Effect.NONE)} <= tried
+    modelled = {n for n, effect in OPTIONS.items() if effect in (Effect.MODEL, Effect.NONE)}
+    assert modelled <= CHANGED.keys()

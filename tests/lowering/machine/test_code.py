@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lowering.machine import CATEGORIES, Vertices
+from lowering.machine import CATEGORIES, Phase, Vertices
 from lowering.machine.kernels import CodeUse, code, compute_code_bytes
+from lowering.machine.transfers import Pieces
 from tests.lowering.machine.samples import BYTES, TILES, A, M, homes, profile
 from tests.lowering.samples import lowered, shard
 
@@ -31,8 +32,8 @@ def test_nothing_but_a_stack():
 
 def test_code_is_there_once_and_state_for_each_vertex():
     found = per_tile(
-        CodeUse((ADD, MUL), phases=1, exchanges=0, exchange_bytes=0),
-        CodeUse((WIDE_ADD,), phases=1, exchanges=0, exchange_bytes=0),
+        CodeUse((ADD, MUL), phases=1),
+        CodeUse((WIDE_ADD,), phases=1),
     )
     kind, state = code.BYTES_PER_VERTEX_KIND, code.BYTES_PER_VERTEX
     assert found["vertex_code"] == [2 * kind] * 4 + [kind, 0]  # Add on five tiles, Mul on four
@@ -40,18 +41,19 @@ def test_code_is_there_once_and_state_for_each_vertex():
 
 
 def test_calls_phases_and_exchanges():
-    use = CodeUse((), phases=3, exchanges=2, exchange_bytes=240)
+    use = CodeUse((), phases=3, exchanges=(Phase("a", 0.0, 240.0), Phase("b", 0.0, 128.0)))
     want = 3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL
     assert per_tile(use, calls=1)["control_code"] == [want] * 6
     again = use.add_uses(use)
     want = 3 * code.BYTES_PER_PHASE + 2 * code.BYTES_PER_CALL
     assert per_tile(again, calls=2)["control_code"] == [want] * 6
-    want = 2 * code.BYTES_PER_EXCHANGE + round(240 / code.EXCHANGED_BYTES_PER_CODE_BYTE)
+    # Two exchanges of three words and as much for each of the three pieces of 128 bytes.
+    want = 4 * (2 * 3 + 3 * 3)
     assert per_tile(use)["exchange_code"] == per_tile(again)["exchange_code"] == [want] * 6
 
 
 def test_outlined_functions_have_their_code_once_without_outlining():
-    use = CodeUse((), phases=3, exchanges=0, exchange_bytes=0)
+    use = CodeUse((), phases=3)
     block = dc.replace(use, blocks=frozenset({("block", False)}), alone=0, entered=1)
     backward = dc.replace(block, blocks=frozenset({("block", True)}), entered=0)
     phases, call = 3 * code.BYTES_PER_PHASE, code.BYTES_PER_CALL
@@ -69,15 +71,17 @@ def test_outlined_functions_have_their_code_once_without_outlining():
 
 
 def test_what_few_tiles_receive_is_code_of_theirs():
-    use = CodeUse((), phases=1, exchanges=1, exchange_bytes=0, received=((2, 320.0),))
-    want = code.BYTES_PER_EXCHANGE
-    assert per_tile(use)["exchange_code"] == [want + 10] * 2 + [want] * 4
+    """Each of two tiles takes ten pieces, at one address, of what all send."""
+    phase = Phase("Reduce", 0.0, 320.0, receivers=2, pieces=Pieces(10, 1, 1))
+    use = CodeUse((), phases=1, exchanges=(phase,))
+    sends = 4 * (3 + 1)
+    assert per_tile(use)["exchange_code"] == [sends + 4 * (10 + 1)] * 2 + [sends] * 4
 
 
 def test_code_is_where_its_operation_is():
     """Two operations of three tiles each, of one kind; the second begins where the first ends."""
     small = Vertices("Add", 2, 3)
-    first = CodeUse((small,), phases=1, exchanges=0, exchange_bytes=0)
+    first = CodeUse((small,), phases=1)
     wrapped = dc.replace(first, first_tile=5)
     kind, state = code.BYTES_PER_VERTEX_KIND, 2 * code.BYTES_PER_VERTEX
     found = per_tile(first, wrapped)

@@ -9,10 +9,9 @@ import pytest
 from lowering.machine import ModelOptions, Profile, model
 from lowering.machine.kernels.code import (
     BYTES_PER_CALL,
-    BYTES_PER_EXCHANGE,
     BYTES_PER_PHASE,
-    EXCHANGED_BYTES_PER_CODE_BYTE,
 )
+from lowering.machine.transfers import Pieces
 from lowering.ops import Storage, bring_from_storage, move_to_storage
 from tests.lowering.samples import lowered
 
@@ -44,7 +43,7 @@ def test_buffers_of_one_shape_share_code(merges):
     """A load and a store of each array; what comes and goes with the call has no code."""
     one, three = (profile([BIG] * n + [SMALL], merges_remote=merges) for n in (1, 3))
     kernels = [code(model(lowered(mapped, *[BIG] * n, SMALL, ipus=1))) for n in (1, 3)]
-    exchange = BYTES_PER_EXCHANGE + 256 // EXCHANGED_BYTES_PER_CODE_BYTE
+    exchange = Pieces(1, 1, 1).code_bytes()  # 256 bytes go in one packet
     grown = [b - a for a, b in zip(code(one), code(three), strict=True)]
     own = [b - a for a, b in zip(*kernels, strict=True)]
     others = 0 if merges else 2 * 2  # loads and stores of two more arrays

@@ -1,0 +1,84 @@
+"""The exchange that brings the operands of an operation to where it needs them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from lowering.machine.cost import Cost, Phase, Shape
+from lowering.machine.kernels.items import Item, without_literals
+from lowering.machine.kernels.layouts import Layouts, TensorLayout
+from lowering.machine.mapping import TileMapping
+from lowering.machine.primitives import ELEMENTWISE
+from lowering.machine.transfers.exchange_code import Pieces, scattered_pieces
+
+
+def rearrange_operands(
+    item: Item, costs: Cost, layouts: Layouts, shapes: Sequence[Shape]
+) -> tuple[Phase | None, TensorLayout | None]:
+    """Lays out operands that have no layout yet, and finds what brings the others into place.
+
+    Args:
+      item: the operations.
+      costs: what they cost, with the layouts that they want.
+      layouts: the layouts of the kernel's values.
+      shapes: the shape of every value.
+
+    Returns:
+      The exchange, if there is one, and the layout of the largest operand, which results without a
+      plan take.
+    """
+    received, pieces = 0.0, Pieces()
+    for value, wanted_layout in zip(item.reads, costs.operands, strict=False):
+        if value is None or wanted_layout is None:
+            continue
+        layouts.request_layout(value, wanted_layout)
+        layout = layouts.layout_of(value)
+        if layout.order_key != (wanted_layout.layout, ()):
+            moved_bytes = math.ceil(shapes[value].bytes / max(1, wanted_layout.used))
+            wanted = layouts.layout_for_plan(shapes[value], wanted_layout).mapping
+            received += moved_bytes
+            together = layout.mapping.bytes_together_in(wanted)
+            pieces += scattered_pieces(moved_bytes, together, layout.mapping.used)
+    read = list(dict.fromkeys(without_literals(item.reads)))
+    if any(costs.operands) or not read:
+        return _exchange_of(received, pieces), None
+    is_elementwise = item.operations[-1].name in ELEMENTWISE
+    if is_elementwise:
+        _lay_out_like_other_operands(read, layouts, shapes)
+    layouts_read = {value: layouts.layout_of(value) for value in read}
+    largest = max(read, key=lambda v: (shapes[v].elements, layouts_read[v].mapping.elements))
+    largest_layout = layouts_read[largest]
+    for layout in layouts_read.values() if is_elementwise else ():
+        if layout.order_key != largest_layout.order_key:
+            moved_elements = min(layout.mapping.elements, largest_layout.mapping.most_elements)
+            received += moved_elements * layout.mapping.element_bytes
+            pieces += _pieces_of_operand(layout.mapping, largest_layout.mapping)
+    return _exchange_of(received, pieces), largest_layout
+
+
+def _exchange_of(received: float, pieces: Pieces) -> Phase | None:
+    return Phase("rearrange", 0.0, received, pieces=pieces) if received else None
+
+
+def _pieces_of_operand(operand: TileMapping, largest: TileMapping) -> Pieces:
+    """Returns the pieces of an elementwise operand; of a repeated one each element comes once."""
+    share = min(1.0, operand.elements / max(1, largest.elements))
+    own_bytes = math.ceil(largest.most_elements * share) * operand.element_bytes
+    return scattered_pieces(own_bytes, operand.bytes_together_in(largest), operand.used)
+
+
+def _lay_out_like_other_operands(
+    read: Sequence[int], layouts: Layouts, shapes: Sequence[Shape]
+) -> None:
+    """Lays out operands without a layout as the other operands of their operation lie.
+
+    So an optimizer's state lies as the gradients do (docs/hardware.md, Passes: forward
+    allocation).
+    """
+    existing = [layout for layout in map(layouts.existing_layout, read) if layout is not None]
+    for value in filter(layouts.has_no_layout, read):
+        shape = shapes[value]
+        matching_layout = next((laid for laid in existing if laid.suits_shape(shape)), None)
+        if matching_layout is not None:
+            layouts.set_layout_if_free(value, matching_layout.for_element_type(shape))
