@@ -324,7 +324,10 @@ def _list_device_mappings(
     registered: schedules.RegisteredSchedule, ipus: int, segments: int
 ) -> Iterator[tuple[int, ...]]:
     """Lists the IPUs of the stages for each number of stages that an IPU may have."""
-    if not registered.deals_out_stages:
+    if registered.folds_stages:
+        if 1 < ipus <= segments // 2:
+            yield (*range(ipus), *reversed(range(ipus)))
+    elif not registered.deals_out_stages:
         yield tuple(range(ipus))
     elif ipus > 1:
         most = min(_MOST_STAGES_PER_IPU, segments // ipus)
