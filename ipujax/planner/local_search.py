@@ -92,7 +92,7 @@ class LocalSearch:
 
 def _are_cuts(rows: np.ndarray) -> np.ndarray:
     """Returns for each row of boundaries whether all stages have segments, bool [rows]."""
-    return (np.diff(rows, axis=1) > 0).all(axis=1)
+    return np.all(np.diff(rows, axis=1) > 0, axis=1)
 
 
 def _list_moves(stages: int) -> np.ndarray:
