@@ -146,7 +146,9 @@ class Candidate:
         if self._local is None:
             known = [] if self.found.cut is None else [self.found.cut]
             self._local = LocalSearch(self.alternative, np.array([*self._starts, *known]))
-        self._local.improve(is_out_of_time)
-        if self._local.best is not None and self._local.seconds < self.found.seconds:
-            cut = tuple(map(int, self._local.best))
-            self.found = FoundCut(cut, self._local.seconds, proven=False)
+        try:
+            self._local.improve(is_out_of_time)
+        finally:  # when the user interrupts it, too
+            if self._local.best is not None and self._local.seconds < self.found.seconds:
+                cut = tuple(map(int, self._local.best))
+                self.found = FoundCut(cut, self._local.seconds, proven=False)
