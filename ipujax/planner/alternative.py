@@ -78,20 +78,26 @@ class TimedSchedule:
       registered: the kind of schedule.
       device_mapping: the IPU of each stage of a replica, from 0 on.
       micro_batches: those of a replica.
+      other_names: of kinds that are looked at besides, as `spell_schedule_name` has them.
     """
 
     registered: schedules.RegisteredSchedule
     device_mapping: tuple[int, ...]
     micro_batches: int
+    other_names: frozenset[str] = frozenset()
 
     @functools.cached_property
     def schedule(self) -> schedules.Schedule | None:
-        """The schedule; None if none of this kind has these numbers."""
+        """The schedule; None if none of this kind has these numbers, or it is of another name.
+
+        `zero_bubble_h1` is `zero_bubble`, for instance.
+        """
         stages = len(self.device_mapping)
         try:
-            return self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
+            built = self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
         except schedules.ScheduleError:
             return None
+        return None if schedules.spell_schedule_name(built.name) in self.other_names else built
 
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
@@ -281,6 +287,7 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
     known = [one for one in schedules.list_schedules() if names is None or one.name in names]
     if costs.weight is None:
         known = [one for one in known if not one.splits_backward]
+    names_of_known = frozenset(schedules.spell_schedule_name(one.name) for one in known)
     stage_costs = {
         (again, splits): StageCosts(costs, again, splits)
         for again in arguments.recompute
@@ -295,9 +302,8 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         most_ipus = min(arguments.ipus // count, len(costs))
         for registered, used in itertools.product(known, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
-                timed = TimedSchedule(registered, mapping, total // count)
-                if _has_another_name(timed, known):
-                    continue
+                others = names_of_known - {schedules.spell_schedule_name(registered.name)}
+                timed = TimedSchedule(registered, mapping, total // count, others)
                 for again, stores in itertools.product(arguments.recompute, offload):
                     yield Alternative(
                         timed=timed,
@@ -308,23 +314,14 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
                     )
 
 
-def _has_another_name(timed: TimedSchedule, known: Sequence[schedules.RegisteredSchedule]) -> bool:
-    """Returns whether a schedule is one that is listed under its own name anyway.
-
-    Schedules in a V, with an IPU for each stage, are `zero_bubble`, for instance.
-    """
-    if timed.schedule is None:
-        return False
-    names = {schedules.spell_schedule_name(one.name) for one in known}
-    own = schedules.spell_schedule_name(timed.registered.name)
-    return schedules.spell_schedule_name(timed.schedule.name) in names - {own}
-
-
 def _list_device_mappings(
     registered: schedules.RegisteredSchedule, ipus: int, segments: int
 ) -> Iterator[tuple[int, ...]]:
     """Lists the IPUs of the stages for each number of stages that an IPU may have."""
-    if not registered.deals_out_stages:
+    if registered.folds_stages:
+        if 1 < ipus <= segments // 2:
+            yield (*range(ipus), *reversed(range(ipus)))
+    elif not registered.deals_out_stages:
         yield tuple(range(ipus))
     elif ipus > 1:
         most = min(_MOST_STAGES_PER_IPU, segments // ipus)

@@ -19,6 +19,7 @@ from ipujax.planner.cut_search import (
     find_good_cut,
     move_boundaries,
 )
+from ipujax.planner.local_search import LocalSearch
 from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
 from ipujax.planner.stage_graph import StageGraph
@@ -47,6 +48,8 @@ class Candidate:
         self.least = least_seconds_of_any_cut(alternative)
         self.found = FoundCut(None, math.inf, proven=False)
         self._parts: CutParts | None = None
+        self._starts = np.zeros((0, 0), int)
+        self._local: LocalSearch | None = None
 
     @property
     def kind(self) -> Kind:
@@ -89,6 +92,8 @@ class Candidate:
         self.found, least = find_good_cut(self.alternative, graph, bounds, limit, is_out_of_time)
         self.least = max(self.least, least)
         self._parts = CutParts(self.alternative, bounds)
+        rounded = bounds.round_mixture()
+        self._starts = np.array([cut, *(() if rounded is None else (rounded,))])
 
     @property
     def least_of_rest(self) -> float:
@@ -122,13 +127,28 @@ class Candidate:
         """
         if self._parts is None:
             return
-        end = time.monotonic() + seconds
+        middle = time.monotonic() + seconds / 2
         found = find_fastest_cut(
             self.alternative,
             self._parts,
             min(limit, self.found.seconds),
-            lambda: time.monotonic() > end or is_out_of_time(),
+            lambda: time.monotonic() > middle or is_out_of_time(),
         )
         if found.cut is None:  # nothing is faster than what is known
             found = dc.replace(self.found, proven=found.proven)
         self.found = found
+        if self.may_be_faster(min(limit, found.seconds)):
+            end = middle + seconds / 2
+            self._move_segments(lambda: time.monotonic() > end or is_out_of_time())
+
+    def _move_segments(self, is_out_of_time: Callable[[], bool]) -> None:
+        """Looks for a better cut near the best, where bounds leave many."""
+        if self._local is None:
+            known = [] if self.found.cut is None else [self.found.cut]
+            self._local = LocalSearch(self.alternative, np.array([*self._starts, *known]))
+        try:
+            self._local.improve(is_out_of_time)
+        finally:  # when the user interrupts it, too
+            if self._local.best is not None and self._local.seconds < self.found.seconds:
+                cut = tuple(map(int, self._local.best))
+                self.found = FoundCut(cut, self._local.seconds, proven=False)

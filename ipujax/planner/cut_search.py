@@ -24,6 +24,7 @@ _MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
 _FEWEST_MOVES = 16
+_MOVES_OF_SLOW = 2  # of a cut that is slower than another plan anyway
 _MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
 _MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
@@ -67,9 +68,10 @@ def find_good_cut(
 
     least = find_bottleneck()
     if least < limit:
-        bounds.tighten(graph, limit, _ROUNDS, is_out_of_time)
+        bounds.tighten(graph, limit, _ROUNDS, is_out_of_time, may_give_up=True)
         least = max(find_bottleneck(), bounds.seconds)
-    return move_boundaries(alternative, np.array(bounds.cuts)), least
+    moves = None if least < limit else _MOVES_OF_SLOW
+    return move_boundaries(alternative, np.array(bounds.cuts), moves), least
 
 
 def move_boundaries(

@@ -82,6 +82,23 @@ class PathBounds:
         self.cuts.append(cut)
         return True
 
+    def round_mixture(self) -> np.ndarray | None:
+        """Returns the cut whose stages do about as much as in the mixture; None without one.
+
+        int64 [stages + 1]. It may need more memory than there is.
+        """
+        if not len(self.shares):
+            return None
+        costs = self._alternative.stage_costs
+        work = np.sum([costs.prefixes[name] for name in ("forward", "backward", "weight")], axis=0)
+        mean = self.shares @ work[np.array(self.cuts[: len(self.shares)])]
+        cut = np.abs(work - mean[:, None]).argmin(axis=1)
+        cut[0], cut[-1] = 0, len(costs.costs)
+        stages = np.arange(len(cut))
+        cut = np.maximum.accumulate(cut - stages) + stages  # at least a segment for each
+        last = len(costs.costs) - stages[::-1]
+        return np.minimum(cut, last)
+
     def restrict_to(self, graph: StageGraph) -> PathBounds:
         """Returns what is worth knowing of those of the cuts that a graph has."""
         part = PathBounds(self._alternative, self.seconds)

@@ -11,7 +11,7 @@ from lowering import svg
 if TYPE_CHECKING:
     from ipujax.planner.plan import Plan, PlannedStage
 
-_WIDTH, _ROW, _LEFT, _TOP = 720, 26, 90, 26
+_WIDTH, _ROW, _TOP = 720, 26, 26
 _PARTS = ("forward", svg.BLUE), ("backward", svg.ORANGE)
 _MOST_CONSIDERED = 20  # rows of alternatives in the text
 
@@ -104,12 +104,14 @@ def draw_plan(plan: Plan) -> str:
         drawing.draw_box(x, 4, 12, 12, colour)
         drawing.draw_text(x + 18, 14, word)
         x += svg.width_of_text(word) + 40
-    for number, stage in enumerate(plan.stages):
+    labels = [f"IPU {stage.ipu}, {_name_segments(stage)}" for stage in plan.stages]
+    left = max(map(svg.width_of_text, labels)) + 10
+    for number, (stage, label) in enumerate(zip(plan.stages, labels, strict=True)):
         top = _TOP + _ROW * number
-        drawing.draw_text(0, top + 16, f"IPU {stage.ipu}, {_name_segments(stage)}")
-        x = float(_LEFT)
+        drawing.draw_text(0, top + 16, label)
+        x = float(left)
         for (word, colour), seconds in zip(_PARTS, stage.seconds, strict=True):
-            width = seconds / longest * (_WIDTH - _LEFT)
+            width = seconds / longest * (_WIDTH - left)
             tip = f"stage {number}, {word}: {format_duration(seconds)}"
             drawing.draw_box(x, top, max(width - 1, 0.5), _ROW - 4, colour, tip=tip)
             x += width

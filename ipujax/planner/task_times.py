@@ -117,6 +117,10 @@ class TaskTimes:
                 self._entries.append(_Entry(ipu, phase, stage, read_slot, boundary, written_slot))
         self._last_tasks = last_of_ipu
 
+    def __len__(self) -> int:
+        """Returns the number of tasks."""
+        return len(self._entries)
+
     def _source(self, phase: schedules.Phase, stage: int) -> int | None:
         """Returns the stage on another IPU whose task of this phase a task waits for."""
         other = {schedules.Phase.FORWARD: stage - 1, schedules.Phase.BACKWARD: stage + 1}.get(

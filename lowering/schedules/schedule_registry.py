@@ -30,6 +30,7 @@ class RegisteredSchedule:
       advice_rank: its position among the schedules that advice tries, where the first of equally
         fast ones wins; None if advice never tries it.
       deals_out_stages: whether it puts stage s on IPU s % P, several on each.
+      folds_stages: whether it puts stage s and the last but s on one IPU.
       splits_backward: whether gradients of weights are tasks of their own.
     """
 
@@ -39,6 +40,7 @@ class RegisteredSchedule:
     argument: str
     advice_rank: int | None
     deals_out_stages: bool
+    folds_stages: bool
     splits_backward: bool
 
 
@@ -52,6 +54,7 @@ def register_schedule(
     argument: str = "",
     advice_rank: int | None = None,
     deals_out_stages: bool = False,
+    folds_stages: bool = False,
     splits_backward: bool = False,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated function as a schedule; see `RegisteredSchedule`.
@@ -75,6 +78,7 @@ def register_schedule(
             argument=argument or f"ipujax.schedules.{name}",
             advice_rank=advice_rank,
             deals_out_stages=deals_out_stages,
+            folds_stages=folds_stages,
             splits_backward=splits_backward,
         )
         return build
@@ -115,6 +119,7 @@ def add_schedule(name: str, build: Callable[..., Schedule], *, splits_backward: 
         argument=repr(name),
         advice_rank=None,
         deals_out_stages=False,
+        folds_stages=False,
         splits_backward=splits_backward,
     )
 

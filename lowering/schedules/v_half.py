@@ -7,7 +7,7 @@ from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.v_blocks import schedule_v
 
 
-@register_schedule(rank=76, splits_backward=True)
+@register_schedule(rank=76, folds_stages=True, splits_backward=True)
 def v_half(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

@@ -7,7 +7,7 @@ from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.v_blocks import schedule_v
 
 
-@register_schedule(rank=77, splits_backward=True)
+@register_schedule(rank=77, folds_stages=True, splits_backward=True)
 def v_min(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
     """Puts stage s and the last but s on one IPU, which holds a third as much as with 1F1B.
 

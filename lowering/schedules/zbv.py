@@ -7,7 +7,7 @@ from lowering.schedules.schedule_registry import register_schedule
 from lowering.schedules.v_blocks import schedule_v
 
 
-@register_schedule(rank=75, splits_backward=True)
+@register_schedule(rank=75, folds_stages=True, splits_backward=True)
 def zbv(stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None) -> Schedule:
     """Puts stage s and the last but s on one IPU, and splits the backward pass.
 

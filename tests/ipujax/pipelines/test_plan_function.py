@@ -54,7 +54,7 @@ def check_that_it_runs(plan: planning.Plan, fun: Any, *args: Any) -> None:
 @pytest.mark.parametrize(
     "schedule",
     ["grouped", "interleaved", "sequential", "gpipe", "one_f_one_b", "zero_bubble",
-     "interleaved_one_f_one_b"],
+     "interleaved_one_f_one_b", "zbv"],
 )  # fmt: skip
 def test_plans_of_every_schedule_run(schedule: str) -> None:
     args = parameters(), batch()

@@ -25,10 +25,16 @@ BUILDERS = {
         schedules.looped_bfs,
         schedules.interleaved_one_f_one_b,
         schedules.zero_bubble,
+        schedules.zbv,
+        schedules.v_half,
+        schedules.v_min,
     )
 }
 
-SHARING = ("interleaved_one_f_one_b", "looped_bfs")
+FOLDED = ("zbv", "v_half", "v_min")
+"""Those with two stages on an IPU, in a V."""
+
+SHARING = ("interleaved_one_f_one_b", "looped_bfs", *FOLDED)
 """Those with several stages on an IPU."""
 
 
@@ -77,6 +83,10 @@ def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> I
     for used in range(2 if several else 1, ipus + 1):
         for each in range(2, segments // used + 1) if several else (1,):
             mapping = [stage % used for stage in range(used * each)]
+            if name in FOLDED:
+                if each > 2:
+                    break
+                mapping = [*range(used), *range(used)[::-1]]
             if len(mapping) <= segments:
                 try:
                     yield BUILDERS[name](len(mapping), micro_batches, ipus=mapping)

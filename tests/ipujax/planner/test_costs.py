@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from ipujax.errors import PlanError
 from ipujax.planning import Costs, search
+from lowering import svg
 
 
 @pytest.mark.parametrize(
@@ -128,3 +130,14 @@ def test_long_chains_are_planned_in_the_time_that_there_is() -> None:
     plan = search(costs, ipus=16, micro_batches=32, schedules="one_f_one_b", budget_seconds=5)
     assert time.process_time() - started < 60  # a fence, far from what it takes
     assert plan.gap < 0.06
+
+
+def test_labels_of_stages_end_before_their_bars() -> None:
+    plan = search(Costs([1] * 120, [1] * 120), ipus=2, micro_batches=2, schedules="gpipe")
+    text = plan._repr_html_()
+    labels = [*re.finditer(r">(IPU \d, \d+-\d+)<", text)]
+    assert len(labels) == 2
+    for label in labels:
+        bar = re.search(r'<rect x="([\d.]+)"', text[label.end() :])
+        assert bar is not None
+        assert svg.width_of_text(label[1]) < float(bar[1])

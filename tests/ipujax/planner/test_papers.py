@@ -90,3 +90,15 @@ def test_grouped(ipus: int, micro_batches: int) -> None:
     plan = plan_of_equal_segments("grouped", ipus, micro_batches)
     waiting = [2 * (ipus - 1 - stage) + 1 for stage in range(ipus)]
     check(plan, 3 * (ipus - 1), 3 * micro_batches, waiting)
+
+
+@pytest.mark.parametrize(("ipus", "micro_batches"), SIZES)
+def test_zbv(ipus: int, micro_batches: int) -> None:
+    # Qi et al., arXiv 2405.15362: 6 * I + P - 1 ticks, and P micro-batches of two stages wait.
+    ones = [1] * 2 * ipus
+    costs = Costs(ones, ones, ones, activation_bytes=ones)
+    plan = search(costs, ipus=ipus, micro_batches=micro_batches, schedules="zbv")
+    assert [stage.ipu for stage in plan.stages] == [*range(ipus), *reversed(range(ipus))]
+    assert plan.proven
+    assert plan.seconds == 6 * micro_batches + ipus - 1
+    assert max(plan.peak_bytes) >= 2 * ipus
