@@ -1,3 +1,4 @@
+from .pipelines.schedules import ClosedForm as ClosedForm
 from .pipelines.schedules import FoundSchedule as FoundSchedule
 from .pipelines.schedules import Phase as Phase
 from .pipelines.schedules import Schedule as Schedule
@@ -7,6 +8,7 @@ from .pipelines.schedules import Task as Task
 from .pipelines.schedules import build as build
 from .pipelines.schedules import distinct_rotations as distinct_rotations
 from .pipelines.schedules import eager_one_f_one_b as eager_one_f_one_b
+from .pipelines.schedules import formulas as formulas
 from .pipelines.schedules import from_orders as from_orders
 from .pipelines.schedules import from_text as from_text
 from .pipelines.schedules import gpipe as gpipe

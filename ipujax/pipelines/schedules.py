@@ -12,12 +12,14 @@ from lowering import schedules as _schedules
 _MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
+ClosedForm = _schedules.ClosedForm
 FoundSchedule = _search.FoundSchedule
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
 ScheduleError = _schedules.ScheduleError
 Simulation = _schedules.Simulation
 Task = _schedules.Task
+_check.guard(ClosedForm)
 _check.guard(Schedule)
 _check.guard(Simulation)
 
@@ -26,6 +28,7 @@ distinct_rotations = _schedules.distinct_rotations
 eager_one_f_one_b = _schedules.eager_one_f_one_b
 from_orders = _schedules.from_orders
 from_text = _schedules.from_text
+formulas = _schedules.formulas
 gpipe = _schedules.gpipe
 grid = _schedules.grid
 grouped = _schedules.grouped

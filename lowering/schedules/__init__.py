@@ -8,6 +8,8 @@ from lowering.schedules.build import Spec as Spec
 from lowering.schedules.build import build as build
 from lowering.schedules.build import register as register
 from lowering.schedules.eager_one_f_one_b import eager_one_f_one_b as eager_one_f_one_b
+from lowering.schedules.formulas import ClosedForm as ClosedForm
+from lowering.schedules.formulas import formulas as formulas
 from lowering.schedules.gpipe import gpipe as gpipe
 from lowering.schedules.grid import grid as grid
 from lowering.schedules.grouped import grouped as grouped
