@@ -24,7 +24,10 @@ _check.guard(Schedule)
 _check.guard(Simulation)
 
 build = _schedules.build
+chimera = _schedules.chimera
 distinct_rotations = _schedules.distinct_rotations
+dualpipe = _schedules.dualpipe
+dualpipe_v = _schedules.dualpipe_v
 eager_one_f_one_b = _schedules.eager_one_f_one_b
 from_orders = _schedules.from_orders
 from_text = _schedules.from_text
@@ -40,6 +43,7 @@ one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
 register = _schedules.register
 search = _search.search
+seq_one_f_one_b = _schedules.seq_one_f_one_b
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text

@@ -86,12 +86,16 @@ class TimedSchedule:
 
     @functools.cached_property
     def schedule(self) -> schedules.Schedule | None:
-        """The schedule; None if none of this kind has these numbers."""
+        """The schedule; None if none of this kind has these numbers.
+
+        Nor one with copies of stages, or parts of sequences, which costs here do not speak of.
+        """
         stages = len(self.device_mapping)
         try:
-            return self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
+            built = self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
         except schedules.ScheduleError:
             return None
+        return built if built.is_plain else None
 
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:

@@ -7,6 +7,9 @@ list of tasks; `simulate` checks that a pipeline can follow it and computes its 
 from lowering.schedules.build import Spec as Spec
 from lowering.schedules.build import build as build
 from lowering.schedules.build import register as register
+from lowering.schedules.chimera import chimera as chimera
+from lowering.schedules.dualpipe import dualpipe as dualpipe
+from lowering.schedules.dualpipe_v import dualpipe_v as dualpipe_v
 from lowering.schedules.eager_one_f_one_b import eager_one_f_one_b as eager_one_f_one_b
 from lowering.schedules.formulas import ClosedForm as ClosedForm
 from lowering.schedules.formulas import formulas as formulas
@@ -38,12 +41,17 @@ from lowering.schedules.schedule_registry import register_schedule as register_s
 from lowering.schedules.schedule_registry import spell_schedule_name as spell_schedule_name
 from lowering.schedules.schedule_text import from_text as from_text
 from lowering.schedules.schedule_text import to_text as to_text
+from lowering.schedules.seq_one_f_one_b import seq_one_f_one_b as seq_one_f_one_b
 from lowering.schedules.sequential import sequential as sequential
 from lowering.schedules.simulate import Seconds as Seconds
 from lowering.schedules.simulate import Simulation as Simulation
 from lowering.schedules.simulate import bubble_fraction_of as bubble_fraction_of
 from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
+from lowering.schedules.spread_copies import count_micro_batches as count_micro_batches
+from lowering.schedules.spread_copies import fifo_depths as fifo_depths
+from lowering.schedules.spread_copies import runs_forward_in_order as runs_forward_in_order
+from lowering.schedules.spread_copies import spread_copies as spread_copies
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
 from lowering.schedules.task import inputs_of_task as inputs_of_task
