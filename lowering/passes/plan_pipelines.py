@@ -133,6 +133,7 @@ def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Sc
         ]
         for (earlier_slot, early), (later_slot, late) in itertools.pairwise(order):
             if later_slot < earlier_slot:
+                early, late = (t._replace(stage=t.stage % schedule.stages) for t in (early, late))
                 raise ScheduleError(
                     f"pipeline `{spec.name}`: {schedule.name} runs {early} before {late}, and both "
                     f"use `{queue.name}`, whose elements are in the order of the micro-batches",

@@ -6,6 +6,7 @@ import functools
 
 from lowering.schedules.bidirectional import number_both_ways, place_both_ways
 from lowering.schedules.building_blocks import Block, BlockPipeline, repeat_blocks
+from lowering.schedules.earliest_ticks import dispatch_key
 from lowering.schedules.one_f_one_b import check_one_stage_per_ipu
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.schedule_errors import ScheduleError
@@ -100,4 +101,4 @@ def _both_ways(tick: Tick, stages: int, micro_batches: int) -> Tick:
         number_both_ways(Task(stage % stages, phase, index), stage // stages)
         for stage, phase, index in tick
     )
-    return tuple(task for task in tasks if task.micro_batch < micro_batches)
+    return tuple(sorted((t for t in tasks if t.micro_batch < micro_batches), key=dispatch_key))
