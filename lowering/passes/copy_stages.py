@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lowering import marks
 from lowering.jaxprs import (
@@ -22,10 +21,12 @@ from lowering.jaxprs import (
     rename_atoms,
     replace_equations,
     trace_flat,
+    typed_jax,
 )
 from lowering.ops import (
     Combination,
     PipelineSpec,
+    TaskSpec,
     bring_from_storage,
     dequeue_p,
     enqueue_p,
@@ -109,7 +110,7 @@ def _check_state(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> N
 
 def _copy_task(task: JaxprEqn, copy: int, schedule: Schedule, names: dict[Var, Atom]) -> JaxprEqn:
     """Returns the task of a copy, and adds names of its results."""
-    spec = task.params["spec"]
+    spec: TaskSpec = task.params["spec"]
     pairs = zip(schedule.ipus[spec.stage], schedule.copies[copy][spec.stage], strict=True)
     body = _move_to_ipus(task.params["body"], dict(pairs))
     results = [fresh_var(var.aval) for var in task.outvars]
@@ -156,7 +157,7 @@ def run_with_copies(
         first = len(flat) - count
         further: list[Any] = []
         for number in copied:
-            zeros = jnp.zeros(flat[first + number].shape, flat[first + number].dtype)
+            zeros = typed_jax.zeros(flat[first + number].shape, flat[first + number].dtype)
             further.append(move_to_storage(zeros, spec.loop_variables[number].storage))
         results = bind_equation(planned, [*flat, *further])
         final = results[:count]

@@ -127,6 +127,19 @@ def _interleaved_one_f_one_b(n: _Numbers) -> ClosedForm:
     return ClosedForm(bubble=(n.p - 1) * n.all_tasks / n.v, memory=min(n.m, ahead))
 
 
+def _seq_one_f_one_b(n: _Numbers) -> ClosedForm:
+    """Sun et al., arXiv 2406.03488; exact for any even number, in two segments of a sequence."""
+    return ClosedForm(bubble=(n.p - 1) * n.all_tasks, memory=min(n.m, n.p + 1))
+
+
+def _chimera(n: _Numbers) -> ClosedForm:
+    """Li and Hoefler, arXiv 2107.06925.
+
+    Exact for an even P, multiples of P micro-batches, and forward = backward + weight.
+    """
+    return ClosedForm(bubble=(n.p / 2 - 1) * n.all_tasks, memory=min(n.m, n.p))
+
+
 def _zero_bubble_h1(n: _Numbers) -> ClosedForm:
     """Qi et al., arXiv 2401.10241; exact from P micro-batches on, for weight <= forward."""
     return n.of_zero_bubble
@@ -198,6 +211,8 @@ formulas: Mapping[str, Formula] = MappingProxyType(
         "gpipe": _of_stages(_gpipe),
         "one_f_one_b": _of_stages(_one_f_one_b),
         "eager_one_f_one_b": _of_stages(_eager_one_f_one_b),
+        "seq_one_f_one_b": _of_stages(_seq_one_f_one_b),
+        "chimera": _of_stages(_chimera),
         "interleaved_one_f_one_b": _of_stages(_interleaved_one_f_one_b, 2),
         "looped_bfs": _of_stages(_looped_bfs, 2),
         "zero_bubble": _of_stages(_zero_bubble_h1),
@@ -206,7 +221,9 @@ formulas: Mapping[str, Formula] = MappingProxyType(
         "interleaved_zero_bubble": _of_stages(_interleaved_zero_bubble, 2),
     }
 )
-"""The closed forms that there are, by the names of schedules; those of V schedules are not known.
+"""The closed forms that there are, by the names of schedules.
+
+Those in a V, and `dualpipe`, whose tasks do not overlap here, have none that is exact.
 
 Schedules that deal out stages have two on each IPU, as they do by themselves.
 """

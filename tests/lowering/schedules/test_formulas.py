@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from lowering import schedules
 from lowering.schedules import Phase, Schedule, ScheduleError, formulas, simulate, times_of_tasks
+from tests.lowering.schedules.checker import ipus_of
 
 PER_IPU = {name: 2 for name in ("looped_bfs", "interleaved_one_f_one_b", "interleaved_zero_bubble")}
 NEEDS_SHORT_WEIGHTS = {"zero_bubble", "zero_bubble_h1", "zero_bubble_h2", "interleaved_zero_bubble"}
@@ -18,7 +19,7 @@ def longest_bubble(schedule: Schedule, seconds: dict[Phase, int]) -> int:
     durations = {(p, s): seconds[p] for p in seconds for s in range(schedule.stages)}
     idle: dict[int, tuple[int, int, int]] = {}
     for task, start, end in times_of_tasks(schedule, durations, [0] * (schedule.stages - 1)):
-        for ipu in schedule.ipus[task.stage]:
+        for ipu in ipus_of(schedule, task.stage, task.micro_batch):
             first, _, work = idle.get(ipu, (start, 0, 0))
             idle[ipu] = first, end, work + end - start
     return max(end - start - work for start, end, work in idle.values())
@@ -33,9 +34,14 @@ def test_closed_forms_are_exact(name: str, data: st.DataObject) -> None:
         assume(weight <= forward)
     if name in ("zero_bubble_h2", "interleaved_zero_bubble"):
         assume(weight <= backward)
+    if name == "chimera":
+        forward = backward + weight
     ipus, per_ipu = data.draw(st.integers(1, 6)), PER_IPU.get(name, 1)
     any_number = name not in NEEDS_SHORT_WEIGHTS | {"looped_bfs"}
     micro_batches = data.draw(st.integers(1 if any_number else ipus, 20))
+    if name == "chimera":
+        ipus = 2 * data.draw(st.integers(1, 4))
+        micro_batches = ipus * data.draw(st.integers(1, 4))
     try:
         schedule = getattr(schedules, name)(per_ipu * ipus, micro_batches)
     except ScheduleError:
