@@ -396,7 +396,7 @@ class ProgramTimer:
         for ipu, total in run.transfers.items():
             self.account.add_operation(ipu, number, total)
         if self.pipeline is None:
-            self.pipeline = run.profile
+            self.pipeline = dc.replace(run.profile, stages=node.schedule.stages)
         run_part = TimedPart(((start, run.trace),), run.nodes)
         parts.append(run_part.wrap_in_node("pipeline", node.name, node.origin, run.profile.cycles))
         return join_parts(parts)

@@ -149,6 +149,11 @@ def test_state_that_passes_from_micro_batch_to_micro_batch() -> None:
         )
 
 
+def nodes_of_kind(node: Any, kind: str) -> list[Any]:
+    own = [node] if node.kind == kind else []
+    return own or [found for child in node.children for found in nodes_of_kind(child, kind)]
+
+
 def test_the_model_counts_the_tasks_of_each_copy() -> None:
     """Two directions halve what 1F1B idles, and every IPU has the parameters of two stages."""
     configure(4)
@@ -163,8 +168,14 @@ def test_the_model_counts_the_tasks_of_each_copy() -> None:
     assert one is not None
     assert two is not None
     assert (one.ticks, two.ticks) == (22, 18)
+    assert (one.stages, two.stages) == (4, 4)
+    assert two.stage_ipus == ((0,), (1,), (2,), (3,), (3,), (2,), (1,), (0,))
     assert two.bubble_fraction == pytest.approx(1 - 16 / 18)
     assert two.utilisation > one.utilisation
+    (pipeline,) = nodes_of_kind(found["chimera"].program, "pipeline")
+    tasks = nodes_of_kind(pipeline, "task")
+    assert {node.count for node in tasks} == {MICRO_BATCHES // 2}
+    assert len(tasks) == 2 * 2 * STAGES
 
 
 def test_saved_programs_keep_copies(tmp_path: Any) -> None:
