@@ -282,7 +282,8 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
       arguments: what may be chosen.
     """
     names = arguments.names
-    known = [one for one in schedules.list_schedules() if names is None or one.name in names]
+    known = [one for one in schedules.list_schedules() if one.is_plain]
+    known = [one for one in known if names is None or one.name in names]
     if costs.weight is None:
         known = [one for one in known if not one.splits_backward]
     stage_costs = {

@@ -15,7 +15,7 @@ from lowering.schedules.task import Phase, Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 
 
-@register_schedule(rank=80)
+@register_schedule(rank=80, is_plain=False)
 def chimera(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

@@ -17,7 +17,7 @@ from lowering.schedules.ticks import Run, Tick, Ticks
 from lowering.schedules.zero_bubble import zero_bubble
 
 
-@register_schedule(rank=81, splits_backward=True)
+@register_schedule(rank=81, splits_backward=True, is_plain=False)
 def dualpipe(
     stages: int, micro_batches: int, *, training: bool = True, ipus: Ipus = None
 ) -> Schedule:

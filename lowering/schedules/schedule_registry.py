@@ -31,6 +31,8 @@ class RegisteredSchedule:
         fast ones wins; None if advice never tries it.
       deals_out_stages: whether it puts stage s on IPU s % P, several on each.
       splits_backward: whether gradients of weights are tasks of their own.
+      is_plain: whether a stage is in one place, and micro-batches are independent, which planning
+        builds on.
     """
 
     name: str
@@ -40,6 +42,7 @@ class RegisteredSchedule:
     advice_rank: int | None
     deals_out_stages: bool
     splits_backward: bool
+    is_plain: bool = True
 
 
 _RANK_OF_USERS = 1000
@@ -53,6 +56,7 @@ def register_schedule(
     advice_rank: int | None = None,
     deals_out_stages: bool = False,
     splits_backward: bool = False,
+    is_plain: bool = True,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated function as a schedule; see `RegisteredSchedule`.
 
@@ -76,6 +80,7 @@ def register_schedule(
             advice_rank=advice_rank,
             deals_out_stages=deals_out_stages,
             splits_backward=splits_backward,
+            is_plain=is_plain,
         )
         return build
 

@@ -19,7 +19,7 @@ from lowering.schedules.task import Phase, Task
 from lowering.schedules.ticks import Run, one_task_per_tick
 
 
-@register_schedule(rank=57)
+@register_schedule(rank=57, is_plain=False)
 def seq_one_f_one_b(
     stages: int,
     micro_batches: int,

@@ -178,6 +178,19 @@ def test_the_model_counts_the_tasks_of_each_copy() -> None:
     assert len(tasks) == 2 * 2 * STAGES
 
 
+def test_comparisons_and_plans() -> None:
+    configure(4)
+    weights, x, y = sample()
+    grad_fn = ipu.pipelining_ops.value_and_grad(loss_fn, has_aux=True, micro_batches=MICRO_BATCHES)
+    compared = ipu.compare(grad_fn, (weights, x, y), schedules=["one_f_one_b", "chimera"])
+    bubbles = {row.schedule: row.bubble_fraction for row in compared.rows}
+    assert bubbles == {"one_f_one_b": pytest.approx(6 / 22), "chimera": pytest.approx(2 / 18)}
+    with pytest.raises(ipu.errors.PlanError, match="no plan can be made for chimera"):
+        ipu.plan(
+            loss_fn, weights, x, y, ipus=4, micro_batches=8, has_aux=True, schedules=("chimera",)
+        )
+
+
 def test_saved_programs_keep_copies(tmp_path: Any) -> None:
     configure(4)
     weights, x, y = sample()
