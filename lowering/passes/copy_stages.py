@@ -131,7 +131,8 @@ def _move_to_ipus(body: ClosedJaxpr, ipus: dict[int, int]) -> ClosedJaxpr:
     eqns: list[JaxprEqn] = []
     for eqn in body.jaxpr.eqns:
         shard = marks.read_marks(name_stack(eqn)).shard
-        new = next(iter(ipus.values())) if len(ipus) == 1 else ipus.get(shard or 0)
+        only = next(iter(ipus.values())) if len(ipus) == 1 else None
+        new = only if only is not None or shard is None else ipus.get(shard)
         # A queue has one place, where its elements are read or written in their order.
         if eqn.primitive in (dequeue_p, enqueue_p) or new is None:
             eqns.append(eqn)

@@ -89,6 +89,31 @@ def test_gradients_are_those_of_the_plain_step(name: str, kept: str, engine: str
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())
 
 
+def crossing(stages: int, micro_batches: int) -> list[list[str]]:
+    """The last stage takes the micro-batches of each pair the other way round."""
+    pairs = [(m, m + 1) for m in range(0, micro_batches, 2)]
+    first = [f"0{phase}{m}" for pair in pairs for phase in "FB" for m in pair]
+    return [first, [f"1{phase}{m}" for one, two in pairs for m in (two, one) for phase in "FB"]]
+
+
+def test_micro_batches_keep_their_rows_in_any_order() -> None:
+    configure(2)
+    weights, x, y = sample()
+
+    def two_stages(weights: list[jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+        with ipu.scopes.pipeline_stage(0):
+            x = jnp.tanh(x @ weights[0])
+        with ipu.scopes.pipeline_stage(1):
+            return jnp.mean((x @ weights[1] - y) ** 2)
+
+    grad_fn = ipu.pipelining_ops.value_and_grad(two_stages, micro_batches=4, schedule=crossing)
+    loss, gradients = ipu.compile(grad_fn, engine="replay")(weights[:2], x, y)
+    plain_loss, plain_gradients = jax.value_and_grad(two_stages)(weights[:2], x, y)
+    np.testing.assert_allclose(loss, plain_loss, rtol=1e-6)
+    for found, wanted in zip(gradients, plain_gradients, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
 def stage_functions() -> list[Any]:
     hidden = [lambda v, x, s=s: jnp.tanh(x @ v[s]) for s in range(STAGES - 1)]
     return [*hidden, lambda v, x: jnp.mean(jnp.tanh(x @ v[STAGES - 1]) ** 2)]
