@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import math
 from typing import TypeAlias
 
@@ -12,7 +13,7 @@ Row: TypeAlias = tuple[Phase, int, int]
 """A phase, the stage that it is of, and the lane: micro-batches that are alike."""
 
 
-@dc.dataclass(frozen=True, slots=True, kw_only=True)
+@dc.dataclass(frozen=True, kw_only=True)
 class Layout:
     """The copies of a pipeline's stages, and its micro-batches.
 
@@ -28,12 +29,12 @@ class Layout:
     copy_pattern: tuple[int, ...] = (0,)
     segments: int = 1
 
-    @property
+    @functools.cached_property
     def stages(self) -> int:
         """The number of forward stages."""
         return len(self.copies[0])
 
-    @property
+    @functools.cached_property
     def lanes(self) -> int:
         """After so many micro-batches copies and segments repeat."""
         return math.lcm(len(self.copy_pattern), self.segments)
@@ -49,6 +50,8 @@ class Layout:
 
     def ipus_of(self, task: Task) -> tuple[int, ...]:
         """Returns the IPUs that run a task, those of its stage in its copy."""
+        if len(self.copies) == 1:
+            return self.copies[0][task.stage]
         return self.copies[self.copy_of(task.micro_batch)][task.stage]
 
     def needs(self, task: Task) -> tuple[Task, ...]:
@@ -68,6 +71,8 @@ class Layout:
 
     def row_of(self, task: Task) -> tuple[Row, int]:
         """Returns the row of a task, and its number in it, counted from 0."""
+        if self.lanes == 1:
+            return (task.phase, task.stage, 0), task.micro_batch
         number, lane = divmod(task.micro_batch, self.lanes)
         return (task.phase, task.stage, lane), number
 
