@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         estimate_function_cycles as estimate_function_cycles,
     )
     from lowering.machine.ipu_model import model as model
+    from lowering.machine.kernels.known_kernels import KnownKernels as KnownKernels
     from lowering.machine.kernels.listing import PlanOptions as PlanOptions
     from lowering.machine.machine_options import ModelOptions as ModelOptions
     from lowering.machine.machine_options import plan_options_of_stage as plan_options_of_stage
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
 
 # Modelling a program needs JAX, so it is imported on first use; reading a profile does not.
 _MODELLING = {
+    "KnownKernels": "lowering.machine.kernels.known_kernels",
     "ModelOptions": "lowering.machine.machine_options",
     "PlanOptions": "lowering.machine.kernels.listing",
     "estimate_function_cycles": "lowering.machine.function_cycles",
