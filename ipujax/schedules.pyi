@@ -1,3 +1,4 @@
+from .pipelines.schedules import ClosedForm as ClosedForm
 from .pipelines.schedules import FoundSchedule as FoundSchedule
 from .pipelines.schedules import Phase as Phase
 from .pipelines.schedules import Schedule as Schedule
@@ -5,8 +6,12 @@ from .pipelines.schedules import ScheduleError as ScheduleError
 from .pipelines.schedules import Simulation as Simulation
 from .pipelines.schedules import Task as Task
 from .pipelines.schedules import build as build
+from .pipelines.schedules import chimera as chimera
 from .pipelines.schedules import distinct_rotations as distinct_rotations
+from .pipelines.schedules import dualpipe as dualpipe
+from .pipelines.schedules import dualpipe_v as dualpipe_v
 from .pipelines.schedules import eager_one_f_one_b as eager_one_f_one_b
+from .pipelines.schedules import formulas as formulas
 from .pipelines.schedules import from_orders as from_orders
 from .pipelines.schedules import from_text as from_text
 from .pipelines.schedules import gpipe as gpipe
@@ -23,6 +28,7 @@ from .pipelines.schedules import overlap as overlap
 from .pipelines.schedules import register as register
 from .pipelines.schedules import save as save
 from .pipelines.schedules import search as search
+from .pipelines.schedules import seq_one_f_one_b as seq_one_f_one_b
 from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate
 from .pipelines.schedules import to_text as to_text

@@ -15,6 +15,7 @@ IPUS, MICRO_BATCHES = 4, 8
 SHOWN = (
     "gpipe", "one_f_one_b", "zero_bubble_h1",
     "interleaved_one_f_one_b", "zbv", "v_min",
+    "chimera", "dualpipe",
 )  # fmt: skip
 _COLOURS = {Phase.FORWARD: svg.BLUE, Phase.BACKWARD: svg.ORANGE, Phase.WEIGHTS: svg.PINK}
 _LEFT, _ROW = 46, 16
@@ -78,7 +79,8 @@ def _times_of_tasks(schedule: Schedule) -> tuple[tuple[Task, int, float, float],
     unit = IPUS / schedule.stages
     timed = times_of_tasks(schedule, durations, [0] * (schedule.stages - 1))
     return tuple(
-        (task, schedule.ipus[task.stage][0], start * unit, end * unit) for task, start, end in timed
+        (task, schedule.layout.ipus_of(task)[0], start * unit, end * unit)
+        for task, start, end in timed
     )
 
 
@@ -128,7 +130,7 @@ def _draw_grid(drawing: svg.Drawing, timed: Timed, top: float, scale: float) -> 
         drawing.draw_box(_LEFT, y, scale * timed.end, _ROW - 2, svg.FAINT, opacity=0.15)
     for task, ipu, start, end in timed.tasks:
         left, width = _LEFT + scale * start, scale * (end - start) - 1
-        second = task.stage >= IPUS
+        second = task.stage >= IPUS or timed.schedule.copy_of(task.micro_batch) > 0
         drawing.draw_box(
             left,
             top + ipu * _ROW,

@@ -129,18 +129,19 @@ def _estimate_pipeline_overlap(
     """
     schedule = node.schedule
     seconds = {phase: [0.0] * schedule.stages for phase in schedules.Phase}
+    copies = len(schedule.copies)
     kernels = 0
     for task in node.body.steps:
         if isinstance(task, ir.Task):
             steps = [n.kernel for n in ir.walk_nodes(task.body) if isinstance(n, ir.Execute)]
             phase = schedules.Phase(task.spec.kind.value)
-            seconds[phase][task.spec.stage] = sum(
+            seconds[phase][task.spec.stage % schedule.stages] = sum(
                 _estimate_kernel_seconds(kernel, count) for kernel in steps
             )
             kernels += len(steps)
     total = schedule.micro_batches * sum(map(sum, seconds.values()))
     makespan = schedules.simulate(schedule, seconds).makespan
-    return total - makespan, schedule.micro_batches * kernels
+    return total - makespan, schedule.micro_batches * kernels // copies
 
 
 def _estimate_overlap_outside_pipelines(program: ir.Program) -> tuple[float, int]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import jax
+import numpy as np
 
 from ipujax.engine.lanes import (
     LANE_OPERATIONS,
@@ -39,7 +40,7 @@ class PipelinedLoop:
     """A loop over micro-batches whose body is tasks, as a step of the machine that runs it."""
 
     def __init__(self, machine: Machine, node: ir.Pipeline):
-        self.node, self.schedule = node, node.schedule
+        self.node, self.schedule = node, schedules.spread_copies(node.schedule)
         bodies = _split_into_tasks(node.body)
         needs = ir.PlacesOfReads()
         read = {phase: needs(body) for phase, body in bodies.items()}
@@ -48,6 +49,9 @@ class PipelinedLoop:
         entering = {(c.entering, c.ipu) for c in node.carry}
         self.outside = tuple(frozenset[ir.Place]().union(*read.values()) - self.inside - entering)
         self.tasks = {p: _Task(machine, body, node, read[p]) for p, body in bodies.items()}
+        self.numbers_tasks = bool(node.counters) and (
+            len(node.schedule.copies) > 1 or not schedules.runs_forward_in_order(node.schedule)
+        )
         self.touched = {phase: read[phase] | born[phase] for phase in bodies}
         self.lanes = self._assign_lanes(machine)
         self.remembered_tasks: dict[frozenset[int], list[Step]] = {}
@@ -62,8 +66,12 @@ class PipelinedLoop:
         ]
         stream_ins = (step for step in ir.walk_nodes(node.body) if isinstance(step, ir.StreamIn))
         self.infeeds = tuple(dict.fromkeys(step.queue for step in stream_ins))
-        steps = (step for task in self.tasks.values() for step in task.steps)
-        self.receiving = [step for step in steps if isinstance(step, Receiving)]
+        self.receiving = [
+            (step, schedules.count_micro_batches(node.schedule, stage))
+            for (stage, _), task in self.tasks.items()
+            for step in task.steps
+            if isinstance(step, Receiving)
+        ]
 
     def _assign_lanes(self, machine: Machine) -> list[frozenset[int]]:
         """Returns the stages that each thread dispatches.
@@ -75,7 +83,11 @@ class PipelinedLoop:
         mean = sum(operations) / max(len(operations), 1)
         ipus = sorted({ipu for stage in self.schedule.ipus for ipu in stage})
         count = min(MAXIMUM_LANES, count_lane_cores(machine.placement), len(ipus))
-        if count < 2 or mean < LANE_OPERATIONS:
+        # Stages and their copies use a queue in the order of micro-batches.
+        shares_queues = len(self.node.schedule.copies) > 1 and any(
+            isinstance(step, (ir.StreamIn, ir.StreamOut)) for step in ir.walk_nodes(self.node.body)
+        )
+        if count < 2 or mean < LANE_OPERATIONS or shares_queues:
             return [frozenset(range(self.schedule.stages))]
         lanes: list[set[int]] = [set() for _ in range(count)]
         for stage, (ipu, *_) in enumerate(self.schedule.ipus):
@@ -107,6 +119,8 @@ class PipelinedLoop:
             dead = (p for p in self.touched[phase] if p in self.inside and p not in alive)
             return ran, tuple(dead)
 
+        stages_of_copy = self.node.schedule.stages
+        tasks_of_copy = Counter(stage // stages_of_copy for stage, _ in self.tasks)
         ran: dict[int, frozenset[Phase]] = {}
         for tick in self.schedule.ticks:
             for task in tick:
@@ -115,7 +129,7 @@ class PipelinedLoop:
                     continue
                 finished_phases = ran.pop(task.micro_batch, frozenset[Phase]())
                 phases_after, dead = find_dead_values(finished_phases, phase)
-                is_last = len(phases_after) == len(self.tasks)
+                is_last = len(phases_after) == tasks_of_copy[task.stage // stages_of_copy]
                 if not is_last:
                     ran[task.micro_batch] = phases_after
                 if task.stage in stages:
@@ -125,8 +139,8 @@ class PipelinedLoop:
         """Runs all micro-batches."""
         for queue in self.infeeds:
             session.announce_single_elements(queue, self.schedule.micro_batches)
-        for step in self.receiving:
-            step.announce_messages(session, self.schedule.micro_batches)
+        for step, count in self.receiving:
+            step.announce_messages(session, count)
         run = _Run(self, values, session)
         lanes = [self.tasks_of_stages(stages) for stages in self.lanes]
         with session.interrupts.handle_interrupts_immediately():
@@ -165,6 +179,8 @@ class _Run:
             values = self.under_way[number] = dict(self.shared)
         is_last = number == self.loop.schedule.micro_batches - 1
         try:
+            if self.loop.numbers_tasks:
+                step.runner.set_counters(self.buffers, number)
             step.runner(values, self.buffers, self.session, is_last)
         except OutOfRangeError as error:
             raise self.end_of_data_error(error, number) from None
@@ -210,6 +226,7 @@ class _Task:
     Attributes:
       steps: the copies in front of it, and its own.
       adds: the values through which it reads and writes a buffer, and the buffer's number.
+      counters: the buffers that are the number of the micro-batch.
       leaves: values whose last micro-batch outlives the pipeline, with their numbers.
       operations: the approximate number of operations of one micro-batch.
     """
@@ -229,8 +246,16 @@ class _Task:
         nodes = ir.inline_tasks(body.steps)
         kernels = (node.kernel for node in nodes if isinstance(node, ir.Execute))
         self.operations = sum(count_operations(kernel.jaxpr.jaxpr) for kernel in kernels)
+        counters = set(loop.counters)
+        self.counters = [number for key, _, number in self.adds if key[0] in counters]
         donated = frozenset(value_key for value_key, _, _ in self.adds)
         self.steps = [machine.build_step(node, donated) for node in nodes]
+
+    def set_counters(self, buffers: list[jax.Array | None], micro_batch: int) -> None:
+        """Sets the loop variables that are the number of the micro-batch."""
+        for number in self.counters:
+            buffer = cast(jax.Array, buffers[number])
+            buffers[number] = _fill_with_number(buffer, np.int32(micro_batch))
 
     def __call__(
         self, values: Values, buffers: list[jax.Array | None], session: Session, is_last: bool
@@ -246,6 +271,12 @@ class _Task:
         if is_last:
             for value_key, number in self.leaves:
                 buffers[number] = values[value_key]
+
+
+@jax.jit
+def _fill_with_number(buffer: jax.Array, number: np.int32) -> jax.Array:
+    """Returns an array like another one, where that is, filled with a number."""
+    return buffer * 0 + number
 
 
 def _split_into_tasks(body: ir.Sequence) -> dict[Phase, ir.Sequence]:

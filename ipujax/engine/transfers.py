@@ -83,14 +83,15 @@ def build_exchange(program: ir.Program, placement: Placement) -> Exchange | None
     """Builds the exchange of values between a program's processes; None for one process."""
     if not placement.process_of_ipu:
         return None
-    nodes = [node for node in ir.walk_nodes(program.body) if isinstance(node, ir.StreamOut)]
+    # Copies of a stage may send to one outfeed.
+    node_of_queue = {n.queue: n for n in ir.walk_nodes(program.body) if isinstance(n, ir.StreamOut)}
     sent = [
         SentOutfeed(
             node.queue,  # pyright: ignore[reportArgumentType]
             node.structure,
             tuple(program.avals[value] for value in node.reads),
         )
-        for node in nodes
+        for node in node_of_queue.values()
     ]
     return Exchange(placement.instance, sent, placement.replicas)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -126,6 +126,18 @@ class MicroBatch:
             *(("", _join_leaf_path("state", model.untrained_state[v])) for v in self.state),
             *(("last output", "") for _ in self.kept),
         ]
+
+    def describe_loop_variables(self) -> Iterator[pipelines.LoopVariable]:
+        """Yields how each loop variable would be combined if stages had copies."""
+        kinds = pipelines.Combination
+        of_sums = kinds.NONE if self.counters else kinds.SUM
+        for accumulator in self.accumulators.values():
+            yield pipelines.LoopVariable(of_sums, accumulator.storage)
+        yield from (pipelines.LoopVariable(kinds.NONE) for _ in self.counters)
+        yield from (pipelines.LoopVariable(kinds.SUM) for _ in self.sums)
+        for value in self.state:
+            yield pipelines.LoopVariable(self.model.combination_of_state(value))
+        yield from (pipelines.LoopVariable(kinds.LAST) for _ in self.kept)
 
     # --- tracing ----------------------------------------------------------------------------------
 

@@ -160,6 +160,8 @@ def _find_best_known(problem: TaskProblem) -> schedules.Schedule | None:
             )
         except schedules.ScheduleError:
             continue
+        if not schedule.is_plain:
+            continue
         if schedule.splits_backward != (schedules.Phase.WEIGHTS in problem.durations):
             continue
         if max(schedules.simulate(schedule).in_flight_per_ipu) > problem.memory:

@@ -12,20 +12,26 @@ from lowering import schedules as _schedules
 _MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
+ClosedForm = _schedules.ClosedForm
 FoundSchedule = _search.FoundSchedule
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
 ScheduleError = _schedules.ScheduleError
 Simulation = _schedules.Simulation
 Task = _schedules.Task
+_check.guard(ClosedForm)
 _check.guard(Schedule)
 _check.guard(Simulation)
 
 build = _schedules.build
+chimera = _schedules.chimera
 distinct_rotations = _schedules.distinct_rotations
+dualpipe = _schedules.dualpipe
+dualpipe_v = _schedules.dualpipe_v
 eager_one_f_one_b = _schedules.eager_one_f_one_b
 from_orders = _schedules.from_orders
 from_text = _schedules.from_text
+formulas = _schedules.formulas
 gpipe = _schedules.gpipe
 grid = _schedules.grid
 grouped = _schedules.grouped
@@ -37,6 +43,7 @@ one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
 register = _schedules.register
 search = _search.search
+seq_one_f_one_b = _schedules.seq_one_f_one_b
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text

@@ -81,6 +81,11 @@ class StagedModel(Model):
         """The storage of the variables between tasks: they are arguments, and stay on tiles."""
         return ops.ON_TILES
 
+    def combination_of_state(self, value: Value) -> pipelines.Combination:
+        """Returns how a leaf of the state is combined: a sum, or the micro-batch's number."""
+        is_output = value in self.loss_sums or value in self.stacks
+        return pipelines.Combination.SUM if is_output else pipelines.Combination.NUMBER
+
     def scope_of_stage(self, number: int) -> contextlib.AbstractContextManager[object]:
         """Returns the scope that places what is done for a stage outside of the loop."""
         return self.stages[number].open_ipu_scope()

@@ -13,6 +13,7 @@ from ipujax.pipelines.micro_batch_arguments import (
     assign_roles,
     resolve_argnums,
 )
+from ipujax.pipelines.override_schedule import schedule_override
 from ipujax.pipelines.pipeline_stages import Pytree
 from ipujax.pipelines.schedule_names import ScheduleOrName, find_schedule
 from ipujax.pipelines.single_argument_checks import check
@@ -149,12 +150,15 @@ class StagedSettings:
                 f"`{function.name}` name {assignment.count}",
                 "leave out `stages`, or the marks",
             )
+        schedule = schedule_override.value  # what `ipu.compare` tries in the place of the user's
+        if schedule is None:
+            schedule = self.schedule
         request = StagedRequest(
             computational_stages=[self.function] * assignment.count,
             gradient_accumulation_count=self.micro_batches,
             gradient_accumulation_dtype=dtype_of_sum,
             device_mapping=self.device_mapping,
-            pipeline_schedule=find_schedule(self.schedule, "schedule", check),
+            pipeline_schedule=find_schedule(schedule, "schedule", check),
             name=function.name,
             differentiates=differentiates,
             recompute=self.recompute,

@@ -295,6 +295,7 @@ def trace_micro_batch_loop(body: MicroBatch, array_of: Arrays) -> dict[Value, ja
         offload_activations=bool(request.offload_activations),
         origin=request.origin,
         variables=tuple(body.variable_roles),
+        loop_variables=tuple(body.describe_loop_variables()),
         brings_ipus=request.brings_ipus,
         segments=request.segments,
     )

@@ -23,7 +23,7 @@ from ipujax.optimizers import (
 from ipujax.pipelines.pipeline_arguments import OptimizerFunctionOutput
 from ipujax.pipelines.pipeline_stages import SPANS_ALL, Arguments, Pytree, Stage, Value, trace_stage
 from ipujax.pipelines.request import PipelineRequest
-from lowering import ops
+from lowering import ops, pipelines
 
 Arrays = Mapping[Value, jax.Array]
 
@@ -66,6 +66,11 @@ class Model:
     def changed_state(self) -> dict[Value, Stage]:
         """The leaves of the untrained state that a stage changes, with that stage."""
         return {value: stage for stage in self.stages for value in stage.changed}
+
+    def combination_of_state(self, value: Value) -> pipelines.Combination:
+        """Returns how a leaf of the untrained state that stages change is combined: not at all."""
+        del value
+        return pipelines.Combination.NONE
 
     @functools.cached_property
     def element_leaves(self) -> dict[Value, None]:

@@ -90,14 +90,16 @@ class TimedSchedule:
     def schedule(self) -> schedules.Schedule | None:
         """The schedule; None if none of this kind has these numbers, or it is of another name.
 
-        `zero_bubble_h1` is `zero_bubble`, for instance.
+        `zero_bubble_h1` is `zero_bubble`, for instance. Nor is one with copies of stages or parts
+        of sequences built, which costs here do not speak of.
         """
         stages = len(self.device_mapping)
         try:
             built = self.registered.build(stages, self.micro_batches, ipus=self.device_mapping)
         except schedules.ScheduleError:
             return None
-        return None if schedules.spell_schedule_name(built.name) in self.other_names else built
+        is_other = schedules.spell_schedule_name(built.name) in self.other_names
+        return built if built.is_plain and not is_other else None
 
     @functools.cached_property
     def in_flight(self) -> tuple[int, ...]:
@@ -284,7 +286,8 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
       arguments: what may be chosen.
     """
     names = arguments.names
-    known = [one for one in schedules.list_schedules() if names is None or one.name in names]
+    known = [one for one in schedules.list_schedules() if one.is_plain]
+    known = [one for one in known if names is None or one.name in names]
     if costs.weight is None:
         known = [one for one in known if not one.splits_backward]
     names_of_known = frozenset(schedules.spell_schedule_name(one.name) for one in known)

@@ -107,7 +107,7 @@ def _read_cut(entry: Any, arguments: SearchArguments) -> GivenCut:
     if any(second <= first for first, second in itertools.pairwise(points)):
         raise _refuse(f"has the cut points {points}, which do not ascend")
     mapping = _read_mapping(given.get("device_mapping"), len(points) + 1, arguments.ipus)
-    known = {one.name: one for one in _schedules.list_schedules()}
+    known = {one.name: one for one in _schedules.list_schedules() if one.is_plain}
     name = check.require_one_of(given.get("schedule", "one_f_one_b"), [*known], "schedule")
     (replicas,) = read_counts("replicas", given.get("replicas", 1))
     default = arguments.micro_batches[0] // replicas

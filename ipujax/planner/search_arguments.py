@@ -119,11 +119,19 @@ def _is_row(values: Any) -> bool:
 def _read_names(names: Any) -> list[str] | None:
     if names is None:
         return None
-    known = [schedule.name for schedule in _schedules.list_schedules()]
+    registered = _schedules.list_schedules()
+    known = [schedule.name for schedule in registered]
     chosen = [names] if isinstance(names, str) else check.require_sequence(names, "schedules")
     if not chosen:
         raise check.value_error("schedules is empty", "name at least one, or pass None for all")
-    return [check.require_one_of(name, known, "an entry of schedules") for name in chosen]
+    found = [check.require_one_of(name, known, "an entry of schedules") for name in chosen]
+    if others := [one.name for one in registered if one.name in found and not one.is_plain]:
+        raise check.value_error(
+            f"no plan can be made for {others[0]}: costs say nothing of copies of stages, or of "
+            "segments of sequences",
+            f"leave {others[0]} out, and give it to the pipeline yourself",
+        )
+    return found
 
 
 def _read_memory(memory: Any, ipus: int) -> np.ndarray:

@@ -84,7 +84,7 @@ def playground_of_pipeline(
         if schedules.spell_schedule_name(entry.name) == spelled
     ]
     start = {
-        "stages": pipeline.stages // _stages_per_ipu(pipeline.stage_ipus),
+        "stages": pipeline.stages // _stages_per_ipu(pipeline.stage_ipus[: pipeline.stages]),
         "microBatches": min(pipeline.micro_batches, _MOST_MICRO_BATCHES),
         "schedules": [*dict.fromkeys([*known, *_BESIDE])],
         "own": True,

@@ -40,12 +40,32 @@ def fuse(program: ir.Program, is_hosted: Callable[[ir.Node], bool]) -> ir.Progra
 
 def _move_steps_to_one_ipu(body: ir.Sequence) -> ir.Sequence:
     """Moves all steps to one IPU, without copies, and opens tasks."""
-    steps = (node for node in ir.inline_tasks(body.steps) if not isinstance(node, ir.Copy))
+    kept = [_keep_one_copy(n) if isinstance(n, ir.Pipeline) else n for n in body.steps]
+    steps = (node for node in ir.inline_tasks(kept) if not isinstance(node, ir.Copy))
     changed_steps = (
         ir.rewrite_bodies(node, lambda inner: _move_steps_to_one_ipu(inner.sequence))
         for node in steps
     )
     return ir.Sequence(tuple(map(_move_node_to_one_ipu, changed_steps)))
+
+
+def _keep_one_copy(node: ir.Pipeline) -> ir.Pipeline:
+    """Returns a pipeline that sends all micro-batches through the copy of the last one.
+
+    One after the other, they need no other copy; the loop variables of these stay as they are.
+    """
+    schedule = node.schedule
+    copy = schedule.copy_of(schedule.micro_batches - 1)
+    kept = [
+        step
+        for step in node.body.steps
+        if not isinstance(step, ir.Task) or step.spec.stage // schedule.stages == copy
+    ]
+    written = {value for step in kept for value in ir.values_written(step)}
+    carry = tuple(
+        c if c.leaving in written else dc.replace(c, leaving=c.entering) for c in node.carry
+    )
+    return dc.replace(node, body=ir.Sequence(tuple(kept)), carry=carry)
 
 
 def _move_node_to_one_ipu(node: ir.Node) -> ir.Node:

@@ -248,6 +248,8 @@ class Pipeline:
       carry: buffers that a task adds to, or values that the last micro-batch leaves.
       fifos: values that wait between tasks.
       variables: names of the first entries of `carry`, see `PipelineSpec`.
+      counters: entering values of `carry` that are the number of the micro-batch. Where these run
+        one after the other, they count.
     """
 
     name: str
@@ -257,6 +259,7 @@ class Pipeline:
     fifos: tuple[Fifo, ...] = ()
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    counters: tuple[ValueId, ...] = ()
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -251,7 +251,8 @@ class PipelineProfile:
 
     Attributes:
       schedule: the name of its schedule.
-      stages: how many.
+      stages: how many; below, stage s of copy c is the stage c * `stages` + s, where there are
+        copies.
       micro_batches: how many in one run of the pipeline.
       ticks: ticks of one run, the weight update not counted.
       bubble_fraction: the idle share of the grid of IPUs and ticks.

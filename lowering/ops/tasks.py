@@ -32,6 +32,7 @@ from lowering.jaxprs import (
     with_constants_in_order_of_reading,
 )
 from lowering.ops.define import define_identity_mark, define_primitive_with_body
+from lowering.ops.storage_primitives import ON_TILES, Storage
 from lowering.ops.types import Array, Arrays
 from lowering.schedules import Schedule
 
@@ -90,6 +91,28 @@ class Recomputation(enum.Enum):
     AND_BACKPROPAGATE = "recompute and backpropagate interleaved"
 
 
+class Combination(enum.Enum):
+    """How the loop variables of copies of a stage become one."""
+
+    SUM = "tasks add to it, or fill empty rows, from zeros on: the copies' are added"
+    NUMBER = "the number of the micro-batch, which is given to every task"
+    LAST = "the last micro-batch leaves it"
+    NONE = "each micro-batch reads what the one before has left"
+
+
+@dc.dataclass(frozen=True, slots=True)
+class LoopVariable:
+    """A loop variable of a pipeline.
+
+    Attributes:
+      combination: how those of copies become one.
+      storage: where it is between tasks.
+    """
+
+    combination: Combination
+    storage: Storage = ON_TILES
+
+
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
     """The specification of a pipeline, beside its tasks.
@@ -106,6 +129,7 @@ class PipelineSpec:
       offload_activations: keep values that wait for backward tasks in streaming memory.
       origin: the user's line.
       variables: kind and name of the first loop variables, for reports: "gradient sum", say.
+      loop_variables: all of them, if the stages may have copies.
       brings_ipus: whether a system that nobody has configured gets as many IPUs as it needs.
       segments: the parts of a function that a user's argument `stages` cuts between, each with one
         product; 0 where there is no such argument.
@@ -121,19 +145,26 @@ class PipelineSpec:
     offload_activations: bool = False
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    loop_variables: tuple[LoopVariable, ...] = ()
     brings_ipus: bool = False
     segments: int = 0
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedPipeline:
-    """The part of a `PipelineSpec` that is left after the pass `plan_pipelines`."""
+    """The part of a `PipelineSpec` that is left after the pass `plan_pipelines`.
+
+    Attributes:
+      ipus: the IPUs of each stage, of every copy.
+      counters: the loop variables that hold the number of the micro-batch.
+    """
 
     name: str
     ipus: tuple[tuple[int, ...], ...]
     schedule: Schedule
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()
+    counters: tuple[int, ...] = ()
 
 
 class UntracedCall(enum.Enum):

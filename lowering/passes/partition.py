@@ -238,6 +238,7 @@ def _build_repeat_or_pipeline(builder: _BranchBuilder) -> ir.Node:
             carry=carry,
             origin=builder.origin,
             variables=flow.pipeline.variables,
+            counters=tuple(carry[number].entering for number in flow.pipeline.counters),
         )
     rows = operands[flow.elements]
     argument_homes = builder.bodies[0].wanted

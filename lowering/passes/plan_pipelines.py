@@ -14,6 +14,7 @@ from lowering.jaxprs import (
     rewrite_equations,
 )
 from lowering.ops import (
+    Combination,
     PipelineSpec,
     PlannedPipeline,
     TaskSpec,
@@ -23,11 +24,19 @@ from lowering.ops import (
     queues_of,
     repeat_p,
 )
+from lowering.passes.copy_stages import copy_stages, run_with_copies
 from lowering.passes.offload_activations import offload_activations
 from lowering.passes.recompute import recompute
 from lowering.passes.split_backward import split_backward
 from lowering.pipelines import lift_constants_of_tasks, prune_tasks
-from lowering.schedules import Schedule, ScheduleError, build, representative_ticks, simulate
+from lowering.schedules import (
+    Schedule,
+    ScheduleError,
+    build,
+    fifo_depths,
+    representative_ticks,
+    spread_copies,
+)
 
 
 def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJaxpr:
@@ -43,7 +52,7 @@ def plan_pipelines(closed: ClosedJaxpr, options: Options, ipus: int) -> ClosedJa
     return rewrite_equations(
         closed,
         EquationFinder(is_pipeline),
-        lambda rewriter, eqn: rewriter.keep_equation(_plan_pipeline(eqn, options, ipus)),
+        lambda rewriter, eqn: _plan_pipeline(rewriter, eqn, options, ipus),
     )
 
 
@@ -52,30 +61,59 @@ def is_pipeline(eqn: JaxprEqn) -> bool:
     return eqn.primitive is repeat_p and eqn.params["pipeline"] is not None
 
 
-def _plan_pipeline(eqn: JaxprEqn, options: Options, ipus: int) -> JaxprEqn:
+def _plan_pipeline(rewriter: EquationRewriter, eqn: JaxprEqn, options: Options, ipus: int) -> None:
     spec: PipelineSpec = eqn.params["pipeline"]
     schedule = _build_pipeline_schedule(spec, eqn.params["count"], options, ipus)
     # Unread values must be gone before anything asks which values wait for which task.
     body = pruned = prune_tasks(lift_constants_of_tasks(eqn.params["body"]))
+    copied: tuple[int, ...] = ()
+    if len(schedule.copies) > 1:
+        copies = copy_stages(body, spec, schedule)
+        body = pruned = copies.body
+        copied = copies.copied
     if schedule.splits_backward:
         body = split_backward(body)
     _check_order_of_elements(body, spec, schedule)
     if options.allow_recompute and spec.training:
         body = recompute(body, spec.recomputation)
     if spec.offload_activations and spec.training:
-        body = offload_activations(body, simulate(schedule).fifo_depth, spec.ipus)
+        all_ipus = tuple(group for copy in schedule.copies for group in copy)
+        body = offload_activations(body, fifo_depths(schedule), all_ipus)
     if body is not pruned:
         body = prune_tasks(body)
     is_checkpoint = EquationFinder(lambda eqn: eqn.primitive is checkpoint_p)
     body = rewrite_equations(body, is_checkpoint, EquationRewriter.replace_by_operands)
-    planned = PlannedPipeline(
+    planned = eqn.replace(
+        params={
+            **eqn.params,
+            "body": body,
+            "pipeline": _describe_planned(spec, schedule, copied),
+        }
+    )
+    if copied:
+        rewriter.replace_by_jaxpr(eqn, run_with_copies(eqn, spec, copied, planned))
+    else:
+        rewriter.keep_equation(planned)
+
+
+def _describe_planned(
+    spec: PipelineSpec, schedule: Schedule, copied: tuple[int, ...]
+) -> PlannedPipeline:
+    """Returns what is left of a specification; `copied` are the loop variables that copies have."""
+    numbers = [*range(len(spec.loop_variables)), *copied]
+    counters = [
+        position
+        for position, number in enumerate(numbers)
+        if spec.loop_variables[number].combination is Combination.NUMBER
+    ]
+    return PlannedPipeline(
         name=spec.name,
-        ipus=spec.ipus,
+        ipus=tuple(group for copy in (spec.ipus, *schedule.copies[1:]) for group in copy),
         schedule=schedule,
         origin=spec.origin,
-        variables=spec.variables,
+        variables=(*spec.variables, *(spec.variables[number] for number in copied)),
+        counters=tuple(counters),
     )
-    return eqn.replace(params={**eqn.params, "body": body, "pipeline": planned})
 
 
 def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Schedule) -> None:
@@ -85,15 +123,17 @@ def _check_order_of_elements(body: ClosedJaxpr, spec: PipelineSpec, schedule: Sc
         task: TaskSpec = eqn.params["spec"]
         for queue in queues_of(eqn.params["body"], dequeue_p, enqueue_p):
             task_positions_of_queue.setdefault(queue, {})[task.stage, task.kind.value] = position
+    ticks = spread_copies(schedule).ticks
     for queue, positions in task_positions_of_queue.items():
         order = [
             ((task.micro_batch, positions[task.stage, task.phase.value]), task)
-            for tick in representative_ticks(schedule.ticks)
+            for tick in representative_ticks(ticks)
             for task in tick
             if (task.stage, task.phase.value) in positions
         ]
         for (earlier_slot, early), (later_slot, late) in itertools.pairwise(order):
             if later_slot < earlier_slot:
+                early, late = (t._replace(stage=t.stage % schedule.stages) for t in (early, late))
                 raise ScheduleError(
                     f"pipeline `{spec.name}`: {schedule.name} runs {early} before {late}, and both "
                     f"use `{queue.name}`, whose elements are in the order of the micro-batches",
@@ -108,7 +148,7 @@ def _build_pipeline_schedule(
 ) -> Schedule:
     everywhere = tuple(range(ipus))
     try:
-        return build(
+        schedule = build(
             spec.schedule,
             stages=spec.stages,
             micro_batches=count,
@@ -116,6 +156,12 @@ def _build_pipeline_schedule(
             ipus=tuple(of_stage or everywhere for of_stage in spec.ipus),
             io_tiles=options.io_tiles,
         )
+        if used := [ipu for ipu in schedule.layout.all_ipus if ipu >= ipus]:
+            raise ScheduleError(
+                f"{schedule.name} has copies of stages on IPU {used[0]} of {ipus}",
+                fix="give it the IPUs that the stages are on, or give the program more IPUs",
+            )
+        return schedule
     except ScheduleError as error:
         raise ScheduleError(
             f"pipeline `{spec.name}`: {error.what}", where=error.where or spec.origin, fix=error.fix

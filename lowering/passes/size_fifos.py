@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lowering import ir
 from lowering.ground import IpuId, ValueId
 from lowering.ops import TaskRole
-from lowering.schedules import simulate
+from lowering.schedules import fifo_depths
 
 
 def size_fifos(program: ir.Program) -> ir.Program:
@@ -31,7 +31,7 @@ def _add_fifos(node: ir.Node) -> ir.Node:
 def _fifos_of_pipeline(node: ir.Pipeline) -> tuple[ir.Fifo, ...]:
     if not node.schedule.training:
         return ()
-    depths = simulate(node.schedule).fifo_depth
+    depths = fifo_depths(node.schedule)
     reads_of_node = ir.PlacesOfReads()
     forward: set[ir.Place] = set()
     waiting: dict[int, list[ir.Place]] = {}

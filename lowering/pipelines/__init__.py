@@ -3,6 +3,8 @@
 from lowering.jaxprs import inline_jitted_calls as inline_jitted_calls
 from lowering.jaxprs import jaxpr_of_equations as jaxpr_of_equations
 from lowering.jaxprs import unique_variables as unique_variables
+from lowering.ops import Combination as Combination
+from lowering.ops import LoopVariable as LoopVariable
 from lowering.ops import Options as Options
 from lowering.ops import PipelineSpec as PipelineSpec
 from lowering.ops import Recomputation as Recomputation

@@ -34,11 +34,12 @@ def compute_bytes_over_time(
       units: how many units of the durations are one of the result's.
     """
     last_phase = max((phase for phase, _ in durations), key=list(Phase).index)
+    layout = schedule.layout
     changes: dict[int, dict[int, Fraction]] = {
-        ipu: defaultdict(Fraction) for group in schedule.ipus for ipu in group
+        ipu: defaultdict(Fraction) for ipu in layout.all_ipus
     }
     for task, start, end in times_of_tasks(schedule, durations, delays):
-        for ipu in schedule.ipus[task.stage]:
+        for ipu in layout.ipus_of(task):
             if task.phase == Phase.FORWARD:
                 changes[ipu][start] += sizes[task.stage]
             if task.phase == last_phase:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from lowering.ground import InternalError
+from lowering.schedules.layout import Row
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.task import Phase, Task, inputs_of_task
 from lowering.schedules.task_progress import Kind
@@ -128,29 +129,41 @@ class _ClockState:
     """
 
     def __init__(self, schedule: Schedule, durations: Mapping[Kind, int], delays: Sequence[int]):
-        self.ipus, self.durations = schedule.ipus, durations
-        self.free: dict[int, _TimeLine] = {ipu: (0, 0) for group in schedule.ipus for ipu in group}
+        self.layout, self.durations = schedule.layout, durations
+        self.free: dict[int, _TimeLine] = dict.fromkeys(self.layout.all_ipus, (0, 0))
         self.made: dict[Task, _TimeLine] = {}
         self.kept: dict[Task, int] = {}
         # An IPU's own results are ready when it is free.
-        self.source: dict[Kind, Kind] = {
-            (phase, stage): (source_phase, source_stage)
-            for phase, stage in durations
-            for source_phase, source_stage in inputs_of_task(phase, stage, schedule.stages)
-            if set(schedule.ipus[stage]).isdisjoint(schedule.ipus[source_stage])
+        phases = tuple(phase for phase in Phase if (phase, 0) in durations)
+        self.source: dict[Row, Row] = {
+            row: (source_phase, source_stage, row[2])
+            for row in self.layout.list_rows(phases)
+            for source_phase, source_stage in inputs_of_task(*row[:2], schedule.stages)
+            if not self._share_ipus(row, source_stage)
         }
         self.delay = {
-            kind: delays[min(kind[1], source[1])] if delays else 0
-            for kind, source in self.source.items()
+            row: delays[min(row[1], source[1])] if delays else 0
+            for row, source in self.source.items()
         }
         self.reader = {source: reader for reader, source in self.source.items()}
-        self.rows: dict[Kind, list[_ResultRow]] = {kind: [] for kind in self.reader}
-        self.inside: set[Kind] = set()
+        self.rows: dict[Row, list[_ResultRow]] = {row: [] for row in self.reader}
+        self.inside: set[Row] = set()
+
+    def _share_ipus(self, row: Row, other: int) -> bool:
+        """Returns whether the stage of a row and another one of its copy have a common IPU."""
+        copy = self.layout.copies[self.layout.copy_of(row[2])]
+        return not set(copy[row[1]]).isdisjoint(copy[other])
+
+    def _rows_of_run(self, run: Run) -> set[Row]:
+        """Returns the rows that a run has tasks of."""
+        rounds = range(min(run.times, self.layout.lanes))
+        tasks = (task for n in rounds for tick in run.ticks_of_round(n) for task in tick)
+        return {self.layout.row_of(task)[0] for task in tasks}
 
     def run_all_rounds(self, run: Run) -> None:
         """Runs all rounds of a run."""
-        kinds = {(task.phase, task.stage) for tick in run.ticks for task in tick}
-        self.inside = {kind for kind in kinds if self.reader.get(kind) in kinds}
+        rows = self._rows_of_run(run)
+        self.inside = {row for row in rows if self.reader.get(row) in rows}
         self._store_results(self.made.items())
         self.made = {}
         history: deque[dict[_ClockKey, _TimeLine]] = deque(maxlen=2 * _LONGEST_CYCLE + 1)
@@ -160,7 +173,8 @@ class _ClockState:
             self.run_ticks(run.ticks_of_round(number), times)
             self._store_results(times.made)
             number += 1
-            if run.times - number < _LONGEST_CYCLE or len(self.made) > _FEW:
+            is_uneven = bool(run.step % self.layout.lanes)
+            if run.times - number < _LONGEST_CYCLE or len(self.made) > _FEW or is_uneven:
                 continue
             history.append(self._relative_times(number * run.step))
             skipped = self._skip_rounds(history, run, number)
@@ -176,29 +190,29 @@ class _ClockState:
         """Runs the tasks of ticks."""
         for tick in ticks:
             for task in tick:
-                kind = (task.phase, task.stage)
-                group = self.ipus[task.stage]
+                row, _ = self.layout.row_of(task)
+                group = self.layout.ipus_of(task)
                 waits = [self.free[ipu] for ipu in group]
-                if kind in self.source:
-                    made, growth = self._time_of_result(self.source[kind], task.micro_batch, times)
-                    waits.append((made + self.delay[kind], growth))
-                end = times.end_of_task_after(waits, self.durations[kind])
+                if row in self.source:
+                    made, growth = self._time_of_result(self.source[row], task.micro_batch, times)
+                    waits.append((made + self.delay[row], growth))
+                end = times.end_of_task_after(waits, self.durations[row[:2]])
                 self.free.update(dict.fromkeys(group, end))
-                if kind in self.inside:
+                if row in self.inside:
                     self.made[task] = end
-                elif kind in self.reader:
+                elif row in self.reader:
                     times.made.append((task, end))
 
-    def _time_of_result(self, kind: Kind, micro_batch: int, times: _GrowingTimes) -> _TimeLine:
+    def _time_of_result(self, row: Row, micro_batch: int, times: _GrowingTimes) -> _TimeLine:
         """Returns the time at which a result is ready."""
-        task = Task(kind[1], kind[0], micro_batch)
+        task = Task(row[1], row[0], micro_batch)
         if task in self.made:
             return self.made.pop(task)
         stored = times.take_stored_result(task)
         if stored is not None:
             return stored
-        for row in self.rows[kind]:
-            line = times.read_result_row(row, micro_batch)
+        for known in self.rows[row]:
+            line = times.read_result_row(known, micro_batch)
             if line is not None:
                 return line
         raise InternalError(f"no task has made the result of {task}")
@@ -240,8 +254,8 @@ class _ClockState:
             later = {key: (time + growth[key] * times, 0) for key, (time, _) in current.items()}
             self._restore_times(later, (number + times * cycle) * run.step)
             for task, line in lines.made:
-                row = _ResultRow(task.micro_batch, cycle * run.step, times, line)
-                self.rows[task.phase, task.stage].append(row)
+                known = _ResultRow(task.micro_batch, cycle * run.step, times, line)
+                self.rows[self.layout.row_of(task)[0]].append(known)
             return times * cycle
         return 0
 

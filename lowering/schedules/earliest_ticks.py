@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from lowering.schedules.grid import draw_grid
+from lowering.schedules.layout import Layout, Row
 from lowering.schedules.schedule_errors import ScheduleError
-from lowering.schedules.task import Groups, Phase, Task, inputs_of_task
-from lowering.schedules.task_progress import Kind, Progress
+from lowering.schedules.task import Phase, Task
+from lowering.schedules.task_progress import Progress
 from lowering.schedules.ticks import Run, Tick, Ticks
 
 # The order in which the tasks of a tick are dispatched: tasks that free memory come first.
@@ -25,18 +26,18 @@ _Positions: TypeAlias = tuple[tuple[int, int, bool], ...]
 """For each IPU, the run of its order that it is in, the position in a round, and if it waits."""
 
 
-def place_tasks_earliest(name: str, orders: Mapping[int, Ticks], ipus: Groups) -> Ticks:
+def place_tasks_earliest(name: str, orders: Mapping[int, Ticks], layout: Layout) -> Ticks:
     """Places tasks in the earliest ticks that their orders and inputs allow.
 
     Args:
       name: the name of the schedule, for messages.
       orders: the order of each IPU, one task in a tick.
-      ipus: the IPUs of each stage.
+      layout: where tasks run, and what they wait for.
 
     Raises:
       ScheduleError: orders in which IPUs wait for one another.
     """
-    return _TaskPlacer(name, orders, ipus).build_ticks()
+    return _TaskPlacer(name, orders, layout).build_ticks()
 
 
 class _OrderCursor:
@@ -84,17 +85,15 @@ class _Snapshot(NamedTuple):
 
     tick: int
     rounds: tuple[int, ...]
-    done: dict[Kind, int]
+    done: dict[Row, int]
 
 
 class _TaskPlacer:
-    def __init__(self, name: str, orders: Mapping[int, Ticks], ipus: Groups):
-        self.name, self.ipus = name, ipus
+    def __init__(self, name: str, orders: Mapping[int, Ticks], layout: Layout):
+        self.name, self.layout = name, layout
         self.cursors = {ipu: _OrderCursor(order) for ipu, order in orders.items()}
-        kinds = [(phase, stage) for phase in Phase for stage in range(len(ipus))]
-        self.inputs = {kind: inputs_of_task(*kind, len(ipus)) for kind in kinds}
-        self.done = Progress(kinds)
-        self.waiting: dict[tuple[Kind, int], list[int]] = {}  # the IPUs that wait for each task
+        self.done = Progress(layout.list_rows(tuple(Phase)))
+        self.waiting: dict[Task, list[int]] = {}  # the IPUs that wait for each task
         self.runs: list[Run] = []
         self.recent: list[Tick] = []  # after those in `runs`
         self.before: dict[_Positions, _Snapshot] = {}  # since the last tick that nothing repeats
@@ -118,26 +117,26 @@ class _TaskPlacer:
                 continue
             missing = next(self._missing_inputs(task), None)
             if missing is not None:
-                self.waiting.setdefault((missing, task.micro_batch), []).append(ipu)
+                self.waiting.setdefault(missing, []).append(ipu)
             # The last of several IPUs to come to the task runs it for all of them.
-            elif all(self.cursors[i].head == task for i in self.ipus[task.stage]):
+            elif all(self.cursors[i].head == task for i in self.layout.ipus_of(task)):
                 tasks.add(task)
         return tuple(sorted(tasks, key=dispatch_key))
 
-    def _missing_inputs(self, task: Task) -> Iterator[Kind]:
-        for kind in self.inputs[task.phase, task.stage]:
-            if not self.done.is_recorded(kind, task.micro_batch):
-                yield kind
+    def _missing_inputs(self, task: Task) -> Iterator[Task]:
+        for needed in self.layout.needs(task):
+            if not self.done.is_recorded(*self.layout.row_of(needed)):
+                yield needed
 
     def _finish_tick(self, tick: Tick) -> set[int]:
         """Counts the tasks of a tick; returns the IPUs that may run something in the next."""
         awake: set[int] = set()
-        for stage, phase, micro_batch in tick:
-            self.done.record_task((phase, stage), micro_batch)
-            for ipu in self.ipus[stage]:
+        for task in tick:
+            self.done.record_task(*self.layout.row_of(task))
+            for ipu in self.layout.ipus_of(task):
                 self.cursors[ipu].advance_to_next_task()
                 awake.add(ipu)
-            awake.update(self.waiting.pop(((phase, stage), micro_batch), ()))
+            awake.update(self.waiting.pop(task, ()))
         return {ipu for ipu in awake if self.cursors[ipu].head}
 
     def _skip_repeated_rounds(self, awake: set[int]) -> None:
@@ -165,7 +164,7 @@ class _TaskPlacer:
         self.recent.clear()
         self.before.clear()
         self.done.record_tasks_in_order(
-            {kind: times * (n - earlier.done[kind]) for kind, n in done.items()}
+            {row: times * (n - earlier.done[row]) for row, n in done.items()}
         )
         for ipu, rounds in moving.items():
             self.cursors[ipu].skip_cursor_rounds(times * rounds)
@@ -185,7 +184,8 @@ class _TaskPlacer:
         self, earlier: _Snapshot, current: _Snapshot, moving: Mapping[int, int]
     ) -> int:
         """Returns how many micro-batches everything has advanced; 0 if not all by as many."""
-        steps = {n - earlier.done[kind] for kind, n in current.done.items()} - {0}
+        lanes = self.layout.lanes
+        steps = {lanes * (n - earlier.done[row]) for row, n in current.done.items()} - {0}
         steps.update(rounds * self.cursors[ipu].run.step for ipu, rounds in moving.items())
         return max(steps) if len(steps) == 1 else 0
 
@@ -197,24 +197,27 @@ class _TaskPlacer:
         times = min(
             (cursor.run.times - 1 - cursor.round) // more for cursor, more in moving_cursors
         )
-        unmoved = {kind for kind, n in current.done.items() if n == earlier.done[kind]}
+        unmoved = {row for row, n in current.done.items() if n == earlier.done[row]}
+        rows_per_step = step // self.layout.lanes
         # Until results that others made earlier are used up,
-        for stage, phase, micro_batch in itertools.chain(*self.recent[earlier.tick :]):
-            for kind in unmoved.intersection(self.inputs[phase, stage]):
-                times = min(times, (current.done[kind] - 1 - micro_batch) // step)
+        for task in itertools.chain(*self.recent[earlier.tick :]):
+            for row, number in map(self.layout.row_of, self.layout.needs(task)):
+                if row in unmoved:
+                    times = min(times, (current.done[row] - 1 - number) // rows_per_step)
         # and until others get the results that they wait for.
-        for (kind, micro_batch), ipus in self.waiting.items():
-            if kind not in unmoved and not moving.keys() >= set(ipus):
-                times = min(times, (micro_batch - current.done[kind]) // step)
+        for task, ipus in self.waiting.items():
+            row, number = self.layout.row_of(task)
+            if row not in unmoved and not moving.keys() >= set(ipus):
+                times = min(times, (number - current.done[row]) // rows_per_step)
         return times
 
     def _shift_waiting(self, moving: Collection[int], ahead: int) -> None:
         """Shifts the tasks that advanced IPUs wait for by as many micro-batches."""
         waiting, self.waiting = self.waiting, {}
-        for (kind, micro_batch), ipus in waiting.items():
+        for (stage, phase, number), ipus in waiting.items():
             for ipu in ipus:
-                later = micro_batch + (ahead if ipu in moving else 0)
-                self.waiting.setdefault((kind, later), []).append(ipu)
+                later = Task(stage, phase, number + (ahead if ipu in moving else 0))
+                self.waiting.setdefault(later, []).append(ipu)
 
     def _raise_deadlock(self) -> NoReturn:
         """Raises the error of IPUs that wait for one another, with the ticks until then."""
@@ -224,9 +227,8 @@ class _TaskPlacer:
         stuck = {ipu: task for ipu, task in heads.items() if task is not None}
         waits: list[str] = []
         for ipu, task in stuck.items():
-            kinds = self._missing_inputs(task)
-            missing = [str(Task(stage, phase, task.micro_batch)) for phase, stage in kinds]
-            partners = [f"IPU {i}" for i in self.ipus[task.stage] if stuck.get(i) != task]
+            missing = list(map(str, self._missing_inputs(task)))
+            partners = [f"IPU {i}" for i in self.layout.ipus_of(task) if stuck.get(i) != task]
             waits.append(f"{task} on IPU {ipu} waits for {' and '.join(missing or partners)}")
         hidden = len(waits) - _SHOWN
         listed_waits = "; ".join(waits[:_SHOWN]) + (f"; and {hidden} more" if hidden > 0 else "")
@@ -234,12 +236,12 @@ class _TaskPlacer:
         ticks.append(tuple(task for _, task in waiting))
         raise ScheduleError(
             f"{self.name}: deadlock after {end} ticks: {listed_waits}",
-            grid=draw_grid(self.ipus, ticks, max(0, end - _SHOWN), end + 1, waiting),
+            grid=draw_grid(self.layout, ticks, max(0, end - _SHOWN), end + 1, waiting),
             fix="put what is waited for (`>` marks who waits) earlier in the order of its IPU",
         )
 
 
-def dispatch_key(task: Task) -> tuple[int, int]:
+def dispatch_key(task: Task) -> tuple[int, int, int]:
     """Returns the sort key of a task in its tick."""
     forward = task.phase == Phase.FORWARD
-    return _DISPATCH[task.phase], -task.stage if forward else task.stage
+    return _DISPATCH[task.phase], -task.stage if forward else task.stage, task.micro_batch

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from lowering.schedules.layout import Layout
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
-from lowering.schedules.task import Groups, Task
+from lowering.schedules.task import Task
 
 if TYPE_CHECKING:
     from lowering.schedules.schedule import Schedule
@@ -32,11 +33,11 @@ def grid(schedule: Schedule, first: int = 0, last: int | None = None) -> str:
     if last is not None:
         check_instance(last, int, "the last tick")
     end = len(schedule.ticks) if last is None else min(last, len(schedule.ticks))
-    return draw_grid(schedule.ipus, schedule.ticks, first, end)
+    return draw_grid(schedule.layout, schedule.ticks, first, end)
 
 
 def draw_grid(
-    ipus: Groups,
+    layout: Layout,
     ticks: Sequence[Sequence[Task]],
     first: int,
     last: int,
@@ -49,10 +50,11 @@ def draw_grid(
     columns = range(max(first, 0), last)
     # No column is narrower than two characters and a space, so more columns cannot be shown.
     candidates = _leave_out_middle(columns, WIDTH // 3)
-    stages_of = Counter(ipu for group in ipus for ipu in group)
+    places = {(s, ipu) for copy in layout.copies for s, group in enumerate(copy) for ipu in group}
+    stages_of = Counter(ipu for _, ipu in places)
     cells = {
         tick: _cells_of_tick(
-            ipus, stages_of, ticks[tick], {task for at, task in marked_tasks if at == tick}
+            layout, stages_of, ticks[tick], {task for at, task in marked_tasks if at == tick}
         )
         for tick in candidates
         if tick is not None
@@ -81,13 +83,13 @@ def _leave_out_middle(items: Sequence[int], max_items: int) -> list[int | None]:
 
 
 def _cells_of_tick(
-    ipus: Groups, stages_of: Mapping[int, int], tasks: Sequence[Task], marked_tasks: set[Task]
+    layout: Layout, stages_of: Mapping[int, int], tasks: Sequence[Task], marked_tasks: set[Task]
 ) -> dict[int, str]:
     """Returns the text of each IPU's cell in one tick."""
     cells: dict[int, str] = {}
     for task in tasks:
-        exists = 0 <= task.stage < len(ipus)
-        for ipu in ipus[task.stage] if exists else (NOWHERE,):
+        exists = 0 <= task.stage < layout.stages
+        for ipu in layout.ipus_of(task) if exists else (NOWHERE,):
             is_short = exists and stages_of[ipu] == 1
             text = f"{task.phase}{task.micro_batch}" if is_short else str(task)
             text = f">{text}" if task in marked_tasks else text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from lowering.schedules.earliest_ticks import place_tasks_earliest
+from lowering.schedules.inferred_copies import infer_copies
+from lowering.schedules.layout import Layout
 from lowering.schedules.schedule import Ipus, Schedule, check_pipeline_sizes, ipus_of_stages
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
 from lowering.schedules.task import Groups, Phase, Task
@@ -35,7 +37,8 @@ def from_orders(
       name: the schedule's name.
       orders: the tasks of each IPU: by IPU, or one order after the other in ascending order of
         IPUs. A task of a stage with several IPUs is in the order of each of them. An order that
-        is too long is not read to its end.
+        is too long is not read to its end. Micro-batches whose stages are listed on other IPUs
+        than `ipus` pass through copies of the stages there: `Schedule.copies`.
       stages: the forward stages.
       micro_batches: how many there are.
       training: whether there are backward tasks.
@@ -49,14 +52,19 @@ def from_orders(
     check_pipeline_sizes(stages, micro_batches, training)
     stage_ipus = ipus_of_stages(stages, ipus)
     phases = tuple(Phase) if training else (Phase.FORWARD,)
-    runs: dict[int, Sequence[Run]] = {}
-    progress_of_ipu: dict[int, Progress] = {}
+    kinds = [(phase, stage) for phase in phases for stage in range(stages)]
+    tasks: dict[int, list[Task]] = {}
+    progress_of_ipu: dict[int, Progress[Kind]] = {}
     for ipu, order in _orders_by_ipu(name, orders, stage_ipus).items():
-        own_stages = [stage for stage, group in enumerate(stage_ipus) if ipu in group]
-        kinds = [(phase, stage) for phase in phases for stage in own_stages]
-        tasks, progress_of_ipu[ipu] = _read_order(name, ipu, order, kinds, micro_batches)
-        runs[ipu] = fold_repeated_ticks([(task,) for task in tasks]).runs
-    _check_all_tasks_listed(name, progress_of_ipu, micro_batches)
+        tasks[ipu], progress_of_ipu[ipu] = _read_order(name, ipu, order, kinds, micro_batches)
+    runs = {ipu: fold_repeated_ticks([(task,) for task in own]).runs for ipu, own in tasks.items()}
+    own_stages = {
+        ipu: {stage for stage, group in enumerate(stage_ipus) if ipu in group} for ipu in tasks
+    }
+    if any(task.stage not in own_stages[ipu] for ipu, own in tasks.items() for task in own):
+        layout = infer_copies(name, tasks, stage_ipus, micro_batches)
+        return schedule_layout(name, runs, layout, training)
+    _check_all_tasks_listed(name, progress_of_ipu, own_stages, micro_batches)
     return schedule_orders(name, runs, stage_ipus, micro_batches, training)
 
 
@@ -64,13 +72,26 @@ def schedule_orders(
     name: str, orders: Mapping[int, Sequence[Run]], ipus: Groups, micro_batches: int, training: bool
 ) -> Schedule:
     """Builds the schedule of orders that have every task once, one in each tick."""
+    layout = Layout(micro_batches=micro_batches, copies=(ipus,))
+    return schedule_layout(name, orders, layout, training)
+
+
+def schedule_layout(
+    name: str, orders: Mapping[int, Sequence[Run]], layout: Layout, training: bool
+) -> Schedule:
+    """Builds the schedule of orders whose stages may have copies, or whose inputs segments."""
     return Schedule(
         name=name,
-        stages=len(ipus),
-        micro_batches=micro_batches,
+        stages=layout.stages,
+        micro_batches=layout.micro_batches,
         training=training,
-        ipus=ipus,
-        ticks=place_tasks_earliest(name, {ipu: Ticks(runs) for ipu, runs in orders.items()}, ipus),
+        ipus=layout.copies[0],
+        ticks=place_tasks_earliest(
+            name, {ipu: Ticks(runs) for ipu, runs in orders.items()}, layout
+        ),
+        copies=layout.copies,
+        copy_pattern=layout.copy_pattern,
+        segments=layout.segments,
     )
 
 
@@ -121,10 +142,11 @@ def _orders_by_ipu(name: str, orders: Orders, ipus: Groups) -> dict[int, Iterabl
 
 def _read_order(
     name: str, ipu: int, order: Iterable[Any], kinds: Iterable[Kind], micro_batches: int
-) -> tuple[list[Task], Progress]:
+) -> tuple[list[Task], Progress[Kind]]:
     """Reads the tasks of one IPU, and records which ones they are.
 
-    Nothing is read after a task that the IPU does not have, or has had: an order may be endless.
+    Nothing is read after a task that does not exist, or that the IPU has had: an order may be
+    endless.
     """
     progress = Progress(kinds)
     tasks: list[Task] = []
@@ -146,7 +168,10 @@ def _read_order(
 
 
 def _check_all_tasks_listed(
-    name: str, progress_of_ipu: Mapping[int, Progress], micro_batches: int
+    name: str,
+    progress_of_ipu: Mapping[int, Progress[Kind]],
+    own_stages: Mapping[int, Collection[int]],
+    micro_batches: int,
 ) -> None:
     """Raises if an order lacks a task; without any weight gradients none is needed."""
     splits = any(
@@ -157,7 +182,8 @@ def _check_all_tasks_listed(
     )
     for ipu, progress in progress_of_ipu.items():
         for (phase, stage), count in progress.count.items():
-            if count < micro_batches and (splits or phase != Phase.WEIGHTS):
+            is_needed = stage in own_stages[ipu] and (splits or phase != Phase.WEIGHTS)
+            if count < micro_batches and is_needed:
                 raise ScheduleError(
                     f"{name}: {Task(stage, phase, count)} is missing in the order of IPU {ipu}",
                     fix="list every task of the IPU's stages once",

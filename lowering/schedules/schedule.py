@@ -10,9 +10,10 @@ from typing import Any
 
 from lowering.ground import limit_dir_to
 from lowering.schedules.grid import grid
+from lowering.schedules.layout import Layout
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
 from lowering.schedules.schedule_picture import draw_schedule
-from lowering.schedules.task import Groups, Phase
+from lowering.schedules.task import Groups, Phase, Task
 from lowering.schedules.ticks import Tick, Ticks, runs_of_ticks
 
 # Larger numbers are taken for a mistake: reports have an entry for each task.
@@ -39,10 +40,16 @@ class Schedule:
       ticks: the tasks of all IPUs between two syncs, in the order in which they are dispatched.
         An IPU runs its own tasks of a tick one after the other in this order; different IPUs run
         at the same time.
+      copies: where the copies of the stages are, as in bidirectional pipelines: the IPUs of each
+        stage in each copy. The first is `ipus`, and by default the only one.
+      copy_pattern: the copy that each micro-batch passes through; it repeats.
+      segments: the parts of a sequence that are micro-batches of their own: those of numbers
+        m * segments to (m + 1) * segments - 1 are one sequence. A forward task of a stage also
+        waits for the one before it in its sequence, and a backward task for the one after it.
 
     Raises:
       ScheduleError: numbers that are not positive, a name of several lines, or IPUs that do not
-        fit the stages.
+        fit the stages or copies.
     """
 
     name: str
@@ -51,6 +58,9 @@ class Schedule:
     training: bool
     ipus: Groups
     ticks: Sequence[Tick]
+    copies: tuple[Groups, ...] = ()
+    copy_pattern: tuple[int, ...] = (0,)
+    segments: int = 1
 
     def __post_init__(self) -> None:
         name = self.name
@@ -67,6 +77,56 @@ class Schedule:
                 f"{type(self.ticks).__name__} as the ticks of a schedule",
                 fix="give a tuple with the tuple of the tasks of each tick",
             )
+        object.__setattr__(self, "copies", self.copies or (self.ipus,))
+        self._check_copies()
+        check_positive_int(self.segments, "{} segments of a sequence", self.micro_batches)
+
+    def _check_copies(self) -> None:
+        """Raises if the copies do not fit the stages, or the micro-batches the copies."""
+        copies, pattern = self.copies, self.copy_pattern
+        placed = [ipus_of_stages(self.stages, copy) for copy in copies]
+        if placed != [*copies] or copies[0] != self.ipus or len(set(copies)) < len(copies):
+            raise ScheduleError(
+                f"copies={copies!r}",
+                fix="give a tuple of placings, each a tuple of IPUs for every stage: `ipus` first, "
+                "and no placing twice",
+            )
+        sizes = {tuple(map(len, copy)) for copy in copies}
+        if len(sizes) > 1:
+            raise ScheduleError(
+                f"copies of stages on other numbers of IPUs: {copies!r}",
+                fix="give every copy of a stage as many IPUs",
+            )
+        if set(pattern) != set(range(len(copies))) or len(pattern) > self.micro_batches:
+            raise ScheduleError(
+                f"copy_pattern={pattern!r} for {len(copies)} copies and {self.micro_batches} "
+                "micro-batches",
+                fix="give for each micro-batch, until that repeats, the number of its copy; every "
+                "copy has some",
+            )
+
+    @property
+    def layout(self) -> Layout:
+        """Where its tasks run, and what they wait for."""
+        return Layout(
+            micro_batches=self.micro_batches,
+            copies=self.copies,
+            copy_pattern=self.copy_pattern,
+            segments=self.segments,
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """True if no stage has copies, and no micro-batch is a part of a sequence."""
+        return len(self.copies) == 1 and self.segments == 1
+
+    def copy_of(self, micro_batch: int) -> int:
+        """Returns the number of the copy that a micro-batch passes through."""
+        return self.layout.copy_of(micro_batch)
+
+    def needs(self, task: Task) -> tuple[Task, ...]:
+        """Returns the tasks whose results a task waits for."""
+        return self.layout.needs(task)
 
     @property
     def splits_backward(self) -> bool:

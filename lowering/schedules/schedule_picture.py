@@ -23,7 +23,8 @@ _WORDS = {
 def draw_schedule(schedule: Schedule) -> str:
     """Draws an SVG of the first ticks and IPUs of a schedule, with the micro-batches' numbers."""
     ticks = list(schedule.ticks[:MAX_TICKS])
-    rows = sorted({ipu for group in schedule.ipus for ipu in group})[:MAX_ROWS]
+    layout = schedule.layout
+    rows = layout.all_ipus[:MAX_ROWS]
     column = min(28.0, (_WIDTH - _LEFT) / max(len(ticks), 1))
     bottom = _TOP + _ROW * len(rows)
     width = _LEFT + max(column * len(ticks), 300)
@@ -35,7 +36,7 @@ def draw_schedule(schedule: Schedule) -> str:
         drawing.draw_text(0, top + 16, f"IPU {ipu}")
         drawing.draw_box(_LEFT, top, column * len(ticks), _ROW - 3, svg.FAINT, opacity=0.15)
         for tick, tasks in enumerate(ticks):
-            own_tasks = [task for task in tasks if ipu in schedule.ipus[task.stage]]
+            own_tasks = [task for task in tasks if ipu in layout.ipus_of(task)]
             for part, task in enumerate(own_tasks):
                 task_width = column / len(own_tasks)
                 _draw_task(
@@ -68,7 +69,7 @@ def _draw_legend(drawing: svg.Drawing, schedule: Schedule, x: float) -> None:
 def _caption(schedule: Schedule, ticks: int, rows: int) -> str:
     num_ticks, num_ipus = (
         len(schedule.ticks),
-        len({ipu for group in schedule.ipus for ipu in group}),
+        len(schedule.layout.all_ipus),
     )
     cut_note = (
         "" if (ticks, rows) == (num_ticks, num_ipus) else f"; here {ticks} ticks of {rows} IPUs"

@@ -32,6 +32,8 @@ class RegisteredSchedule:
       deals_out_stages: whether it puts stage s on IPU s % P, several on each.
       folds_stages: whether it puts stage s and the last but s on one IPU.
       splits_backward: whether gradients of weights are tasks of their own.
+      is_plain: whether a stage is in one place, and micro-batches are independent, which planning
+        builds on.
     """
 
     name: str
@@ -42,6 +44,7 @@ class RegisteredSchedule:
     deals_out_stages: bool
     folds_stages: bool
     splits_backward: bool
+    is_plain: bool = True
 
 
 _RANK_OF_USERS = 1000
@@ -56,6 +59,7 @@ def register_schedule(
     deals_out_stages: bool = False,
     folds_stages: bool = False,
     splits_backward: bool = False,
+    is_plain: bool = True,
 ) -> Callable[[Builder], Builder]:
     """Registers the decorated function as a schedule; see `RegisteredSchedule`.
 
@@ -80,6 +84,7 @@ def register_schedule(
             deals_out_stages=deals_out_stages,
             folds_stages=folds_stages,
             splits_backward=splits_backward,
+            is_plain=is_plain,
         )
         return build
 

@@ -9,9 +9,11 @@ A header line, then a line for each tick with the tasks in the order in which th
     1B0
     0B0
 
-`ipus` has an entry for each stage, with commas between the IPUs of one stage. `ticks` may be left
-out; with it, a text without its end is an error. Blank lines do not count, nor do comments, from a
-`#` at the beginning of a line or after a space.
+`ipus` has an entry for each stage, with commas between the IPUs of one stage. Further copies of the
+stages follow as `copies=1/0 pattern=0,1`: `|` is between copies, and micro-batches are in the
+copies of the pattern, which repeats; `segments=2` makes two micro-batches one sequence. `ticks` may
+be left out; with it, a text without its end is an error. Blank lines do not count, nor do comments,
+from a `#` at the beginning of a line or after a space.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ import re
 
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.schedule_errors import ScheduleError, check_instance
-from lowering.schedules.task import Task
+from lowering.schedules.task import Groups, Task
 from lowering.schedules.ticks import Tick, fold_repeated_ticks
 
 _HEADER = re.compile(
     r"schedule (?P<name>\S.*): stages=(?P<stages>\d{1,18}) "
     r"micro_batches=(?P<micro_batches>\d{1,18}) "
     r"training=(?P<training>yes|no) "
-    r"ipus=(?P<ipus>\d{1,18}(?:[,/]\d{1,18})*)(?: ticks=(?P<ticks>\d{1,18}))?"
+    r"ipus=(?P<ipus>\d{1,18}(?:[,/]\d{1,18})*)"
+    r"(?: copies=(?P<copies>\d{1,18}(?:[,/|]\d{1,18})*) pattern=(?P<pattern>\d+(?:,\d+)*))?"
+    r"(?: segments=(?P<segments>\d{1,18}))?"
+    r"(?: ticks=(?P<ticks>\d{1,18}))?"
 )
 _COMMENT = re.compile(r"(^|\s)#.*")
 _EMPTY = "-"
@@ -36,11 +41,10 @@ _EMPTY = "-"
 def to_text(schedule: Schedule) -> str:
     """Returns the schedule as text, from which `from_text` makes an equal one."""
     check_instance(schedule, Schedule, "the argument of `to_text`")
-    ipus = "/".join(",".join(map(str, group)) for group in schedule.ipus)
     lines = [
         f"schedule {schedule.name}: stages={schedule.stages} "
         f"micro_batches={schedule.micro_batches} training={'yes' if schedule.training else 'no'} "
-        f"ipus={ipus} ticks={len(schedule.ticks)}"
+        f"ipus={_placing_text(schedule.ipus)}{_copies_text(schedule)} ticks={len(schedule.ticks)}"
     ]
     lines += [" ".join(map(str, tick)) or _EMPTY for tick in schedule.ticks]
     return "\n".join(lines) + "\n"
@@ -85,12 +89,36 @@ def from_text(text: str, *, source: str = "") -> Schedule:
             stages=int(header["stages"]),
             micro_batches=int(header["micro_batches"]),
             training=header["training"] == "yes",
-            ipus=tuple(tuple(map(int, g.split(","))) for g in header["ipus"].split("/")),
+            ipus=_read_placing(header["ipus"]),
             ticks=ticks,
+            copies=_read_copies(header["ipus"], header["copies"]),
+            copy_pattern=tuple(map(int, (header["pattern"] or "0").split(","))),
+            segments=int(header["segments"] or 1),
         )
     except ScheduleError as error:
         location = _location_in_text(source, lines[0][0])
         raise ScheduleError(error.summary, where=location, fix=error.fix) from None
+
+
+def _placing_text(placing: Groups) -> str:
+    return "/".join(",".join(map(str, group)) for group in placing)
+
+
+def _copies_text(schedule: Schedule) -> str:
+    """Returns the entries for further copies and segments; "" where there are none."""
+    text = ""
+    if len(schedule.copies) > 1:
+        pattern = ",".join(map(str, schedule.copy_pattern))
+        text = f" copies={'|'.join(map(_placing_text, schedule.copies[1:]))} pattern={pattern}"
+    return text if schedule.segments == 1 else f"{text} segments={schedule.segments}"
+
+
+def _read_placing(text: str) -> Groups:
+    return tuple(tuple(map(int, group.split(","))) for group in text.split("/"))
+
+
+def _read_copies(first: str, others: str | None) -> tuple[Groups, ...]:
+    return tuple(map(_read_placing, [first, *(others.split("|") if others else [])]))
 
 
 def _read_tick(line: str, number: int, source: str) -> Tick:

@@ -13,9 +13,10 @@ from lowering.ground import InternalError, limit_dir_to
 from lowering.schedules.bytes_over_time import BytesOverTime, compute_bytes_over_time
 from lowering.schedules.clocks import compute_makespan
 from lowering.schedules.grid import draw_grid
+from lowering.schedules.layout import Row
 from lowering.schedules.schedule import Schedule
 from lowering.schedules.schedule_errors import ScheduleError, check_instance, repr_or_type
-from lowering.schedules.task import Phase, Task, inputs_of_task
+from lowering.schedules.task import Phase, Task
 from lowering.schedules.task_progress import Kind, Progress
 from lowering.schedules.ticks import Run, Tick, runs_of_ticks
 
@@ -85,7 +86,8 @@ def simulate(
     """
     check_instance(schedule, Schedule, "the argument of `simulate`")
     kinds = phases_of_schedule(schedule)
-    in_flight, in_flight_per_ipu = _check_all_tasks(schedule, kinds)
+    checker = _check_all_tasks(schedule, kinds)
+    in_flight, in_flight_per_ipu = checker.summarize()
     exact_durations = _read_durations(schedule, kinds, seconds)
     exact_delays = _read_row("`transfer`", transfer, schedule.stages - 1)
     # Sums of ints are exact, so skipped rounds give exactly the result of running them.
@@ -121,8 +123,8 @@ def phases_of_schedule(schedule: Schedule) -> tuple[Phase, ...]:
 
 def _check_all_tasks(
     schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Raises at the first task in a wrong tick; returns those in flight per stage and per IPU.
+) -> _TaskChecker:
+    """Raises at the first task in a wrong tick; returns what has counted those in flight.
 
     Rounds that repeat the one before for later micro-batches are skipped up to the last: the
     results that they read from outside of the run are there if they are there for the last one.
@@ -150,10 +152,12 @@ def _check_all_tasks(
         if skips:  # to name the first mistake, and not that of a last round
             _check_all_tasks(schedule, kinds, skips=False)
         raise
-    ipus = sorted(checker.held)
-    if not schedule.training:
-        return (1,) * schedule.stages, (1,) * len(ipus)
-    return tuple(checker.most), tuple(checker.most_held[ipu] for ipu in ipus)
+    return checker
+
+
+def count_in_flight(schedule: Schedule) -> list[list[int]]:
+    """Returns the most micro-batches in flight of each stage, in each of its copies."""
+    return _check_all_tasks(schedule, phases_of_schedule(schedule)).most_in_copy
 
 
 class _TaskChecker:
@@ -162,73 +166,88 @@ class _TaskChecker:
     Attributes:
       done: the tasks that have run.
       most: for each stage, the most micro-batches that were in flight so far.
+      waiting: for each stage and copy, how many are in flight.
+      most_in_copy: the most of these so far.
       held: how many are in flight of all stages of each IPU.
       most_held: the most of these so far.
     """
 
     def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
-        self.schedule = schedule
+        self.schedule, self.layout = schedule, schedule.layout
+        self.phases = tuple(kinds)
         self.first, self.last = kinds[0], kinds[-1]
-        all_kinds = [(phase, stage) for phase in kinds for stage in range(schedule.stages)]
-        self.done = Progress(all_kinds)
-        self.inputs = {kind: inputs_of_task(*kind, schedule.stages) for kind in all_kinds}
+        self.done = Progress(self.layout.list_rows(self.phases))
+        self.waiting = [[0] * len(schedule.copies) for _ in range(schedule.stages)]
         self.most = [0] * schedule.stages
-        self.held = {ipu: 0 for group in schedule.ipus for ipu in group}
+        self.most_in_copy = [[0] * len(schedule.copies) for _ in range(schedule.stages)]
+        self.held = dict.fromkeys(self.layout.all_ipus, 0)
         self.most_held = dict(self.held)
 
     def check_tick(self, tick: int, tasks: Tick) -> None:
         """Runs the tasks of a tick."""
-        run_in_tick: set[tuple[Kind, int]] = set()
-        ipus = self.schedule.ipus
+        run_in_tick: set[Task] = set()
+        layout = self.layout
         for task in tasks:
             stage, phase, micro_batch = task
-            kind = (phase, stage)
-            exists = kind in self.inputs and 0 <= micro_batch < self.schedule.micro_batches
-            if not exists or self.done.is_recorded(kind, micro_batch):
+            exists = phase in self.phases and 0 <= stage < self.schedule.stages
+            exists = exists and 0 <= micro_batch < self.schedule.micro_batches
+            if not exists or self.has_run(task):
                 _raise_unknown_task(self.schedule, tick, task)
-            for input_kind in self.inputs[kind]:
-                is_late = (input_kind, micro_batch) in run_in_tick and ipus[input_kind[1]] != ipus[
-                    stage
-                ]
-                if is_late or not self.done.is_recorded(input_kind, micro_batch):
+            for needed in layout.needs(task):
+                is_late = needed in run_in_tick and layout.ipus_of(needed) != layout.ipus_of(task)
+                if is_late or not self.has_run(needed):
                     _raise_early_task(self.schedule, tick, task)
-            self.done.record_task(kind, micro_batch)
-            run_in_tick.add((kind, micro_batch))
+            self.done.record_task(*layout.row_of(task))
+            run_in_tick.add(task)
             if phase == self.first:
-                in_flight = self.done.count_tasks_run(kind) - self.done.count_tasks_run(
-                    (self.last, stage)
-                )
-                self.most[stage] = max(self.most[stage], in_flight)
-                self._hold(stage, 1)
-            elif phase == self.last:
-                self._hold(stage, -1)
+                self._hold(stage, layout.copy_of(micro_batch), 1)
+            if phase == self.last:
+                self._hold(stage, layout.copy_of(micro_batch), -1)
 
-    def _hold(self, stage: int, more: int) -> None:
+    def summarize(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the most in flight of each stage, and of each IPU in ascending order."""
+        if not self.schedule.training:
+            return (1,) * self.schedule.stages, (1,) * len(self.held)
+        return tuple(self.most), tuple(self.most_held[ipu] for ipu in sorted(self.held))
+
+    def has_run(self, task: Task) -> bool:
+        """Returns whether a task has run."""
+        return self.done.is_recorded(*self.layout.row_of(task))
+
+    def _hold(self, stage: int, copy: int, more: int) -> None:
         """Records that as many more micro-batches of a stage are in flight."""
-        for ipu in self.schedule.ipus[stage]:
+        waiting = self.waiting[stage]
+        waiting[copy] += more
+        self.most[stage] = max(self.most[stage], sum(waiting))
+        self.most_in_copy[stage][copy] = max(self.most_in_copy[stage][copy], waiting[copy])
+        for ipu in self.schedule.copies[copy][stage]:
             self.held[ipu] += more
             self.most_held[ipu] = max(self.most_held[ipu], self.held[ipu])
 
     def skip_rounds_like(
-        self, counts_before: Mapping[Kind, int] | None, run: Run, rounds: int
+        self, counts_before: Mapping[Row, int] | None, run: Run, rounds: int
     ) -> bool:
         """Skips rounds that repeat the one since `counts_before`, by counting them all at once."""
         counts_now = self.done.counts_if_run_in_order()
         if counts_before is None or counts_now is None:
             return False
-        steps = {kind: counts_now[kind] - count for kind, count in counts_before.items()}
-        if any(step not in (0, run.step) for step in steps.values()):
+        steps = {row: counts_now[row] - count for row, count in counts_before.items()}
+        lanes = self.layout.lanes
+        if any(step and step * lanes != run.step for step in steps.values()):
             return False
-        self.done.record_tasks_in_order({kind: step * rounds for kind, step in steps.items()})
-        for stage in range(self.schedule.stages):
-            self._hold(stage, rounds * (steps[self.first, stage] - steps[self.last, stage]))
+        self.done.record_tasks_in_order({row: step * rounds for row, step in steps.items()})
+        for phase, stage, lane in steps:
+            if phase == self.first:
+                more = steps[self.first, stage, lane] - steps[self.last, stage, lane]
+                self._hold(stage, self.layout.copy_of(lane), rounds * more)
         return True
 
     def check_all_have_run(self) -> None:
         """Raises if some task has not run."""
-        for (phase, stage), count in self.done.count.items():
-            if count < self.schedule.micro_batches:
-                _raise_missing_task(self.schedule, Task(stage, phase, count))
+        for (phase, stage, lane), count in self.done.count.items():
+            if count < self.layout.count_row(lane):
+                number = lane + count * self.layout.lanes
+                _raise_missing_task(self.schedule, Task(stage, phase, number))
 
 
 def _raise_unknown_task(schedule: Schedule, tick: int, task: Task) -> NoReturn:
@@ -249,8 +268,8 @@ def _raise_unknown_task(schedule: Schedule, tick: int, task: Task) -> NoReturn:
 
 
 def _raise_early_task(schedule: Schedule, tick: int, task: Task) -> NoReturn:
-    for phase, stage in inputs_of_task(task.phase, task.stage, schedule.stages):
-        input_task = Task(stage, phase, task.micro_batch)
+    layout = schedule.layout
+    for input_task in layout.needs(task):
         at = next((i for i, tasks in enumerate(schedule.ticks) if input_task in tasks), None)
         if at is None:
             problem = f"{input_task}, which never runs"
@@ -260,7 +279,7 @@ def _raise_early_task(schedule: Schedule, tick: int, task: Task) -> NoReturn:
             task
         ):
             problem = f"{input_task}, which is dispatched after it"
-        elif at == tick and schedule.ipus[stage] != schedule.ipus[task.stage]:
+        elif at == tick and layout.ipus_of(input_task) != layout.ipus_of(task):
             problem = f"{input_task}, which other IPUs run in the same tick"
         else:
             continue
@@ -288,18 +307,19 @@ def _raise_at_tick(
     """Raises the error of a tick, with the ticks around it and the marked tasks drawn."""
     first, last = max(0, tick - _AROUND), min(len(schedule.ticks), tick + _AROUND + 1)
     grid = draw_grid(
-        schedule.ipus, schedule.ticks, first, last, [(tick, task) for task in marked_tasks]
+        schedule.layout, schedule.ticks, first, last, [(tick, task) for task in marked_tasks]
     )
     raise ScheduleError(f"{schedule.name}: {message}", grid=grid, fix=fix)
 
 
 def bubble_fraction_of(schedule: Schedule) -> float:
     """Returns the idle share; a task on several IPUs counts once on each."""
-    most_tasks = {ipu: 0 for group in schedule.ipus for ipu in group}
+    layout = schedule.layout
+    most_tasks = dict.fromkeys(layout.all_ipus, 0)
     total = 0
     for run in runs_of_ticks(schedule.ticks):
         for tasks in run.ticks:
-            count = Counter(ipu for task in tasks for ipu in schedule.ipus[task.stage])
+            count = Counter(ipu for task in tasks for ipu in layout.ipus_of(task))
             total += count.total() * run.times
             for ipu, tasks_in_tick in count.items():
                 most_tasks[ipu] = max(most_tasks[ipu], tasks_in_tick)
@@ -348,11 +368,12 @@ def _is_amount(value: Any) -> bool:
 def _compute_synced_makespan(schedule: Schedule, durations: Mapping[Kind, int]) -> tuple[int, int]:
     """Returns the makespan with a sync after every tick, and the work of all IPUs together."""
     synced = busy = 0
+    layout = schedule.layout
     for run in runs_of_ticks(schedule.ticks):
         for tasks in run.ticks:
             clock: dict[int, int] = {}  # since the sync; inputs of other IPUs were there by then
-            for stage, phase, _ in tasks:
-                group, duration = schedule.ipus[stage], durations[phase, stage]
+            for task in tasks:
+                group, duration = layout.ipus_of(task), durations[task.phase, task.stage]
                 finish = max(clock.get(ipu, 0) for ipu in group) + duration
                 clock.update(dict.fromkeys(group, finish))
                 busy += duration * len(group) * run.times

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Generic, TypeAlias, TypeVar
 
 from lowering.schedules.task import Phase
 
 Kind: TypeAlias = tuple[Phase, int]
 """A phase and the stage that it is of."""
 
+Key = TypeVar("Key", bound=Hashable)
 
-class Progress:
+
+class Progress(Generic[Key]):
     """The micro-batch up to which all tasks of a kind have run, and those that have run beyond.
 
     Args:
@@ -24,19 +26,19 @@ class Progress:
 
     __slots__ = ("beyond", "count")
 
-    def __init__(self, kinds: Iterable[Kind]):
+    def __init__(self, kinds: Iterable[Key]):
         self.count = dict.fromkeys(kinds, 0)
-        self.beyond: dict[Kind, set[int]] = {kind: set() for kind in self.count}
+        self.beyond: dict[Key, set[int]] = {kind: set() for kind in self.count}
 
-    def is_recorded(self, kind: Kind, micro_batch: int) -> bool:
+    def is_recorded(self, kind: Key, micro_batch: int) -> bool:
         """Returns whether a task has run."""
         return micro_batch < self.count[kind] or micro_batch in self.beyond[kind]
 
-    def count_tasks_run(self, kind: Kind) -> int:
+    def count_tasks_run(self, kind: Key) -> int:
         """Returns how many tasks of a kind have run."""
         return self.count[kind] + len(self.beyond[kind])
 
-    def record_task(self, kind: Kind, micro_batch: int) -> None:
+    def record_task(self, kind: Key, micro_batch: int) -> None:
         """Records a task that has not run before."""
         beyond = self.beyond[kind]
         if micro_batch != self.count[kind]:
@@ -48,11 +50,11 @@ class Progress:
             micro_batch += 1
         self.count[kind] = micro_batch
 
-    def counts_if_run_in_order(self) -> dict[Kind, int] | None:
+    def counts_if_run_in_order(self) -> dict[Key, int] | None:
         """Returns the counts, or None if some tasks have run out of order."""
         return None if any(self.beyond.values()) else dict(self.count)
 
-    def record_tasks_in_order(self, steps: Mapping[Kind, int]) -> None:
+    def record_tasks_in_order(self, steps: Mapping[Key, int]) -> None:
         """Records as many more tasks of each kind, in order."""
         for kind, number in steps.items():
             self.count[kind] += number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lowering.schedules.schedule import Schedule
-from lowering.schedules.task import Task, inputs_of_task
+from lowering.schedules.task import Task
 from lowering.schedules.task_progress import Kind
 
 
@@ -19,18 +19,18 @@ def times_of_tasks(
       durations: the duration of a task of each kind.
       delays: for each stage but the last, how long results travel between it and the next one.
     """
-    free = {ipu: 0 for group in schedule.ipus for ipu in group}
+    layout = schedule.layout
+    free = dict.fromkeys(layout.all_ipus, 0)
     ends: dict[Task, int] = {}
     times: list[tuple[Task, int, int]] = []
     for task in (task for tick in schedule.ticks for task in tick):
-        stage, phase, micro_batch = task
-        group = schedule.ipus[stage]
+        group = layout.ipus_of(task)
         start = max(free[ipu] for ipu in group)
-        for input_phase, other in inputs_of_task(phase, stage, schedule.stages):
-            travels = set(group).isdisjoint(schedule.ipus[other])
-            delay = delays[min(stage, other)] if travels else 0
-            start = max(start, ends[Task(other, input_phase, micro_batch)] + delay)
-        ends[task] = start + durations[phase, stage]
+        for needed in layout.needs(task):
+            travels = set(group).isdisjoint(layout.ipus_of(needed))
+            delay = delays[min(task.stage, needed.stage)] if travels else 0
+            start = max(start, ends[needed] + delay)
+        ends[task] = start + durations[task.phase, task.stage]
         free.update(dict.fromkeys(group, ends[task]))
         times.append((task, start, ends[task]))
     return times

@@ -26,7 +26,7 @@ def schedule_v(
     micro_batches: int,
     training: bool,
     ipus: Ipus,
-    memory: Callable[[int], int],
+    memory: Callable[[int], float],
 ) -> Schedule:
     """Schedules stages in a V under a limit of memory.
 
@@ -36,7 +36,8 @@ def schedule_v(
       micro_batches: any number.
       training: must be true.
       ipus: the IPUs of each stage, as `zbv` takes them.
-      memory: gives the most micro-batches that an IPU holds, from the number of IPUs.
+      memory: gives the most micro-batches that an IPU holds, from the number of IPUs; a stage of
+        an IPU counts half.
 
     Raises:
       ScheduleError: inference, or IPUs of another form.
@@ -69,7 +70,7 @@ def schedule_v(
         micro_batches=micro_batches,
         training=True,
         ipus=stage_ipus,
-        ticks=_ticks_of_v(half, micro_batches, 2 * memory(half)),
+        ticks=_ticks_of_v(half, micro_batches, int(2 * memory(half))),
     )
 
 

@@ -212,6 +212,9 @@ def _encode_schedule(schedule: schedules.Schedule) -> Json:
         "micro_batches": schedule.micro_batches,
         "training": schedule.training,
         "ipus": schedule.ipus,
+        "copies": schedule.copies[1:],
+        "pattern": schedule.copy_pattern,
+        "segments": schedule.segments,
         "ticks": runs,
     }
 
@@ -223,11 +226,15 @@ def _decode_schedule(data: dict[str, Json]) -> schedules.Schedule:
         )
         for times, step, ticks in data["ticks"]
     ]
+    first, *others = (tuple(map(tuple, copy)) for copy in [data["ipus"], *data["copies"]])
     return schedules.Schedule(
         name=data["name"],
         stages=data["stages"],
         micro_batches=data["micro_batches"],
         training=data["training"],
-        ipus=tuple(map(tuple, data["ipus"])),
+        ipus=first,
         ticks=schedules.Ticks(runs),
+        copies=(first, *others),
+        copy_pattern=tuple(data["pattern"]),
+        segments=data["segments"],
     )

@@ -19,7 +19,7 @@ from ipujax.report.advice.index import ProgramIndex
 from ipujax.report.advice.planned_cuts import BetterCut, find_better_cut
 from ipujax.report.advice.tally import Total, tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
-from lowering import HOST, dtype_name, ir, jaxpr, machine, trace
+from lowering import HOST, dtype_name, ir, jaxpr, machine, schedules, trace
 
 _ALL_REDUCES = ("psum", "psum_invariant", "pmax", "pmin")
 _HOST_KIND = trace.KINDS.index("host")
@@ -150,10 +150,16 @@ class Facts:
         kernels = (node.kernel.jaxpr.jaxpr for node in self.index.nodes_of_kind(ir.Execute))
         return max(map(_count_mergeable_all_reduces, kernels), default=0)
 
+    @property
+    def _schedule_to_change(self) -> schedules.Schedule | None:
+        """The schedule of the first pipeline, if the program would fit under another one too."""
+        can_change = self.fits_in_memory and self.index.can_be_rescheduled
+        return self.waiting.schedule if can_change else None
+
     @functools.cached_property
     def faster_schedule(self) -> Alternative | None:
         """The schedule that makes the program faster, if the model finds one that fits."""
-        schedule = self.waiting.schedule if self.fits_in_memory else None
+        schedule = self._schedule_to_change
         return schedule and find_faster_schedule(self, schedule)
 
     @functools.cached_property
@@ -165,7 +171,7 @@ class Facts:
 
     def model_more_micro_batches(self, times: int) -> Alternative | None:
         """Models more micro-batches of the same size; None unless that is faster and fits."""
-        schedule = self.waiting.schedule if self.fits_in_memory else None
+        schedule = self._schedule_to_change
         return schedule and model_schedule_with_more_micro_batches(self, schedule, times)
 
     @property

@@ -38,11 +38,19 @@ class ProgramIndex:
 
     @functools.cached_property
     def first_pipeline_schedule(self) -> tuple[schedules.Schedule, int] | None:
-        """The first pipeline's schedule, and how often it runs in a call."""
+        """The first pipeline's schedule, and how often it runs in a call.
+
+        Copies of stages are stages of their own, as their tasks in the program are.
+        """
         for node, times in self.nodes:
             if isinstance(node, ir.Pipeline):
-                return node.schedule, times
+                return schedules.spread_copies(node.schedule), times
         return None
+
+    @functools.cached_property
+    def can_be_rescheduled(self) -> bool:
+        """Whether other schedules could run the tasks of the pipelines: no stage has copies."""
+        return all(len(node.schedule.copies) == 1 for node in self.pipelines)
 
     @functools.cached_property
     def elements_per_call(self) -> int:

@@ -91,6 +91,8 @@ def tabulate(name: str, cases: Sequence[schedules.Schedule]) -> dict[str, Any]:
                 "stages": schedule.stages,
                 "microBatches": schedule.micro_batches,
                 "ipus": [group[0] for group in schedule.ipus],
+                "copies": [[group[0] for group in copy] for copy in schedule.copies],
+                "pattern": schedule.copy_pattern,
                 "ticks": "|".join(" ".join(map(str, tick)) for tick in schedule.ticks),
             }
             for schedule in cases

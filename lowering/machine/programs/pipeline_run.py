@@ -125,7 +125,10 @@ def time_pipeline_schedule(
             )
     return PipelineRun(
         trace=tr.group_traces(parts),
-        nodes=(*_nodes_of_tasks(schedule, bodies), *_nodes_of_transfers(copies[pattern_of] + sync)),
+        nodes=(
+            *_nodes_of_tasks(schedule, bodies, timeline),
+            *_nodes_of_transfers(copies[pattern_of] + sync),
+        ),
         profile=_build_pipeline_profile(schedule, timeline, cycles),
         transfers={
             i: total for i, total in transfer_totals.items() if total.cycles or total.bubble_cycles
@@ -133,15 +136,19 @@ def time_pipeline_schedule(
     )
 
 
-def _nodes_of_tasks(schedule: Schedule, bodies: Mapping[TaskKind, TaskBody]) -> list[ProgramNode]:
+def _nodes_of_tasks(
+    schedule: Schedule, bodies: Mapping[TaskKind, TaskBody], timeline: Timeline
+) -> list[ProgramNode]:
     tasks: list[ProgramNode] = []
+    runs = np.bincount(timeline.which, minlength=len(timeline.bodies)).tolist()
+    count_of = dict(zip(timeline.bodies, runs, strict=True))
     for (stage, phase), body in bodies.items():
         ipu, *other_ipus = schedule.ipus[stage]
         name, part = f"stage {stage} {phase.word}", TimedPart(nodes=body.nodes)
         task = part.wrap_in_node(
             "task", name, body.origin, body.cycles, None if other_ipus else ipu
         )
-        tasks += task.set_node_counts(schedule.micro_batches).nodes
+        tasks += task.set_node_counts(count_of[stage, phase]).nodes
     return tasks
 
 

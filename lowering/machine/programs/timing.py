@@ -34,6 +34,7 @@ from lowering.machine.programs.updates import Updates
 from lowering.machine.transfers.between_replicas import Collectives, Sum, bytes_of_replica_sums
 from lowering.ops import TaskRole
 from lowering.schedules import Phase as TaskPhase
+from lowering.schedules import count_micro_batches, spread_copies
 
 _PHASES = {TaskRole.FORWARD: "fwd", TaskRole.UPDATE: "update"}  # any other: "bwd"
 
@@ -342,7 +343,7 @@ class ProgramTimer:
         return TaskBody(tr.group_traces(part.traces), max(clock), part.nodes, node.origin)
 
     def _time_pipeline(self, node: ir.Pipeline, clock: IpuClock) -> TimedPart:
-        schedule = node.schedule
+        schedule = spread_copies(node.schedule)
         bodies: dict[TaskKind, TaskBody] = {}
         flows: dict[TaskKind, list[Flow]] = {}
         key: TaskKind | None = None
@@ -351,7 +352,8 @@ class ProgramTimer:
             match step:
                 case ir.Task():
                     key = (step.spec.stage, TaskPhase(step.spec.kind.value))
-                    with self.account.count_repeated(schedule.micro_batches):
+                    runs = count_micro_batches(node.schedule, step.spec.stage)
+                    with self.account.count_repeated(runs):
                         bodies[key] = self._time_task_body(step)
                 case ir.Copy() if key is not None and HOST not in (step.source, step.target):
                     flow = (step.source, step.target, self.moves.total_bytes_of(step.values))
@@ -369,7 +371,7 @@ class ProgramTimer:
         for ipu, total in run.transfers.items():
             self.account.add_operation(ipu, number, total)
         if self.pipeline is None:
-            self.pipeline = run.profile
+            self.pipeline = dc.replace(run.profile, stages=node.schedule.stages)
         run_part = TimedPart(((start, run.trace),), run.nodes)
         parts.append(run_part.wrap_in_node("pipeline", node.name, node.origin, run.profile.cycles))
         return join_parts(parts)

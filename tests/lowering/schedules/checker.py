@@ -11,6 +11,15 @@ def labels(schedule: Schedule) -> list[list[tuple[int, str, int]]]:
     return [[(t.stage, str(t.phase), t.micro_batch) for t in tick] for tick in schedule.ticks]
 
 
+def ipus_of(schedule: Schedule, stage: int, batch: int) -> tuple[int, ...]:
+    """The IPUs of a stage, in the copy that the micro-batch passes through."""
+    return schedule.copies[schedule.copy_pattern[batch % len(schedule.copy_pattern)]][stage]
+
+
+def all_ipus(schedule: Schedule) -> set[int]:
+    return {ipu for copy in schedule.copies for group in copy for ipu in group}
+
+
 def check(schedule: Schedule) -> None:
     """Every task once, each after what it needs; fails with the task."""
     letters = ["F"]
@@ -42,9 +51,14 @@ def check(schedule: Schedule) -> None:
             before += [(stage + 1, "B", batch)] if stage < last else []
         if letter == "W":
             before = [(stage, "B", batch)]
+        position = batch % schedule.segments
+        if letter == "F" and position:
+            before.append((stage, "F", batch - 1))
+        if letter == "B" and position + 1 < schedule.segments:
+            before.append((stage, "B", batch + 1))
         for other in before:
             here, there = at[stage, letter, batch], at[other]
-            same = schedule.ipus[stage] == schedule.ipus[other[0]]
+            same = ipus_of(schedule, stage, batch) == ipus_of(schedule, other[0], batch)
             assert there < here, (other, (stage, letter, batch))
             assert there[0] < here[0] or same, (other, (stage, letter, batch))
 
@@ -66,20 +80,21 @@ def in_flight(schedule: Schedule, stage: int) -> int:
 
 def most_tasks_in_a_tick(schedule: Schedule, ipu: int) -> int:
     return max(
-        sum(ipu in schedule.ipus[stage] for stage, _, _ in tick) for tick in labels(schedule)
+        sum(ipu in ipus_of(schedule, stage, batch) for stage, _, batch in tick)
+        for tick in labels(schedule)
     )
 
 
 def makespan(schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float]) -> float:
     """The end of the last task where each starts once its IPUs and inputs are there."""
     ends: dict[tuple[int, str, int], float] = {}
-    free = {ipu: 0.0 for group in schedule.ipus for ipu in group}
+    free = dict.fromkeys(all_ipus(schedule), 0.0)
     for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
-        group = schedule.ipus[stage]
+        group = ipus_of(schedule, stage, batch)
         other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
         start = max(free[ipu] for ipu in group)
         if letter != "W" and 0 <= other < schedule.stages:
-            away = not set(group) & set(schedule.ipus[other])
+            away = not set(group) & set(ipus_of(schedule, other, batch))
             start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
         end = ends[stage, letter, batch] = start + seconds[letter][stage]
         free |= dict.fromkeys(group, end)
@@ -91,16 +106,16 @@ def holdings(
 ) -> list[tuple[float, int, float]]:
     """The (time, IPU, change in bytes) at the start of forward tasks and the end of the last."""
     ends: dict[tuple[int, str, int], float] = {}
-    free = {ipu: 0.0 for group in schedule.ipus for ipu in group}
+    free = dict.fromkeys(all_ipus(schedule), 0.0)
     changes: list[tuple[float, int, float]] = []
     letters = {letter for tick in labels(schedule) for _, letter, _ in tick}
     last = "W" if "W" in letters else "B" if "B" in letters else "F"
     for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
-        group = schedule.ipus[stage]
+        group = ipus_of(schedule, stage, batch)
         other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
         start = max(free[ipu] for ipu in group)
         if letter != "W" and 0 <= other < schedule.stages:
-            away = not set(group) & set(schedule.ipus[other])
+            away = not set(group) & set(ipus_of(schedule, other, batch))
             start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
         end = ends[stage, letter, batch] = start + seconds[letter][stage]
         free |= dict.fromkeys(group, end)

@@ -24,7 +24,7 @@ from lowering.schedules import (
 )
 from lowering.schedules.earliest_ticks import place_tasks_earliest
 from lowering.schedules.ticks import fold_repeated_ticks
-from tests.lowering.schedules.checker import check
+from tests.lowering.schedules.checker import all_ipus, check, ipus_of
 
 F, B = Phase.FORWARD, Phase.BACKWARD
 MILLION = 10**6
@@ -65,10 +65,14 @@ def test_rounds_that_are_skipped_change_nothing(schedule: Schedule, data: st.Dat
 @given(some_schedule)
 def test_orders_and_texts_are_folded_to_the_same(schedule: Schedule) -> None:
     check(schedule)
-    ipus = sorted({ipu for group in schedule.ipus for ipu in group})
     orders = {
-        ipu: [t for tick in schedule.ticks for t in tick if ipu in schedule.ipus[t.stage]]
-        for ipu in ipus
+        ipu: [
+            task
+            for tick in schedule.ticks
+            for task in tick
+            if ipu in ipus_of(schedule, task.stage, task.micro_batch)
+        ]
+        for ipu in all_ipus(schedule)
     }
     again = schedules.from_orders(
         "again",
@@ -78,6 +82,7 @@ def test_orders_and_texts_are_folded_to_the_same(schedule: Schedule) -> None:
         ipus=schedule.ipus,
     )
     check(again)
+    assert (again.copies, again.copy_pattern) == (schedule.copies, schedule.copy_pattern)
     assert schedules.from_text(schedules.to_text(schedule)) == schedule
 
 
@@ -92,7 +97,7 @@ def test_orders_are_placed_one_by_one_or_in_rounds_alike() -> None:
     single = {
         ipu: Ticks(one_task_per_tick([task]) for task in order) for ipu, order in enumerate(orders)
     }
-    assert place_tasks_earliest("g", single, made.ipus) == schedule.ticks == made.ticks
+    assert place_tasks_earliest("g", single, made.layout) == schedule.ticks == made.ticks
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 6)), max_size=6), st.integers(0, 2))
@@ -165,6 +170,10 @@ def test_a_million_micro_batches(name: str, training: bool) -> None:
             "v_min": 6 * MILLION + 1,
             "interleaved_one_f_one_b": passes * (2 * MILLION + 1),
             "looped_bfs": passes * (2 * MILLION + 1),
+            "seq_one_f_one_b": passes * (MILLION + 3),
+            "dualpipe_v": 6 * MILLION + 1,
+            "dualpipe": 3 * MILLION + 1,
+            "chimera": 2 * MILLION + 2 if training else MILLION + 2,
         }[name]
     )
 

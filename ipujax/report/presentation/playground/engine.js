@@ -53,8 +53,9 @@ function makePlan(schedule, stages, microBatches) {
   for (const tasks of ticks) {
     const own = Array(count).fill(0);
     for (const task of tasks) {
-      plan.orders[ipus[task.stage]].push(task);
-      own[ipus[task.stage]]++;
+      const ipu = task.ipu ?? ipus[task.stage];
+      plan.orders[ipu].push(task);
+      own[ipu]++;
     }
     own.forEach((number, ipu) => { plan.slots[ipu] = Math.max(plan.slots[ipu], number); });
   }

@@ -1,5 +1,6 @@
 // The order of tasks of each IPU, schedule by schedule: the functions of lowering/schedules in JavaScript.
 
+import {chimera, dualpipe} from "./directions.js";
 import {scheduleV} from "./vblocks.js";
 
 const [F, B, W] = ["F", "B", "W"];
@@ -70,6 +71,19 @@ function splitWithLeads(stages, microBatches, lead) {
   });
 }
 
+/** The segments of each sequence forward in order, and backward in reverse. */
+function inSegments(stages, microBatches, segments) {
+  const order = (stage) => {
+    const lead = Math.min(microBatches, stages - 1 - stage + segments - 1);
+    const backward = (i) => task(B, stage, i - (i % segments) + segments - 1 - (i % segments));
+    const rest = range(microBatches).flatMap((i) => [...(lead + i < microBatches ? [task(F, stage, lead + i)] : []), backward(i)]);
+    return [...range(lead).map((number) => task(F, stage, number)), ...rest];
+  };
+  return { ipus: onePerIpu(stages), orders: range(stages).map(order) };
+}
+
+const oneFOneB = (stages, microBatches) => withLeads(stages, microBatches, (stage) => stages - 1 - stage);
+
 /** Sets of as many micro-batches as IPUs pass one stage of each IPU, then the other; later IPUs postpone more W. */
 function interleavedInSets(stages, microBatches, splits) {
   const ipus = dealtOut(stages);
@@ -123,12 +137,18 @@ export const SCHEDULES = {
   one_f_one_b: {
     title: "1F1B",
     bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
-    order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => stages - 1 - stage),
+    order: oneFOneB,
   },
   eager_one_f_one_b: {
     title: "Eager 1F1B",
     bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
     order: (stages, microBatches) => withLeads(stages, microBatches, (stage) => 2 * (stages - 1 - stage)),
+  },
+  seq_one_f_one_b: {
+    title: "Seq1F1B",
+    setOf: () => 2,
+    bubble: ({ p, F, B, W }) => (p - 1) * (F + B + W),
+    order: (stages, microBatches) => inSegments(stages, microBatches, 2),
   },
   interleaved_one_f_one_b: {
     title: "Interleaved 1F1B",
@@ -193,5 +213,25 @@ export const SCHEDULES = {
     splits: true,
     placement: "v",
     order: (stages, microBatches) => scheduleV(stages, microBatches, Math.floor((stages / 2 + 4) / 3)),
+  },
+  dualpipe_v: {
+    title: "DualPipeV",
+    perIpu: 2,
+    splits: true,
+    placement: "v",
+    order: (stages, microBatches) => scheduleV(stages, microBatches, stages / 2 + 0.5),
+  },
+  chimera: {
+    title: "Chimera",
+    placement: "both ways",
+    bubble: ({ p, F, B, W }) => (p / 2 - 1) * (F + B + W),
+    holds: ({ p, m, F, B, W }) => p % 2 === 0 && m % p === 0 && F === B + W,
+    order: (stages, microBatches) => chimera(stages, microBatches, oneFOneB),
+  },
+  dualpipe: {
+    title: "DualPipe",
+    placement: "both ways",
+    splits: true,
+    order: (stages, microBatches) => dualpipe(stages, microBatches, (...sizes) => splitWithLeads(...sizes, 1)),
   },
 };

@@ -2,7 +2,7 @@
 
 const LABEL = /^(\d+)([FBW])(\d+)$/;
 
-/** Entries as those of `SCHEDULES`, by name, of `{name, title, splits, cases: [{stages, microBatches, ipus, ticks}]}`. */
+/** Entries as those of `SCHEDULES`, by name, of `{name, title, splits, cases: [{stages, microBatches, ipus, copies, pattern, ticks}]}`. */
 export function tabulated(schedules) {
   return Object.fromEntries(schedules.map((own) => [own.name, { ...own, order: (...sizes) => readCase(own, ...sizes) }]));
 }
@@ -17,10 +17,12 @@ function readCase({ name, cases }, stages, microBatches) {
       : `this page has it for these numbers of stages: ${list("stages", cases)}`;
     throw Object.assign(new RangeError(`${name}: ${fix}`), { fix });
   }
-  return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map(readLabel)) };
+  return { ipus: found.ipus, ticks: found.ticks.split("|").map((tick) => tick.split(" ").filter(Boolean).map((label) => readLabel(label, found))) };
 }
 
-function readLabel(label) {
+/** The task of a label, on the IPU of its stage in the copy of its micro-batch. */
+function readLabel(label, { copies, pattern }) {
   const [, stage, phase, microBatch] = LABEL.exec(label);
-  return { phase, stage: Number(stage), microBatch: Number(microBatch) };
+  const ipu = copies[pattern[microBatch % pattern.length]][stage];
+  return { phase, stage: Number(stage), microBatch: Number(microBatch), ipu };
 }

@@ -49,7 +49,7 @@ def train(weights: Any) -> Any:
         infeed_queue=infeed,
         outfeed_queue=outfeed,
         optimizer_function=lambda loss, *_: OptimizerFunctionOutput(optax.adam(1e-2), loss),
-        pipeline_schedule=PipelineSchedule[sys.argv[1]],
+        pipeline_schedule=getattr(PipelineSchedule, sys.argv[1], sys.argv[1]),
     )
 
 

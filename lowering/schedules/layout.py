@@ -1,0 +1,86 @@
+"""Where the tasks of a pipeline run, and what each of them waits for."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import math
+from typing import TypeAlias
+
+from lowering.schedules.task import Groups, Phase, Task, inputs_of_task
+
+Row: TypeAlias = tuple[Phase, int, int]
+"""A phase, the stage that it is of, and the lane: micro-batches that are alike."""
+
+
+@dc.dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The copies of a pipeline's stages, and its micro-batches.
+
+    Attributes:
+      micro_batches: how many pass through the stages.
+      copies: for each copy of the stages, the IPUs of each stage.
+      copy_pattern: the copy that each micro-batch passes through; it repeats.
+      segments: how many micro-batches, one after the other, are parts of one sequence.
+    """
+
+    micro_batches: int
+    copies: tuple[Groups, ...]
+    copy_pattern: tuple[int, ...] = (0,)
+    segments: int = 1
+
+    @functools.cached_property
+    def stages(self) -> int:
+        """The number of forward stages."""
+        return len(self.copies[0])
+
+    @functools.cached_property
+    def lanes(self) -> int:
+        """After so many micro-batches copies and segments repeat."""
+        return math.lcm(len(self.copy_pattern), self.segments)
+
+    @property
+    def all_ipus(self) -> list[int]:
+        """All IPUs, in ascending order."""
+        return sorted({ipu for copy in self.copies for group in copy for ipu in group})
+
+    def copy_of(self, micro_batch: int) -> int:
+        """Returns the number of the copy that a micro-batch passes through."""
+        return self.copy_pattern[micro_batch % len(self.copy_pattern)]
+
+    def ipus_of(self, task: Task) -> tuple[int, ...]:
+        """Returns the IPUs that run a task, those of its stage in its copy."""
+        if len(self.copies) == 1:
+            return self.copies[0][task.stage]
+        return self.copies[self.copy_of(task.micro_batch)][task.stage]
+
+    def needs(self, task: Task) -> tuple[Task, ...]:
+        """Returns the tasks whose results a task waits for."""
+        stage, phase, number = task
+        inputs = inputs_of_task(phase, stage, self.stages)
+        found = tuple(Task(other, needed, number) for needed, other in inputs)
+        if self.segments == 1:
+            return found
+        position = number % self.segments
+        if phase == Phase.FORWARD and position:
+            return (*found, Task(stage, phase, number - 1))
+        is_last = position == self.segments - 1 or number == self.micro_batches - 1
+        if phase == Phase.BACKWARD and not is_last:
+            return (*found, Task(stage, phase, number + 1))
+        return found
+
+    def row_of(self, task: Task) -> tuple[Row, int]:
+        """Returns the row of a task, and its number in it, counted from 0."""
+        if self.lanes == 1:
+            return (task.phase, task.stage, 0), task.micro_batch
+        number, lane = divmod(task.micro_batch, self.lanes)
+        return (task.phase, task.stage, lane), number
+
+    def list_rows(self, phases: tuple[Phase, ...]) -> list[Row]:
+        """Lists the rows of all tasks of some phases."""
+        lanes = range(min(self.lanes, self.micro_batches))
+        return [(phase, s, lane) for phase in phases for s in range(self.stages) for lane in lanes]
+
+    def count_row(self, lane: int) -> int:
+        """Returns how many micro-batches a lane has."""
+        return len(range(lane, self.micro_batches, self.lanes))

@@ -1,0 +1,76 @@
+"""Schedules whose copies of stages are stages of their own, as the tasks of programs are."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+
+from lowering.schedules.layout import Layout
+from lowering.schedules.schedule import Schedule
+from lowering.schedules.simulate import count_in_flight
+from lowering.schedules.task import Phase
+from lowering.schedules.ticks import Run, Ticks, representative_ticks, runs_of_ticks
+
+
+def spread_copies(schedule: Schedule) -> Schedule:
+    """Returns the schedule with stage s of copy c as the stage c * stages + s, on its IPUs.
+
+    Its micro-batches pass through the stages of their own copies only, so it says when tasks run,
+    and cannot be simulated.
+    """
+    if len(schedule.copies) == 1:
+        return schedule
+    layout = schedule.layout
+    ticks = Ticks(
+        part for run in runs_of_ticks(schedule.ticks) for part in _spread_run(layout, run)
+    )
+    ipus = tuple(group for copy in layout.copies for group in copy)
+    return dc.replace(
+        schedule, stages=len(ipus), ipus=ipus, ticks=ticks, copies=(ipus,), copy_pattern=(0,)
+    )
+
+
+def _spread_run(layout: Layout, run: Run) -> list[Run]:
+    """Returns a run with the stages of copies; in one round where its micro-batches change them."""
+    if run.step % len(layout.copy_pattern):
+        whole = tuple(tick for number in range(run.times) for tick in run.ticks_of_round(number))
+        run = Run(whole)
+    ticks = tuple(
+        tuple(
+            task._replace(stage=layout.copy_of(task.micro_batch) * layout.stages + task.stage)
+            for task in tick
+        )
+        for tick in run.ticks
+    )
+    return [Run(ticks, run.times, run.step)]
+
+
+def runs_forward_in_order(schedule: Schedule) -> bool:
+    """Returns whether every stage takes the micro-batches forward by their numbers."""
+    last: dict[int, int] = {}
+    for tick in representative_ticks(schedule.ticks):
+        for stage, phase, number in tick:
+            if phase == Phase.FORWARD:
+                if number < last.get(stage, 0):
+                    return False
+                last[stage] = number
+    return True
+
+
+def count_micro_batches(schedule: Schedule, stage: int) -> int:
+    """Returns how many micro-batches pass through a stage of a copy, numbered as above."""
+    copy = stage // schedule.stages
+    whole, rest = divmod(schedule.micro_batches, len(schedule.copy_pattern))
+    pattern = schedule.copy_pattern
+    return whole * pattern.count(copy) + pattern[:rest].count(copy)
+
+
+def fifo_depths(schedule: Schedule) -> list[int]:
+    """Returns how many micro-batches wait at most in each stage of each copy, numbered as above."""
+    if not schedule.training:
+        return [0] * (schedule.stages * len(schedule.copies))
+    in_flight = count_in_flight(schedule)
+    return [
+        max(0, in_flight[stage][copy] - 1)
+        for copy in range(len(schedule.copies))
+        for stage in range(schedule.stages)
+    ]
