@@ -1,0 +1,436 @@
+"""Graphs: variables on tiles, compute sets and their vertices, streams."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ipujax.poplar.codelets import Codelet, make_codelet
+from ipujax.poplar.devices import Target
+from ipujax.poplar.element_types import Type, require_type
+from ipujax.poplar.exceptions import (
+    check,
+    graph_connection_error,
+    graph_object_creation_error,
+    index_error,
+    invalid_tile_mapping,
+    stream_connection_error,
+    type_error,
+    unknown_vertex_type,
+)
+from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.user_places import user_place
+
+NO_TILE = -1
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Variable:
+    """A variable or constant: consecutive element numbers of a graph.
+
+    Attributes:
+      name: the user's name, or one of ours.
+      number: its place among the variables.
+      start: its first element's number.
+      size: how many there are.
+      type: the element type.
+      values: of a constant, its elements; None for a variable.
+    """
+
+    name: str
+    number: int
+    start: int
+    size: int
+    type: Type
+    values: np.ndarray | None = None
+
+
+@dc.dataclass(eq=False)
+class ComputeSet:
+    """Vertices that run at the same time."""
+
+    name: str
+    graph: Graph
+    vertices: list[Vertex] = dc.field(default_factory=list)
+
+
+@dc.dataclass(eq=False, slots=True)
+class Vertex:
+    """A vertex, as `addVertex` makes it: `vertex["field"]` is one of its fields.
+
+    Attributes:
+      compute_set: where it is in.
+      codelet: its kind.
+      number: its place in the compute set.
+      where: the user's line.
+      connections: tensors by field.
+      values: plain fields that have been set.
+      tile: its tile; `NO_TILE` before it is set.
+      cycles: the estimate that has been set for it, if any.
+    """
+
+    compute_set: ComputeSet
+    codelet: Codelet
+    number: int
+    where: str
+    connections: dict[str, Tensor] = dc.field(default_factory=dict)
+    values: dict[str, Any] = dc.field(default_factory=dict)
+    tile: int = NO_TILE
+    cycles: float | None = None
+
+    def __getitem__(self, field: str) -> FieldRef:
+        self.codelet.require_field(field)
+        return FieldRef(self, field)
+
+    def __str__(self) -> str:
+        return f"vertex {self.number} ('{self.codelet.name}') of '{self.compute_set.name}'"
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class FieldRef:
+    """A field of a vertex."""
+
+    vertex: Vertex
+    field: str
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class DataStream:
+    """A stream between the host and the device.
+
+    Attributes:
+      name: by which the host connects it.
+      type: the element type.
+      size: elements of one transfer.
+      to_device: the direction.
+    """
+
+    name: str
+    type: Type
+    size: int
+    to_device: bool
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """A program that `program.Call` calls."""
+
+    body: Any
+
+
+class Graph:
+    """A graph of variables, vertices and compute sets for one target."""
+
+    def __init__(self, target: Target):
+        self._target = check.require_instance(target, Target, "target")
+        self.variables: list[Variable] = []
+        self.starts: list[int] = []
+        self.tile_of = np.full(1024, NO_TILE, np.int32)
+        self.size = 0
+        self.codelets: dict[str, Codelet] = {}
+        self.initial_values: list[tuple[np.ndarray, np.ndarray]] = []
+        self.streams: dict[str, DataStream] = {}
+        self.host_writes: dict[str, Tensor] = {}
+        self.host_reads: dict[str, Tensor] = {}
+        self.estimators: dict[str, Callable[..., float]] = {}
+
+    def getTarget(self) -> Target:
+        """The target."""
+        return self._target
+
+    # --- variables --------------------------------------------------------------------------------
+
+    def addVariable(self, type: Type, shape: Sequence[int], debugContext: str = "") -> Tensor:
+        """Adds a variable, on no tile yet.
+
+        Args:
+          type: the element type.
+          shape: the extents.
+          debugContext: its name.
+        """
+        return self._add(type, shape, debugContext, None)
+
+    def addConstant(
+        self, type: Type, shape: Sequence[int], values: Any, debugContext: str = ""
+    ) -> Tensor:
+        """Adds a constant, on no tile yet.
+
+        Args:
+          type: the element type.
+          shape: the extents.
+          values: one number for all elements, or one for each.
+          debugContext: its name.
+        """
+        dtype = require_type(type, "type").dtype
+        flat = np.asarray(values, dtype).reshape(-1)
+        size = math.prod(shape)
+        if flat.size not in (1, size):
+            raise index_error(
+                f"constant of shape {list(shape)} with {flat.size} values",
+                where=user_place(),
+                fix=f"give one value, or {size}",
+            )
+        return self._add(type, shape, debugContext, np.broadcast_to(flat, size))
+
+    def clone(self, tensor: Tensor, debugContext: str = "") -> Tensor:
+        """Adds a variable of a tensor's type, shape and mapping."""
+        new = self.addVariable(tensor.type, tensor.shape(), debugContext or f"{tensor.name}_clone")
+        self.tile_of[new.elements] = self.tile_of[self._own(tensor).elements]
+        return new
+
+    def _add(
+        self, type: Type, shape: Sequence[int], name: str, values: np.ndarray | None
+    ) -> Tensor:
+        type = require_type(type, "type")
+        extents = tuple(check.require_integer(n, "an extent", at_least=0) for n in shape)
+        size, number = math.prod(extents), len(self.variables)
+        name = check.require_instance(name, str, "debugContext") or f"variable{number}"
+        start, self.size = self.size, self.size + size
+        if self.size > self.tile_of.size:
+            room = np.full(max(self.size, 2 * self.tile_of.size), NO_TILE, np.int32)
+            room[: self.tile_of.size] = self.tile_of
+            self.tile_of = room
+        self.variables.append(Variable(name, number, start, size, type, values))
+        self.starts.append(start)
+        return Tensor(self, np.arange(start, self.size).reshape(extents), type, name)
+
+    def variable_of(self, element: int) -> Variable:
+        """Returns the variable that an element number belongs to."""
+        return self.variables[int(np.searchsorted(self.starts, element, side="right")) - 1]
+
+    def name_element(self, element: int) -> str:
+        """Returns an element's name for messages, such as `element 3 of 'x'`."""
+        variable = self.variable_of(element)
+        return f"element {element - variable.start} of '{variable.name}'"
+
+    def setInitialValue(self, what: Tensor | FieldRef, value: Any) -> None:
+        """Sets what a tensor holds when the engine is loaded, or what a plain field holds.
+
+        Args:
+          what: the tensor, or the field.
+          value: one number for all elements, or one for each.
+        """
+        if isinstance(what, FieldRef):
+            if what.field not in what.vertex.codelet.plain:
+                self._refuse_value_for_connected_field(what)
+            what.vertex.values[what.field] = value
+            return
+        elements = self._own(what).elements
+        values = np.asarray(value, what.type.dtype)
+        if values.size not in (1, elements.size):
+            raise index_error(f"{values.size} initial values for {what}", where=user_place())
+        flat = np.broadcast_to(values.reshape(-1), elements.size)
+        self.initial_values.append((elements.reshape(-1), flat))
+
+    @staticmethod
+    def _refuse_value_for_connected_field(what: FieldRef) -> NoReturn:
+        raise graph_connection_error(
+            f"field '{what.field}' of {what.vertex} is no plain field",
+            where=user_place(),
+            fix="connect it with a tensor, whose initial value you set",
+        )
+
+    # --- tiles ------------------------------------------------------------------------------------
+
+    def setTileMapping(self, what: Tensor | Vertex, tile: Any) -> None:
+        """Puts a tensor, a slice of one, or a vertex on tiles.
+
+        Args:
+          what: the tensor or vertex.
+          tile: the tile; for a tensor also a list with, for each tile, the `Interval`s of its
+            flattened elements.
+        """
+        if isinstance(what, Vertex):
+            what.tile = self._require_tile(tile, str(what))
+            return
+        elements = self._own(what).elements
+        if not isinstance(tile, (list, tuple)):
+            self.tile_of[elements] = self._require_tile(tile, str(what))
+            return
+        flat = elements.reshape(-1)
+        for number, intervals in enumerate(tile):
+            for interval in intervals:
+                if interval.last > flat.size:
+                    raise invalid_tile_mapping(f"{interval} of {what}", where=user_place())
+                self.tile_of[flat[interval.first : interval.last]] = self._require_tile(
+                    number, str(what)
+                )
+
+    def getTileMapping(self, tensor: Tensor) -> list[list[Interval]]:
+        """Returns, for each tile, the intervals of the tensor's flattened elements."""
+        tiles = self.tile_of[self._own(tensor).elements.reshape(-1)]
+        mapping: list[list[Interval]] = [[] for _ in range(self._target.getNumTiles())]
+        ends = [*(np.flatnonzero(np.diff(tiles)) + 1).tolist(), tiles.size] if tiles.size else []
+        start = 0
+        for end in ends:
+            if tiles[start] != NO_TILE:
+                mapping[tiles[start]].append(Interval(start, end))
+            start = end
+        return mapping
+
+    def _require_tile(self, tile: Any, what: str) -> int:
+        tile = check.require_integer(tile, "the tile")
+        if not 0 <= tile < self._target.getNumTiles():
+            raise invalid_tile_mapping(
+                f"{what} on tile {tile}",
+                where=user_place(),
+                fix=f"the target has tiles 0 to {self._target.getNumTiles() - 1}",
+            )
+        return tile
+
+    def _own(self, tensor: Any) -> Tensor:
+        check.require_instance(tensor, Tensor, "the tensor")
+        if tensor.graph is not self:
+            raise graph_connection_error(f"{tensor} is of another graph", where=user_place())
+        return tensor
+
+    # --- vertices ---------------------------------------------------------------------------------
+
+    def addCodelets(self, *codelets: Any) -> None:
+        """Makes codelets known: functions in JAX that `poplar.codelet` decorates, or plain ones.
+
+        Raises:
+          NotImplementedError: for codelets in C++, which are not there yet.
+        """
+        for each in codelets:
+            if isinstance(each, (str, Path)):
+                raise NotImplementedError(
+                    f"codelets in C++ ({each}) are not there yet; write them in JAX, with "
+                    "poplar.codelet"
+                )
+            made = make_codelet(each)
+            self.codelets[made.name] = made
+
+    def addComputeSet(self, debugContext: str = "") -> ComputeSet:
+        """Adds a compute set without vertices."""
+        return ComputeSet(debugContext or "compute_set", self)
+
+    def addVertex(
+        self,
+        cs: ComputeSet,
+        vertexType: str | Callable[..., Any],
+        connections: Mapping[str, Any] | None = None,
+    ) -> Vertex:
+        """Adds a vertex to a compute set, on no tile yet.
+
+        Args:
+          cs: the compute set.
+          vertexType: the name of a codelet, or a function in JAX.
+          connections: tensors by field; values for plain fields.
+        """
+        if check.require_instance(cs, ComputeSet, "cs").graph is not self:
+            raise graph_object_creation_error(
+                f"compute set '{cs.name}' is of another graph", where=user_place()
+            )
+        if callable(vertexType):
+            self.addCodelets(vertexType)
+            codelet = make_codelet(vertexType)
+        elif (codelet := self.codelets.get(vertexType)) is None:
+            known = ", ".join(self.codelets) or "none"
+            raise unknown_vertex_type(
+                f"the graph has no vertex type '{vertexType}'",
+                where=user_place(),
+                fix=f"call addCodelets before; known are: {known}",
+            )
+        vertex = Vertex(cs, codelet, len(cs.vertices), user_place())
+        for field, tensor in (connections or {}).items():
+            self.connect(vertex[field], tensor)
+        cs.vertices.append(vertex)
+        return vertex
+
+    def connect(self, field: FieldRef, tensor: Any) -> None:
+        """Connects a field of a vertex with a tensor; a plain one takes a value."""
+        vertex, name = field.vertex, field.field
+        declared = vertex.codelet.fields.get(name)
+        if declared is None:
+            if isinstance(tensor, Tensor):
+                raise graph_connection_error(
+                    f"field '{name}' of {vertex} is plain: {tensor} cannot be connected",
+                    where=user_place(),
+                    fix="give its value with setInitialValue",
+                )
+            vertex.values[name] = tensor
+            return
+        self._own(tensor)
+        if tensor.type != declared.type:
+            raise type_error(
+                f"field '{name}' of {vertex} is {declared.type}, and {tensor} is not",
+                where=user_place(),
+                fix=f"connect a tensor of {declared.type}",
+            )
+        if declared.rank == 0 and tensor.elements.size != 1:
+            raise type_error(
+                f"field '{name}' of {vertex} is a scalar, and {tensor} has "
+                f"{tensor.elements.size} elements",
+                where=user_place(),
+                fix="connect a tensor of one element",
+            )
+        if declared.rank == 1 and tensor.elements.ndim != 1:
+            raise graph_connection_error(
+                f"field '{name}' of {vertex} is a vector, and {tensor} is not",
+                where=user_place(),
+                fix="connect tensor.flatten()",
+            )
+        vertex.connections[name] = tensor
+
+    def setPerfEstimate(self, vertex: Vertex, cycles: float, flops: int = 0) -> None:
+        """Sets the cycles of a vertex: a worker's for a `Vertex`, else the tile's.
+
+        Args:
+          vertex: the vertex.
+          cycles: its cycles, on every chip.
+          flops: its floating-point operations; only checked.
+        """
+        check.require_integer(flops, "flops", at_least=0)
+        vertex.cycles = check.require_integer(cycles, "cycles", at_least=0)
+
+    def registerPerfEstimator(self, vertexTypeName: str, estimator: Callable[..., float]) -> None:
+        """Sets the function that says how many cycles vertices of a type take.
+
+        Args:
+          vertexTypeName: the name of the codelet.
+          estimator: as `cycles` of `poplar.codelet`.
+        """
+        self.estimators[vertexTypeName] = check.require_function(estimator, "estimator")
+
+    # --- the host ---------------------------------------------------------------------------------
+
+    def addHostToDeviceFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
+        """Adds a stream from the host of so many elements a transfer."""
+        return self._add_stream(handle, elementType, numElements, to_device=True)
+
+    def addDeviceToHostFIFO(self, handle: str, elementType: Type, numElements: int) -> DataStream:
+        """Adds a stream to the host of so many elements a transfer."""
+        return self._add_stream(handle, elementType, numElements, to_device=False)
+
+    def _add_stream(self, name: str, type: Type, size: int, *, to_device: bool) -> DataStream:
+        if name in self.streams:
+            raise stream_connection_error(
+                f"there is a stream '{name}' already", where=user_place(), fix="name it otherwise"
+            )
+        size = check.require_integer(size, "numElements", at_least=0)
+        stream = DataStream(name, require_type(type, "elementType"), size, to_device)
+        self.streams[name] = stream
+        return stream
+
+    def createHostWrite(self, handle: str, tensor: Tensor) -> None:
+        """Has `Engine.writeTensor` write a tensor by a name."""
+        self.host_writes[handle] = self._own(tensor)
+
+    def createHostRead(self, handle: str, tensor: Tensor) -> None:
+        """Has `Engine.readTensor` read a tensor by a name."""
+        self.host_reads[handle] = self._own(tensor)
+
+    def addFunction(self, program: Any) -> Function:
+        """Adds a program that `program.Call` calls."""
+        return Function(program)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("serialize", "createReplicatedGraph", "createVirtualGraph", "addRemoteBuffer"):
+            raise NotImplementedError(f"poplar.Graph.{name} is not there")
+        raise AttributeError(f"Graph has no attribute {name!r}")

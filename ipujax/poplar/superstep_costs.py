@@ -1,0 +1,200 @@
+"""The cycles and bytes of compute sets and copies, on each tile, decided with their mapping."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import heapq
+import inspect
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from ipujax.operators import Superstep
+from ipujax.poplar.graph import Graph, Vertex
+from ipujax.poplar.vertex_groups import VertexGroup, run_vertex
+
+WORKER_PERIOD = 6
+"""Tile cycles between two instructions of a worker."""
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """The bytes that tiles receive and send before, or after, vertices run.
+
+    Attributes:
+      received: int64 [tiles].
+      sent: int64 [tiles].
+    """
+
+    received: np.ndarray
+    sent: np.ndarray
+
+    @property
+    def busiest_bytes(self) -> int:
+        """The bytes of the tile that receives, or sends, most."""
+        return int(max(self.received.max(initial=0), self.sent.max(initial=0)))
+
+
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class SuperstepTiles:
+    """A compute set or a copy on its tiles.
+
+    Attributes:
+      name: the user's name.
+      vertices: int64 [tiles].
+      tile_cycles: int64 [tiles]: the vertices alone.
+      before: the exchange of operands.
+      after: the exchange of results that are kept elsewhere.
+      step: what the program carries of it.
+    """
+
+    name: str
+    vertices: np.ndarray
+    tile_cycles: np.ndarray
+    before: Exchange
+    after: Exchange
+    step: Superstep
+
+
+def compute_set_tiles(graph: Graph, name: str, groups: Sequence[VertexGroup]) -> SuperstepTiles:
+    """Returns a compute set on its tiles."""
+    tiles = graph.getTarget().getNumTiles()
+    counts = np.zeros(tiles, np.int64)
+    reads: list[tuple[np.ndarray, np.ndarray, int]] = []
+    writes: list[tuple[np.ndarray, np.ndarray, int]] = []
+    cycles: dict[Vertex, float] = {}
+    is_estimated = False
+    for group in groups:
+        where = np.array([vertex.tile for vertex in group.vertices])
+        np.add.at(counts, where, 1)
+        estimate, is_default = _cycles_of_group(graph, group)
+        for vertex in group.vertices:
+            is_estimated |= is_default and vertex.cycles is None
+            cycles[vertex] = estimate if vertex.cycles is None else vertex.cycles
+        for field, elements in group.elements.items():
+            declared = group.codelet.fields[field]
+            edges = (elements.reshape(len(where), -1), where, declared.type.size)
+            if declared.is_read:
+                reads.append(edges)
+            if declared.is_written:
+                writes.append(edges)
+    tile_cycles = _cycles_of_tiles(cycles, tiles)
+    before, after = _exchange(graph, reads, inwards=True), _exchange(graph, writes, inwards=False)
+    kinds = "+".join(dict.fromkeys(group.codelet.name for group in groups))
+    return _make_tiles(name, kinds, counts, tile_cycles, before, after, is_estimated)
+
+
+def copy_tiles(
+    graph: Graph, name: str, src: np.ndarray, dst: np.ndarray, size: int
+) -> SuperstepTiles:
+    """Returns a copy between tensors on its tiles: what stays on a tile moves nothing.
+
+    Args:
+      graph: the graph.
+      name: the name of the copy.
+      src: element numbers.
+      dst: as many.
+      size: bytes of an element.
+    """
+    tiles = graph.getTarget().getNumTiles()
+    to = graph.tile_of[dst.reshape(-1)].astype(np.int64)
+    before = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
+    none = np.zeros(tiles, np.int64)
+    return _make_tiles(name, "", none, none, before, Exchange(none, none), False)
+
+
+def _make_tiles(
+    name: str,
+    kind: str,
+    counts: np.ndarray,
+    tile_cycles: np.ndarray,
+    before: Exchange,
+    after: Exchange,
+    is_estimated: bool,
+) -> SuperstepTiles:
+    # Remote results are made in a copy on the vertex's tile, remote operands are read from one.
+    copies = before.received + after.sent if kind else np.zeros_like(counts)
+    step = Superstep(
+        name=name,
+        kind=kind,
+        tile_cycles=float(tile_cycles.max(initial=0)),
+        exchange_bytes=before.busiest_bytes + after.busiest_bytes,
+        temporary_bytes=int(copies.max(initial=0)),
+        vertices_per_tile=int(counts.max(initial=0)),
+        tiles=int((counts > 0).sum()),
+        is_estimated=is_estimated,
+    )
+    return SuperstepTiles(name, counts, tile_cycles, before, after, step)
+
+
+def _exchange(
+    graph: Graph, edges: Sequence[tuple[np.ndarray, np.ndarray, int]], *, inwards: bool
+) -> Exchange:
+    """Returns what moves between the tiles of elements and those of vertices.
+
+    Args:
+      graph: the graph.
+      edges: elements [vertices, n], tiles of the vertices [vertices], bytes of an element.
+      inwards: from the elements to the vertices.
+    """
+    tiles = graph.getTarget().getNumTiles()
+    received, sent = np.zeros(tiles, np.int64), np.zeros(tiles, np.int64)
+    for size in {size for *_, size in edges}:
+        pairs: list[np.ndarray] = []
+        for elements, where, element_bytes in edges:
+            if element_bytes == size:
+                remote = graph.tile_of[elements] != where[:, None]
+                keys = elements + where[:, None].astype(np.int64) * graph.size
+                pairs.append(keys[remote])
+        distinct = np.unique(np.concatenate(pairs))
+        elements, at = distinct % max(graph.size, 1), distinct // max(graph.size, 1)
+        many = np.bincount(at, minlength=tiles) * size
+        once = np.bincount(graph.tile_of[np.unique(elements)], minlength=tiles) * size
+        received += many if inwards else once
+        sent += once if inwards else many
+    return Exchange(received, sent)
+
+
+def _cycles_of_tiles(cycles: dict[Vertex, float], tiles: int) -> np.ndarray:
+    """Returns int64 [tiles]: the cycles of the vertices on each tile.
+
+    Six workers take `Vertex`es in the order of `addVertex`, a free worker the next one; those of
+    other kinds have the tile alone.
+    """
+    workers: dict[int, list[float]] = {}
+    alone = np.zeros(tiles)
+    for vertex in sorted(cycles, key=lambda vertex: vertex.number):
+        if vertex.codelet.kind != "Vertex":
+            alone[vertex.tile] += cycles[vertex]
+            continue
+        queue = workers.setdefault(vertex.tile, [0.0] * WORKER_PERIOD)
+        heapq.heapreplace(queue, queue[0] + cycles[vertex])
+    for tile, queue in workers.items():
+        alone[tile] += WORKER_PERIOD * max(queue)
+    return np.ceil(alone).astype(np.int64)
+
+
+def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
+    """Returns the cycles of each vertex of a group, and whether nobody said them."""
+    if all(vertex.cycles is not None for vertex in group.vertices):
+        return 0.0, False
+    estimator = graph.estimators.get(group.codelet.name) or group.codelet.cycles
+    if estimator is None:
+        return _default_cycles(group), True
+    given = group.parameters({field: group.shape_of(field) for field in group.elements})
+    given |= group.parameters(group.plain)
+    asked = inspect.signature(estimator).parameters
+    return float(estimator(**{name: given[name] for name in asked})), False
+
+
+def _default_cycles(group: VertexGroup) -> float:
+    """Returns an instruction for each vector of eight bytes that an equation reads or writes."""
+    fields = {name: f for name, f in group.codelet.fields.items() if f.is_read}
+    shapes = {name: group.shape_of(name) for name in fields}
+    traced = jax.make_jaxpr(lambda read: run_vertex(group, read))(shapes)
+    slots = 0
+    for equation in traced.jaxpr.eqns:
+        avals = [v.aval for v in (*equation.invars, *equation.outvars)]
+        slots += max(-(-aval.size * aval.dtype.itemsize // 8) for aval in avals)
+    return float(slots)
