@@ -7,13 +7,11 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, graph_object_creation_error, unknown_field
 from ipujax.poplar.user_places import user_place
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 KINDS = ("Vertex", "MultiVertex", "SupervisorVertex")
 
@@ -110,7 +108,7 @@ class Codelet:
 
 
 def codelet(
-    function: Function | None = None,
+    function: Callable[..., Any] | None = None,
     *,
     cycles: Callable[..., float] | float | None = None,
     kind: str = "Vertex",
@@ -172,9 +170,15 @@ def make_codelet(
             f"codelet '{name}' writes nothing", where=user_place(), fix="give it an Output or InOut"
         )
     count = (lambda: float(cycles)) if isinstance(cycles, (int, float)) else cycles
-    tables = (MappingProxyType(table) for table in (fields, plain, parameters))
-    fields_, plain_, parameters_ = tables
-    return Codelet(name, function, kind, fields_, plain_, count, parameters_)
+    return Codelet(
+        name,
+        function,
+        kind,
+        MappingProxyType(fields),
+        MappingProxyType(plain),
+        count,
+        MappingProxyType(parameters),
+    )
 
 
 def _signature_of(function: Callable[..., Any], name: str) -> inspect.Signature:

@@ -54,9 +54,10 @@ class Engine:
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)
         self._lowering = ProgramLowering(graph, self._streams)
-        self._compiled: dict[int, tuple[Any, list[int]]] = {}
+        self._compiled: dict[int, tuple[Any, list[int], list[int]]] = {}
         self._written = WrittenElements(graph)
         self._state: State = self._initial_state()
+        self._settled: set[int] = set()
         self._is_loaded = False
 
     def _initial_state(self) -> State:
@@ -102,17 +103,25 @@ class Engine:
             for side in (part.src, part.dst) if isinstance(part, programs.Copy) else ():
                 if isinstance(side, DataStream):
                     self._streams.require_connected(side, part.where)
-        if self._options.get(READ_UNWRITTEN) != "zero":
-            before = self._written.known.copy()
-            try:
-                self._written.run(program)
-            except control_program_error:
-                self._written.known = before
-                raise
-        compiled, numbers = self._compile(index)
+        if self._options.get(READ_UNWRITTEN) != "zero" and index not in self._settled:
+            self._follow(index, program)
+        compiled, numbers, written = self._compile(index)
         results = compiled([self._state[number] for number in numbers])
-        self._state |= dict(zip(numbers, results, strict=True))
+        self._state |= dict(zip(written, results, strict=True))
         jax.effects_barrier()
+
+    def _follow(self, index: int, program: programs.Program) -> None:
+        """Follows what a program writes; programs that change nothing more are settled."""
+        before = self._written.known.copy()
+        try:
+            self._written.run(program)
+        except control_program_error:
+            self._written.known = before
+            raise
+        if not np.array_equal(before, self._written.known):
+            self._settled.clear()
+        else:
+            self._settled.add(index)
 
     def loadAndRun(self, device: Device, index: int = 0) -> None:
         """Loads the engine onto a device, and runs one of the programs."""
@@ -129,17 +138,18 @@ class Engine:
             )
         return self._programs[index]
 
-    def _compile(self, index: int) -> tuple[Any, list[int]]:
-        """Returns the compiled program and the variables that it takes and gives."""
+    def _compile(self, index: int) -> tuple[Any, list[int], list[int]]:
+        """Returns the compiled program, the variables that it takes, and those that it gives."""
         if index not in self._compiled:
             program = self._program(index)
             numbers = self._lowering.variables_of_program(program)
+            written = self._lowering.written_by(program)
 
             def run(arrays: list[jax.Array]) -> list[jax.Array]:
                 after = self._lowering.run(program, dict(zip(numbers, arrays, strict=True)))
-                return [after[number] for number in numbers]
+                return [after[number] for number in written]
 
-            self._compiled[index] = (driver.compile(run, name=f"program_{index}"), numbers)
+            self._compiled[index] = (driver.compile(run, name=f"program_{index}"), numbers, written)
         return self._compiled[index]
 
     # --- the host ---------------------------------------------------------------------------------
@@ -171,7 +181,9 @@ class Engine:
         arrays = {n: np.array(self._state[n]) for n in variables_of(self._graph, flat)}
         _put_on_host(self._graph, arrays, flat, values)
         self._state |= {number: jnp.asarray(array) for number, array in arrays.items()}
-        self._written.known[flat] = True
+        if not self._written.known[flat].all():
+            self._written.known[flat] = True
+            self._settled.clear()
 
     def readTensor(self, handle: str, buffer: np.ndarray | None = None) -> np.ndarray:
         """Reads a tensor that `Graph.createHostRead` has named.
@@ -204,7 +216,7 @@ class Engine:
 
     def report(self, program: int = 0) -> GraphReport:
         """Returns the modelled cost of one run of a program."""
-        compiled, numbers = self._compile(program)
+        compiled, numbers, _ = self._compile(program)
         report = compiled.lower([self._state[n] for n in numbers]).report(
             self._graph.getTarget().chip
         )

@@ -71,6 +71,10 @@ class ProgramLowering:
             self._tiles[key] = tiles
         return self._tiles[key]
 
+    def written_by(self, program: programs.Program) -> list[int]:
+        """Returns the variables that any part of a program writes."""
+        return sorted({n for part in program.walk() for n in self.accesses(part)[1]})
+
     def variables_of_program(self, program: programs.Program) -> list[int]:
         """Returns the variables that any part of a program reads or writes."""
         parts = [*program.walk()]
@@ -149,9 +153,7 @@ class ProgramLowering:
 
     def _run_control(self, program: programs.Program, state: State) -> State:
         """Runs loops and branches, with what they write as their variables."""
-        written = sorted({
-            number for each in program.walk() for number in self.accesses(each)[1]
-        })  # fmt: skip
+        written = self.written_by(program)
 
         def body(part: programs.Program) -> Callable[[list[jax.Array]], list[jax.Array]]:
             def run(values: list[jax.Array]) -> list[jax.Array]:
