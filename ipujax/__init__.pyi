@@ -42,6 +42,7 @@ from . import optimizers as optimizers
 from . import pipelining_ops as pipelining_ops
 from . import planning as planning
 from . import popart as popart
+from . import poplar as poplar
 from . import popdist as popdist
 from . import poptorch as poptorch
 from . import pva as pva
