@@ -52,3 +52,55 @@ from ipujax.poplar.program import SyncType as SyncType
 from ipujax.poplar.tensors import Interval as Interval
 from ipujax.poplar.tensors import Tensor as Tensor
 from ipujax.poplar.tensors import concat as concat
+
+__all__ = [
+    "BOOL",
+    "CHAR",
+    "FLOAT",
+    "HALF",
+    "INT",
+    "SHORT",
+    "SIGNED_CHAR",
+    "UNSIGNED_CHAR",
+    "UNSIGNED_INT",
+    "UNSIGNED_SHORT",
+    "Codelet",
+    "ComputeSet",
+    "DataStream",
+    "Device",
+    "DeviceManager",
+    "Engine",
+    "Function",
+    "Graph",
+    "IPUModel",
+    "InOut",
+    "Input",
+    "Interval",
+    "Output",
+    "SyncType",
+    "Target",
+    "TargetType",
+    "Tensor",
+    "Type",
+    "Vector",
+    "codelet",
+    "concat",
+    "control_program_error",
+    "graph_connection_error",
+    "graph_object_creation_error",
+    "graph_program_compilation_error",
+    "graph_recursion_error",
+    "index_error",
+    "invalid_tile_mapping",
+    "poplar_error",
+    "poputil",
+    "program",
+    "stream_connection_error",
+    "type_error",
+    "unknown_field",
+    "unknown_vertex_type",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -107,6 +107,7 @@ class Codelet:
             )
 
 
+@check.guard
 def codelet(
     function: Callable[..., Any] | None = None,
     *,

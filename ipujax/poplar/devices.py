@@ -109,6 +109,7 @@ class Device:
         """Detaches; there is nothing to let go."""
 
 
+@check.guard
 class IPUModel:
     """A description of virtual IPUs.
 
@@ -131,6 +132,7 @@ class IPUModel:
         return Device(_make_target(self._version, self.numIPUs, self.tilesPerIPU, is_model=True))
 
 
+@check.guard
 class DeviceManager:
     """What hands out devices: virtual IPUs of the second generation."""
 

@@ -31,6 +31,7 @@ from ipujax.poplar.written_elements import WrittenElements
 READ_UNWRITTEN = "debug.readUnwritten"
 
 
+@check.guard
 class Engine:
     """The programs of a graph, checked.
 

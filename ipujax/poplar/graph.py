@@ -123,6 +123,7 @@ class Function:
     body: Any
 
 
+@check.guard
 class Graph:
     """A graph of variables, vertices and compute sets for one target."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ipujax.poplar.graph import Graph
 
 
+@check.guard
 class Interval:
     """The elements from `begin` to `end`, without `end`."""
 
@@ -45,6 +46,7 @@ class Interval:
         return f"Interval({self.first}, {self.last})"
 
 
+@check.guard
 class Tensor:
     """A view of elements of variables, which no operation here copies.
 
@@ -224,6 +226,7 @@ class Tensor:
         return f"tensor '{self.name}' of type {self.type} and shape {self.shape()}"
 
 
+@check.guard
 def concat(first: Any, second: Any = 0, dimension: int = 0) -> Tensor:
     """Returns tensors one after the other along a dimension.
 
