@@ -1,5 +1,7 @@
 """Loops, branches, calls and cycles of several vertices on a tile."""
 
+# pyright: reportOperatorIssue=false
+
 from __future__ import annotations
 
 import numpy as np

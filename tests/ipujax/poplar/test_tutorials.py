@@ -1,5 +1,7 @@
 """Poplar's first tutorials and the example of a product, against NumPy."""
 
+# pyright: reportOperatorIssue=false
+
 from __future__ import annotations
 
 import numpy as np
