@@ -8,9 +8,12 @@ from lowering.machine.target import Target
 
 
 def superstep_cost(op: Operation, _: Target) -> Cost:
-    """Returns the cost that a superstep carries: one phase, with its exchange before it."""
+    """Returns the cost that a superstep carries: one phase, with its exchange before it.
+
+    What carries none, or neither computes nor moves anything, is free.
+    """
     step = op.param("step")
-    if not step.tile_cycles and not step.exchange_bytes:
+    if step is None or (not step.tile_cycles and not step.exchange_bytes):
         return FREE
     kinds = (Vertices(step.kind, step.vertices_per_tile, step.tiles),) if step.kind else ()
     return Cost(
