@@ -35,6 +35,7 @@ MODULES = (
     "reports",
     "checkpoints",
     "operators",
+    "planning",
 )
 FILES = {"modelling": "modelling_time"}
 

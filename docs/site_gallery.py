@@ -1,4 +1,4 @@
-"""Runs the programs of the gallery, and writes their reports as pages of the site.
+"""Writes live pages of the site: the reports of the gallery's programs, and the playground.
 
 `python docs/site_gallery.py FOLDER`. docs/conf.py runs it in a process of its own, since Sphinx
 forks and JAX has threads.
@@ -31,9 +31,10 @@ def make_report(program: Path) -> Report:
     return names["report"]
 
 
-def write_reports(folder: Path) -> None:
-    """Writes the page of each program's report into a folder."""
+def write_pages(folder: Path) -> None:
+    """Writes the page of each program's report, and the playground, into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    write(folder / "playground.html", ipu.schedules.playground())
     for program in sorted(PROGRAMS.glob("*.py")):
         page = folder / f"{program.stem}.html"
         make_report(program).to_html(page.with_suffix(".new"))
@@ -42,4 +43,4 @@ def write_reports(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_reports(Path(sys.argv[1]))
+    write_pages(Path(sys.argv[1]))

@@ -38,6 +38,8 @@ IMAGE = """\
 ```
 
 """
+PLAYGROUND = "<!-- here the site has the playground -->"
+OPEN_PLAYGROUND = '<a href="live/playground.html">Open the playground</a>, or make it:'
 REPORT = '<a href="live/{name}.html">Open the report</a>, or read '
 INCLUDE = """\
 ```{include} ../README.md
@@ -73,6 +75,7 @@ def adapt_page(page: str, text: str) -> str:
     text = text.replace("](../CHANGELOG.md)", "](changelog.md)")
     text = PROGRAM.sub(lambda link: REPORT.format(name=link[1]) + link[0], text)
     text = PICTURE.sub(_themed_pictures, text).replace(EXAMPLE, INCLUDE)
+    text = text.replace(PLAYGROUND, OPEN_PLAYGROUND)
     if page in HUBS:
         entries = " ".join(ENTRY.findall(text))
         text += TREE.format(pages="\n".join(dict.fromkeys(LINK.findall(entries))))

@@ -1,3 +1,4 @@
+from .pipelines.schedules import FoundSchedule as FoundSchedule
 from .pipelines.schedules import Phase as Phase
 from .pipelines.schedules import Schedule as Schedule
 from .pipelines.schedules import ScheduleError as ScheduleError
@@ -13,6 +14,7 @@ from .pipelines.schedules import grid as grid
 from .pipelines.schedules import grouped as grouped
 from .pipelines.schedules import interleaved as interleaved
 from .pipelines.schedules import interleaved_one_f_one_b as interleaved_one_f_one_b
+from .pipelines.schedules import interleaved_zero_bubble as interleaved_zero_bubble
 from .pipelines.schedules import load as load
 from .pipelines.schedules import looped_bfs as looped_bfs
 from .pipelines.schedules import names as names
@@ -20,7 +22,14 @@ from .pipelines.schedules import one_f_one_b as one_f_one_b
 from .pipelines.schedules import overlap as overlap
 from .pipelines.schedules import register as register
 from .pipelines.schedules import save as save
+from .pipelines.schedules import search as search
 from .pipelines.schedules import sequential as sequential
 from .pipelines.schedules import simulate as simulate
 from .pipelines.schedules import to_text as to_text
+from .pipelines.schedules import v_half as v_half
+from .pipelines.schedules import v_min as v_min
+from .pipelines.schedules import zbv as zbv
 from .pipelines.schedules import zero_bubble as zero_bubble
+from .pipelines.schedules import zero_bubble_h1 as zero_bubble_h1
+from .pipelines.schedules import zero_bubble_h2 as zero_bubble_h2
+from .report import playground as playground

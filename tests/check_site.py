@@ -52,7 +52,8 @@ def missing(folder: Path) -> list[str]:
             leads_to = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             there = pages.get(leads_to)
             anchors = {*there.anchors, ""} if there else {parts.fragment}
-            if not leads_to.exists() or parts.fragment not in anchors:
+            is_state = "=" in parts.fragment  # of a page with controls, not a place in it
+            if not leads_to.exists() or not (is_state or parts.fragment in anchors):
                 found.append(f"{path.relative_to(folder.resolve())}: {target}")
     return found
 

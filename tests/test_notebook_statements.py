@@ -361,3 +361,29 @@ def test_each_device_holds_its_stage_alone(seen: Read) -> None:
     assert held == [(str(i), str(2 * i), str(2 * i + 1)) for i in range(4)]
     meshes = gpt.all(r"of cpu:(\d)\.\.(\d)")
     assert meshes == [(str(2 * i), str(2 * i + 1)) for i in range(4)]
+
+
+def test_plans_are_what_the_texts_say(seen: Read) -> None:
+    cuts = seen("16")
+    assert cuts.number(r"^(\d+) segments; between two of them pass") > 24 * 4  # of 24 layers
+    plans = cuts.all(r"^ ?(\d+) IPUs: \w+ of (\d+) stages.*fits: (\w+), .* most (\d+)% above")
+    assert [(ipus, fits) for ipus, _, fits, _ in plans] == [
+        ("4", "True"),
+        ("8", "True"),
+        ("16", "True"),
+    ]
+    four, eight, sixteen = (int(gap) for _, _, _, gap in plans)
+    assert max(four, eight) < 10
+    assert sixteen < 50  # the search has four seconds
+    _, eight, sixteen = cuts.numbers(r"as on four IPUs: \{4: (\S+), 8: (\S+), 16: (\S+)\}")
+    assert 1 < eight < sixteen < 4
+    held, slower = cuts.numbers(r"fullest IPU holds (\d+)% of before; .* (\S+) x the time")
+    assert held <= 60
+    assert slower > 1
+
+
+def test_plans_change_no_number_and_are_for_one_function(seen: Read) -> None:
+    cuts = seen("16")
+    assert cuts.all(r"differ by less than \S+: (\w+)") == ["True", "True"]
+    assert cuts.all(r"(no plan fits in memory) - the nearest has 8 stages")
+    assert cuts.all(r"^the plan was (made for another function)")

@@ -24,7 +24,15 @@ def import_from_docs(monkeypatch: pytest.MonkeyPatch):
         for folder in (DOCS, DOCS / "pictures"):
             monkeypatch.syspath_prepend(folder)
         module = __import__(name)
-        for loaded in ("diagrams", "draw", "scatter", "site_gallery", "site_names", "site_sources"):
+        for loaded in (
+            "diagrams",
+            "draw",
+            "family",
+            "scatter",
+            "site_gallery",
+            "site_names",
+            "site_sources",
+        ):
             sys.modules.pop(loaded, None)
         return module
 
@@ -77,8 +85,8 @@ def test_reports_of_the_gallery_are_what_the_page_says(tmp_path: Path, import_fr
     assert not reports["out_of_memory"].memory.fits
     assert any("pipeline.py:" in operation.origin for operation in pipeline.operations)
     assert str(DOCS) not in json.dumps(pipeline.to_dict())
-    gallery.write_reports(tmp_path)
-    assert {path.stem for path in tmp_path.glob("*.html")} == set(reports)
+    gallery.write_pages(tmp_path)
+    assert {path.stem for path in tmp_path.glob("*.html")} == {*reports, "playground"}
 
 
 def test_the_site_shows_the_picture_of_the_theme_and_the_width(import_from_docs) -> None:

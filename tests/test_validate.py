@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 import json
 import math
 import re
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from lowering.machine import IPU1, IPU2, IPU21
-from validation import FAMILIES, predict, throughput
+from validation import FAMILIES, finite_differences, predict, stencil, throughput
 from validation import __main__ as validate
 from validation.models import bert, efficientnet, resnet, training, vit
 from validation.models.variables import shapes, stage_shapes, struct
@@ -58,12 +59,27 @@ def test_broken_lines_say_what_is_wrong(line: str, problem: str) -> None:
         ("M2000 POD16 (GC200 1.33 GHz)", IPU2, 1.33e9),
         ("IPUModel Mk2", IPU2, 1.33e9),
         ("GC2 Mk1, 16 IPU(s), 1.5 GHz", IPU1, 1.5e9),
+        ("C600, 1 IPU Mk2, 185 W card", IPU21, 280e12 / 188_416),  # 1472 tiles of 128 operations
         ("IPUModel (simulator), GC2 defaults", IPU1, 1.6e9),
     ],
 )
 def test_hardware_names_the_chip_and_its_clock(hardware: str, target: Any, clock: float) -> None:
     found = target_of(hardware)
     assert (found.name, found.clock_hz) == (target.name, clock)
+
+
+@pytest.mark.parametrize(
+    ("words", "partials"),
+    [
+        ("fp16", "float16"),
+        ("half", "float16"),
+        ("fp32", "float32"),
+        ("float", "float32"),
+        ("", None),
+    ],
+)
+def test_partials_are_named_as_the_libraries_name_them(words: str, partials: str | None) -> None:
+    assert row({"partials": words}).partials == partials
 
 
 def test_hardware_without_a_known_chip_is_skipped() -> None:
@@ -148,6 +164,27 @@ OTHER_SIZES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ),
     ("stencil", GC2.format(2), {"op": "stencil on 1000x800 grid, 32 B/cell", "ipus": 2}, "s", "hw"),
     (
+        "finite_differences",
+        "4x GC200 Mk2, 1472 tiles/IPU, 1.33 GHz",
+        {"op": "2D heat equation, 5-point stencil", "mesh": [900, 700], "iterations": 7, "ipus": 4},
+        "TFLOP/s",
+        "hw",
+    ),
+    (
+        "finite_differences",
+        "2x GC200 Mk2, 1472 tiles/IPU, 1.33 GHz",
+        {"op": "3D diffusion, space order 2", "mesh": [90, 80, 70], "iterations": 9, "ipus": 2},
+        "s",
+        "hw",
+    ),
+    (
+        "inference",
+        "C600, 1 IPU Mk2",
+        {"model": "resnet50-torch-fp32", "phase": "inference", "precision": "fp8", "batch": 1},
+        "samples/s",
+        "hw",
+    ),
+    (
         "stencil_conv",
         GC2.format(2),
         {
@@ -182,13 +219,13 @@ OTHER_SIZES: list[tuple[str, str, dict[str, Any], str, str]] = [
     ("peaks", "GC2", {"op": "local memory load bandwidth"}, "TB/s", "hw"),
     ("throughput", "Bow Pod4", {"model": "UNet medical"}, "items/s", "hw"),
 ]
-WHOLE_MODELS = "throughput"  # the family that takes long
+WHOLE_MODELS = "throughput", "inference"  # the families that take long
 
 
 @pytest.mark.parametrize(
     ("family", "hardware", "workload", "unit", "kind"),
     [
-        pytest.param(*one, marks=pytest.mark.exhaustive) if one[0] == WHOLE_MODELS else one
+        pytest.param(*one, marks=pytest.mark.exhaustive) if one[0] in WHOLE_MODELS else one
         for one in OTHER_SIZES
     ],
 )
@@ -207,6 +244,9 @@ def test_every_family_is_among_the_other_sizes() -> None:
     assert {family for family, *_ in OTHER_SIZES} == set(FAMILIES)
 
 
+SERVED = {"phase": "inference", "precision": "fp16", "batch": 1}
+
+
 @pytest.mark.parametrize(
     ("workload", "reason"),
     [
@@ -215,6 +255,11 @@ def test_every_family_is_among_the_other_sizes() -> None:
         ({"op": "dense matmul", "m": 8, "k": 8}, "no positive number 'n_batch'"),
         ({"op": "QR", "shape": [8]}, "two-dimensional"),
         ({}, "no workload of the model is named"),
+        ({"op": "2D heat equation"}, "no 'mesh' of two or three sizes"),
+        ({"op": "2D heat equation", "mesh": [2, 9], "iterations": 1}, "no points for every IPU"),
+        ({"op": "3D diffusion, space order 6", "mesh": [9, 9, 9], "iterations": 1}, "space order"),
+        ({**SERVED, "model": "deberta-torch-fp32"}, "the sizes of the model are not said"),
+        ({**SERVED, "model": "bert-torch-fp32", "precision": "int8"}, "no inference in int8"),
     ],
 )
 def test_what_cannot_be_expressed_is_skipped_with_a_reason(
@@ -222,6 +267,50 @@ def test_what_cannot_be_expressed_is_skipped_with_a_reason(
 ) -> None:
     with pytest.raises(SkipError, match=re.escape(reason)):
         predict(row(workload))
+
+
+def test_inference_is_not_predicted_as_training() -> None:
+    served = {**SERVED, "model": "resnet50"}
+    assert throughput.predict(row(served, "C600", "samples/s")) is None
+
+
+@pytest.mark.parametrize("model", ["albert-base", "deberta-large", "BERTology"])
+def test_relatives_of_bert_are_not_trained_as_bert(model: str) -> None:
+    assert throughput.setup_of(row({"model": model}, "Bow Pod16", "items/s")) is None
+
+
+@pytest.mark.parametrize(
+    ("mesh", "ipus", "smallest", "largest"),
+    # What the published runs printed (TszwangKo/FYP_IPU_DEVITO@0908800: 3D_test.log).
+    [
+        ((360, 360, 360), 1, (15, 44, 44), (16, 45, 45)),
+        ((360, 360, 360), 2, (15, 22, 44), (16, 23, 45)),
+        ((403, 403, 403), 2, (17, 25, 50), (18, 26, 51)),
+    ],
+)
+def test_a_mesh_is_cut_into_the_boxes_that_the_code_printed(
+    mesh: tuple[int, ...], ipus: int, smallest: tuple[int, ...], largest: tuple[int, ...]
+) -> None:
+    sides = [size - 2 for size in mesh]
+    split = finite_differences.split_box((*sides[:-1], sides[-1] // ipus), 1472)
+    slab = [*sides[:-1], sides[-1] / ipus]
+    assert [math.floor(math.floor(s) / n) for s, n in zip(slab, split, strict=True)] == [*smallest]
+    assert [math.ceil(math.ceil(s) / n) for s, n in zip(slab, split, strict=True)] == [*largest]
+
+
+def test_a_wider_stencil_and_a_slower_link_take_longer() -> None:
+    order = finite_differences.DIFFUSION
+    steps = [finite_differences.step_cycles([99, 99, 99], order[n], 2, IPU2) for n in (2, 4, 8)]
+    assert steps == sorted(steps)
+    links = dc.replace(IPU2.links, bytes_per_second=1e9)
+    slow = finite_differences.step_cycles([99] * 3, order[2], 2, dc.replace(IPU2, links=links))
+    # 99 x 99 float32 over two links
+    assert slow - steps[0] == pytest.approx(99 * 99 * 4 * (1.33 / 2 - 1.33 / 26.46), abs=2)
+
+
+def test_the_largest_part_of_a_stencil_is_not_always_of_the_largest_block() -> None:
+    # Blocks of 19x18 are cut into six strips of 19x3, those of 19x17 into strips of 4x17.
+    assert stencil.partition(1024, 768, 2, IPU1).part == (4, 17)
 
 
 def test_larger_products_take_longer_and_use_the_chip_better() -> None:

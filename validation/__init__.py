@@ -16,12 +16,14 @@ FAMILIES = (
     "vertex",
     "qr",
     "stencil_conv",
+    "finite_differences",
     "stencil",
     "halo",
     "tutorial",
     "tf_sizes",
     "popliner",
     "peaks",
+    "inference",
     "throughput",
 )
 """Modules of this package, in the order in which they are asked."""

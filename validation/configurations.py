@@ -91,7 +91,7 @@ def configuration_of(row: Mapping[str, Any]) -> Configuration:
 
 
 def _bert(row: Mapping[str, Any], text: str) -> Configuration:
-    squad, batch = "squad" in text, _micro_batch(row)
+    squad, batch = "squad" in text, read_micro_batch(row)
     length = row.get("seq") or row.get("sequence_length") or 384
     split = row.get("layers_per_ipu") or [stage.get("hid", 0) for stage in row["stages"][:-1]]
     sizes = _TINY if "tiny" in text else bert.LARGE if "large" in text else bert.BASE
@@ -104,7 +104,10 @@ def _bert(row: Mapping[str, Any], text: str) -> Configuration:
         labels[0] = struct(I32, batch, masked)
     loss = sizes.squad_loss if squad else sizes.pretraining_loss
     return Configuration(
-        stages=[*_layers(split, sizes.embed, lambda _, *values: sizes.layer(*values)), loss],
+        stages=[
+            *stages_of_layers(split, sizes.embed, lambda _, *values: sizes.layer(*values)),
+            loss,
+        ],
         element=(struct(I32, batch, length), *labels),
         devices=devices,
         proportions=_proportions(row, devices),
@@ -115,7 +118,7 @@ def _bert(row: Mapping[str, Any], text: str) -> Configuration:
 
 
 def _vit(row: Mapping[str, Any]) -> Configuration:
-    net, split, batch = vit.VIT_BASE, row["layers_per_ipu"], _micro_batch(row)
+    net, split, batch = vit.VIT_BASE, row["layers_per_ipu"], read_micro_batch(row)
 
     def embed(v: Variables, images: Any, labels: Any) -> Any:
         return net.embed(v, images), labels
@@ -123,7 +126,7 @@ def _vit(row: Mapping[str, Any]) -> Configuration:
     def layer(number: int, v: Variables, x: Any, labels: Any) -> Any:
         return vit.vit_block(v, x, net.heads), labels
 
-    *first, last = _layers(split, embed, layer)
+    *first, last = stages_of_layers(split, embed, layer)
 
     def last_with_loss(v: Variables, *values: Any) -> Any:
         x, labels = last(v, *values)
@@ -141,7 +144,7 @@ def _vit(row: Mapping[str, Any]) -> Configuration:
     )
 
 
-def _layers(split: Sequence[int], embed: Stage, layer: Stage) -> list[Stage]:
+def stages_of_layers(split: Sequence[int], embed: Stage, layer: Stage) -> list[Stage]:
     """Stages of so many layers, with a checkpoint in front of each; the first embeds."""
 
     def part(number: int, v: Variables, *values: Any) -> Any:
@@ -156,7 +159,7 @@ def _layers(split: Sequence[int], embed: Stage, layer: Stage) -> list[Stage]:
     return [functools.partial(part, number) for number in range(len(split))]
 
 
-def _micro_batch(row: Mapping[str, Any]) -> int:
+def read_micro_batch(row: Mapping[str, Any]) -> int:
     return row.get("micro_batch") or row["micro_batch_size"]
 
 

@@ -10,6 +10,7 @@ from lowering.machine.target import Number, Target
 from validation.row import Prediction, Row
 
 SIDES = (256, 512, 768, 1024, 1536, 2048, 2560, 3072, 3584, 4096)
+TRIAD_BYTES = 24  # two loads and a store of 8 (docs/hardware.md, Chips)
 LOAD_BYTES = 16  # per tile and cycle, interleaved memory (docs/hardware.md, Memory)
 
 
@@ -21,6 +22,8 @@ def predict(row: Row) -> Prediction | None:
         partials = cast(Number, row.partials or ("float32" if "mixed" in row.text else dtype))
         macs = dict(target.macs_per_cycle)[dtype, partials]
         return Prediction(cycles=1.0, flops=2.0 * macs * target.tiles_per_ipu)
+    if "stream triad" in row.text:
+        return Prediction(cycles=1.0, bytes=float(TRIAD_BYTES * target.tiles_per_ipu))
     if "local memory load bandwidth" in row.text:
         return Prediction(cycles=1.0, bytes=float(LOAD_BYTES * target.tiles_per_ipu))
     if not re.match(r"best (gemm|squared matmul)", row.text):

@@ -10,6 +10,9 @@ from typing import Any
 
 from lowering.machine.target import IPU1, IPU2, IPU21, Target
 
+# [D] of the card's published 280 TFLOP/s in halves: 128 operations of each tile in a cycle.
+C600_CLOCK_HZ = 280e12 / (1472 * 128)
+
 KINDS = ("hw", "emulator", "compiler")
 """Kinds of measurement that count; others are printed and left out of the statistics."""
 
@@ -74,7 +77,9 @@ class Row:
     def partials(self) -> str | None:
         """The type that sums are kept in; None where the row leaves it to the library."""
         words = str(self.workload.get("partials", ""))
-        return {"fp16": "float16", "fp32": "float32"}.get(words)
+        return {"fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32"}.get(
+            words
+        )
 
     def number(self, name: str) -> float:
         """A number of the workload."""
@@ -151,6 +156,8 @@ def target_of(hardware: str) -> Target:
         target = IPU1
     else:
         raise SkipError(f"no chip of the model is named in {hardware!r}")
+    if re.search("c600", hardware, re.I):
+        target = dc.replace(target, clock_hz=C600_CLOCK_HZ)
     clock = re.search(r"([\d.]+)\s*GHz", hardware)
     return dc.replace(target, clock_hz=float(clock[1]) * 1e9) if clock else target
 

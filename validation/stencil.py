@@ -4,12 +4,15 @@ The partitioning is that of its StructuredGridUtils.hpp: strips of rows or colum
 grid of blocks for the tiles, strips again for the six workers. A step copies every worker's block
 with its halo into one buffer, exchanges halos, and calculates. Links, syncs and exchanges are the
 model's. Fitted once, over the 9 phases of exchange-vs-compute.csv that are compute or copies:
-cycles per vector of values and worker, and those of the copies.
+cycles per vector of values and worker, and those of the copies. Between strips of columns each
+pixel of the border is a piece of its own; between strips of rows a tile's share of it is one. What
+a piece takes was fitted over nine rows of results.csv with such strips (median; 0.1 to 9 cycles).
 """
 
 from __future__ import annotations
 
 import dataclasses as dc
+import itertools
 import math
 import re
 
@@ -23,6 +26,7 @@ VERTEX_CYCLES = 100  # fitted: of a worker, beside its vectors
 COPY_CYCLES = 1000  # fitted: of the copies before and after the exchange, beside rows and bytes
 COPY_ROW_CYCLES = 17  # fitted: for every row of a worker's block
 COPY_BYTES = 5.0  # fitted: bytes per cycle, both copies together
+PIECE_CYCLES = 4  # fitted: of each pixel of a border between strips of columns
 LANES = {"float": 1, "float2": 2, "half4": 4}
 CHANNELS = 4
 CHEESE = (2200, 1122)  # the image whose phases exchange-vs-compute.csv has
@@ -71,13 +75,14 @@ def step_phases(width: int, height: int, dtype: str, ipus: int, target: Target) 
     vectors = rows * columns * CHANNELS / LANES[dtype]
     copied_rows = target.workers * (rows + 2)
     halo = 2 * (sum(grid.block) + 2) * pixel
-    border = (grid.strip[1] if grid.by_rows else grid.strip[0]) * pixel
+    border = grid.strip[1] if grid.by_rows else grid.strip[0]
     flows = [
-        (ipu, other, float(border))
+        (ipu, other, float(border * pixel))
         for ipu in range(ipus)
         for other in (ipu - 1, ipu + 1)
         if 0 <= other < ipus
     ]
+    pieces = border if ipus > 1 and not grid.by_rows else 0
     copied = copied_rows * (columns + 2) * pixel
     copies = COPY_CYCLES + copied_rows * COPY_ROW_CYCLES + copied / COPY_BYTES
     return {
@@ -85,26 +90,32 @@ def step_phases(width: int, height: int, dtype: str, ipus: int, target: Target) 
         "pre": copies / 2,
         "post": copies / 2,
         "exchange": exchange_cycles(target, halo),
-        "globexchange": inter_ipu_cycles(target, flows),
+        "globexchange": inter_ipu_cycles(target, flows) + pieces * PIECE_CYCLES,
         "sync": external_sync_cycles(target, ipus),
     }
 
 
 def partition(height: int, width: int, ipus: int, target: Target) -> Grid:
-    """The largest part of each level."""
+    """The largest part of each level, and how a strip is cut."""
     by_rows = height % ipus / height < width % ipus / width
     strip = (-(-height // ipus), width) if by_rows else (height, -(-width // ipus))
     rows, columns = strip
     tiles = target.tiles_per_ipu
     across = min(columns, math.ceil(math.sqrt(tiles * columns / rows)))
     down = max(1, min(rows, tiles // across))
-    block = (-(-rows // down), -(-columns // across))
-    workers = target.workers
-    if block[0] % workers / block[0] <= block[1] % workers / block[1]:
-        part = (-(-block[0] // workers), block[1])
-    else:
-        part = (block[0], -(-block[1] // workers))
-    return Grid(strip, block, part, by_rows)
+    blocks = itertools.product(
+        {rows // down, -(-rows // down)}, {columns // across, -(-columns // across)}
+    )
+    part = max((_part(block, target.workers) for block in blocks), key=math.prod)
+    return Grid(strip, (-(-rows // down), -(-columns // across)), part, by_rows)
+
+
+def _part(block: tuple[int, int], workers: int) -> tuple[int, int]:
+    """The largest of a block's strips, whose direction is the one that divides it more evenly."""
+    rows, columns = block
+    if rows % workers / rows <= columns % workers / columns:
+        return -(-rows // workers), columns
+    return rows, -(-columns // workers)
 
 
 def _size(row: Row) -> tuple[int, int]:

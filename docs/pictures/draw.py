@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from diagrams import WIDTH, draw_meshes, draw_processes, draw_queues, draw_splits
+from family import draw_costs, draw_grids
 from scatter import draw_validation
 
 import ipujax as ipu
@@ -147,6 +148,8 @@ def draw_memory() -> str:
 DRAWINGS: Mapping[str, Callable[[], str]] = {
     "chip": draw_chip,
     "compiler": draw_compiler,
+    "costs_of_schedules": draw_costs,
+    "grids_of_schedules": draw_grids,
     "links": draw_links,
     "memory": draw_memory,
     "meshes": draw_meshes,

@@ -1,4 +1,4 @@
-"""Takes the pictures of reports: views of the gallery's, light and dark, for screens and phones.
+"""Takes the pictures of live pages: reports and the playground, light and dark, wide and narrow.
 
 `.venv/bin/python docs/pictures/make.py`; needs Chromium and the extra `test`.
 """
@@ -19,12 +19,13 @@ sys.path.insert(0, str(FOLDER.parent))
 
 import site_gallery  # noqa: E402
 
-# Names of pictures, and the views that they show: the report, and the end of its address.
+# Names of pictures, and what they show: the page, and the end of its address.
 VIEWS = {
     "pipeline": ("pipeline", "#timeline"),
     "summary": ("pipeline", "#summary"),
     "convolutions": ("convolutions", "#operations"),
     "out_of_memory": ("out_of_memory", "#summary"),
+    "playground": ("playground", "#schedules=zero_bubble_h1,one_f_one_b"),
 }
 # The width and height of the page, and how many pixels of the picture one of its pixels takes.
 SIZES = {"": (1000, 600, 1.5), "narrow-": (390, 640, 2)}
@@ -49,7 +50,7 @@ def main() -> None:
     """Writes all pictures beside this file."""
     chromium = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        site_gallery.write_reports(Path(folder))
+        site_gallery.write_pages(Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for name, (report, view) in VIEWS.items():
             address = Path(folder, f"{report}.html").as_uri() + view

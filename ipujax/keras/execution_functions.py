@@ -10,7 +10,7 @@ import jax
 
 from ipujax.doors.keras import import_keras
 from ipujax.driver import Executable
-from ipujax.ground import PyTree, count_replica_groups
+from ipujax.ground import Keywords, PyTree, count_replica_groups
 from ipujax.keras.keras_batches import Batches
 from ipujax.keras.keras_checks import check, check_ipus, check_model
 from ipujax.keras.keras_programs import KerasProgram, SharedUpdateProgram, WholeStepProgram
@@ -27,9 +27,11 @@ from ipujax.keras.model_stages import (
 )
 from ipujax.keras.pipeline_programs import PipelinedInference, PipelinedTraining
 from ipujax.keras.pipeline_stage import PipelineStage
+from ipujax.keras.planned_stages import plan_stages
 from ipujax.keras.program_mode import ProgramMode, State
 from ipujax.keras.stage_tracing import has_pipeline_stages, trace_in_stages
 from ipujax.keras.strategy import Strategy
+from ipujax.planner import Plan
 from ipujax.report import Report
 from ipujax.system import SYSTEM
 from ipujax.training import Tree
@@ -88,33 +90,48 @@ class ExecutionFunction:
 
     def _build_mode(self, state: State, batches: Batches) -> ProgramMode:
         model, kind, strategy = self._model, self._kind, self.strategy
+        plan = self._plan_stages(state, batches)
         stages = self._count_model_stages(state, batches)
-        if kind == "train":
+        if kind == "train" and plan is None:
             check_training_options(model, is_pipelined=stages is not None)
-        if stages is None:
-            options = gradient_accumulation_options(model)
-            ipus_per_replica, arguments = 1, {}
-        else:
-            options = pipelining_options(model)
+        options, ipus_per_replica = pipelining_options(model), 1
+        arguments: Keywords = {**options.arguments}
+        if stages is None and plan is None:
+            options, arguments = gradient_accumulation_options(model), {}
+        elif stages is not None:
             mapping = list(options.device_mapping or range(stages))
-            ipus_per_replica, arguments = (
-                max(mapping) + 1,
-                {**options.arguments, "device_mapping": mapping},
-            )
+            arguments["device_mapping"] = mapping
+            if plan is not None:
+                chosen = {"pipeline_schedule": plan.schedule}
+                arguments = {**chosen, **arguments, "device_mapping": list(plan.device_mapping)}
+            ipus_per_replica = max(arguments["device_mapping"]) + 1
             check_ipus(model, ipus_per_replica, strategy.device)
         accumulation = options.gradient_accumulation_steps_per_replica
         return ProgramMode(
             model,
             kind,
             strategy.device,
-            strategy.count_replicas(ipus_per_replica),
+            1 if plan is not None else strategy.count_replicas(ipus_per_replica),
             strategy.reduces,
             accumulation or 1 if kind == "train" else 1,
             options.reduction_method,
             stages,
             arguments,
             1 if kind == "predict" else count_replica_groups(),
+            is_planned=plan is not None,
         )
+
+    def _plan_stages(self, state: State, batches: Batches) -> Plan | None:
+        """Plans the model's stages, if its options say so."""
+        model, options = self._model, pipelining_options(self._model)
+        if not options.is_planned:
+            return None
+        if self._kind == "train":
+            check_training_options(model, is_pipelined=True)
+        micro_batches = options.gradient_accumulation_steps_per_replica or model.steps_per_execution
+        settings = {**options.arguments, "micro_batches": micro_batches}
+        batch = batches.peek_batch()
+        return plan_stages(model, self._kind, self.strategy.device, settings, state, batch)
 
     def _count_model_stages(self, state: State, batches: Batches) -> int | None:
         """Returns the number of the model's pipeline stages; None if it is no pipeline."""

@@ -204,6 +204,7 @@ class KerasProgram(abc.ABC):
             "device": mode.device,
             "prefetch_depth": prefetch_depth(mode.model),
             "alone": mode.is_alone,
+            "replicas": 1 if mode.is_planned else None,
             "name": f"{mode.model.name}_{mode.kind}",
             "names": self.to_loop_state(mode.state_names),
         }
@@ -300,7 +301,7 @@ class SharedUpdateProgram(KerasProgram):
 
         accumulation_options = gradient_accumulation_options(self.mode.model)
         optimizer = update.as_optax_optimizer()
-        if self.mode.accumulation > 1:
+        if self.mode.accumulation > 1 and not self.mode.is_planned:  # the state stays on the IPU
             optimizer = store_state_between_updates(
                 optimizer, accumulation_options.storage, accumulation_options.scope_name
             )
@@ -308,7 +309,9 @@ class SharedUpdateProgram(KerasProgram):
             SelfDifferentiating(compute_step_gradients),
             optimizer,
             accumulation=micro_batches,
-            accumulation_dtype=accumulation_options.dtype_of_accumulators,
+            accumulation_dtype=self.mode.pipeline.get(
+                "gradient_accumulation_dtype", accumulation_options.dtype_of_accumulators
+            ),
             **self.training_options,
         )
 

@@ -11,7 +11,8 @@ import jax
 import optax
 
 from ipujax.ground import Keywords, OptimizerError
-from ipujax.keras.model_stages import discard_programs
+from ipujax.keras.model_stages import discard_programs, is_graph
+from ipujax.keras.planned_stages import remove_planned_stages
 from ipujax.optimizers import (
     GradientAccumulationOptimizerV2,
     Storage,
@@ -84,6 +85,7 @@ class PipeliningOptions:
       device_mapping: the IPU of each stage; None for stage i on IPU i.
       accumulate_outfeed: without effect: metrics are summed on the device in any case.
       reduction_method: the reduction of the batches' gradients.
+      is_planned: whether a plan assigns layers to stages, and stages to IPUs.
       arguments: further arguments of `pipelining_ops.pipeline`, by name.
     """
 
@@ -91,6 +93,7 @@ class PipeliningOptions:
     device_mapping: tuple[int, ...] | None = None
     accumulate_outfeed: bool | None = None
     reduction_method: Reduction = Reduction.MEAN
+    is_planned: bool = False
     arguments: Mapping[str, Any] = dc.field(default_factory=Keywords)
 
 
@@ -176,6 +179,7 @@ def set_pipelining_options(
     device_mapping: list[int] | None = None,
     accumulate_outfeed: bool | None = None,
     gradient_accumulation_reduction_method: object = "mean",
+    stages: str | None = None,
     **pipelining_kwargs: object,
 ) -> None:
     """Sets how a model runs once it is pipelined; without stages no option acts.
@@ -189,6 +193,11 @@ def set_pipelining_options(
         are summed on the device in any case.
       gradient_accumulation_reduction_method: the reduction of the batches' gradients: a
         `GradientAccumulationReductionMethod` or its name.
+      stages: "plan" has the next program plan the stages of a Sequential or functional model by
+        `ipu.plan`, for all IPUs of the strategy's device, as one replica: which layers are in each
+        stage, where it runs, and by which schedule, where `pipeline_schedule` names none.
+        `get_pipeline_stage_assignment` then returns the plan's stages. None leaves the stages that
+        layers are assigned to, and removes those of an earlier plan.
       pipelining_kwargs: further arguments of `pipelining_ops.pipeline`, such as
         `pipeline_schedule`, `recomputation_mode` and `offload_activations`; they replace
         those of earlier calls.
@@ -209,14 +218,36 @@ def set_pipelining_options(
     }
     method = parse_reduction_method(gradient_accumulation_reduction_method)
     _check_pipeline_arguments(pipelining_kwargs)
+    is_planned = stages is not None
+    if is_planned:
+        check.require_one_of(stages, ("plan",), "stages")
+        _check_that_stages_can_be_planned(model, device_mapping)
     new_options = dc.replace(
         old_options,
         **{name: value for name, value in checked_options.items() if value is not None},
         reduction_method=method,
+        is_planned=is_planned,
         arguments=dict(pipelining_kwargs),
     )
+    remove_planned_stages(model)
     object.__setattr__(model, _PIPELINING, new_options)
     discard_programs(model)
+
+
+def _check_that_stages_can_be_planned(model: keras.Model, mapping: object) -> None:
+    if mapping is not None:
+        raise check.value_error(
+            'device_mapping and stages="plan" were given together: the plan says on which IPU each '
+            "stage is",
+            "leave one of them out",
+        )
+    if not is_graph(model):
+        raise check.value_error(
+            f"the stages of model {model.name!r} cannot be planned: only its `call` knows which "
+            "layers it calls",
+            "build it as a Sequential or functional model, or write "
+            "`with ipu.keras.PipelineStage(0):` and so on around the calls in `call`",
+        )
 
 
 def _check_accumulation_steps(steps: object) -> int | None:

@@ -132,11 +132,16 @@ def needs_trace_for_stages(model: keras.Layer, stages: Stages | None = None) -> 
 
 
 def assign_stages(model: keras.Model, stages: Stages | None) -> None:
-    """Assigns stages to a model; None removes them."""
+    """Assigns stages to a model; None removes them. Its programs are discarded."""
+    write_stages(model, stages)
+    discard_programs(model)
+
+
+def write_stages(model: keras.Model, stages: Stages | None) -> None:
+    """Assigns stages to a model, and keeps its programs; None removes them."""
     layers = tuple(call.layer for call in calls_of_model(model))
     assignment = None if stages is None else _StageAssignment(stages, layers)
     object.__setattr__(model, _ASSIGNED, assignment)
-    discard_programs(model)
 
 
 def discard_programs(model: keras.Model) -> None:

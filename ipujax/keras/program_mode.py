@@ -38,6 +38,7 @@ class ProgramMode:
       reduction: the reduction of the micro-batches' gradients.
       stages: the number of pipeline stages; None if the model is no pipeline.
       pipeline: arguments of `pipelining_ops.pipeline`.
+      is_planned: whether a plan of one replica assigned the stages.
     """
 
     model: keras.Model
@@ -50,6 +51,7 @@ class ProgramMode:
     stages: int | None = None
     pipeline: Mapping[str, Any] = dc.field(default_factory=Keywords)
     instances: int = 1
+    is_planned: bool = False
 
     @property
     def is_alone(self) -> bool:

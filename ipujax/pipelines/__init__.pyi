@@ -22,10 +22,14 @@ from .pipeline_state import replace_leaves as replace_leaves
 from .pipelining import pipeline as pipeline
 from .pipelining import recomputation_checkpoint as recomputation_checkpoint
 from .plan_function import plan as plan
+from .plan_function import read_plan_arguments as read_plan_arguments
 from .plan_function import segments as segments
+from .planned_units import PlannedUnits as PlannedUnits
+from .planned_units import plan_units as plan_units
 from .request import PipelineRequest as PipelineRequest
 from .request import StageFunction as StageFunction
 from .schedule_names import ScheduleOrName as ScheduleOrName
+from .schedule_names import find_registered_name as find_registered_name
 from .schedule_names import find_schedule as find_schedule
 from .schedules import ScheduleError as ScheduleError
 from .segment_costs import Segment as Segment

@@ -1,7 +1,8 @@
 """Marks a function without marks with stages of about as many cycles each.
 
-The function is cut between its products, where the fewest bytes pass. A `lax.scan` over stacked
-layers is cut between its iterations: it becomes one scan per stage, over a slice of the layers.
+The function is cut between its products and its lookups in tables of parameters, where the fewest
+bytes pass. A `lax.scan` over stacked layers is cut between its iterations: it becomes one scan per
+stage, over a slice of the layers.
 """
 
 from __future__ import annotations
@@ -26,15 +27,21 @@ class Step:
       eqn: the equation.
       iteration: the number of the iteration; None for an equation that is not cut.
       bytes_after: the bytes that pass to later steps if the function is cut after it.
+      is_product: whether it is a product, or a lookup in a table of parameters.
+      may_end: whether a segment may end with it.
     """
 
     eqn: jaxpr.JaxprEqn
     iteration: int | None
     bytes_after: int
+    is_product: bool
+    may_end: bool = True
 
 
-def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> TracedFunction:
-    """Returns a function without marks, marked with stages.
+def mark_stages(
+    function: TracedFunction, stages: int | Sequence[int]
+) -> tuple[TracedFunction, int]:
+    """Returns a function without marks, marked with stages, and how many segments it has.
 
     Args:
       function: the traced function.
@@ -49,7 +56,8 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
     stages_of_eqn: dict[int, list[int]] = {}
     for step, stage in zip(steps, stage_of_step, strict=True):
         stages_of_eqn.setdefault(id(step.eqn), []).append(int(stage))
-    return dc.replace(function, closed=pipelines.write_stage_marks(function.closed, stages_of_eqn))
+    closed = pipelines.write_stage_marks(function.closed, stages_of_eqn)
+    return dc.replace(function, closed=closed), len(segments)
 
 
 # --- steps and segments ---------------------------------------------------------------------------
@@ -57,35 +65,58 @@ def mark_stages(function: TracedFunction, stages: int | Sequence[int]) -> Traced
 
 def segment_function(function: TracedFunction) -> tuple[TracedFunction, list[Step], list[int]]:
     """Returns a function without calls of jitted ones, its steps, and where segments begin."""
-    function = dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
-    steps = _list_steps(function)
+    function = inline_calls(function)
+    steps = list_steps(function, equations_of_stages(function))
     return function, steps, list_segments(steps)
 
 
-def _list_steps(function: TracedFunction) -> list[Step]:
+def inline_calls(function: TracedFunction) -> TracedFunction:
+    """Returns a function without calls of jitted ones."""
+    return dc.replace(function, closed=pipelines.inline_jitted_calls(function.closed))
+
+
+def equations_of_stages(function: TracedFunction) -> list[jaxpr.JaxprEqn]:
     """Lists what can be in a stage: equations that depend on parameters and the micro-batch."""
-    body = function.closed.jaxpr
-    leaves = function.leaves_by_variable()
+    with_parameters, with_elements = _variables_with_parameters_and_elements(function)
+    return [
+        eqn
+        for eqn in function.closed.jaxpr.eqns
+        if not with_parameters.isdisjoint(eqn.outvars)
+        and (with_elements is None or not with_elements.isdisjoint(eqn.outvars))
+    ]
+
+
+def _variables_with_parameters_and_elements(
+    function: TracedFunction,
+) -> tuple[set[jaxpr.Var], set[jaxpr.Var] | None]:
+    """Returns what depends on parameters, and on the micro-batch: None if there is none."""
+    eqns, leaves = function.closed.jaxpr.eqns, function.leaves_by_variable()
     whole = [v for v, a in leaves.items() if a.role in (Role.DIFFERENTIATED, Role.WHOLE)]
     others = [v for v, a in leaves.items() if a.role in (Role.SPLIT, Role.FOLDED)]
-    with_parameters = pipelines.variables_depending_on(body.eqns, whole)
-    with_elements = pipelines.variables_depending_on(body.eqns, others)
-    eqns = [
-        eqn
-        for eqn in body.eqns
-        if not with_parameters.isdisjoint(eqn.outvars)
-        and (not others or not with_elements.isdisjoint(eqn.outvars))
-    ]
+    with_elements = pipelines.variables_depending_on(eqns, others) if others else None
+    return pipelines.variables_depending_on(eqns, whole), with_elements
+
+
+def list_steps(function: TracedFunction, eqns: Sequence[jaxpr.JaxprEqn]) -> list[Step]:
+    """Lists the steps of some equations of a function, with the bytes that pass behind each."""
+    with_parameters, with_elements = _variables_with_parameters_and_elements(function)
+    tables = with_parameters.difference(with_elements or ())
     passing = pipelines.bytes_between_equations(eqns)
     steps: list[Step] = []
     for number, eqn in enumerate(eqns):
         count = _number_of_layers(eqn)
+        is_product = pipelines.has_product(eqn) or _looks_up(eqn, tables)
         if count is not None:
             carried = _bytes_between_iterations(eqn)
-            steps += [Step(eqn, i, carried) for i in range(count - 1)]
+            steps += [Step(eqn, i, carried, is_product) for i in range(count - 1)]
         last = None if count is None else count - 1
-        steps.append(Step(eqn, last, int(passing[number + 1])))
+        steps.append(Step(eqn, last, int(passing[number + 1]), is_product))
     return steps
+
+
+def _looks_up(eqn: jaxpr.JaxprEqn, tables: set[jaxpr.Var]) -> bool:
+    """Returns whether an equation takes rows of a table, as an embedding does."""
+    return eqn.primitive.name == "gather" and eqn.invars[0] in tables
 
 
 def _number_of_layers(eqn: jaxpr.JaxprEqn) -> int | None:
@@ -108,13 +139,18 @@ def list_segments(steps: Sequence[Step]) -> list[int]:
     A segment ends between one product and the next, where the fewest bytes pass; of equal places
     it is the last, since a nonlinearity belongs to the product before it.
     """
-    starts, cheapest, num_products = [0], None, 0
+    starts, cheapest, has_product = [0], None, False
     for number, step in enumerate(steps):
-        if pipelines.has_product(step.eqn):
-            if num_products and cheapest is not None:
+        if step.is_product:
+            has_product = True
+            if cheapest is not None:
                 starts.append(cheapest + 1)
-            num_products, cheapest = num_products + 1, number
-        elif cheapest is not None and step.bytes_after <= steps[cheapest].bytes_after:
+                cheapest = None
+        if (
+            has_product
+            and step.may_end
+            and (cheapest is None or step.bytes_after <= steps[cheapest].bytes_after)
+        ):
             cheapest = number
     return starts
 

@@ -15,7 +15,8 @@ import jax.numpy as jnp
 from ipujax.pipelines.pipeline_stages import Aval
 from lowering import jaxpr, machine
 
-_RUNS = 5  # of each function that is timed; the shortest counts
+_RUNS, _MOST_RUNS = 5, 100  # of each function that is timed; the shortest counts
+_SECONDS = 0.1  # of all runs, where these are more than the least
 TARGET = machine.IPU2
 """The chip whose machine model tells costs."""
 
@@ -51,26 +52,33 @@ class Piece:
     closed: jaxpr.ClosedJaxpr
     is_parameter: tuple[bool, ...]
 
-    def model_costs(self) -> PieceCosts:
+    def model_costs(self, *, differentiates: bool = True) -> PieceCosts:
         """Asks the machine model, and runs nothing."""
-        forward, with_inputs, with_all = (
+        seconds = [
             machine.estimate_function_cycles(jaxpr.trace_flat(function, avals), TARGET)
             / TARGET.clock_hz
-            for function, avals in self._functions
-        )
-        return self._build_costs(forward, with_inputs, with_all, 0.0)
+            for function, avals in self.list_functions(differentiates)
+        ]
+        return self._build_costs(seconds, 0.0)
 
-    def measure_costs(self) -> PieceCosts:
+    def measure_costs(self, *, differentiates: bool = True) -> PieceCosts:
         """Runs everything on JAX's first device, and asks XLA for the bytes that it works in."""
-        forward, with_inputs, with_all = (
-            _time_function(function, avals) for function, avals in self._functions
-        )
-        return self._build_costs(forward[0], with_inputs[0], with_all[0], with_all[1])
+        timed = [
+            _time_function(function, avals)
+            for function, avals in self.list_functions(differentiates)
+        ]
+        return self._build_costs([seconds for seconds, _ in timed], timed[-1][1])
 
-    @property
-    def _functions(self) -> list[tuple[Callable[..., Any], list[Aval]]]:
-        """Forward; with the gradients of inputs; and with all gradients; and their arguments."""
+    def list_functions(
+        self, differentiates: bool = True
+    ) -> list[tuple[Callable[..., Any], list[Aval]]]:
+        """Lists forward; with gradients of inputs; with all gradients; and their arguments.
+
+        Without a backward pass, the first alone.
+        """
         avals = [_shape_of(aval) for aval in self.closed.in_avals]
+        if not differentiates:
+            return [(self._run, avals)]
         cotangents = [aval for aval in map(_shape_of, self.closed.out_avals) if _is_smooth(aval)]
         smooth = [i for i, aval in enumerate(avals) if _is_smooth(aval)]
         inputs = [i for i in smooth if not self.is_parameter[i]]
@@ -113,9 +121,10 @@ class Piece:
         jax.eval_shape(run, *map(_shape_of, self.closed.in_avals))
         return found[0]
 
-    def _build_costs(
-        self, forward: float, with_inputs: float, with_all: float, space: float
-    ) -> PieceCosts:
+    def _build_costs(self, seconds: Sequence[float], space: float) -> PieceCosts:
+        if len(seconds) == 1:
+            return PieceCosts(seconds[0], 0.0, 0.0, 0.0, space)
+        forward, with_inputs, with_all = seconds
         with_inputs = max(with_inputs, forward)
         with_all = max(with_all, with_inputs)
         return PieceCosts(
@@ -138,7 +147,7 @@ def _time_function(function: Callable[..., Any], avals: Sequence[Aval]) -> tuple
     space = float(getattr(compiled.memory_analysis(), "temp_size_in_bytes", 0))
     seconds: list[float] = []
     jax.block_until_ready(compiled(*arguments))
-    for _ in range(_RUNS):
+    while len(seconds) < _RUNS or (sum(seconds) < _SECONDS and len(seconds) < _MOST_RUNS):
         started = time.perf_counter()
         jax.block_until_ready(compiled(*arguments))
         seconds.append(time.perf_counter() - started)

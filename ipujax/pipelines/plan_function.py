@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,15 @@ from ipujax.pipelines.segment_costs import Segment, SegmentedFunction, cut_into_
 from ipujax.pipelines.staged_gradients import ValueAndGrad
 from ipujax.pipelines.staged_settings import StagedSettings, has_marks
 from ipujax.pipelines.traced_function import trace_micro_batch
-from ipujax.planner import Costs, Plan, check, find_plan, read_search_arguments
+from ipujax.planner import (
+    Costs,
+    Plan,
+    SearchArguments,
+    check,
+    find_plan,
+    read_given_cuts,
+    read_search_arguments,
+)
 from lowering import machine
 
 _COSTS = ("model", "measured")
@@ -39,6 +47,7 @@ def plan(
     memory: float | Sequence[float] | None = None,
     objective: str = "time",
     budget_seconds: float = 60.0,
+    consider: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plans the pipeline of a loss function: its cut, schedule, micro-batches and recomputation.
 
@@ -69,7 +78,8 @@ def plan(
       batch_argnums: the positions of those to split; None for all others.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: as for `planning.search`: taken, and without effect as yet.
+      offload: whether what waits for the backward pass may, or must, go to streaming memory, where
+        there is one: on an IPU of the machine model, or by your own costs.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       costs: "model" asks the machine model of an IPU, and runs nothing; "measured" times each
         distinct segment on JAX's first device; or `planning.Costs` of your own for the segments
@@ -78,6 +88,7 @@ def plan(
         machine model, and no limit otherwise.
       objective: what to make as small as possible: "time", the seconds of an update.
       budget_seconds: how long to search after the costs are known.
+      consider: cuts of your own to compare with, as for `planning.search`.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments, a function with marks of stages, costs of another
@@ -88,12 +99,9 @@ def plan(
     """
     if is_model(fun):
         fun, args = _take_model(fun, args)
-    check.require_one_of(objective, ("time",), "objective")
-    if not isinstance(costs, Costs):
-        check.require_one_of(costs, _COSTS, "costs")
-    if memory is None and costs == "model":
-        memory = float(machine.IPU2.tiles_per_ipu * machine.IPU2.usable_bytes_per_tile)
-    arguments = read_search_arguments(
+    arguments = read_plan_arguments(
+        costs,
+        objective,
         ipus=ipus,
         micro_batches=micro_batches,
         schedules=schedules,
@@ -103,20 +111,43 @@ def plan(
         memory=memory,
         budget_seconds=budget_seconds,
     )
+    given = read_given_cuts(consider, arguments)
     functions: dict[int, SegmentedFunction] = {}
     costs_of_count: dict[int, Costs] = {}
     for count in arguments.micro_batches:
-        function = functions[count] = _segment_call(
+        function = functions[count] = segment_call(
             fun, args, count, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
         )
-        costs_of_count[count] = _choose_costs(costs, function)
+        costs_of_count[count] = choose_costs(costs, function)
     try:
-        found = find_plan(costs_of_count, arguments.restart())
+        found = find_plan(costs_of_count, arguments.restart(), given)
     except PlanError as error:
         if error.nearest is not None:
             error.nearest = _name_lines(error.nearest, functions[error.nearest.micro_batches])
         raise
     return _name_lines(found, functions[found.micro_batches])
+
+
+def read_plan_arguments(
+    costs: object, objective: object, *, memory: float | Sequence[float] | None, **choices: Any
+) -> SearchArguments:
+    """Checks what a plan may be chosen from, and by what.
+
+    Args:
+      costs: as for `plan`.
+      objective: as for `plan`.
+      memory: as for `plan`.
+      choices: the other arguments of a search.
+
+    Raises:
+      PlanError: (a `ValueError`) one that is wrong.
+    """
+    check.require_one_of(objective, ("time",), "objective")
+    if not isinstance(costs, Costs):
+        check.require_one_of(costs, _COSTS, "costs")
+    if memory is None and costs == "model":
+        memory = float(machine.IPU2.tiles_per_ipu * machine.IPU2.usable_bytes_per_tile)
+    return read_search_arguments(memory=memory, **choices)
 
 
 @check.guard
@@ -139,7 +170,7 @@ def segments(
     """
     if is_model(fun):
         fun, args = _take_model(fun, args)
-    function = _segment_call(
+    function = segment_call(
         fun, args, micro_batches, has_aux=has_aux, argnums=argnums, batch_argnums=batch_argnums
     )
     return function.segments
@@ -159,16 +190,19 @@ def _take_model(
     return loss_of_model(model, loss), (model.split(model.variables)[0], *batch)
 
 
-def _segment_call(
+def segment_call(
     fun: Callable[..., Pytree],
     args: Sequence[Pytree],
     micro_batches: int,
     *,
-    has_aux: bool,
-    argnums: int | Sequence[int],
-    batch_argnums: int | Sequence[int] | None,
+    has_aux: bool = False,
+    argnums: int | Sequence[int] = 0,
+    batch_argnums: int | Sequence[int] | None = None,
 ) -> SegmentedFunction:
-    """Traces a function on one micro-batch, and cuts it into segments; runs nothing."""
+    """Traces a function on one micro-batch, and cuts it into segments; runs nothing.
+
+    The arguments are those of `plan`.
+    """
     settings = StagedSettings(
         function=fun, micro_batches=micro_batches, batch_argnums=batch_argnums
     )
@@ -194,9 +228,17 @@ def _segment_call(
     return found[0]
 
 
-def _choose_costs(costs: str | Costs, function: SegmentedFunction) -> Costs:
+def choose_costs(
+    costs: str | Costs, function: SegmentedFunction, *, differentiates: bool = True
+) -> Costs:
+    """Returns the costs of a function's segments, as `costs` of `plan` says.
+
+    Raises:
+      PlanError: (a `ValueError`) costs of another number of segments.
+    """
     if not isinstance(costs, Costs):
-        return function.compute_costs(are_measured=costs == "measured")
+        is_measured = costs == "measured"
+        return function.compute_costs(are_measured=is_measured, differentiates=differentiates)
     if len(costs) != len(function.segments):
         raise check.value_error(
             f"the costs are of {len(costs)} segments, and `{function.function.name}` has "

@@ -218,6 +218,11 @@ class PipelineRequest:
             )
         return functools.partial(schedules.sequential, batch_serialization=serial)
 
+    @property
+    def segments(self) -> int:
+        """As in `PipelineSpec`: stage functions are not cut."""
+        return 0
+
     @functools.cached_property
     def recomputation(self) -> pipelines.Recomputation:
         """The way in which activations are recomputed."""

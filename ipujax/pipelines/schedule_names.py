@@ -38,6 +38,27 @@ def find_schedule(schedule: Any, argument: str, check: Checks) -> ChosenSchedule
     raise check.wrong_type_error(expected, schedule, argument)
 
 
+def find_registered_name(schedule: Any, argument: str, check: Checks) -> str:
+    """Returns the name under which a schedule is registered.
+
+    Args:
+      schedule: as for `find_schedule`.
+      argument: its name in the user's call, for messages.
+      check: makes the errors.
+
+    Raises:
+      IPUError: of `check`: a schedule that is not registered, or none at all.
+    """
+    chosen = find_schedule(schedule, argument, check)
+    for entry in schedules.list_schedules():
+        if chosen in (entry.build, _find_by_name(entry.name, argument, check)):
+            return entry.name
+    raise check.value_error(
+        f"{argument} is a schedule that is not registered, and a plan chooses among those that are",
+        "name one of ipu.schedules.names(), or leave it to the plan",
+    )
+
+
 def _find_by_name(name: str, argument: str, check: Checks) -> ChosenSchedule:
     named: dict[str, ChosenSchedule] = {
         **{entry.name: entry.build for entry in schedules.list_schedules()},

@@ -6,11 +6,13 @@ from pathlib import Path
 
 from ipujax.ground import Checks as _Checks
 from ipujax.ground import files as _files
+from ipujax.pipelines import schedule_search as _search
 from lowering import schedules as _schedules
 
 _MOST_BYTES = 2**24  # of a schedule's text
 _check = _Checks(_schedules.ScheduleError, _schedules.ScheduleError)
 
+FoundSchedule = _search.FoundSchedule
 Phase = _schedules.Phase
 Schedule = _schedules.Schedule
 ScheduleError = _schedules.ScheduleError
@@ -29,14 +31,21 @@ grid = _schedules.grid
 grouped = _schedules.grouped
 interleaved = _schedules.interleaved
 interleaved_one_f_one_b = _schedules.interleaved_one_f_one_b
+interleaved_zero_bubble = _schedules.interleaved_zero_bubble
 looped_bfs = _schedules.looped_bfs
 one_f_one_b = _schedules.one_f_one_b
 overlap = _schedules.overlap
 register = _schedules.register
+search = _search.search
 sequential = _schedules.sequential
 simulate = _schedules.simulate
 to_text = _schedules.to_text
+v_half = _schedules.v_half
+v_min = _schedules.v_min
+zbv = _schedules.zbv
 zero_bubble = _schedules.zero_bubble
+zero_bubble_h1 = _schedules.zero_bubble_h1
+zero_bubble_h2 = _schedules.zero_bubble_h2
 
 
 def names() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses as dc
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -12,13 +13,15 @@ import jax
 import jax.numpy as jnp
 
 from ipujax.pipelines.automatic_stages import Step, segment_function
-from ipujax.pipelines.micro_batch_arguments import Role
+from ipujax.pipelines.micro_batch_arguments import ArgumentLeaf, Role
 from ipujax.pipelines.piece_costs import TARGET, Piece, PieceCosts
 from ipujax.pipelines.single_argument_checks import check
 from ipujax.pipelines.staged_model import dtype_of_sum
 from ipujax.pipelines.traced_function import TracedFunction
 from ipujax.planner import Costs
 from lowering import jaxpr, machine, pipelines, size_in_bytes, structure_key
+
+_PARAMETERS = (Role.DIFFERENTIATED, Role.WHOLE)
 
 
 @dc.dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Segment:
       first: the user's line that it begins with, as `model.py:17 (forward)`; "" if there is none.
       last: the line that it ends with.
       scope: the named scope that it begins in, or "".
-      parameter_bytes: bytes of the parameters that it is the first to read, and of the sums of
-        their gradients.
+      parameter_bytes: bytes of the parameters and constants that it is the first to read, and of
+        the sums of gradients.
       bytes_after: bytes that pass to later segments, of one micro-batch.
     """
 
@@ -56,14 +59,16 @@ class SegmentedFunction:
     segments: tuple[Segment, ...]
     _parts: tuple[tuple[Step, ...], ...]
 
-    def compute_costs(self, *, are_measured: bool) -> Costs:
+    def compute_costs(self, *, are_measured: bool, differentiates: bool = True) -> Costs:
         """Computes the costs of the segments; equal pieces once.
 
         Args:
           are_measured: whether JAX's first device runs the pieces; otherwise the machine model of
             an IPU tells.
+          differentiates: whether there is a backward pass.
         """
-        take = Piece.measure_costs if are_measured else Piece.model_costs
+        measure = Piece.measure_costs if are_measured else Piece.model_costs
+        take = functools.partial(measure, differentiates=differentiates)
         known: dict[Any, PieceCosts] = {}
         rows = [self._add_pieces(part, take, known) for part in self._parts]
         links = TARGET.links
@@ -78,8 +83,13 @@ class SegmentedFunction:
             bytes_per_second=math.inf
             if are_measured
             else links.bytes_per_second * min(links.to_neighbour, links.along),
+            host_bytes_per_second=0.0 if are_measured else TARGET.remote_bytes_per_second,
             latency=0.0 if are_measured else machine.INTER_IPU_CYCLES / TARGET.clock_hz,
         )
+
+    def take_stage(self, first: int, end: int) -> Piece:
+        """Returns some segments, that have no iterations of a scan, as one function."""
+        return self._cut_out([step.eqn for part in self._parts[first:end] for step in part])
 
     def _add_pieces(
         self,
@@ -121,12 +131,26 @@ def cut_into_segments(function: TracedFunction) -> SegmentedFunction:
     Raises:
       PipelineError: (a `ValueError`) a function without a product.
     """
-    traced, (function, steps, starts) = function, segment_function(function)
+    cut, steps, starts = segment_function(function)
     if not steps:
         raise check.value_error(
             f"`{function.name}` has nothing to cut: no product of the micro-batch with parameters",
             "pass the parameters as the arguments that argnums names, and the batch in others",
         )
+    return build_segments(function, cut, steps, starts)
+
+
+def build_segments(
+    traced: TracedFunction, function: TracedFunction, steps: Sequence[Step], starts: Sequence[int]
+) -> SegmentedFunction:
+    """Builds the segments of a function from its steps.
+
+    Args:
+      traced: the function as it was traced.
+      function: the same without calls of jitted functions.
+      steps: its steps.
+      starts: the steps at which segments begin.
+    """
     ends = (*starts[1:], len(steps))
     parts = tuple(tuple(steps[a:b]) for a, b in zip(starts, ends, strict=True))
     sizes = _bytes_of_parameters(function, parts)
@@ -155,7 +179,10 @@ def _list_pieces(part: Sequence[Step]) -> Iterator[tuple[list[jaxpr.JaxprEqn], f
 
 
 def _bytes_of_parameters(function: TracedFunction, parts: Sequence[Sequence[Step]]) -> list[float]:
-    """Returns the bytes of the parameters that each segment is the first to read."""
+    """Returns the bytes of the parameters that each segment is the first to read.
+
+    What is differentiated counts with the sum of its gradients.
+    """
     leaves = function.leaves_by_variable()
     sources = _parameters_behind_variables(function, parts)
     seen: set[jaxpr.Var] = set()
@@ -167,15 +194,17 @@ def _bytes_of_parameters(function: TracedFunction, parts: Sequence[Sequence[Step
             for atom in step.eqn.invars:
                 for leaf in sources.get(atom, ()) if isinstance(atom, jaxpr.Var) else ():
                     share = 1 / length if atom in stacked else float(leaf not in seen)
-                    size += share * _bytes_with_gradient_sum(leaves[leaf].value)
+                    size += share * _bytes_of_leaf(leaves[leaf])
                     if atom not in stacked:
                         seen.add(leaf)
         sizes.append(size)
     return sizes
 
 
-def _bytes_with_gradient_sum(value: Any) -> float:
-    aval = jax.typeof(value)
+def _bytes_of_leaf(leaf: ArgumentLeaf) -> float:
+    aval = jax.typeof(leaf.value)
+    if leaf.role is not Role.DIFFERENTIATED:
+        return float(size_in_bytes(aval))
     return float(size_in_bytes(aval) + aval.size * jnp.dtype(dtype_of_sum(aval)).itemsize)
 
 
@@ -194,7 +223,7 @@ def _parameters_behind_variables(
     """Returns the parameters of which each variable is made, by what is in no segment."""
     in_parts = {id(step.eqn) for part in parts for step in part}
     leaves = function.leaves_by_variable()
-    sources = {v: (v,) for v, leaf in leaves.items() if leaf.role is Role.DIFFERENTIATED}
+    sources = {v: (v,) for v, leaf in leaves.items() if leaf.role in _PARAMETERS}
     for eqn in function.closed.jaxpr.eqns:
         if id(eqn) not in in_parts:
             known = [s for v in pipelines.unique_variables(eqn.invars) for s in sources.get(v, ())]

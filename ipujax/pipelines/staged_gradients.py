@@ -118,6 +118,7 @@ def value_and_grad(
     batch_argnums: int | Sequence[int] | None = None,
     batch_argnames: str | Iterable[str] | None = None,
     device_mapping: Sequence[int] | None = None,
+    offload: bool = False,
 ) -> ValueAndGrad:
     """Returns a function like `jax.value_and_grad(fun)` that runs as a pipeline of stages.
 
@@ -158,6 +159,8 @@ def value_and_grad(
         a scalar typed key is folded with the micro-batch's number.
       batch_argnames: the keyword arguments to split; the others go whole.
       device_mapping: the IPU of each stage; by default stage i is on IPU i.
+      offload: whether what waits for a stage's backward pass goes to streaming memory meanwhile,
+        where more than one micro-batch does.
 
     Returns:
       A function of the arguments of `fun` that returns `(loss, gradients)`, or
@@ -178,5 +181,6 @@ def value_and_grad(
         batch_argnums=batch_argnums,
         batch_argnames=batch_argnames,
         device_mapping=device_mapping,
+        offload=offload,
     )
     return ValueAndGrad(settings, argnums, has_aux, reduction)

@@ -36,6 +36,7 @@ class StagedRequest(PipelineRequest):
     Attributes:
       differentiates: whether it has a backward pass.
       recompute: whether stages keep only what enters them for their backward passes.
+      parts: how many segments the function has, between which `stages` cuts it.
     """
 
     fewest_stages: ClassVar[int] = 1
@@ -43,6 +44,12 @@ class StagedRequest(PipelineRequest):
 
     differentiates: bool = True
     recompute: bool = False
+    parts: int = 0
+
+    @property
+    def segments(self) -> int:
+        """As in `PipelineSpec`."""
+        return self.parts
 
     @property
     def is_training(self) -> bool:

@@ -6,7 +6,7 @@ import dataclasses as dc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ipujax.ground import PipelineError, PlanError
-from ipujax.pipelines.automatic_stages import mark_stages
+from ipujax.pipelines.automatic_stages import mark_stages, segment_function
 from ipujax.pipelines.hoisted_slices import hoist_slices
 from ipujax.pipelines.micro_batch_arguments import (
     MicroBatchArguments,
@@ -39,6 +39,7 @@ class StagedSettings:
         which the stages after the first begin; or a plan.
       schedule: a registered name, or as for `pipeline`.
       recompute: whether stages keep only what enters them for their backward passes.
+      offload: whether what waits for backward passes goes to streaming memory.
       batch_argnums: the positional arguments to split; None for all that are not differentiated.
       batch_argnames: the keyword arguments to split.
       device_mapping: the IPU of each stage; None for stage i on IPU i.
@@ -53,6 +54,7 @@ class StagedSettings:
     stages: int | Sequence[int] | Plan | None = None
     schedule: ScheduleOrName = "one_f_one_b"
     recompute: bool = False
+    offload: bool = False
     batch_argnums: int | Sequence[int] | None = None
     batch_argnames: str | Iterable[str] | None = None
     device_mapping: Sequence[int] | None = None
@@ -66,6 +68,7 @@ class StagedSettings:
         elif self.stages is not None and not isinstance(self.stages, Plan):
             check.require_integer(self.stages, "stages", 1)
         check.require_flag(self.recompute, "recompute")
+        check.require_flag(self.offload, "offload")
         find_schedule(self.schedule, "schedule", check)
         if self.batch_argnums is not None:
             list_argnums(self.batch_argnums, "batch_argnums")
@@ -132,8 +135,11 @@ class StagedSettings:
         if isinstance(stages, Plan):
             refuse_other_function(stages, function)
             stages = stages.cut_points
+        parts = 0
         if stages is not None and not has_marks(function):
-            function = mark_stages(function, stages)
+            function, parts = mark_stages(function, stages)
+        elif differentiates:  # a report may advise to cut by `stages` instead of by marks
+            parts = len(segment_function(function)[2])
         function = hoist_slices(function)
         assignment = _assign_stages(function)
         asked = stages if not isinstance(stages, Sequence) else len(stages) + 1
@@ -152,6 +158,8 @@ class StagedSettings:
             name=function.name,
             differentiates=differentiates,
             recompute=self.recompute,
+            offload_activations=self.offload,
+            parts=parts,
         )
         return build_staged_model(function, assignment, request)
 

@@ -193,7 +193,7 @@ class _Run:
                 ops.bring_from_storage(x, storages[i]) if i < len(storages) else x
                 for i, x in zip(reads, stored, strict=True)
             ]
-            results = jaxpr.run_equations(closed.jaxpr, closed.consts, arrays)
+            results = pipelines.evaluate_without_tracing(closed, arrays)
             self.send_output_sums(sums)
             return [ops.move_to_storage(x, s) for x, s in zip(results, storages, strict=True)]
 
@@ -296,6 +296,7 @@ def trace_micro_batch_loop(body: MicroBatch, array_of: Arrays) -> dict[Value, ja
         origin=request.origin,
         variables=tuple(body.variable_roles),
         brings_ipus=request.brings_ipus,
+        segments=request.segments,
     )
     consts = [*captured, *constants]
     final = ops.repeat_with_queues(

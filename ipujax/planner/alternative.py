@@ -13,8 +13,20 @@ import numpy as np
 from ipujax.planner.costs import Costs
 from ipujax.planner.search_arguments import SearchArguments
 from ipujax.planner.stage_costs import Cuts, StageCosts
-from ipujax.planner.task_times import StageTimes, TaskTimes, longest_update, sum_by_ipu
+from ipujax.planner.task_times import (
+    BYTES,
+    COLUMNS,
+    ONE,
+    UPDATE,
+    StageTimes,
+    TaskTimes,
+    longest_update,
+    sum_by_ipu,
+)
 from lowering import InternalError, schedules
+
+ROUNDING = 1e-12
+"""What is more by no larger share is as much."""
 
 _MOST_STAGES_PER_IPU = 8  # each doubling halves what is left of the bubble, for twice the transfers
 
@@ -122,12 +134,14 @@ class Alternative:
     Attributes:
       timed: the schedule.
       stage_costs: the costs of stages.
+      offload: whether what waits goes to host memory.
       replicas: how many there are.
       memory: float64 [ipus]: the bytes of each IPU that has stages; inf for no limit.
     """
 
     timed: TimedSchedule
     stage_costs: StageCosts
+    offload: bool
     replicas: int
     memory: np.ndarray
 
@@ -135,6 +149,19 @@ class Alternative:
     def name(self) -> str:
         """The registered name of the schedule."""
         return self.timed.registered.name
+
+    @property
+    def choices(self) -> tuple[object, ...]:
+        """All that is chosen but the cut."""
+        again = self.stage_costs.recompute
+        return (
+            self.name,
+            self.device_mapping,
+            self.micro_batches,
+            again,
+            self.offload,
+            self.replicas,
+        )
 
     @property
     def micro_batches(self) -> int:
@@ -156,17 +183,63 @@ class Alternative:
         """The IPUs of one replica."""
         return max(self.device_mapping) + 1
 
+    @functools.cached_property
+    def offloads(self) -> np.ndarray:
+        """Whether each stage stores what waits, bool [stages]: if some waits while it works."""
+        return np.array([self.offload and count > 1 for count in self.timed.in_flight], bool)
+
+    @functools.cached_property
+    def resident(self) -> np.ndarray:
+        """How many micro-batches keep bytes on the IPU of each stage, int64 [stages]."""
+        return np.where(self.offloads, 1, self.timed.in_flight)
+
     def stage_times(self, cuts: Cuts) -> StageTimes:
         """Returns the times of the stages of cuts."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
         costs = self.stage_costs
+        storing = np.zeros(starts.shape)
+        if self.offload:
+            storing = self.offloads[:, None] * costs.offload_seconds(starts, ends)
         tasks = {
-            schedules.Phase.FORWARD: costs.forward(starts, ends),
-            schedules.Phase.BACKWARD: costs.backward(starts, ends),
+            schedules.Phase.FORWARD: costs.forward(starts, ends) + storing,
+            schedules.Phase.BACKWARD: costs.backward(starts, ends) + storing,
             schedules.Phase.WEIGHTS: costs.weight(starts, ends),
         }
         delays = costs.boundary_seconds[starts[1:]]
         return StageTimes(tasks, delays, costs.update(starts, ends))
+
+    def time_rows(self, cuts: Cuts) -> np.ndarray:
+        """Returns what the stages of cuts take, float64 [cuts, stages, COLUMNS]."""
+        times, bytes_ = self.stage_times(cuts), self._kept_bytes(cuts)
+        delays = np.concatenate([np.zeros((1, len(cuts))), times.delays])
+        rows = [*times.tasks.values(), times.updates, delays, bytes_, np.ones_like(bytes_)]
+        return np.array(rows).transpose(2, 1, 0)
+
+    @functools.cached_property
+    def memory_paths(self) -> np.ndarray:
+        """What must not be above 0, as a path of each IPU that has a limit and several stages.
+
+        float64 [ipus, stages, COLUMNS]: the share of its memory that its stages keep, less one.
+        """
+        mapping = np.array(self.device_mapping)
+        rows: list[np.ndarray] = []
+        for ipu in range(self.num_ipus if self.timed.shares_ipus else 0):
+            if np.isfinite(self.memory[ipu]):
+                row = np.zeros((self.stages, COLUMNS))
+                row[mapping == ipu, BYTES] = 1 / self.memory[ipu]
+                row[0, ONE] = -1.0
+                rows.append(row)
+        return np.array(rows).reshape(-1, self.stages, COLUMNS)
+
+    def find_longest_path(self, row: np.ndarray) -> np.ndarray:
+        """Finds what an update waits for, if stages take a row, float64 [stages, COLUMNS].
+
+        See `TaskTimes.find_longest_path`; the longest update of an IPU counts too.
+        """
+        path = self.timed.task_times.find_longest_path(row)
+        updates = sum_by_ipu(row[:, UPDATE : UPDATE + 1], self.device_mapping)
+        path[:, UPDATE] = np.array(self.device_mapping) == updates.argmax()
+        return path
 
     def seconds(self, cuts: Cuts) -> np.ndarray:
         """Computes the seconds of an update for each cut, float64 [cuts]."""
@@ -177,19 +250,28 @@ class Alternative:
     def peak_bytes(self, cuts: Cuts) -> np.ndarray:
         """Computes the bytes that each IPU needs, float64 [cuts, ipus]."""
         starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
-        costs = self.stage_costs
-        in_flight = np.array(self.timed.in_flight)[:, None]
-        kept = costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, in_flight)
+        needed = self.stage_costs.workspace_bytes(starts, ends)
         workspace = np.zeros((self.num_ipus, len(cuts)))
-        np.maximum.at(workspace, list(self.device_mapping), costs.workspace_bytes(starts, ends))
-        return (sum_by_ipu(kept, self.device_mapping) + workspace).T
+        np.maximum.at(workspace, list(self.device_mapping), needed)
+        return (sum_by_ipu(self._kept_bytes(cuts), self.device_mapping) + workspace).T
+
+    def _kept_bytes(self, cuts: Cuts) -> np.ndarray:
+        """Returns the bytes that the stages of cuts keep, float64 [stages, cuts]."""
+        starts, ends = cuts[:, :-1].T, cuts[:, 1:].T
+        costs, resident = self.stage_costs, self.resident[:, None]
+        return costs.parameter_bytes(starts, ends) + costs.waiting_bytes(starts, ends, resident)
+
+    def fits_in_memory(self, cuts: Cuts) -> np.ndarray:
+        """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
+        return np.all(self.peak_bytes(cuts) <= self.memory * (1 + ROUNDING), axis=1)
 
 
 def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alternative]:
     """Lists all ways to run a model on some IPUs, those included that no schedule has.
 
     Where costs do not tell the gradients of weights apart, schedules that split the backward pass
-    are left out.
+    are left out. Offloading takes time: it is left out where memory has no limit, and what waits
+    may stay.
 
     Args:
       costs: of the model's segments.
@@ -204,6 +286,9 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         for again in arguments.recompute
         for splits in (False, True)
     }
+    offload = [choice for choice in arguments.offload if not choice or costs.host_bytes_per_second]
+    if False in offload and np.isinf(arguments.memory).all():
+        offload = [False]
     for count, total in itertools.product(arguments.replicas, arguments.micro_batches):
         if total % count or count > arguments.ipus:
             continue
@@ -211,13 +296,28 @@ def list_alternatives(costs: Costs, arguments: SearchArguments) -> Iterator[Alte
         for registered, used in itertools.product(known, range(1, most_ipus + 1)):
             for mapping in _list_device_mappings(registered, used, len(costs)):
                 timed = TimedSchedule(registered, mapping, total // count)
-                for again in arguments.recompute:
+                if _has_another_name(timed, known):
+                    continue
+                for again, stores in itertools.product(arguments.recompute, offload):
                     yield Alternative(
                         timed=timed,
                         stage_costs=stage_costs[again, registered.splits_backward],
+                        offload=stores,
                         replicas=count,
                         memory=arguments.memory[:used],
                     )
+
+
+def _has_another_name(timed: TimedSchedule, known: Sequence[schedules.RegisteredSchedule]) -> bool:
+    """Returns whether a schedule is one that is listed under its own name anyway.
+
+    Schedules in a V, with an IPU for each stage, are `zero_bubble`, for instance.
+    """
+    if timed.schedule is None:
+        return False
+    names = {schedules.spell_schedule_name(one.name) for one in known}
+    own = schedules.spell_schedule_name(timed.registered.name)
+    return schedules.spell_schedule_name(timed.schedule.name) in names - {own}
 
 
 def _list_device_mappings(

@@ -36,6 +36,8 @@ class Costs:
         reads. They pass every boundary between the two, beside `cut_bytes`.
       bytes_per_second: how fast bytes pass a boundary between IPUs.
       latency: seconds that each such transfer takes besides.
+      host_bytes_per_second: how fast what waits goes from an IPU to host memory, and comes back; 0
+        if there is none, and plans never offload.
 
     Raises:
       PlanError: (a `ValueError`) rows of unequal lengths, numbers that are negative or not finite,
@@ -53,6 +55,7 @@ class Costs:
     skips: Sequence[tuple[int, int, float]] = ()
     bytes_per_second: float = math.inf
     latency: float = 0.0
+    host_bytes_per_second: float = 0.0
 
     def __post_init__(self) -> None:
         forward = _read_row("forward", self.forward, None)
@@ -71,6 +74,10 @@ class Costs:
             raise PlanError("bytes_per_second=0: nothing could pass", fix="give a positive number")
         object.__setattr__(self, "bytes_per_second", speed)
         object.__setattr__(self, "latency", _read_number("latency", self.latency))
+        host = _read_number(
+            "host_bytes_per_second", self.host_bytes_per_second, may_be_infinite=True
+        )
+        object.__setattr__(self, "host_bytes_per_second", host)
 
     def __len__(self) -> int:
         """Returns the number of segments."""

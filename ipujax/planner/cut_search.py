@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses as dc
-from collections.abc import Callable
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ipujax.planner.alternative import Alternative
-from ipujax.planner.bounds import SuffixBounds, bound_seconds
-from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
+from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.bounds import StageTables
+from ipujax.planner.path_bounds import PathBounds
 from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.stage_graph import StageGraph
 
-_ROUNDING = 1e-12  # what is faster by less is as fast
-_MOST_PAIRS = 1 << 24  # pairs of a beginning of cuts and a next boundary that are looked at in all
-_CHUNK = 1 << 21  # of them at once
+_ROUNDS = 80  # of tightening the bound on all cuts
+_ROUNDS_OF_PART = 30  # and on a part of them
+_LEAST_SPREAD = 0.01  # of a boundary in the mixture, in segments squared, to divide cuts there
+_MOST_LISTED = 1e9  # cuts that bounds leave, of which those are listed that may be faster
+_MOST_BEGINNINGS = 1 << 15  # of cuts that are listed at once
 _TOGETHER = 256  # cuts whose schedules are timed at once
 _MOST_MOVED = 1 << 16  # tasks that are timed while boundaries are moved
-_MOST_TIMED = 1 << 15  # cuts of one alternative whose schedules are timed at all
+_FEWEST_MOVES = 16
+_MOST_PAIRS = 1 << 11  # cuts with two boundaries moved that are timed at once
+_MOST_TIMED = 1 << 23  # tasks of the cuts that are timed rather than divided
 
 
 @dc.dataclass(frozen=True)
@@ -35,44 +43,99 @@ class FoundCut:
     proven: bool
 
 
-def fits_in_memory(alternative: Alternative, cuts: Cuts) -> np.ndarray:
-    """Returns for each cut whether all its IPUs have enough memory, bool [cuts]."""
-    slack = 1 + _ROUNDING
-    return np.all(alternative.peak_bytes(cuts) <= alternative.memory * slack, axis=1)
-
-
 def find_good_cut(
-    alternative: Alternative, bounds: SuffixBounds, shared: SharedIpuBounds | None
-) -> FoundCut:
-    """Finds a cut by the bounds of its stages, and moves its boundaries while that helps.
+    alternative: Alternative,
+    graph: StageGraph,
+    bounds: PathBounds,
+    limit: float,
+    is_out_of_time: Callable[[], bool],
+) -> tuple[FoundCut, float]:
+    """Finds a good cut of an alternative, and seconds that no cut is faster than.
 
     Args:
       alternative: all choices but the cut.
-      bounds: of its stages.
-      shared: of what its IPUs force together, where they have several stages.
+      graph: the stages that cuts may have.
+      bounds: what is known of these cuts, at least one; what is found is added to it.
+      limit: seconds that a cut should take less than, to be worth more work.
+      is_out_of_time: whether to stop.
     """
-    if np.isinf(bounds.least_seconds):
-        return FoundCut(None, np.inf, proven=True)
-    best, seconds = bounds.best_cut(), np.inf
-    candidates = np.concatenate([best, bounds.balanced_cut()])
-    if shared is not None:
-        candidates = np.concatenate([candidates, shared.cuts])
-    tasks = 2 * alternative.stages * alternative.timed.micro_batches
-    for _ in range(2 + _MOST_MOVED // tasks):
-        candidates = candidates[fits_in_memory(alternative, candidates)]
+
+    def find_bottleneck() -> float:
+        cut, seconds = graph.find_bottleneck(bounds.list_tables(graph))
+        bounds.add_cut(cut)
+        return seconds
+
+    least = find_bottleneck()
+    if least < limit:
+        bounds.tighten(graph, limit, _ROUNDS, is_out_of_time)
+        least = max(find_bottleneck(), bounds.seconds)
+    return move_boundaries(alternative, np.array(bounds.cuts)), least
+
+
+def move_boundaries(
+    alternative: Alternative, candidates: Cuts, moves: int | None = None
+) -> FoundCut:
+    """Takes the best of some cuts, and moves its boundaries while that helps.
+
+    One that fits is better than one that does not; of the former the faster one is, of the latter
+    the one with the smaller excess.
+
+    Args:
+      alternative: all choices but the cut.
+      candidates: the cuts to begin with.
+      moves: how often to move boundaries; None for as often as there is time for.
+    """
+    best, found, moves_pairs = candidates[0], (np.inf, np.inf), False
+    if moves is None:
+        tasks = 2 * alternative.stages * alternative.timed.micro_batches
+        moves = _FEWEST_MOVES + _MOST_MOVED // tasks
+    for _ in range(moves + 1):
+        number, (excess, seconds) = _choose_best(alternative, candidates)
+        if (excess, seconds / (1 - ROUNDING)) < found:
+            best, found, moves_pairs = candidates[number], (excess, seconds), False
+        elif moves_pairs:
+            break
+        else:
+            moves_pairs = True
+        candidates = _list_pairs(best) if moves_pairs else _list_neighbours(best)
         if not len(candidates):
             break
-        times = alternative.seconds(candidates)
-        fastest = int(times.argmin())
-        if times[fastest] >= seconds * (1 - _ROUNDING):
-            break
-        best, seconds = candidates[fastest : fastest + 1], float(times[fastest])
-        candidates = _move_boundaries(best[0])
-    cut = None if np.isinf(seconds) else tuple(map(int, best[0]))
-    return FoundCut(cut, seconds, proven=False)
+    excess, seconds = found
+    if excess > 0:
+        return FoundCut(None, np.inf, proven=False)
+    return FoundCut(tuple(map(int, best)), seconds, proven=False)
 
 
-def _move_boundaries(cut: np.ndarray) -> Cuts:
+def _choose_best(alternative: Alternative, cuts: Cuts) -> tuple[int, tuple[float, float]]:
+    """Returns the number of the best of some cuts, its excess of memory, and its seconds."""
+    over = alternative.peak_bytes(cuts) / alternative.memory - 1
+    excess = np.where(alternative.fits_in_memory(cuts), 0.0, np.maximum(over, 0.0).sum(axis=1))
+    number = int(excess.argmin())
+    if excess[number] > 0:
+        return number, (float(excess[number]), np.inf)
+    fitting = np.flatnonzero(excess == 0)
+    seconds = alternative.seconds(cuts[fitting])
+    fastest = int(seconds.argmin())
+    return int(fitting[fastest]), (0.0, float(seconds[fastest]))
+
+
+def _list_pairs(cut: np.ndarray) -> Cuts:
+    """Returns cuts with two boundaries a few segments elsewhere: all, or some of the many."""
+    boundaries, steps = range(1, len(cut) - 1), (-4, -3, -2, -1, 1, 2, 3, 4)
+    singles = [*itertools.product(boundaries, steps)]
+    first, second = np.triu_indices(len(singles), 1)
+    if len(first) > _MOST_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(first), _MOST_PAIRS, replace=False)
+        first, second = first[chosen], second[chosen]
+    cuts = np.tile(cut, (len(first), 1))
+    rows = np.arange(len(cuts))
+    for which in (first, second):
+        boundary, step = np.array(singles or [(0, 0)])[which].T
+        cuts[rows, boundary] += step
+    return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
+
+
+def _list_neighbours(cut: np.ndarray) -> Cuts:
     """Returns all cuts with up to three neighbouring boundaries a few segments elsewhere."""
     moves: list[np.ndarray] = []
     last = len(cut) - 2
@@ -86,148 +149,182 @@ def _move_boundaries(cut: np.ndarray) -> Cuts:
     return cuts[(np.diff(cuts, axis=1) > 0).all(axis=1)]
 
 
+_Ranges = tuple[np.ndarray, np.ndarray]
+"""The smallest and the largest positions of boundaries, int64 [stages + 1] each."""
+
+
+class _Part(NamedTuple):
+    """The cuts whose boundaries are in some ranges; the one of the least bound comes first.
+
+    Attributes:
+      least: seconds that none of them is faster than.
+      number: tells parts apart; of equal bounds the latest part has the least.
+      first: int64 [stages + 1]: the smallest positions of boundaries.
+      last: the largest.
+      known: what is known of them.
+    """
+
+    least: float
+    number: int
+    first: np.ndarray
+    last: np.ndarray
+    known: PathBounds
+
+
+class CutParts:
+    """The parts of the cuts of an alternative that are left to search.
+
+    Args:
+      alternative: all choices but the cut.
+      known: what is known of all cuts.
+    """
+
+    def __init__(self, alternative: Alternative, known: PathBounds):
+        self._numbers = itertools.count(0, -1)
+        segments = len(alternative.stage_costs.costs)
+        ends = np.zeros((2, alternative.stages + 1), int)
+        self._parts: list[_Part] = []
+        self._push(ends[0], ends[1] + segments, known)
+
+    @property
+    def least(self) -> float:
+        """Seconds that no cut in them is faster than; inf if all are searched."""
+        return self._parts[0].least if self._parts else np.inf
+
+    def peek(self) -> _Part:
+        """Returns the part with the least bound."""
+        return self._parts[0]
+
+    def replace(self, part: _Part, halves: Sequence[tuple[_Ranges, PathBounds]]) -> None:
+        """Puts what is left to search of the first part in its place."""
+        heapq.heappop(self._parts)
+        for (first, last), known in halves:
+            self._push(np.maximum(first, part.first), np.minimum(last, part.last), known)
+
+    def _push(self, first: np.ndarray, last: np.ndarray, known: PathBounds) -> None:
+        heapq.heappush(self._parts, _Part(known.seconds, next(self._numbers), first, last, known))
+
+
 def find_fastest_cut(
     alternative: Alternative,
-    bounds: SuffixBounds,
-    shared: SharedIpuBounds | None,
+    parts: CutParts,
     limit: float,
     is_out_of_time: Callable[[], bool],
 ) -> FoundCut:
     """Finds the fastest cut of an alternative that takes less than some seconds.
 
+    Cuts that a bound allows to be faster are listed and timed where they are few. Where they are
+    many they are divided, by where a boundary may be, and each half has closer bounds.
+
     Args:
       alternative: all choices but the cut.
-      bounds: of its stages.
-      shared: of what its IPUs force together, where they have several stages.
+      parts: what is left to search; what is searched is taken out.
       limit: the seconds that a cut must take less than.
       is_out_of_time: whether to stop, with what is found by then.
     """
-    cuts, proven = _list_promising_cuts(alternative, bounds, shared, limit, is_out_of_time)
-    cuts = cuts[fits_in_memory(alternative, cuts)]
-    least = bound_seconds(alternative, cuts)
-    if shared is not None and len(cuts):
-        least = np.maximum(least, shared.forces(cuts).max(axis=0))
-    order = least.argsort(kind="stable")
-    best: tuple[int, ...] | None = None
-    for first in range(0, len(order), _TOGETHER):
-        chosen = order[first : first + _TOGETHER]
-        chosen = chosen[least[chosen] < limit * (1 - _ROUNDING)]
-        if not len(chosen):
-            break
-        if is_out_of_time() or first >= _MOST_TIMED:
-            proven = False
-            break
-        seconds = alternative.seconds(cuts[chosen])
-        fastest = int(seconds.argmin())
-        if seconds[fastest] < limit * (1 - _ROUNDING):
-            limit, best = float(seconds[fastest]), tuple(map(int, cuts[chosen[fastest]]))
-    return FoundCut(best, limit, proven)
+    search = _FastestCutSearch(alternative, limit, is_out_of_time)
+    graph = StageGraph(StageTables(alternative).possible)
+    while parts.least < search.limit * (1 - ROUNDING) and not is_out_of_time():
+        part = parts.peek()
+        inside = graph.keep_between(part.first, part.last)
+        halves = search.search_part(inside, part.known)
+        parts.replace(part, halves)
+    proven = parts.least >= search.limit * (1 - ROUNDING)
+    best = None if search.best is None else tuple(search.best)
+    return FoundCut(best, search.limit, proven)
 
 
-@dc.dataclass(frozen=True, eq=False)
-class _Beginnings:
-    """The first stages of many cuts.
+class _FastestCutSearch:
+    """The search for the cut that is faster than a limit and all others.
 
     Attributes:
-      positions: int64 [beginnings, stages + 1]: where stages begin, the next one included.
-      slowest: float64 [beginnings]: the seconds that the slowest of these stages forces.
-      delays: float64 [beginnings]: how long something travels through them.
-      mean: float64 [beginnings]: what they add to the mean of what IPUs force.
+      limit: the seconds of the best cut, or those that it must take less than.
+      best: the best cut; None if there is none below the limit.
     """
 
-    positions: np.ndarray
-    slowest: np.ndarray
-    delays: np.ndarray
-    mean: np.ndarray
+    def __init__(self, alternative: Alternative, limit: float, is_out_of_time: Callable[[], bool]):
+        self._alternative, self._is_out_of_time = alternative, is_out_of_time
+        self.limit = limit
+        self.best: Sequence[int] | None = None
 
-    def __len__(self) -> int:
-        return len(self.positions)
+    def search_part(
+        self, graph: StageGraph, known: PathBounds
+    ) -> Sequence[tuple[_Ranges, PathBounds]]:
+        """Searches the cuts of a graph; returns the halves that are left to search."""
+        graph = self._rule_out(graph, known)
+        bounds = known.restrict_to(graph)
+        bounds.tighten(graph, self.limit, _ROUNDS_OF_PART, self._is_out_of_time, may_give_up=True)
+        if bounds.cuts:
+            found = move_boundaries(self._alternative, np.array(bounds.cuts))
+            self._keep_best(found.cut, found.seconds)
+        if bounds.seconds >= self.limit * (1 - ROUNDING):
+            return ()
+        graph = self._rule_out(graph, bounds)
+        cuts = self._list_cuts(graph, bounds)
+        if cuts is not None:
+            self._time_cuts(cuts, bounds.paths)
+            return ()
+        return [(half, bounds) for half in _divide(graph, bounds)]
 
-    def select(self, chosen: np.ndarray | slice) -> _Beginnings:
-        """Returns some of them."""
-        return _Beginnings(
-            self.positions[chosen], self.slowest[chosen], self.delays[chosen], self.mean[chosen]
-        )
+    def _rule_out(self, graph: StageGraph, bounds: PathBounds) -> StageGraph:
+        return graph.keep_faster(bounds.list_tables(graph), self.limit * (1 - ROUNDING))
+
+    def _list_cuts(self, graph: StageGraph, bounds: PathBounds) -> Cuts | None:
+        """Lists the cuts that bounds allow to be faster; None if they are too many."""
+        if graph.count_cuts()[0, 0] > _MOST_LISTED:
+            return None
+        tables = bounds.list_tables(graph)
+        tasks = 2 * self._alternative.stages * self._alternative.timed.micro_batches
+        beginnings = np.zeros((1, 1), int)
+        sums = np.zeros((1, len(tables)))
+        for stage in range(self._alternative.stages):
+            starts = beginnings[:, -1]
+            row, end = np.nonzero(graph.possible[stage][starts])
+            for number, table in enumerate(tables):
+                so_far = sums[row, number] + table.sums.entering[stage, starts[row]]
+                is_faster = so_far + table.rest[stage, end] < self.limit * (1 - ROUNDING)
+                row, end = row[is_faster], end[is_faster]
+            if len(row) > _MOST_BEGINNINGS:
+                return None
+            steps = np.array(
+                [t.sums.entering[stage, starts[row]] + t.sums.leaving[stage, end] for t in tables]
+            )
+            sums = sums[row] + steps.T
+            beginnings = np.concatenate([beginnings[row], end[:, None]], axis=1)
+        return beginnings if len(beginnings) * tasks <= _MOST_TIMED else None
+
+    def _time_cuts(self, cuts: Cuts, paths: Sequence[np.ndarray]) -> None:
+        """Times the schedules of cuts, those first that bounds allow to be fastest."""
+        cuts = cuts[self._alternative.fits_in_memory(cuts)]
+        rows = self._alternative.time_rows(cuts)
+        least = np.einsum("psk,csk->pc", np.array(paths), rows).max(axis=0)
+        order = least.argsort(kind="stable")
+        for first in range(0, len(order), _TOGETHER):
+            chosen = order[first : first + _TOGETHER]
+            chosen = chosen[least[chosen] < self.limit * (1 - ROUNDING)]
+            if not len(chosen):
+                return
+            seconds = self._alternative.seconds(cuts[chosen])
+            fastest = int(seconds.argmin())
+            self._keep_best(cuts[chosen[fastest]].tolist(), float(seconds[fastest]))
+
+    def _keep_best(self, cut: Sequence[int] | None, seconds: float) -> None:
+        if seconds < self.limit * (1 - ROUNDING):
+            self.best, self.limit = cut, seconds
 
 
-def _list_promising_cuts(
-    alternative: Alternative,
-    bounds: SuffixBounds,
-    shared: SharedIpuBounds | None,
-    limit: float,
-    is_out_of_time: Callable[[], bool],
-) -> tuple[Cuts, bool]:
-    """Lists the cuts that bounds allow to take less than a limit, and whether these are all."""
-    segments, complete = len(alternative.stage_costs.costs), True
-    most_parts = max(1, _MOST_PAIRS // (segments * alternative.stages))
-    constant = 0.0 if shared is None else shared.constant
-    none = np.zeros(1)
-    beginnings = _Beginnings(np.zeros((1, 1), int), none - np.inf, none, none + constant)
-    for stage in range(alternative.stages):
-        extend = _StageExtension(alternative, bounds, shared, stage)
-        parts: list[_Beginnings] = []
-        rows = max(1, _CHUNK // (segments + 1))
-        for first in range(0, len(beginnings), rows):
-            if is_out_of_time():
-                complete = False
-                break
-            parts.append(extend(beginnings.select(slice(first, first + rows)), limit))
-        if not parts:
-            return np.zeros((0, alternative.stages + 1), int), complete
-        beginnings = _Beginnings(
-            np.concatenate([part.positions for part in parts]),
-            np.concatenate([part.slowest for part in parts]),
-            np.concatenate([part.delays for part in parts]),
-            np.concatenate([part.mean for part in parts]),
-        )
-        if len(beginnings) > most_parts:
-            complete = False
-            # Some by each bound: what is best by one alone is seldom best in the end.
-            rankings = extend.list_bounds(beginnings)
-            kept = [
-                ranking.argpartition(most_parts // 2)[: most_parts // 2] for ranking in rankings
-            ]
-            beginnings = beginnings.select(np.unique(np.concatenate(kept)))
-    return beginnings.positions, complete
-
-
-class _StageExtension:
-    """Adds a stage to beginnings of cuts, wherever it may end."""
-
-    def __init__(
-        self,
-        alternative: Alternative,
-        bounds: SuffixBounds,
-        shared: SharedIpuBounds | None,
-        stage: int,
-    ):
-        costs = alternative.stage_costs
-        self._table, self._rest = bounds.fitting_seconds(stage), bounds.seconds[stage + 1]
-        self._boundary_seconds = costs.boundary_seconds
-        # The table counts the shortest delay for each boundary before, as often as it is passed.
-        self._passes = 1 if costs.splits_backward else 2
-        self._counted_delays = stage * bounds.least_delay
-        nothing = np.zeros_like(self._table)
-        self._shares = nothing if shared is None else shared.stage_share(stage)
-        self._rest_of_mean = nothing[0] - np.inf if shared is None else shared.rest[stage + 1]
-
-    def __call__(self, beginnings: _Beginnings, limit: float) -> _Beginnings:
-        """Returns all beginnings with one more stage that may take less than a limit."""
-        starts = beginnings.positions[:, -1]
-        extra = self._passes * (beginnings.delays - self._counted_delays)
-        slowest = np.maximum(beginnings.slowest[:, None], self._table[starts] + extra[:, None])
-        mean = beginnings.mean[:, None] + self._shares[starts]
-        least = np.maximum(np.maximum(slowest, self._rest), mean + self._rest_of_mean)
-        row, end = np.nonzero(least < limit * (1 - _ROUNDING))
-        return _Beginnings(
-            np.concatenate([beginnings.positions[row], end[:, None]], axis=1),
-            slowest[row, end],
-            beginnings.delays[row] + self._boundary_seconds[end],
-            mean[row, end],
-        )
-
-    def list_bounds(self, extended: _Beginnings) -> tuple[np.ndarray, np.ndarray]:
-        """Returns bounds on all cuts that begin like these: by stages, and by the mean of IPUs."""
-        end = extended.positions[:, -1]
-        by_stages = np.maximum(extended.slowest, self._rest[end])
-        return by_stages, extended.mean + self._rest_of_mean[end]
+def _divide(graph: StageGraph, bounds: PathBounds) -> list[_Ranges]:
+    """Returns the ranges of two halves of the cuts, neither of which has all that mix best."""
+    ways = graph.count_cuts()
+    counts = (ways > 0).sum(axis=1)
+    shares = bounds.shares if len(bounds.shares) else np.ones(1)
+    cuts = np.array(bounds.cuts[: len(shares)])
+    mean = shares @ cuts
+    spread = shares @ (cuts - mean) ** 2 * (counts > 1)
+    boundary = int(spread.argmax() if spread.max() > _LEAST_SPREAD else counts.argmax())
+    positions = np.flatnonzero(ways[boundary])
+    middle = int(np.clip(mean[boundary], positions[0], positions[-1] - 1))
+    first, last = np.zeros(len(ways), int), np.full(len(ways), ways.shape[1] - 1)
+    low, high = last.copy(), first.copy()
+    low[boundary], high[boundary] = middle, middle + 1
+    return [(high, last), (first, low)]

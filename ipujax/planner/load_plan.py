@@ -77,12 +77,15 @@ def _read_stage(reader: FieldReader, entry: Any) -> PlannedStage:
 def _read_considered(reader: FieldReader, entry: Any) -> Considered:
     fields = reader.read_fields(entry, Considered, "what was considered")
     seconds = fields["seconds"]
+    points = reader.read_row(fields["cut_points"], "cut_points")
     return Considered(
         schedule=reader.read_text(fields["schedule"], "a schedule"),
         micro_batches=reader.read_number(fields["micro_batches"], "micro-batches", is_count=True),
         recompute=reader.read_flag(fields["recompute"], "recompute"),
         offload=reader.read_flag(fields["offload"], "offload"),
         stages=reader.read_number(fields["stages"], "stages", is_count=True),
+        cut_points=tuple(reader.read_number(one, "a segment", is_count=True) for one in points),
         seconds=None if seconds is None else reader.read_number(seconds, "seconds"),
+        fullest_bytes=reader.read_number(fields["fullest_bytes"], "fullest_bytes"),
         why=reader.read_text(fields["why"], "why"),
     )

@@ -62,7 +62,10 @@ class Considered:
       recompute: whether it computes activations again.
       offload: whether what waits goes to host memory.
       stages: the stages of its best cut.
+      cut_points: the segments at which the stages of that after the first begin.
       seconds: the seconds of an update with its best cut that is known; None if none fits.
+      fullest_bytes: the bytes of the IPU that needs most with that cut; with the one that needs
+        least, if none fits.
       why: why it was not chosen; "chosen" for the plan itself.
     """
 
@@ -71,7 +74,9 @@ class Considered:
     recompute: bool
     offload: bool
     stages: int
+    cut_points: tuple[int, ...]
     seconds: float | None
+    fullest_bytes: float
     why: str
 
 
@@ -133,6 +138,7 @@ class Plan:
     def arguments(self) -> Mapping[str, Any]:
         """The arguments of `pipelining_ops.value_and_grad` that run the plan."""
         return {
+            **({"offload": True} if self.offload else {}),
             "micro_batches": self.micro_batches // self.replicas,
             "stages": self,
             "schedule": self.schedule,

@@ -14,7 +14,7 @@ from ipujax.planner.plan_checks import check
 if TYPE_CHECKING:
     from ipujax.planner.plan import Plan
 
-_FORMAT = "ipujax plan 1"
+_FORMAT = "ipujax plan 2"
 _BOUNDS = json_text.Bounds(containers=100_000, values=1_000_000)
 _MOST_BYTES = 2**24
 

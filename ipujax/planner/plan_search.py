@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import dataclasses as dc
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NoReturn, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
 from ipujax.ground import PlanError, ProgressLine, api_boundary, show_progress
 from ipujax.planner.alternative import Alternative, list_alternatives
-from ipujax.planner.bounds import SuffixBounds, least_seconds_of_any_cut
+from ipujax.planner.candidate import Candidate, Kind
 from ipujax.planner.costs import Costs
-from ipujax.planner.cut_search import FoundCut, find_fastest_cut, find_good_cut
+from ipujax.planner.given_cuts import GivenCut, read_given_cuts
 from ipujax.planner.plan import Considered, Plan, PlannedStage, StageSeconds
 from ipujax.planner.plan_checks import check
 from ipujax.planner.search_arguments import SearchArguments, read_search_arguments
-from ipujax.planner.shared_ipu_bounds import SharedIpuBounds
 from ipujax.planner.task_times import longest_update
 from lowering import schedules as _schedules
 
-_Kind = tuple[str, int, bool]
-"""What a row of `considered` tells apart: schedule, micro-batches and recomputation."""
+_FIRST_TURN = 0.5  # seconds in which the fastest cut of an alternative is sought before the next
 
 
 @check.guard
@@ -40,6 +37,7 @@ def search(
     replicas: Sequence[int] = (1,),
     memory: float | Sequence[float] | None = None,
     budget_seconds: float = 60.0,
+    consider: Sequence[Mapping[str, Any]] = (),
 ) -> Plan:
     """Plans a pipeline from numbers alone.
 
@@ -53,12 +51,16 @@ def search(
         what `costs` says, however many there are.
       schedules: the registered names of the schedules to choose from; None for all.
       recompute: whether stages may, or must, compute activations again.
-      offload: whether what waits may go to host memory. `Costs` say nothing of how fast that is, so
-        that a plan of numbers never offloads: True is taken and changes nothing.
+      offload: whether what waits for the backward pass may, or must, go to host memory. Where
+        `costs` have no `host_bytes_per_second`, it may not.
       replicas: the numbers of replicas to choose from; each takes its share of the micro-batches.
       memory: bytes of each IPU: one number, or one for each; None for no limit.
       budget_seconds: how long to search. What is found by then is returned, and `proven` tells
         whether it is known to be the best.
+      consider: cuts of your own to compare with, each as the arguments with which `value_and_grad`
+        would run it: `stages` (a list of cut points), `schedule`, `micro_batches`, `recompute`,
+        `offload`, `device_mapping`; and `replicas`. They are rows of `considered`, and no plan is
+        slower than one of them that fits; other cuts for the same IPUs are searched too.
 
     Raises:
       PlanError: (a `ValueError`) wrong arguments; no schedule that has such numbers; or no plan
@@ -75,74 +77,39 @@ def search(
         memory=memory,
         budget_seconds=budget_seconds,
     )
-    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments)
+    given = read_given_cuts(consider, arguments)
+    return find_plan(dict.fromkeys(arguments.micro_batches, costs), arguments, given)
 
 
-def find_plan(costs: Mapping[int, Costs], arguments: SearchArguments) -> Plan:
+def find_plan(
+    costs: Mapping[int, Costs], arguments: SearchArguments, given: Sequence[GivenCut] = ()
+) -> Plan:
     """Finds the fastest plan; see `search`.
 
     Args:
       costs: of the model's segments, for each number of micro-batches.
       arguments: what may be chosen.
+      given: cuts to compare with.
+
+    Raises:
+      PlanError: offloading is asked for, and there is no host memory.
     """
+    if False not in arguments.offload and not any(c.host_bytes_per_second for c in costs.values()):
+        raise check.value_error(
+            "offload=True, and these costs have no host memory",
+            "give `Costs` the host_bytes_per_second, or leave out `offload`",
+        )
     alternatives = itertools.chain.from_iterable(
         list_alternatives(of_count, dc.replace(arguments, micro_batches=[count]))
         for count, of_count in costs.items()
     )
-    return _Search(alternatives, arguments.is_out_of_time).find_plan()
-
-
-class _Candidate:
-    """An alternative, with what is known of its cuts.
-
-    Attributes:
-      alternative: the alternative.
-      least: seconds that none of its cuts can be faster than.
-      found: the best of its cuts that is known.
-    """
-
-    def __init__(self, alternative: Alternative):
-        self.alternative = alternative
-        self.least = least_seconds_of_any_cut(alternative)
-        self.found = FoundCut(None, math.inf, proven=False)
-
-    @functools.cached_property
-    def bounds(self) -> SuffixBounds:
-        """The bounds of its stages."""
-        return SuffixBounds(self.alternative)
-
-    @functools.cached_property
-    def shared(self) -> SharedIpuBounds | None:
-        """The bound of IPUs with several stages; None if all have one, or nothing fits."""
-        if not self.alternative.timed.shares_ipus or math.isinf(self.bounds.least_seconds):
-            return None
-        return SharedIpuBounds(self.alternative, self.bounds)
-
-    @property
-    def kind(self) -> _Kind:
-        """What its row of `considered` says."""
-        a = self.alternative
-        return a.name, a.micro_batches, a.stage_costs.recompute
-
-    @functools.cached_property
-    def excess_bytes(self) -> float:
-        """The bytes that an IPU lacks with the cut that needs least."""
-        cut = self.bounds.least_excessive_cut()
-        return float((self.alternative.peak_bytes(cut)[0] - self.alternative.memory).max())
-
-    def find_good_cut(self) -> None:
-        """Finds a cut that is good, and a closer bound on all."""
-        self.least = max(self.least, self.bounds.least_seconds)
-        if self.shared is not None:
-            self.least = max(self.least, self.shared.seconds)
-        self.found = find_good_cut(self.alternative, self.bounds, self.shared)
-
-    def find_fastest_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
-        """Finds the cut that is faster than a limit and all others, if there is one."""
-        found = find_fastest_cut(self.alternative, self.bounds, self.shared, limit, is_out_of_time)
-        if found.cut is None:  # nothing is faster than what is known
-            found = dc.replace(self.found, proven=found.proven)
-        self.found = found
+    candidates = [*map(Candidate, alternatives)]
+    for cut in given:
+        alternative = cut.build_alternative(costs[cut.total_micro_batches], arguments)
+        if all(one.alternative.choices != alternative.choices for one in candidates):
+            candidates.append(Candidate(alternative))
+        candidates.append(Candidate(alternative, cut.cut_points))
+    return _Search(candidates, arguments.is_out_of_time).find_plan()
 
 
 class _Search:
@@ -152,12 +119,11 @@ class _Search:
     for lack of time, are `_unseen`.
     """
 
-    def __init__(self, alternatives: Iterable[Alternative], is_out_of_time: Callable[[], bool]):
+    def __init__(self, candidates: Iterable[Candidate], is_out_of_time: Callable[[], bool]):
         self._is_out_of_time = is_out_of_time
-        candidates = map(_Candidate, alternatives)
-        self._candidates = sorted(candidates, key=lambda one: one.least)
-        self._known: list[_Candidate] = []
-        self._unseen: Sequence[_Candidate] = self._candidates
+        self._candidates = sorted(candidates, key=_precede)
+        self._known: list[Candidate] = []
+        self._unseen: Sequence[Candidate] = self._candidates
 
     def find_plan(self) -> Plan:
         """Finds the fastest plan, or raises an error with the one that nearly fits.
@@ -174,7 +140,7 @@ class _Search:
         best = min(self._known, key=_rank)
         if best.found.cut is None:
             self._raise_nothing_fits()
-        is_proven = best.found.proven or best.least >= best.found.seconds
+        is_proven = best.given is None and not best.may_be_faster(best.found.seconds)
         return self._build_plan(best, best.found.cut, proven=is_proven)
 
     def _find_good_cuts(self, progress: ProgressLine) -> None:
@@ -183,16 +149,17 @@ class _Search:
         Raises:
           PlanError: there is no schedule with such numbers.
         """
-        fastest, seen = math.inf, set[_Kind]()
+        fastest, seen = math.inf, set[Kind]()
         for number, candidate in enumerate(self._candidates):
             progress.show_step(candidate.alternative.name)
             self._unseen = self._candidates[number:]
-            if math.isfinite(fastest) and self._is_out_of_time():
+            is_late = math.isfinite(fastest) and self._is_out_of_time()
+            if is_late and candidate.given is None:
                 break
             is_needed = candidate.least < fastest or candidate.kind not in seen
             if is_needed and candidate.alternative.timed.schedule is not None:
                 seen.add(candidate.kind)
-                candidate.find_good_cut()
+                candidate.find_good_cut(fastest, self._is_out_of_time)
                 self._known.append(candidate)
                 fastest = min(fastest, candidate.found.seconds)
         else:
@@ -206,18 +173,24 @@ class _Search:
         )
 
     def _find_fastest_cuts(self, progress: ProgressLine) -> None:
-        """Finds the fastest cut of each alternative that may be faster than the best one."""
+        """Finds the fastest cut of each alternative that may be faster than the best one.
+
+        They take turns, which become longer: a good cut of one leaves less to search of the others.
+        """
         fastest = min(candidate.found.seconds for candidate in self._known)
-        for candidate in self._known:
-            progress.show_step(candidate.alternative.name)
-            limit = min(fastest, candidate.found.seconds)
-            if candidate.least < limit and not self._is_out_of_time():
-                candidate.find_fastest_cut(limit, self._is_out_of_time)
-                fastest = min(fastest, candidate.found.seconds)
+        seconds, turns = _FIRST_TURN, self._known
+        while turns and not self._is_out_of_time():
+            for candidate in sorted(turns, key=lambda one: one.found.seconds):
+                if seconds == _FIRST_TURN:
+                    progress.show_step(candidate.alternative.name)
+                if candidate.may_be_faster(fastest):
+                    candidate.find_fastest_cut(fastest, seconds, self._is_out_of_time)
+                    fastest = min(fastest, candidate.found.seconds)
+            seconds, turns = 2 * seconds, [one for one in turns if one.may_be_faster(fastest)]
 
     def _raise_nothing_fits(self) -> NoReturn:
         nearest = min(self._known, key=lambda one: one.excess_bytes)
-        cut = tuple(map(int, nearest.bounds.least_excessive_cut()[0]))
+        cut = tuple(map(int, nearest.smallest_cut[0]))
         lacks = nearest.excess_bytes
         raise PlanError(
             f"no plan fits in memory: the nearest lacks {lacks:,.0f} bytes on an IPU",
@@ -227,7 +200,7 @@ class _Search:
             lacks=lacks,
         )
 
-    def _build_plan(self, candidate: _Candidate, cut: Sequence[int], *, proven: bool) -> Plan:
+    def _build_plan(self, candidate: Candidate, cut: Sequence[int], *, proven: bool) -> Plan:
         alternative = candidate.alternative
         cuts = np.array([cut])
         times = alternative.stage_times(cuts)
@@ -239,13 +212,14 @@ class _Search:
         update = longest_update(times.updates, alternative.device_mapping)[0]
         seconds = run.makespan + float(update)
         peak = alternative.peak_bytes(cuts)[0]
-        least = min(one.least for one in (*self._known, *self._unseen))
+        rest = min(one.least_of_rest for one in self._known)
+        least = min([rest, *(one.least for one in self._unseen)])
         return Plan(
             stages=_build_stages(alternative, cut),
             schedule=alternative.name,
             micro_batches=alternative.micro_batches,
             recompute=alternative.stage_costs.recompute,
-            offload=False,
+            offload=alternative.offload,
             replicas=alternative.replicas,
             seconds=seconds,
             bubble=1 - run.utilisation,
@@ -256,8 +230,8 @@ class _Search:
             proven=proven,
         )
 
-    def _list_considered(self, chosen: _Candidate) -> tuple[Considered, ...]:
-        best_of_kind: dict[_Kind, _Candidate] = {}
+    def _list_considered(self, chosen: Candidate) -> tuple[Considered, ...]:
+        best_of_kind: dict[Kind, Candidate] = {}
         for candidate in self._known:
             known = best_of_kind.get(candidate.kind)
             if known is None or candidate.found.seconds < known.found.seconds:
@@ -268,9 +242,11 @@ class _Search:
                 schedule=kind[0],
                 micro_batches=kind[1],
                 recompute=kind[2],
-                offload=False,
+                offload=kind[3],
                 stages=candidate.alternative.stages,
                 seconds=candidate.found.seconds if candidate.found.cut else None,
+                cut_points=candidate.cut_points,
+                fullest_bytes=candidate.fullest_bytes,
                 why=_explain_loss(candidate, chosen),
             )
             for kind, candidate in best_of_kind.items()
@@ -278,16 +254,27 @@ class _Search:
         return tuple(sorted(rows, key=lambda row: math.inf if row.seconds is None else row.seconds))
 
 
-def _rank(candidate: _Candidate) -> tuple[float, float]:
-    """Returns what tells candidates' order: seconds and, where these are equal, memory."""
-    found = candidate.found
-    if found.cut is None:
-        return math.inf, math.inf
-    peak = candidate.alternative.peak_bytes(np.array([found.cut]))
-    return found.seconds, float(peak.max())
+def _precede(candidate: Candidate) -> tuple[bool, float, int]:
+    """Returns what tells the order in which candidates are looked at.
+
+    Given cuts come first: there is always time for them. Of those that may be equally fast, those
+    of few stages are bounded soonest.
+    """
+    least = float(f"{candidate.least:.9g}")
+    return candidate.given is None, least, candidate.alternative.stages
 
 
-def _explain_loss(candidate: _Candidate, chosen: _Candidate) -> str:
+def _rank(candidate: Candidate) -> tuple[float, float, bool]:
+    """Returns what tells candidates' order: seconds, memory where these are equal, and the rest."""
+    return candidate.found.seconds, candidate.fullest_bytes, candidate.given is not None
+
+
+def _explain_loss(candidate: Candidate, chosen: Candidate) -> str:
+    reason = _compare(candidate, chosen)
+    return reason if candidate.given is None else f"given: {reason}"
+
+
+def _compare(candidate: Candidate, chosen: Candidate) -> str:
     if candidate is chosen:
         return "chosen"
     seconds, best = candidate.found.seconds, chosen.found.seconds

@@ -77,14 +77,20 @@ def _name_segments(stage: PlannedStage) -> str:
 
 
 def _list_considered(plan: Plan) -> list[str]:
-    rows = [["schedule", "micro-batches", "recompute", "stages", "time", "why not"]]
+    has_offload = any(row.offload for row in plan.considered)
+    words = ["schedule", "micro-batches", "recompute", *["offload"] * has_offload]
+    rows = [[*words, "stages", "time", "why not"]]
     for row in plan.considered[:_MOST_CONSIDERED]:
         rows.append([
             row.schedule, str(row.micro_batches), "yes" if row.recompute else "no",
+            *["yes" if row.offload else "no"] * has_offload,
             str(row.stages), "-" if row.seconds is None else format_duration(row.seconds), row.why,
         ])  # fmt: skip
     more = len(plan.considered) - _MOST_CONSIDERED
-    return [*format_columns(rows, left_columns=(0, 5)), *[f"and {more} more"] * (more > 0)]
+    return [
+        *format_columns(rows, left_columns=(0, len(rows[0]) - 1)),
+        *[f"and {more} more"] * (more > 0),
+    ]
 
 
 def draw_plan(plan: Plan) -> str:

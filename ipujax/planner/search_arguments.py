@@ -23,6 +23,7 @@ class SearchArguments:
       micro_batches: the numbers of micro-batches of an update.
       names: the registered names of schedules; None for all.
       recompute: whether stages compute activations again.
+      offload: whether what waits goes to host memory.
       replicas: the numbers of replicas.
       memory: float64 [ipus]: the bytes of each IPU; inf for no limit.
       budget_seconds: how long to search.
@@ -33,6 +34,7 @@ class SearchArguments:
     micro_batches: Sequence[int]
     names: Sequence[str] | None
     recompute: Sequence[bool]
+    offload: Sequence[bool]
     replicas: Sequence[int]
     memory: np.ndarray
     budget_seconds: float
@@ -64,7 +66,6 @@ def read_search_arguments(
       PlanError: one that is wrong.
     """
     count = check.require_integer(ipus, "ipus", 1)
-    _read_flags("offload", offload)
     budget = check.require_number(budget_seconds, "budget_seconds", "give a number of seconds")
     if not budget > 0:
         raise check.value_error(
@@ -73,17 +74,23 @@ def read_search_arguments(
         )
     return SearchArguments(
         ipus=count,
-        micro_batches=_read_counts("micro_batches", micro_batches),
+        micro_batches=read_counts("micro_batches", micro_batches),
         names=_read_names(schedules),
-        recompute=_read_flags("recompute", recompute),
-        replicas=_read_counts("replicas", replicas),
+        recompute=read_flags("recompute", recompute),
+        offload=read_flags("offload", offload),
+        replicas=read_counts("replicas", replicas),
         memory=_read_memory(memory, count),
         budget_seconds=budget,
         deadline=time.monotonic() + budget,
     )
 
 
-def _read_counts(name: str, values: Any) -> list[int]:
+def read_counts(name: str, values: Any) -> list[int]:
+    """Returns the different numbers of one or several, at least one.
+
+    Raises:
+      PlanError: something else.
+    """
     entries = check.require_sequence(values, name, "ints") if _is_row(values) else [values]
     if not entries:
         raise check.value_error(f"{name} is empty", "give at least one number")
@@ -91,7 +98,12 @@ def _read_counts(name: str, values: Any) -> list[int]:
     return list(dict.fromkeys(numbers))
 
 
-def _read_flags(name: str, values: Any) -> list[bool]:
+def read_flags(name: str, values: Any) -> list[bool]:
+    """Returns the different flags of one or several, at least one.
+
+    Raises:
+      PlanError: something else.
+    """
     entries = check.require_sequence(values, name, "bools") if _is_row(values) else [values]
     if not entries:
         raise check.value_error(f"{name} is empty", "give (False,), (True,) or (False, True)")

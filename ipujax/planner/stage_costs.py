@@ -18,28 +18,12 @@ class PairTables:
     """What all possible stages take, float64 [starts, ends]; inf in what is an empty stage.
 
     Attributes:
-      work: seconds of a forward and a backward task.
-      weight: seconds of a task that makes gradients of weights.
-      ramps: seconds in which a micro-batch passes the stages before, forward and backward, and
-        those of the stage's own update.
-      lead: the same without the backward part.
-      chain: seconds in which a micro-batch passes all stages forward and backward, and those of
-        the stage's own update.
-      later: seconds in which it passes the stages after it, forward and backward.
-      forward: seconds of a forward task.
-      update: seconds of the update of its weights.
+      work: seconds of all its tasks on one micro-batch.
       kept_bytes: bytes that a stage needs however many micro-batches wait in it.
       waiting_bytes: bytes that each of them takes.
     """
 
     work: np.ndarray
-    weight: np.ndarray
-    ramps: np.ndarray
-    lead: np.ndarray
-    chain: np.ndarray
-    later: np.ndarray
-    forward: np.ndarray
-    update: np.ndarray
     kept_bytes: np.ndarray
     waiting_bytes: np.ndarray
 
@@ -62,7 +46,8 @@ class StageCosts:
     splits_backward: bool
 
     @functools.cached_property
-    def _prefixes(self) -> dict[str, np.ndarray]:
+    def prefixes(self) -> dict[str, np.ndarray]:
+        """float64 [segments + 1]: sums over the segments before each, by what is summed."""
         costs = self.costs
         backward = np.array(costs.backward)
         weight = np.array(costs.weight if costs.weight is not None else (0.0,) * len(costs))
@@ -79,7 +64,7 @@ class StageCosts:
         return {name: np.concatenate([[0.0], np.cumsum(row)]) for name, row in rows.items()}
 
     def _sum_between(self, name: str, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        prefix = self._prefixes[name]
+        prefix = self.prefixes[name]
         return prefix[ends] - prefix[starts]
 
     def forward(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -123,14 +108,48 @@ class StageCosts:
         seconds[[0, -1]] = 0.0
         return seconds
 
+    def left_bytes(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Bytes that each micro-batch leaves between a stage's forward and backward tasks."""
+        if self.recompute:
+            return self.boundary_bytes[starts]
+        return self.activation_bytes(starts, ends)
+
     def waiting_bytes(
         self, starts: np.ndarray, ends: np.ndarray, in_flight: np.ndarray
     ) -> np.ndarray:
-        """Bytes that wait in a stage while `in_flight` micro-batches are under way."""
-        activations = self.activation_bytes(starts, ends)
+        """Bytes on a stage's IPU while `in_flight` micro-batches wait or are at work there."""
+        again = self.activation_bytes(starts, ends) if self.recompute else 0.0
+        return in_flight * self.left_bytes(starts, ends) + again
+
+    def kept_sums(self, in_flight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What a stage keeps, in bytes, as a number for its first segment and one for its end.
+
+        Args:
+          in_flight: int64 [stages, 1]: how many micro-batches wait or are at work.
+
+        Returns:
+          float64 [stages, segments + 1] each.
+        """
+        parameters, activations = self.prefixes["parameters"], self.prefixes["activations"]
         if self.recompute:
-            return in_flight * self.boundary_bytes[starts] + activations
-        return in_flight * activations
+            sums = np.broadcast_to(parameters + activations, (len(in_flight), len(parameters)))
+            return in_flight * self.boundary_bytes - sums, sums
+        sums = parameters + in_flight * activations
+        return -sums, sums
+
+    def offload_seconds(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Seconds in which what a micro-batch leaves goes to host memory, or comes back."""
+        entering, leaving = self.offload_sums
+        return entering[starts] + leaving[ends]
+
+    @functools.cached_property
+    def offload_sums(self) -> tuple[np.ndarray, np.ndarray]:
+        """These seconds as a number for a stage's first segment, and one for what follows it."""
+        speed = self.costs.host_bytes_per_second
+        if self.recompute:
+            return self.boundary_bytes / speed, np.zeros(len(self.costs) + 1)
+        sums = self.prefixes["activations"] / speed
+        return -sums, sums
 
     @functools.cached_property
     def pairs(self) -> PairTables:
@@ -139,25 +158,13 @@ class StageCosts:
         starts, ends = np.meshgrid(positions, positions, indexing="ij")
         is_empty = ends <= starts
         ends = np.maximum(starts, ends)
-        begin = np.zeros_like(starts)
-        lead = self.forward(begin, starts) + self.update(starts, ends)
+        work = self.forward(starts, ends) + self.backward(starts, ends) + self.weight(starts, ends)
         kept = self.parameter_bytes(starts, ends) + self.workspace_bytes(starts, ends)
-        waiting = self.waiting_bytes(starts, ends, np.array(1))
-        last = np.full_like(ends, len(self.costs))
-        both = self.forward(begin, last) + self.backward(begin, last)
-        later = self.forward(ends, last) + self.backward(ends, last)
-        once = self.activation_bytes(starts, ends) if self.recompute else np.zeros_like(kept)
+        kept += self.waiting_bytes(starts, ends, np.array(0))
         return PairTables(
-            work=self.forward(starts, ends) + self.backward(starts, ends),
-            weight=self.weight(starts, ends),
-            ramps=np.where(is_empty, np.inf, lead + self.backward(begin, starts)),
-            lead=np.where(is_empty, np.inf, lead),
-            chain=both + self.update(starts, ends),
-            later=later,
-            forward=self.forward(starts, ends),
-            update=self.update(starts, ends),
-            kept_bytes=np.where(is_empty, np.inf, kept + once),
-            waiting_bytes=waiting - once,
+            work=np.where(is_empty, np.inf, work),
+            kept_bytes=np.where(is_empty, np.inf, kept),
+            waiting_bytes=self.left_bytes(starts, ends),
         )
 
     @functools.cached_property

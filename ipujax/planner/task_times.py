@@ -26,6 +26,30 @@ class StageTimes:
     updates: np.ndarray
 
 
+FORWARD, BACKWARD, WEIGHTS, UPDATE, DELAY, BYTES, ONE = range(7)
+"""The columns of what stages take: seconds of their tasks and of their updates; how long what
+enters them travels; the bytes that they keep; and 1."""
+COLUMNS = 7
+
+
+class _Link(NamedTuple):
+    """What a task waits for.
+
+    Attributes:
+      before: the number of the task before it on its IPU; -1 for the first.
+      source: the number of the task of another IPU whose result it waits for; or -1.
+      boundary: the stage that the boundary which this result passes leads into.
+      stage: its own stage.
+      column: the column of its seconds.
+    """
+
+    before: int
+    source: int
+    boundary: int
+    stage: int
+    column: int
+
+
 class _Entry(NamedTuple):
     """A task in the order in which a schedule dispatches them.
 
@@ -46,6 +70,13 @@ class _Entry(NamedTuple):
     written_slot: int
 
 
+_COLUMNS = {
+    schedules.Phase.FORWARD: FORWARD,
+    schedules.Phase.BACKWARD: BACKWARD,
+    schedules.Phase.WEIGHTS: WEIGHTS,
+}
+
+
 class TaskTimes:
     """The tasks of a schedule as a list, along which times are added up.
 
@@ -57,9 +88,12 @@ class TaskTimes:
         self._ipus = [group[0] for group in schedule.ipus]
         self._num_ipus = len(set(self._ipus))
         self._entries: list[_Entry] = []
+        self._links: list[_Link] = []
         self._num_slots = 0
         free_slots: list[int] = []
         slot_of: dict[tuple[schedules.Phase, int, int], int] = {}
+        number_of: dict[tuple[schedules.Phase, int, int], int] = {}
+        last_of_ipu = [-1] * (max(self._ipus) + 1)
         for tick in schedule.ticks:
             for stage, phase, micro_batch in tick:
                 source = self._source(phase, stage)
@@ -71,10 +105,17 @@ class TaskTimes:
                     slot_of[phase, stage, micro_batch] = written_slot
                 if read_slot >= 0:
                     free_slots.append(read_slot)
-                boundary = 0 if source is None else min(stage, source)
-                self._entries.append(
-                    _Entry(self._ipus[stage], phase, stage, read_slot, boundary, written_slot)
+                boundary, ipu = 0 if source is None else min(stage, source), self._ipus[stage]
+                awaited = -1 if source is None else number_of.pop((phase, source, micro_batch))
+                number = len(self._entries)
+                if written_slot >= 0:
+                    number_of[phase, stage, micro_batch] = number
+                self._links.append(
+                    _Link(last_of_ipu[ipu], awaited, boundary + 1, stage, _COLUMNS[phase])
                 )
+                last_of_ipu[ipu] = number
+                self._entries.append(_Entry(ipu, phase, stage, read_slot, boundary, written_slot))
+        self._last_tasks = last_of_ipu
 
     def _source(self, phase: schedules.Phase, stage: int) -> int | None:
         """Returns the stage on another IPU whose task of this phase a task waits for."""
@@ -109,6 +150,34 @@ class TaskTimes:
             if written_slot >= 0:
                 ends[written_slot] = clock
         return free.max(axis=0)
+
+    def find_longest_path(self, row: np.ndarray) -> np.ndarray:
+        """Finds the tasks and transfers that follow one another to the end of a schedule.
+
+        Their seconds are the makespan, and no more than the makespan for other times of stages.
+
+        Args:
+          row: float64 [stages, COLUMNS]: what stages take.
+
+        Returns:
+          float64 [stages, COLUMNS]: how often each of that counts.
+        """
+        seconds: list[list[float]] = row.tolist()
+        ends = [0.0] * (len(self._links) + 1)  # the last is what is before the first task
+        for number, (before, source, boundary, stage, column) in enumerate(self._links):
+            start = ends[before]
+            if source >= 0:
+                start = max(start, ends[source] + seconds[boundary][DELAY])
+            ends[number] = start + seconds[stage][column]
+        counts = np.zeros(row.shape)
+        number = max(self._last_tasks, key=ends.__getitem__)
+        while number >= 0:
+            before, source, boundary, stage, column = self._links[number]
+            counts[stage, column] += 1
+            is_late = source >= 0 and ends[source] + seconds[boundary][DELAY] > ends[before]
+            counts[boundary if is_late else stage, DELAY] += is_late
+            number = source if is_late else before
+        return counts
 
 
 def longest_update(updates: np.ndarray, device_mapping: Sequence[int]) -> np.ndarray:

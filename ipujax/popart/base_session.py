@@ -27,7 +27,7 @@ from ipujax.popart.anchored_tensors import ACCUMULATED, DerivedAnchors
 from ipujax.popart.data_flow import DataFlow
 from ipujax.popart.graph_json import serialize_graph
 from ipujax.popart.host_weights import HostWeights, split_off_slots
-from ipujax.popart.node_placement import place_by_options, read_placement
+from ipujax.popart.node_placement import Placed, place_by_options, read_placement
 from ipujax.popart.optimizers import Optimizer
 from ipujax.popart.options import (
     IrSerializationFormat,
@@ -37,6 +37,7 @@ from ipujax.popart.options import (
     VirtualGraphMode,
 )
 from ipujax.popart.patterns import Patterns
+from ipujax.popart.planned_nodes import plan_nodes
 from ipujax.popart.popart_checks import check, convert_frontend_errors
 from ipujax.popart.popart_devices import DeviceInfo, configure_ipus_for_session
 from ipujax.popart.popart_forward import Forward, find_differentiable_names
@@ -270,16 +271,13 @@ class Session(Reports, Weights):
             model = training_mode.use_strided_groups(model)
         if self._loss is not None:
             model = training_mode.enable_dropout(model)
-        count = max(1, self._device.numIpus // options.replicas)
         avals = {**model.avals, **model.variables}
-        return dc.replace(model, graph=place_by_options(model.graph, avals, options, count))
+        graph = place_by_options(model.graph, avals, options, self._ipus_per_replica)
+        return dc.replace(model, graph=graph)
 
     def _build_forward(self) -> Forward:
         options, loss, known_values = self._options, self._loss, self._known_values
-        has_ipus = options.virtualGraphMode is not VirtualGraphMode.Off
-        placement = read_placement(self._model.graph, has_ipus, options.enablePipelining)
-        factor = self.accumulationFactor if options.enableGradientAccumulation else None
-        placement.check_pipeline_depth(factor, self.dataFlow.batchesPerStep(), loss is not None)
+        placement = self._read_or_plan_placement()
         config = step_execution.build_session_config(options)
         cache = str(options.cachePath) if options.enableEngineCaching else None
         configure_ipus_for_session(
@@ -313,6 +311,27 @@ class Session(Reports, Weights):
         )  # a pipeline sends what its stages give, and no gradients
         counting = count_gradients(options, self._optimizer, self._model, placement)
         return dc.replace(forward, placement=placement, counting=counting)
+
+    def _read_or_plan_placement(self) -> Placed:
+        """Reads the placement that the graph's nodes have, or has a plan give them one."""
+        options, batches = self._options, self.dataFlow.batchesPerStep()
+        factor = self.accumulationFactor if options.enableGradientAccumulation else None
+        is_planned = options.enablePipelining and self._model.variables
+        if is_planned and options.virtualGraphMode is VirtualGraphMode.Auto:
+            count = self.accumulationFactor if self._loss is not None else batches
+            anchors = [n for n in self.dataFlow.anchors() if n in self._model.avals]
+            self._model, placement = plan_nodes(
+                self._model, self._loss, anchors, options, self._ipus_per_replica, count
+            )
+            return placement
+        has_ipus = options.virtualGraphMode is not VirtualGraphMode.Off
+        placement = read_placement(self._model.graph, has_ipus, options.enablePipelining)
+        placement.check_pipeline_depth(factor, batches, self._loss is not None)
+        return placement
+
+    @property
+    def _ipus_per_replica(self) -> int:
+        return max(1, self._device.numIpus // self._options.replicas)
 
     def _build_device_loop(self) -> DeviceLoop:
         forward = self._forward

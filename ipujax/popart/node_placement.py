@@ -108,7 +108,7 @@ def place_phases_in_turn(graph: Graph, phases: int, stages: int) -> Graph:
         phase: int = node.marks.get(PHASE, latest)
         if not latest <= phase < phases:
             raise check.value_error(
-                f"{_describe_placed_node(node)} has the execution phase {phase}, and reads results "
+                f"{describe_placed_node(node)} has the execution phase {phase}, and reads results "
                 f"of phase {latest} of {phases}",
                 f"number the phases from 0 to {phases - 1}, in the order of execution",
             )
@@ -150,7 +150,7 @@ def read_placement(graph: Graph, is_manual: bool, is_pipelined: bool) -> Placed:
         stage, ipu = node.marks[mark], node.marks.get(IPU, 0)
         if ipu_of_stage.setdefault(stage, ipu) != ipu:
             node_texts = [
-                _describe_placed_node(other_node)
+                describe_placed_node(other_node)
                 for other_node in graph.nodes
                 if other_node.marks.get(mark) == stage
             ]
@@ -173,7 +173,7 @@ def _check_stages_in_order(graph: Graph, mark: str) -> None:
     if missing and len(missing) < len(graph.nodes):
         raise check.value_error(
             "Only some ops have had their pipeline stage set. Ops missing the pipeline stage: "
-            + ", ".join(map(_describe_placed_node, missing)),
+            + ", ".join(map(describe_placed_node, missing)),
             "give all of them a stage: builder.pipelineStage",
         )
     stage_of_name = {name: node.marks[mark] for node in graph.nodes for name in node.results}
@@ -188,7 +188,8 @@ def _check_stages_in_order(graph: Graph, mark: str) -> None:
             )
 
 
-def _describe_placed_node(node: Node) -> str:
+def describe_placed_node(node: Node) -> str:
+    """Returns an operator with the names of its results, for people."""
     return f"{node.operator.rpartition('-')[0]} ({', '.join(node.results)})"
 
 

@@ -110,11 +110,14 @@ class AutoStage(enum.IntEnum):
     """The choice of how blocks get pipeline stages if no stages are listed.
 
     With `SameAsIpu` the stage is the block's IPU. With `AutoIncrement` each new block is the next
-    stage, so that a model can come back to an IPU in a later stage.
+    stage, so that a model can come back to an IPU in a later stage. With `Auto`, which the original
+    did not have, a plan cuts the model between its operators, whatever its blocks say: see
+    `Options.autoPlan`.
     """
 
     SameAsIpu = 0
     AutoIncrement = 1
+    Auto = 2
 
 
 class MultiConvPlanType(enum.IntEnum):

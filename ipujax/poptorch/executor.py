@@ -23,12 +23,13 @@ from ipujax.ground import (
 from ipujax.poptorch.batch_split import BatchSplit
 from ipujax.poptorch.buffers import check_updatable_buffers, find_buffers_per_replica
 from ipujax.poptorch.compilation_bar import compilation_bar
-from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode
+from ipujax.poptorch.enums import AutoStage, CommGroupType, ConnectionType, OutputMode
 from ipujax.poptorch.model_arguments import Arguments, Signature, collect_matching_tensors
 from ipujax.poptorch.module_hooks import call_post_compile_hooks, call_pre_compile_hooks
 from ipujax.poptorch.optim.rules import State
 from ipujax.poptorch.options import Options
 from ipujax.poptorch.output_reductions import choose_reductions
+from ipujax.poptorch.planned_stages import plan_stages, recomputes_stages
 from ipujax.poptorch.poptorch_checks import check
 from ipujax.poptorch.poptorch_custom_ops import trace_with_replicas
 from ipujax.poptorch.poptorch_devices import configure_ipus_for_model
@@ -105,6 +106,10 @@ class PoplarExecutor(WrappedModel):
                     self._model, args, kwargs, strategy, training=self.training,
                     strided_groups=bool(switches.get("groupNormStridedChannelGrouping")),
                 )  # fmt: skip
+                if strategy.auto_stage is AutoStage.Auto:
+                    self._traced = trace = plan_stages(
+                        trace, self._options, batch_split, training=self.training
+                    )
             advance()
             configure_ipus_for_model(
                 batch_split.replicas, trace.staged.ipu_count, self._options, self.training
@@ -139,6 +144,7 @@ class PoplarExecutor(WrappedModel):
             loss=loss,
             sent=names_to_send(captured, anchors.values),
             gradients_of=anchors.gradients,
+            recomputes=recomputes_stages(trace.staged, self._options),
             own=replica_buffers,
             replicas=replicas,
         )

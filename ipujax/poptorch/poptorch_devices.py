@@ -113,3 +113,10 @@ def ipuHardwareVersion() -> int:
         )
     config = SYSTEM.device(_DEVICE).config
     return VERSION_OF_CHIP[config.device_connection.version or config.ipu_model.version]
+
+
+def count_configured_ipus() -> int | None:
+    """Returns the number of IPUs of a system that the user configured; None if nobody did."""
+    if not SYSTEM.is_configured or SYSTEM.generation in _last_generation:
+        return None
+    return SYSTEM.device(_DEVICE).num_ipus

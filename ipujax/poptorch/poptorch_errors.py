@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ipujax.ground import IPUError, PopTorchError
+from ipujax.ground import IPUError, PlanError, PopTorchError
+
+
+class PopTorchPlanError(PopTorchError, PlanError):
+    """A model that no plan can be made for: see `PlanError`."""
 
 
 class convert_errors:
@@ -25,5 +29,13 @@ class convert_errors:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(error, PlanError) and not isinstance(error, PopTorchError):
+            raise PopTorchPlanError(
+                error.what,
+                where=error.where,
+                fix=error.fix,
+                nearest=error.nearest,
+                lacks=error.lacks,
+            ) from error
         if isinstance(error, IPUError) and not isinstance(error, PopTorchError):
             raise PopTorchError(error.what, where=error.where, fix=error.fix) from error

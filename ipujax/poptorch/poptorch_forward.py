@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +22,14 @@ class Forward(graphs.Forward):
 
     Attributes:
       module: traced.
+      recomputes: whether stages keep only what enters them for their backward passes.
       own: names of the buffers of which each replica has its own: `[replicas, ...]`.
       replicas: how many there are.
     """
 
     module: ModuleTrace
     is_scaled: bool = False
+    recomputes: bool = False
     own: tuple[str, ...] = ()
     replicas: int = 1
 
@@ -35,6 +37,11 @@ class Forward(graphs.Forward):
     def written(self) -> tuple[int, ...]:
         """The numbers of the inputs that the module writes to, cached as every call reads them."""
         return find_written_inputs(self.module)
+
+    @property
+    def policy(self) -> Callable[..., bool] | None:
+        """As that of every `Forward`."""
+        return jax.checkpoint_policies.nothing_saveable if self.recomputes else None
 
     def evaluate(
         self, variables: Named, added: Named, inputs: tuple[object, ...], key: jax.Array

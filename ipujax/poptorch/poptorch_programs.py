@@ -260,7 +260,7 @@ def build_training_program(
             "use ShardedExecution, or anchor UpdatedVar___ and the parameter's path",
         )
 
-    if is_pipelined:
+    if is_pipelined and forward.placement.plan is None:
         check_pipeline_depth(forward.placement, batch_split.accumulation)
     loop = build_training(
         forward,

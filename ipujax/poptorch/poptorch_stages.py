@@ -95,24 +95,48 @@ def assign_stages(
     is_sharded = isinstance(strategy, ShardedExecution)
     ipus = _ipus_of_stages(placements.values(), is_sharded)
     numbers, stage_ipus = _merge_neighbours(ipus)
-    nodes = tuple(
-        dc.replace(
-            node, marks={**node.marks, "place": Place(numbers[placement.stage], placement.ipu)}
-        )
-        if (placement := placements.get(id(node))) is not None
-        else node
-        for node in graph.nodes
-    )
-    graph = dc.replace(graph, nodes=nodes)
+    merged = {
+        node: Place(numbers[placement.stage], placement.ipu)
+        for node, placement in placements.items()
+    }
+    graph = place_nodes(graph, merged)
     count = max(stage_ipus) + 1 if len(stage_ipus) > 1 else 1
     staged_graph = StagedGraph(graph=graph, ipus=stage_ipus, is_sharded=is_sharded, ipu_count=count)
     if staged_graph.is_pipelined:
         _check_stage_order(graph)
-        for names in variables.values():
-            staged_graph = dc.replace(
-                staged_graph, graph=_send_from_first_reader(staged_graph.graph, frozenset(names))
-            )
+        staged_graph = send_shared_variables(staged_graph, variables)
     return staged_graph
+
+
+def send_shared_variables(
+    staged_graph: StagedGraph, variables: Mapping[str, tuple[str, ...]]
+) -> StagedGraph:
+    """Has variables that stages on several IPUs read be sent by the first stage that does.
+
+    Args:
+      staged_graph: the graph.
+      variables: the names that each variable has in the graph.
+    """
+    graph = staged_graph.graph
+    for names in variables.values():
+        graph = _send_from_first_reader(graph, frozenset(names))
+    return dc.replace(staged_graph, graph=graph)
+
+
+def list_placed_nodes(graph: Graph) -> list[Node]:
+    """Lists the nodes that have places: those that compute something from other values."""
+    return [node for node in graph.nodes if node.reads and node.operator not in _NAMES_ONLY]
+
+
+def place_nodes(graph: Graph, places: Mapping[int, Place]) -> Graph:
+    """Places nodes, by their `id`."""
+    nodes = tuple(
+        dc.replace(node, marks={**node.marks, "place": places[id(node)]})
+        if id(node) in places
+        else node
+        for node in graph.nodes
+    )
+    return dc.replace(graph, nodes=nodes)
 
 
 def _place_nodes(graph: Graph, strategy: PipelinedExecution) -> dict[int, Place]:

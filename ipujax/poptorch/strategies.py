@@ -183,6 +183,15 @@ class PipelinedExecution(_ExecutionStrategy):
 class ShardedExecution(PipelinedExecution):
     """A strategy in which the stages of a replica run one after the other on each micro-batch."""
 
+    def __init__(self, *args: Stage | BlockId | Iterable[BlockId] | AutoStage):
+        super().__init__(*args)
+        if self.auto_stage is AutoStage.Auto:
+            raise check.value_error(
+                "AutoStage.Auto plans a pipeline, and the stages of ShardedExecution run one after "
+                "the other",
+                "use poptorch.PipelinedExecution(poptorch.AutoStage.Auto)",
+            )
+
     def backendOptions(self) -> Keywords:
         """Returns the strategy as entries of `Options.toDict()`."""
         return {"execution_mode": 1}

@@ -20,6 +20,7 @@ from ipujax.doors.torch import (
 )
 from ipujax.ground import FrontendError, PopTorchError, PyTree
 from ipujax.poptorch.buffers import preserve_tensors
+from ipujax.poptorch.enums import AutoStage
 from ipujax.poptorch.ipu_device import tensors_on_ipu
 from ipujax.poptorch.loss import find_loss
 from ipujax.poptorch.mixed_precision import MixedPrecision
@@ -119,7 +120,12 @@ def trace_module(
     graph = fold_control_flow(trace.graph, training=training)
     if strided_groups:
         graph = graph.use_strided_groups(_GROUP_NORMS)
-    staged_graph = assign_stages(graph, strategy, trace.names)
+    is_planned = strategy.auto_stage is AutoStage.Auto  # once the loss is known
+    staged_graph = (
+        StagedGraph(graph=graph, ipus=(0,))
+        if is_planned
+        else assign_stages(graph, strategy, trace.names)
+    )
     _log_graph_variables(trace)
     log_placement(staged_graph)
     trace = dc.replace(trace, graph=staged_graph.graph)

@@ -12,6 +12,7 @@ from .comparison_picture import Bar as Bar
 from .comparison_picture import draw_comparison as draw_comparison
 from .make import choose_chip as choose_chip
 from .make import make_report as make_report
+from .make_playground import playground as playground
 from .presentation import document as document
 from .presentation import html as html
 from .presentation import report_file as report_file

@@ -84,7 +84,7 @@ def make_report(
         _model_options_of_config(config, target), ladder=ladder, donated=tuple(donated)
     )
     profile = machine.model(program, options, arguments if names is None else names, result_names)
-    facts = Facts(index, profile, options)
+    facts = Facts(index, profile, options, source)
     memory_advice = () if profile.memory.fits else advise_on_memory(facts, source)
     return Report(
         profile=profile,

@@ -27,6 +27,7 @@ from ipujax.report.advice.findings import Advice
 from ipujax.report.advice.findings import Cost as Cost
 from ipujax.report.device_meshes import DeviceMesh
 from ipujax.report.excerpts import Excerpt
+from ipujax.report.make_playground import playground_of_pipeline
 from ipujax.report.presentation import html, perfetto
 from ipujax.report.presentation import report_file as file
 from ipujax.report.presentation.document import read_report_document, report_dict
@@ -221,6 +222,23 @@ class Report:
           OSError: a file that cannot be written.
         """
         files.write_text(path, html.render_html_page([self.to_dict()]))
+
+    def to_playground(self, path: str | Path) -> None:
+        """Writes the playground of schedules, opened with the times of the pipeline's stages.
+
+        It is one file, as `schedules.playground` makes it.
+
+        Raises:
+          OSError: a file that cannot be written.
+          ReportError: (a `ValueError`) a program without a pipeline.
+        """
+        if self.pipeline is None:
+            raise check.value_error(
+                f"the playground of {self.name}, which has no pipeline",
+                "report a program with one, or see schedules.playground",
+            )
+        page = playground_of_pipeline(self.name, self.pipeline, self.target.clock_hz)
+        files.write_text(path, page)
 
     def to_perfetto(self, path: str | Path, limit: int | None = 2_000_000) -> None:
         """Writes the steps of each IPU as Chrome's trace events, for ui.perfetto.dev.

@@ -26,6 +26,7 @@ Names taken from `jax._src`, where nothing public will do:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from types import CodeType
@@ -221,13 +222,13 @@ def sub_jaxprs(eqn: JaxprEqn) -> Sequence[Jaxpr]:
     """Returns the jaxprs in an equation's parameters, if its primitive is JAX's or ours."""
     if not has_bodies(eqn.primitive.name):
         return ()
-    bodies: list[Jaxpr] = []
+    bodies: list[Jaxpr | ClosedJaxpr] = []
     for value in eqn.params.values():
-        items = cast("Sequence[object]", value if isinstance(value, (tuple, list)) else (value,))
-        for item in items:
-            if isinstance(item, (Jaxpr, ClosedJaxpr)):
-                bodies.append(item.jaxpr if isinstance(item, ClosedJaxpr) else item)
-    return bodies
+        if is_jaxpr(value):
+            bodies.append(value)
+        elif isinstance(value, (tuple, list)):
+            bodies += filter(is_jaxpr, cast("Sequence[object]", value))
+    return [body.jaxpr if isinstance(body, ClosedJaxpr) else body for body in bodies]
 
 
 def equations_with_bodies(jaxpr: Jaxpr | ClosedJaxpr) -> Sequence[JaxprEqn]:
@@ -311,6 +312,7 @@ def user_line(eqn: JaxprEqn) -> str:
     return line_of_traceback(eqn.source_info.traceback)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def line_of_traceback(traceback: Traceback | None) -> str:
     """Returns `file:line (function)` of a JAX traceback's innermost user frame, or ''."""
     frame = next(user_frames(traceback), None)

@@ -79,9 +79,10 @@ def rewrite_equations(
     if not finder(closed.jaxpr):
         return closed
     rewriter = EquationRewriter(closed.jaxpr)
+    with_bodies = {id(eqn) for eqn in equations_with_bodies(closed)}
     for original in closed.jaxpr.eqns:
         eqn = original
-        if finder.occurs_inside(original):
+        if id(original) in with_bodies and finder.occurs_inside(original):
             eqn = map_sub_jaxprs(original, lambda inner: rewrite_equations(inner, finder, change))
         if finder.test(original):
             with use_configuration_of(eqn):

@@ -58,7 +58,7 @@ def model(
     liveness = tuple(liveness_of_ipu(residency, options.io_tiles) for residency in residencies)
     operations = _build_operation_totals(timing, options.target)
     code = collect_code_uses(program, timing.kernels, options)
-    uses = itertools.chain(*(code_of_ipu.values() for code_of_ipu in code))
+    uses = itertools.chain(*(code_of_ipu.uses.values() for code_of_ipu in code))
     compute = {"default": 0.0, "formula": 0.0}
     for total in timing.totals.values():
         compute[total.source] += total.compute_cycles

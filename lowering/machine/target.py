@@ -172,9 +172,10 @@ def _check_products(chip_part: object, names: Iterable[str]) -> None:
 # poplibs: poplibs_test/Util.cpp addGlobalExchangeConstraints: 128 Gibit/s x 0.85 per link [M].
 _GC2_LINKS = Links(bytes_per_second=128 * 2**30 / 8 * 0.85, to_neighbour=4, across=2, along=2)
 
-# Bow release (the same generation of links): ten links, 320 GB/s both ways together; taken
-# to be spread as on the GC2 card, over which no measurement was found.
-_MK2_LINKS = Links(bytes_per_second=16e9, to_neighbour=4, across=2, along=2)
+# [H] manual of the command line tools, gc-iputraffictest: 423.3 Gbit/s between two IPUs of an
+# IPU-M2000, both ways together. [D] That is two links of 128 Gbit/s of which packets leave 0.827,
+# as 0.85 on GC2; a rail is taken to have two as well (docs/hardware.md, Links).
+_MK2_LINKS = Links(bytes_per_second=423.3e9 / 8 / 2 / 2, to_neighbour=2, across=2, along=2)
 
 IPU1 = Target(
     name="ipu1",

@@ -107,6 +107,8 @@ class PipelineSpec:
       origin: the user's line.
       variables: kind and name of the first loop variables, for reports: "gradient sum", say.
       brings_ipus: whether a system that nobody has configured gets as many IPUs as it needs.
+      segments: the parts of a function that a user's argument `stages` cuts between, each with one
+        product; 0 where there is no such argument.
     """
 
     name: str
@@ -120,6 +122,7 @@ class PipelineSpec:
     origin: str = ""
     variables: tuple[tuple[str, str], ...] = ()
     brings_ipus: bool = False
+    segments: int = 0
 
 
 @dc.dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from lowering.jaxprs import ClosedJaxpr, EquationFinder, rewrite_equations
+from lowering.jaxprs import (
+    ClosedJaxpr,
+    EquationFinder,
+    EquationRewriter,
+    JaxprEqn,
+    parameters_key,
+    rewrite_equations,
+    trace_flat,
+)
 from lowering.ops import COLLECTIVE_PRIMITIVES, axis_of_replicas, resolve_collective
 
 
@@ -14,10 +22,15 @@ def resolve_collectives(closed: ClosedJaxpr, replicas: int) -> ClosedJaxpr:
             one replica, not at all.
     Raises: CollectiveError if a group does not divide the replicas.
     """
-    return rewrite_equations(
-        closed,
-        EquationFinder(lambda eqn: eqn.primitive in COLLECTIVE_PRIMITIVES),
-        lambda rewriter, eqn: rewriter.replace_by_function(
-            eqn, resolve_collective(eqn, replicas), axis_of_replicas(replicas)
-        ),
-    )
+    bodies: dict[object, ClosedJaxpr] = {}
+
+    def resolve(rewriter: EquationRewriter, eqn: JaxprEqn) -> None:
+        avals = [atom.aval for atom in eqn.invars]
+        key = eqn.primitive, parameters_key(eqn), eqn.ctx, *avals
+        if key not in bodies:
+            axis = axis_of_replicas(replicas)
+            bodies[key] = trace_flat(resolve_collective(eqn, replicas), avals, axis)
+        rewriter.replace_by_jaxpr(eqn, bodies[key])
+
+    is_collective = EquationFinder(lambda eqn: eqn.primitive in COLLECTIVE_PRIMITIVES)
+    return rewrite_equations(closed, is_collective, resolve)

@@ -5,9 +5,10 @@ The variants have the same arguments; they serve to model what a change would ga
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses as dc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lowering.jaxprs import (
@@ -111,10 +112,10 @@ def recut_pipeline(closed: ClosedJaxpr, ipus: int, copies: float, recomputes: bo
       None unless there is one pipeline that trains, whose stages are on IPUs 0, 1, 2, ... Further
       ones, such as a loss on the IPU of the embedding whose table it reads, stay as they are.
     """
-    eqns = [eqn for eqn in walk_equations(closed.jaxpr) if is_pipeline(eqn)]
-    spec: PipelineSpec | None = eqns[0].params["pipeline"] if len(eqns) == 1 else None
-    if spec is None or not spec.training:
+    eqn = _find_single_training_pipeline(closed)
+    if eqn is None:
         return None
+    spec: PipelineSpec = eqn.params["pipeline"]
     num_different_ipus = len({of_stage for of_stage in spec.ipus})
     main_stages, further_stages = spec.ipus[:num_different_ipus], spec.ipus[num_different_ipus:]
     new_ipus_of_last_stage: dict[tuple[int, ...], tuple[int, ...]] = {
@@ -130,8 +131,8 @@ def recut_pipeline(closed: ClosedJaxpr, ipus: int, copies: float, recomputes: bo
         *(new_ipus_of_last_stage[each] for each in further_stages),
     )
     spec = dc.replace(spec, stages=len(ipus_of_stages), ipus=ipus_of_stages)
-    flat_pipeline = FlatPipeline(eqns[0].params["body"])
-    schedule = _schedule_pipeline(spec, eqns[0].params["count"])
+    flat_pipeline = FlatPipeline(eqn.params["body"])
+    schedule = _schedule_pipeline(spec, eqn.params["count"])
     if schedule is None:
         return None
     depths = [depth + 1 for depth in simulate(schedule).fifo_depth]
@@ -143,22 +144,88 @@ def recut_pipeline(closed: ClosedJaxpr, ipus: int, copies: float, recomputes: bo
     ):
         return None
     params = {
-        **eqns[0].params,
         "body": flat_pipeline.build_tasks_of_new_stages(starts, [ipu for (ipu,) in ipus_of_stages]),
         "pipeline": spec,
         "count": schedule.micro_batches,
     }
-    recut = rewrite_equations(
-        closed,
-        EquationFinder(lambda eqn: eqn is eqns[0]),
-        lambda rewriter, eqn: rewriter.keep_equation(eqn.replace(params=params)),
-    )
     return Recut(
-        recut,
+        _change_params_of_equation(closed, eqn, params),
         ipus,
         schedule.micro_batches,
         flat_pipeline.count_products(flat_pipeline.starts_of_user_stages()),
         flat_pipeline.count_products(starts),
+    )
+
+
+class PipelineToCut:
+    """The only pipeline of a function, which trains, with stage i alone on IPU i.
+
+    Args:
+      closed: the function.
+      eqn: the pipeline.
+
+    Attributes:
+      spec: its specification.
+      micro_batches: those of a weight update.
+      starts: the forward equations at which its parts begin: one for each product or convolution.
+      bytes_before: the bytes of forward values that pass in front of each part.
+    """
+
+    def __init__(self, closed: ClosedJaxpr, eqn: JaxprEqn):
+        self._closed, self._eqn = closed, eqn
+        self.spec: PipelineSpec = eqn.params["pipeline"]
+        self.micro_batches: int = eqn.params["count"]
+        self._flat = FlatPipeline(eqn.params["body"])
+        self.starts = self._flat.starts_of_products()
+        crossing = self._flat.crossing_bytes()
+        self.bytes_before = tuple(int(crossing[start]) for start in self.starts)
+
+    @property
+    def parts_of_stages(self) -> tuple[int, ...]:
+        """The parts at which the stages begin, as they are now."""
+        return tuple(
+            bisect.bisect_right(self.starts, start) - 1
+            for start in self._flat.starts_of_user_stages()
+        )
+
+    def list_parts(self) -> list[tuple[ClosedJaxpr, ClosedJaxpr]]:
+        """Lists the forward and the backward pass of each part."""
+        ends = (*self.starts[1:], len(self._flat.forward))
+        return [
+            (self._flat.take_forward(start, end), self._flat.take_backward(start, end))
+            for start, end in zip(self.starts, ends, strict=True)
+        ]
+
+    def cut_before(self, parts: Sequence[int]) -> ClosedJaxpr:
+        """Returns the function with stages that begin at these parts, the first of which is 0."""
+        starts = [self.starts[part] for part in parts]
+        body = self._flat.build_tasks_of_new_stages(starts, range(len(starts)))
+        return _change_params_of_equation(self._closed, self._eqn, {"body": body})
+
+
+def find_pipeline_to_cut(closed: ClosedJaxpr) -> PipelineToCut | None:
+    """Finds the only pipeline of a function, if it trains, and has stage i alone on IPU i."""
+    eqn = _find_single_training_pipeline(closed)
+    if eqn is None:
+        return None
+    spec: PipelineSpec = eqn.params["pipeline"]
+    is_simple = spec.ipus == tuple((number,) for number in range(spec.stages))
+    return PipelineToCut(closed, eqn) if is_simple else None
+
+
+def _find_single_training_pipeline(closed: ClosedJaxpr) -> JaxprEqn | None:
+    eqns = [eqn for eqn in walk_equations(closed.jaxpr) if is_pipeline(eqn)]
+    return eqns[0] if len(eqns) == 1 and eqns[0].params["pipeline"].training else None
+
+
+def _change_params_of_equation(
+    closed: ClosedJaxpr, changed: JaxprEqn, params: Mapping[str, Any]
+) -> ClosedJaxpr:
+    """Returns the function with some parameters of one equation changed."""
+    return rewrite_equations(
+        closed,
+        EquationFinder(lambda eqn: eqn is changed),
+        lambda rewriter, eqn: rewriter.keep_equation(eqn.replace(params={**eqn.params, **params})),
     )
 
 

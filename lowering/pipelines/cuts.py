@@ -136,6 +136,11 @@ class ForwardAndBackward:
         last = int(products[possible_starts[-1] + 1]) if possible_starts else 0
         return [place for count, place in best_of_gap.items() if 0 < count < last]
 
+    def starts_of_products(self) -> list[int]:
+        """Returns where parts with one product each begin, where the fewest bytes pass; 0 first."""
+        crossing = self.crossing_bytes()
+        return [0, *self._cheapest_starts_between_products(range(1, len(self.forward)), crossing)]
+
     @property
     def _are_products(self) -> list[bool]:
         return [has_product(eqn) for eqn in self.forward]

@@ -75,6 +75,20 @@ class FlatPipeline(ForwardAndBackward):
         stages = [task.params["spec"].stage for _, task in self.steps]
         return [n for n, stage in enumerate(stages) if not n or stage != stages[n - 1]]
 
+    def take_forward(self, start: int, end: int) -> ClosedJaxpr:
+        """Returns some equations of the forward pass as a function."""
+        return self._take(self.forward[start:end])
+
+    def take_backward(self, start: int, end: int) -> ClosedJaxpr:
+        """Returns the equations of the backward pass that belong to some of the forward pass."""
+        pairs = zip(self.places, self.backward, strict=True)
+        return self._take([eqn for place, eqn in pairs if start <= place < end])
+
+    def _take(self, eqns: Sequence[JaxprEqn]) -> ClosedJaxpr:
+        reads = variables_read_from_outside(eqns, [])
+        results = [v for eqn in eqns for v in eqn.outvars if not is_dropped(v)]
+        return jaxpr_of_equations(self.body.jaxpr, reads, results, eqns)
+
     # --- where to cut -----------------------------------------------------------------------------
 
     def choose_balanced_starts(

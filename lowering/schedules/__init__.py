@@ -15,14 +15,22 @@ from lowering.schedules.interleaved import interleaved as interleaved
 from lowering.schedules.interleaved_one_f_one_b import (
     interleaved_one_f_one_b as interleaved_one_f_one_b,
 )
+from lowering.schedules.interleaved_zero_bubble import (
+    interleaved_zero_bubble as interleaved_zero_bubble,
+)
 from lowering.schedules.looped_bfs import looped_bfs as looped_bfs
 from lowering.schedules.one_f_one_b import one_f_one_b as one_f_one_b
 from lowering.schedules.orders import from_orders as from_orders
+from lowering.schedules.orders import schedule_orders as schedule_orders
 from lowering.schedules.rotations import distinct_rotations as distinct_rotations
 from lowering.schedules.rotations import overlap as overlap
 from lowering.schedules.schedule import Schedule as Schedule
+from lowering.schedules.schedule import check_pipeline_sizes as check_pipeline_sizes
 from lowering.schedules.schedule_errors import ScheduleError as ScheduleError
 from lowering.schedules.schedule_registry import RegisteredSchedule as RegisteredSchedule
+from lowering.schedules.schedule_registry import (
+    find_registered_schedule as find_registered_schedule,
+)
 from lowering.schedules.schedule_registry import list_schedules as list_schedules
 from lowering.schedules.schedule_registry import register_schedule as register_schedule
 from lowering.schedules.schedule_registry import spell_schedule_name as spell_schedule_name
@@ -36,8 +44,16 @@ from lowering.schedules.simulate import phases_of_schedule as phases_of_schedule
 from lowering.schedules.simulate import simulate as simulate
 from lowering.schedules.task import Phase as Phase
 from lowering.schedules.task import Task as Task
+from lowering.schedules.task import inputs_of_task as inputs_of_task
+from lowering.schedules.task_times import times_of_tasks as times_of_tasks
 from lowering.schedules.ticks import Run as Run
 from lowering.schedules.ticks import Ticks as Ticks
+from lowering.schedules.ticks import one_task_per_tick as one_task_per_tick
 from lowering.schedules.ticks import representative_ticks as representative_ticks
 from lowering.schedules.ticks import runs_of_ticks as runs_of_ticks
+from lowering.schedules.v_half import v_half as v_half
+from lowering.schedules.v_min import v_min as v_min
+from lowering.schedules.zbv import zbv as zbv
 from lowering.schedules.zero_bubble import zero_bubble as zero_bubble
+from lowering.schedules.zero_bubble_h1 import zero_bubble_h1 as zero_bubble_h1
+from lowering.schedules.zero_bubble_h2 import zero_bubble_h2 as zero_bubble_h2

@@ -122,7 +122,7 @@ class _TaskPlacer:
             # The last of several IPUs to come to the task runs it for all of them.
             elif all(self.cursors[i].head == task for i in self.ipus[task.stage]):
                 tasks.add(task)
-        return tuple(sorted(tasks, key=_dispatch_key))
+        return tuple(sorted(tasks, key=dispatch_key))
 
     def _missing_inputs(self, task: Task) -> Iterator[Kind]:
         for kind in self.inputs[task.phase, task.stage]:
@@ -239,7 +239,7 @@ class _TaskPlacer:
         )
 
 
-def _dispatch_key(task: Task) -> tuple[int, int]:
+def dispatch_key(task: Task) -> tuple[int, int]:
     """Returns the sort key of a task in its tick."""
     forward = task.phase == Phase.FORWARD
     return _DISPATCH[task.phase], -task.stage if forward else task.stage

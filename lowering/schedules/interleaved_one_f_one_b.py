@@ -46,11 +46,27 @@ def interleaved_one_f_one_b(
     if period == stages:
         return one_f_one_b(stages, micro_batches, training=training, ipus=stage_ipus)
     check_complete_sets(NAME, micro_batches, period)
+    phases = (Phase.FORWARD, Phase.BACKWARD) if training else (Phase.FORWARD,)
+    return schedule_ranks(NAME, stage_ipus, period, micro_batches, phases)
+
+
+def schedule_ranks(
+    name: str, stage_ipus: Groups, period: int, micro_batches: int, phases: tuple[Phase, ...]
+) -> Schedule:
+    """Builds the schedule of stages that are dealt out, with as many micro-batches as are sets.
+
+    Args:
+      name: the name of the schedule.
+      stage_ipus: the IPUs of each stage.
+      period: after how many stages they repeat.
+      micro_batches: a multiple of `period`.
+      phases: the phases that each stage has.
+    """
     orders: dict[int, list[Run]] = {}
     for rank, group in enumerate(stage_ipus[:period]):
-        order = _order_of_rank(rank, period, stages, micro_batches, training)
+        order = _order_of_rank(rank, period, len(stage_ipus), micro_batches, phases)
         orders.update(dict.fromkeys(group, order))
-    return schedule_orders(NAME, orders, stage_ipus, micro_batches, training)
+    return schedule_orders(name, orders, stage_ipus, micro_batches, len(phases) > 1)
 
 
 def deal_out_two_stages(name: str, stages: int) -> list[int]:
@@ -86,7 +102,7 @@ def check_stages_repeat(name: str, stage_ipus: Groups) -> int:
 
 
 def _order_of_rank(
-    rank: int, period: int, stages: int, micro_batches: int, training: bool
+    rank: int, period: int, stages: int, micro_batches: int, phases: tuple[Phase, ...]
 ) -> list[Run]:
     """Returns the order of tasks of the IPUs number `rank` of `period`."""
 
@@ -95,25 +111,28 @@ def _order_of_rank(
         sets, task_in_set = divmod(number, stages)
         turn, member = divmod(task_in_set, period)
         stage = rank + turn * period
-        if phase == Phase.BACKWARD:
+        if phase != Phase.FORWARD:
             stage = stages - period + 2 * rank - stage
         return Task(stage, phase, sets * period + member)
 
     length = stages * (micro_batches // period)
-    lags, warm_up = {Phase.FORWARD: 0}, 0
-    if training:
+    lags, warm_up, last = {Phase.FORWARD: 0}, 0, 0
+    if Phase.BACKWARD in phases:
         # Before its first backward task comes back, an IPU runs all but its last stage on a first
         # set of micro-batches, and two more tasks for each IPU behind it.
         warm_up = min(length, 2 * (period - 1 - rank) + stages - period)
-        lags[Phase.BACKWARD] = warm_up
+        lags[Phase.BACKWARD] = last = warm_up
+    if Phase.WEIGHTS in phases:
+        # Later IPUs postpone more weight gradients, which fill the ramp-down.
+        lags[Phase.WEIGHTS] = last = warm_up + min(length - warm_up, rank)
 
     def tasks_between(first: int, end: int) -> list[Task]:
         rounds = [(i, phase, lag) for i in range(first, end) for phase, lag in lags.items()]
         return [task_number(phase, i - lag) for i, phase, lag in rounds if 0 <= i - lag < length]
 
-    times, rounds_left = divmod(length - warm_up, stages)
+    times, rounds_left = divmod(length - last, stages)
     return [
-        one_task_per_tick(tasks_between(0, warm_up)),
-        one_task_per_tick(tasks_between(warm_up, warm_up + stages), times, period),
-        one_task_per_tick(tasks_between(length - rounds_left, length + warm_up)),
+        one_task_per_tick(tasks_between(0, last)),
+        one_task_per_tick(tasks_between(last, last + stages), times, period),
+        one_task_per_tick(tasks_between(length - rounds_left, length + last)),
     ]

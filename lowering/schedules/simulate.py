@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any, NoReturn
 
 from lowering.ground import InternalError, limit_dir_to
+from lowering.schedules.bytes_over_time import BytesOverTime, compute_bytes_over_time
 from lowering.schedules.clocks import compute_makespan
 from lowering.schedules.grid import draw_grid
 from lowering.schedules.schedule import Schedule
@@ -34,6 +35,8 @@ class Simulation:
       tasks: the number of tasks.
       in_flight: for each stage, the most micro-batches at once whose forward task has run and
         the last of whose gradients has not been made. 1 for inference, which keeps nothing.
+      in_flight_per_ipu: for each IPU, in ascending order, the most of these at once of all of its
+        stages together.
       fifo_depth: for each stage, how many of these wait while one is at work.
       bubble: the idle share of the grid of IPUs and ticks, where a tick of an IPU has room for as
         many tasks as the IPU ever runs in one; between 0 and 1.
@@ -42,16 +45,20 @@ class Simulation:
       synced_makespan: the same when each tick begins after the slowest IPU of the one before, and
         transfers take no time.
       utilisation: the share of the makespan in which an IPU works, averaged over the IPUs.
+      bytes: for each IPU, in ascending order, what it keeps over time, as pairs of a time and the
+        bytes from then on, until the next pair; () without `sizes`.
     """
 
     ticks: int
     tasks: int
     in_flight: tuple[int, ...]
+    in_flight_per_ipu: tuple[int, ...]
     fifo_depth: tuple[int, ...]
     bubble: float
     makespan: float
     synced_makespan: float
     utilisation: float
+    bytes: tuple[BytesOverTime, ...] = ()
 
 
 def simulate(
@@ -59,6 +66,7 @@ def simulate(
     seconds: Seconds | None = None,
     *,
     transfer: float | Sequence[float] = 0.0,
+    sizes: float | Sequence[float] | None = None,
 ) -> Simulation:
     """Runs a schedule without computing anything.
 
@@ -67,14 +75,17 @@ def simulate(
       seconds: the duration of the tasks of each phase; without it, each takes 1.
       transfer: how long a result travels to the next stage, or a gradient back, if that is on
         other IPUs, which may work meanwhile: one number, or one for every stage but the last.
+      sizes: the bytes that each IPU of a stage keeps of a micro-batch, from the start of its
+        forward task to the end of the last of its gradients (of the forward task, for inference):
+        one number, or one for every stage. `Simulation.bytes` then has entries for every task.
 
     Raises:
       ScheduleError: a task that is missing, unknown, there twice, or before its inputs; with the
-        ticks drawn. Durations that are missing or negative.
+        ticks drawn. Durations or sizes that are missing or negative.
     """
     check_instance(schedule, Schedule, "the argument of `simulate`")
     kinds = phases_of_schedule(schedule)
-    in_flight = _check_all_tasks(schedule, kinds)
+    in_flight, in_flight_per_ipu = _check_all_tasks(schedule, kinds)
     exact_durations = _read_durations(schedule, kinds, seconds)
     exact_delays = _read_row("`transfer`", transfer, schedule.stages - 1)
     # Sums of ints are exact, so skipped rounds give exactly the result of running them.
@@ -83,16 +94,21 @@ def simulate(
     delays = [int(delay * units) for delay in exact_delays]
     synced_end, busy = _compute_synced_makespan(schedule, durations)
     makespan = compute_makespan(schedule, durations, delays)
-    num_ipus = len({ipu for group in schedule.ipus for ipu in group})
+    over_time: tuple[BytesOverTime, ...] = ()
+    if sizes is not None:
+        bytes_of_stages = _read_row("`sizes`", sizes, schedule.stages, "size")
+        over_time = compute_bytes_over_time(schedule, durations, delays, bytes_of_stages, units)
     return Simulation(
         ticks=len(schedule.ticks),
         tasks=schedule.num_tasks,
         in_flight=in_flight,
+        in_flight_per_ipu=in_flight_per_ipu,
         fifo_depth=tuple(count - 1 for count in in_flight),
         bubble=bubble_fraction_of(schedule),
         makespan=makespan / units,
         synced_makespan=synced_end / units,
-        utilisation=busy / (num_ipus * makespan) if makespan else 1.0,
+        utilisation=busy / (len(in_flight_per_ipu) * makespan) if makespan else 1.0,
+        bytes=over_time,
     )
 
 
@@ -105,8 +121,8 @@ def phases_of_schedule(schedule: Schedule) -> tuple[Phase, ...]:
 
 def _check_all_tasks(
     schedule: Schedule, kinds: Sequence[Phase], *, skips: bool = True
-) -> tuple[int, ...]:
-    """Raises at the first task in a wrong tick; returns the micro-batches in flight per stage.
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Raises at the first task in a wrong tick; returns those in flight per stage and per IPU.
 
     Rounds that repeat the one before for later micro-batches are skipped up to the last: the
     results that they read from outside of the run are there if they are there for the last one.
@@ -134,7 +150,10 @@ def _check_all_tasks(
         if skips:  # to name the first mistake, and not that of a last round
             _check_all_tasks(schedule, kinds, skips=False)
         raise
-    return tuple(checker.most) if schedule.training else (1,) * schedule.stages
+    ipus = sorted(checker.held)
+    if not schedule.training:
+        return (1,) * schedule.stages, (1,) * len(ipus)
+    return tuple(checker.most), tuple(checker.most_held[ipu] for ipu in ipus)
 
 
 class _TaskChecker:
@@ -143,6 +162,8 @@ class _TaskChecker:
     Attributes:
       done: the tasks that have run.
       most: for each stage, the most micro-batches that were in flight so far.
+      held: how many are in flight of all stages of each IPU.
+      most_held: the most of these so far.
     """
 
     def __init__(self, schedule: Schedule, kinds: Sequence[Phase]):
@@ -152,6 +173,8 @@ class _TaskChecker:
         self.done = Progress(all_kinds)
         self.inputs = {kind: inputs_of_task(*kind, schedule.stages) for kind in all_kinds}
         self.most = [0] * schedule.stages
+        self.held = {ipu: 0 for group in schedule.ipus for ipu in group}
+        self.most_held = dict(self.held)
 
     def check_tick(self, tick: int, tasks: Tick) -> None:
         """Runs the tasks of a tick."""
@@ -176,6 +199,15 @@ class _TaskChecker:
                     (self.last, stage)
                 )
                 self.most[stage] = max(self.most[stage], in_flight)
+                self._hold(stage, 1)
+            elif phase == self.last:
+                self._hold(stage, -1)
+
+    def _hold(self, stage: int, more: int) -> None:
+        """Records that as many more micro-batches of a stage are in flight."""
+        for ipu in self.schedule.ipus[stage]:
+            self.held[ipu] += more
+            self.most_held[ipu] = max(self.most_held[ipu], self.held[ipu])
 
     def skip_rounds_like(
         self, counts_before: Mapping[Kind, int] | None, run: Run, rounds: int
@@ -188,6 +220,8 @@ class _TaskChecker:
         if any(step not in (0, run.step) for step in steps.values()):
             return False
         self.done.record_tasks_in_order({kind: step * rounds for kind, step in steps.items()})
+        for stage in range(self.schedule.stages):
+            self._hold(stage, rounds * (steps[self.first, stage] - steps[self.last, stage]))
         return True
 
     def check_all_have_run(self) -> None:
@@ -291,18 +325,20 @@ def _read_durations(
     return durations
 
 
-def _read_row(role: str, numbers: float | Sequence[float], count: int) -> list[Fraction]:
-    """Returns exact durations from one number for all, or one for each."""
+def _read_row(
+    role: str, numbers: float | Sequence[float], count: int, unit: str = "duration"
+) -> list[Fraction]:
+    """Returns exact durations or sizes from one number for all, or one for each."""
     row: list[Any] = [*numbers] if isinstance(numbers, Sequence) else [numbers] * count
-    if len(row) != count or not all(_is_duration(value) for value in row):
+    if len(row) != count or not all(_is_amount(value) for value in row):
         raise ScheduleError(
             f"{role}: {repr_or_type(numbers)}",
-            fix=f"give one duration, or {count}, finite and none of them negative",
+            fix=f"give one {unit}, or {count}, finite and none of them negative",
         )
     return [Fraction(float(value)) for value in row]
 
 
-def _is_duration(value: Any) -> bool:
+def _is_amount(value: Any) -> bool:
     try:
         return 0 <= value < math.inf
     except Exception:  # whatever an object raises when it is compared with a number

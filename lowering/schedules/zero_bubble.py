@@ -31,23 +31,41 @@ def zero_bubble(
     Raises:
       ScheduleError: inference, or two stages on one IPU.
     """
+    return schedule_split_with_leads("zero-bubble", 1, stages, micro_batches, training, ipus)
+
+
+def schedule_split_with_leads(
+    name: str, lead: int, stages: int, micro_batches: int, training: bool, ipus: Ipus
+) -> Schedule:
+    """Splits the backward pass; each stage runs more forward passes ahead than the one behind it.
+
+    Args:
+      name: the name of the schedule.
+      lead: how many more forward passes.
+      stages: the forward stages.
+      micro_batches: any number.
+      training: must be true.
+      ipus: an IPU, or several, for every stage, of its own; None puts stage i on IPU i.
+
+    Raises:
+      ScheduleError: inference, or two stages on one IPU.
+    """
     check_pipeline_sizes(stages, micro_batches, training)
     if not training:
         raise ScheduleError(
-            "inference with the zero-bubble schedule: without a backward pass it has nothing to "
-            "split",
+            f"inference with the {name} schedule: without a backward pass it has nothing to split",
             fix="use one_f_one_b, which is a plain wave for inference",
         )
     stage_ipus = ipus_of_stages(stages, ipus)
-    check_one_stage_per_ipu("zero-bubble", stage_ipus)
+    check_one_stage_per_ipu(name, stage_ipus)
     orders: dict[int, list[Run]] = {}
     for stage, group in enumerate(stage_ipus):
-        warm_up = min(micro_batches, stages - 1 - stage)
+        warm_up = min(micro_batches, lead * (stages - 1 - stage))
         lags = {
             (stage, Phase.FORWARD): 0,
             (stage, Phase.BACKWARD): warm_up,
             # Later stages postpone more weight gradients, which fill the ramp-down.
-            (stage, Phase.WEIGHTS): warm_up + min(micro_batches, stage),
+            (stage, Phase.WEIGHTS): warm_up + min(micro_batches, lead * stage),
         }
         orders.update(dict.fromkeys(group, build_staggered_order(lags, micro_batches)))
-    return schedule_orders("zero-bubble", orders, stage_ipus, micro_batches, training)
+    return schedule_orders(name, orders, stage_ipus, micro_batches, training)

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page
 
 from ipujax.ground import format_bytes, format_count, format_duration, format_percent
 from ipujax.report import Report, describe_report_difference
-from ipujax.report.presentation import html
+from ipujax.report.presentation import bundle, html
 from ipujax.report.presentation.comparison import compare_reports
 from tests.browser.looking import Visit, frames, selection, show
 from tests.ipujax.whatifs import network, pipelined, sharded
@@ -156,7 +156,7 @@ def test_what_is_paired_is_selected_on_both_sides(
 def formats(visit: Visit) -> Callable[..., Any]:
     """Calls a function of `format.js` for each of some lists of arguments."""
     tab = visit.tab()
-    source = html._strip_module(html._read_page_file("format.js"))
+    source = bundle.strip_module(bundle.read_page_file("page/format.js"))
 
     def call(name: str, arguments: list[Any]) -> Any:
         script = f"all => {{ {source}; return all.map(each => {name}(...each)); }}"

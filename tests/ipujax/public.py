@@ -39,7 +39,7 @@ RESULTS = {
         "Version",
         "View",
     ),
-    "schedules": ("Simulation", "Schedule", "Task"),
+    "schedules": ("FoundSchedule", "Simulation", "Schedule", "Task"),
     "frontends": ("Model", "Part"),
     "host_trace": ("HostSpan", "HostTrace"),
     "gradient_accumulation_optimizer": ("GradientAccumulationState",),

@@ -9,7 +9,8 @@ from typing import NamedTuple, Self
 from ipujax.doors.graphs.evaluate import module_scope
 from ipujax.doors.graphs.graph import Node
 from ipujax.ground import Keywords
-from ipujax.pipelines import ipu_scope_name, schedules, stage_scope_name
+from ipujax.pipelines import ScheduleOrName, ipu_scope_name, schedules, stage_scope_name
+from ipujax.planner import Plan
 
 
 class Place(NamedTuple):
@@ -32,11 +33,13 @@ class Placement:
       ipus: the IPU of each stage.
       is_sharded: whether nodes run on their IPUs one after the other, without a pipeline.
       ipu_count: how many IPUs a replica has.
+      plan: the plan that placed the nodes; None where the user did.
     """
 
     ipus: tuple[int, ...] = ()
     is_sharded: bool = False
     ipu_count: int = 1
+    plan: Plan | None = None
 
     @property
     def is_pipelined(self) -> bool:
@@ -77,7 +80,9 @@ class Placement:
     def pipeline_options(self) -> Keywords:
         """Returns how `training.Pipeline` runs the stages."""
         is_apart = len(set(self.ipus)) == len(self.ipus)
-        schedule = schedules.one_f_one_b if is_apart else schedules.gpipe
+        schedule: ScheduleOrName = schedules.one_f_one_b if is_apart else schedules.gpipe
+        if self.plan is not None:
+            schedule = self.plan.schedule
         return {
             "device_mapping": list(self.ipus),
             "pipeline_schedule": schedule,

@@ -16,7 +16,13 @@ import torch
 
 from ipujax.ground import Keywords, PopTorchConfigFileError, files, get_joined_instance
 from ipujax.poptorch import enums
-from ipujax.poptorch.enums import CommGroupType, ConnectionType, OutputMode, SyncPattern
+from ipujax.poptorch.enums import (
+    AutoStage,
+    CommGroupType,
+    ConnectionType,
+    OutputMode,
+    SyncPattern,
+)
 from ipujax.poptorch.options.groups import (
     DistributedOptions,
     JitOptions,
@@ -26,6 +32,7 @@ from ipujax.poptorch.options.groups import (
 from ipujax.poptorch.options.host_options import HostOptions
 from ipujax.poptorch.options.locations import TensorLocationOptions
 from ipujax.poptorch.options.option_calls import find_option_method, run_option_call
+from ipujax.poptorch.options.plan_choices import read_plan_choices
 from ipujax.poptorch.options.popart_options import PopartOptions
 from ipujax.poptorch.options.switches import check_switches
 from ipujax.poptorch.options.system import SystemOptions
@@ -74,6 +81,7 @@ class Options(SystemOptions, HostOptions):
         self._distributed = DistributedOptions()
         self._tensor_locations = TensorLocationOptions()
         self._execution_strategy = PipelinedExecution()
+        self._auto_plan: Keywords | None = None
         self._set_host_defaults()
         super().__init__(
             replication_factor=1
@@ -184,6 +192,27 @@ class Options(SystemOptions, HostOptions):
         self.checkIsFrozen()
         check.require_instance(strategy, PipelinedExecution, "strategy", "an execution strategy")
         self._execution_strategy = strategy
+        return self
+
+    def autoPlan(self, **choices: Any) -> Self:
+        """Sets what the plan of `PipelinedExecution(AutoStage.Auto)` may be chosen from.
+
+        A plan cuts the model between its operators, and says where each stage runs, and by which
+        schedule. It is made when the model is compiled, for the micro-batches of a weight update
+        (`Training.gradientAccumulation`) and the replicas (`replicationFactor`).
+
+        Args:
+          choices: keywords of `ipu.plan`: `ipus`, the IPUs of all replicas together, which may be
+            left out where the system is configured; `schedules`, `recompute`, `offload`, `costs`
+            ("model" or "measured"), `memory`, `objective`, `budget_seconds`; `micro_batches` and
+            `replicas`, which must be those of the options.
+
+        Raises:
+          Error: a keyword that `ipu.plan` does not have, or that PopTorch knows by itself; or a
+            value that no plan can be made with.
+        """
+        self.checkIsFrozen()
+        self._auto_plan = read_plan_choices(choices)
         return self
 
     def outputMode(self, output_mode: OutputMode, output_return_period: int | None = None) -> Self:
@@ -320,6 +349,13 @@ class Options(SystemOptions, HostOptions):
 
     def _freeze(self) -> None:
         check_switches(self._popart.options)
+        strategy = self._execution_strategy
+        if self._auto_plan is not None and strategy.auto_stage is not AutoStage.Auto:
+            raise check.value_error(
+                f"autoPlan was called, and the execution strategy is {strategy}, which is not "
+                "planned",
+                "say setExecutionStrategy(poptorch.PipelinedExecution(poptorch.AutoStage.Auto))",
+            )
         super()._freeze()
 
     def __repr__(self) -> str:

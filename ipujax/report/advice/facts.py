@@ -14,7 +14,9 @@ from ipujax.report.advice.alternatives import (
     find_faster_schedule,
     model_schedule_with_more_micro_batches,
 )
+from ipujax.report.advice.change import Case, Source
 from ipujax.report.advice.index import ProgramIndex
+from ipujax.report.advice.planned_cuts import BetterCut, find_better_cut
 from ipujax.report.advice.tally import Total, tally_steps
 from ipujax.report.advice.waiting import split_waiting_cycles
 from lowering import HOST, dtype_name, ir, jaxpr, machine, trace
@@ -31,15 +33,20 @@ class Facts:
       index: the nodes and equations of the program.
       profile: its modelled profile.
       options: the model's options.
+      source: what the program was lowered from; None where nobody knows.
       whole: the cycles of a call times the number of IPUs.
       waiting: why IPUs wait.
     """
 
     def __init__(
-        self, index: ProgramIndex, profile: machine.Profile, options: machine.ModelOptions
+        self,
+        index: ProgramIndex,
+        profile: machine.Profile,
+        options: machine.ModelOptions,
+        source: Source | None = None,
     ):
         self.index, self.profile, self.options = index, profile, options
-        self.program = index.program
+        self.program, self.source = index.program, source
         self.whole = profile.num_ipus * int(profile.cycles)
         self.waiting = split_waiting_cycles(index, profile, overlaps_io=options.overlaps_io)
         busy = trace.count_busy_cycles(profile.steps.trace, profile.num_ipus)
@@ -139,6 +146,13 @@ class Facts:
         """The schedule that makes the program faster, if the model finds one that fits."""
         schedule = self.waiting.schedule if self.fits_in_memory else None
         return schedule and find_faster_schedule(self, schedule)
+
+    @functools.cached_property
+    def better_cut(self) -> BetterCut | None:
+        """The cut that makes a pipeline of this schedule fastest, if that gains time and fits."""
+        if self.source is None or not self.fits_in_memory:
+            return None
+        return find_better_cut(Case(self.program, self.source, self.options), self.profile)
 
     def model_more_micro_batches(self, times: int) -> Alternative | None:
         """Models more micro-batches of the same size; None unless that is faster and fits."""

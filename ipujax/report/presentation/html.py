@@ -7,27 +7,24 @@ in the style, the modules as one script, and the report documents, compressed.
 from __future__ import annotations
 
 import base64
-import functools
 import gzip
 import html
-import importlib.resources
 import json
-import posixpath
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ipujax.ground import InternalError
+from ipujax.report.presentation.bundle import (
+    bundle_scripts,
+    fill_template,
+    frame_page,
+    read_style,
+)
 from ipujax.report.presentation.compared_report import read_report_parts
 from ipujax.report.presentation.comparison import compare_reports
 
-_IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
-_UNREAD = re.compile(r"^ *//.*\n|^ */\*\*(?s:.*?)\*/\n|^ +", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
-_FIRST = "main.js"
-_STYLES = ("page.css", "views.css", "dialogs.css")
+_FIRST = "page/main.js"
+_STYLES = ("page/page.css", "page/views.css", "page/dialogs.css")
 _LEVEL = 6  # of gzip: higher ones take several times as long and save a few percent
-_INLINE_HEIGHT = 640  # pixels
 
 
 def render_html_page(
@@ -66,58 +63,26 @@ def render_html_page(
             ]
         ),
     }
-    return re.sub(
-        r"\{\{(\w+)\}\}", lambda match: substitutions[match[1]], _read_page_file("page.html")
-    )
+    return fill_template("page/page.html", substitutions)
 
 
 def render_notebook_iframe(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Renders the page as a frame for notebooks, whose lower edge can be dragged.
-
-    It is sandboxed: its scripts run, and can touch nothing outside.
+    """Renders the page as a frame for notebooks.
 
     Args:
       documents: as for `render_html_page`.
     """
-    source = html.escape(render_html_page(documents))
-    style = (
-        f"width:100%;height:{_INLINE_HEIGHT}px;border:0;resize:vertical;overflow:auto;display:block"
-    )
-    return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
+    return frame_page(render_html_page(documents))
 
 
-@functools.cache
 def read_page_style() -> str:
     """Reads the page's style sheets, also for other pages."""
-    return "\n".join(_read_page_file(path) for path in _STYLES)
+    return read_style(*_STYLES)
 
 
-@functools.cache
 def bundle_page_scripts() -> str:
-    """Bundles the page's modules into one script, each after those that it imports."""
-    paths: list[str] = []
-    _order_module_after_imports(_FIRST, (), paths)
-    return "\n".join(_strip_module(_read_page_file(path)) for path in paths)
-
-
-def _order_module_after_imports(path: str, importers: tuple[str, ...], paths: list[str]) -> None:
-    if path in importers:
-        raise InternalError(f"modules of the HTML page import each other: {(*importers, path)}")
-    if path in paths:
-        return
-    for _, imported in _IMPORT.findall(_read_page_file(path)):
-        _order_module_after_imports(_resolve_import_path(path, imported), (*importers, path), paths)
-    paths.append(path)
-
-
-def _resolve_import_path(path: str, imported: str) -> str:
-    """Returns the path in the folder of an import such as `../format.js` in a module."""
-    return posixpath.normpath(posixpath.join(path, "..", imported))
-
-
-def _strip_module(source: str) -> str:
-    """Strips a module of comments, indentation, imports and exports."""
-    return _EXPORT.sub("", _UNREAD.sub("", _IMPORT.sub("", source))).strip() + "\n"
+    """Bundles the page's modules into one script."""
+    return bundle_scripts(_FIRST)
 
 
 def _pack_document(document: Mapping[str, Any], label: str) -> str:
@@ -137,8 +102,3 @@ def _pack_json(data: Mapping[str, Any], kind: str, attributes: str = "") -> str:
     # Without a time of writing, equal reports are equal files.
     encoded = base64.b64encode(gzip.compress(text.encode(), _LEVEL, mtime=0)).decode()
     return f'<script type="application/octet-stream" class="{kind}"{attributes}>{encoded}</script>'
-
-
-def _read_page_file(path: str) -> str:
-    folder = importlib.resources.files("ipujax.report.presentation")
-    return folder.joinpath("page", path).read_text("utf-8")

@@ -2,7 +2,8 @@
 
 Repeated code is outlined, as the original did unless outlining was switched off: an operation of
 one signature is on an IPU once, however often it runs, and only each call to it is counted again.
-The body of an outlined function is always shared, whatever the option says.
+A repeated sequence of operations, such as a layer, is a function: its repetitions are calls alone
+(`functions.py`). The body of an outlined function is always shared, whatever the option says.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ class CodeUse:
       exchanges: how many of these exchange data.
       exchange_bytes: bytes that the busiest tile receives, in exchanges in which all tiles may.
       received: for every other exchange, how many tiles receive, and the bytes of each.
-      runs: how often the program calls it.
       compute_sets: how many of its supersteps compute.
       tensors: the operands and results with which each of its vertices is connected.
       blocks: the outlined functions that have it, each with whether it is its backward pass.
@@ -39,7 +39,6 @@ class CodeUse:
     exchanges: int
     exchange_bytes: float
     received: tuple[tuple[int, float], ...] = ()
-    runs: int = 1
     compute_sets: int = 0
     tensors: int = 0
     blocks: frozenset[tuple[str, bool]] = frozenset()
@@ -55,7 +54,6 @@ class CodeUse:
         """Returns this use together with more calls of the same operation."""
         return dc.replace(
             self,
-            runs=self.runs + further_use.runs,
             blocks=self.blocks | further_use.blocks,
             alone=self.alone + further_use.alone,
             entered=self.entered + further_use.entered,
@@ -77,7 +75,7 @@ class CodeUse:
 BYTES_PER_VERTEX_KIND = 550
 BYTES_PER_VERTEX = 100
 BYTES_PER_CALL = 12
-BYTES_PER_PHASE = 24
+BYTES_PER_PHASE = 13
 BYTES_PER_EXCHANGE = 20
 EXCHANGED_BYTES_PER_CODE_BYTE = 32
 
@@ -87,12 +85,13 @@ STACK_BYTES = 1_024
 
 
 def compute_code_bytes(
-    uses: Iterable[CodeUse], tiles: int, *, outlines: bool = True
+    uses: Iterable[CodeUse], calls: int, tiles: int, *, outlines: bool = True
 ) -> Mapping[str, np.ndarray]:
     """Computes the bytes of code that a set of operations takes on each tile.
 
     Args:
       uses: the operations of one IPU, each signature once.
+      calls: how many calls of operations and of repeated sequences of them its programs have.
       tiles: how many tiles it has.
       outlines: whether calls of one signature share their code, as calls of outlined functions do;
         what vertices execute is shared in any case.
@@ -101,7 +100,9 @@ def compute_code_bytes(
       int64 [tiles] for each category of code in `profile.CATEGORIES`.
     """
     tiles_of_kind: dict[str, np.ndarray] = {}
+    uses = tuple(uses)
     state, control, exchange = np.zeros((3, tiles), dtype=np.int64)
+    control += BYTES_PER_CALL * (calls if outlines else sum(use.entered for use in uses))
     for use in uses:
         copies = use.count_code_copies(outlines)
         for vertices in use.vertices:
@@ -110,7 +111,6 @@ def compute_code_bytes(
             vertices_per_tile = copies * vertices.copies * vertices.per_tile
             state[place] += vertices_per_tile * BYTES_PER_VERTEX
         control += copies * use.phases * BYTES_PER_PHASE
-        control += (use.runs if outlines else use.entered) * BYTES_PER_CALL
         exchange += copies * use.exchanges * BYTES_PER_EXCHANGE
         for receivers, received in ((tiles, use.exchange_bytes), *use.received):
             code_bytes = copies * round(received / EXCHANGED_BYTES_PER_CODE_BYTE)

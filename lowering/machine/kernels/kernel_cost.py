@@ -122,6 +122,7 @@ class _Kernel:
             ),
             life=KernelMemory(self.events, operands, owners, self.target.tiles_per_ipu),
             code=self.ledger.code,
+            calls=tuple(self.ledger.calls),
             totals=self.ledger.totals,
             assumptions=tuple(self.ledger.assumptions),
         )

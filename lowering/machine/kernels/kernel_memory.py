@@ -189,14 +189,18 @@ class KernelMemory:
         results: Sequence[int],
         tiles: int,
     ) -> None:
-        self._events, self._operands, self.results = events, operands, tuple(results)
+        self.events, self._operands, self.results = events, operands, tuple(results)
         self._tiles = tiles
         self._known: dict[object, tuple[LivenessRecord, tuple[int | None, ...]]] = {}
+
+    def with_events(self, events: Sequence[MemoryEvent]) -> KernelMemory:
+        """Returns the memory of a kernel that differs in its events alone."""
+        return KernelMemory(events, self._operands, self.results, self._tiles)
 
     @functools.cached_property
     def births(self) -> Mapping[int, LiveTensor]:
         """The tensors that its items make, by their owners."""
-        return {owner: live for event in self._events for owner, live in event.births.items()}
+        return {owner: live for event in self.events for owner, live in event.births.items()}
 
     def liveness_with_donated(
         self, donated: frozenset[int], successors: frozenset[tuple[int, int]] = frozenset()
@@ -214,7 +218,7 @@ class KernelMemory:
         key = donated, successors
         if key not in self._known:
             alive, operand_of_owner = compute_kernel_liveness(
-                self._events,
+                self.events,
                 self._operands,
                 self.results,
                 self._tiles,

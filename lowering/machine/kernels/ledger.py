@@ -11,7 +11,7 @@ from lowering.machine.kernels.code import CodeUse
 from lowering.machine.kernels.items import Block, Choice, Entry, Item, Loop, user_line_of_entry
 from lowering.machine.kernels.iterations import IterationCost, Iterations, repeat_iterations
 from lowering.machine.kernels.supersteps import Supersteps
-from lowering.machine.kernels.totals import KernelCost, Total
+from lowering.machine.kernels.totals import KernelCost, Total, add_runs_of
 from lowering.machine.mapping import VECTOR_BYTES, TileMapping
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.target import Target
@@ -47,6 +47,7 @@ class Ledger:
     ) -> None:
         self.steps, self._target = Supersteps(target), target
         self.code: dict[object, CodeUse] = {}
+        self.calls: list[object] = []
         self._entered: set[Block | None] = set()
         self.totals: dict[int, Total] = {}
         self._numbers = numbers
@@ -113,6 +114,7 @@ class Ledger:
                 )
         self._add_total(number, total)
         self._add_code(code, self._code_use_of_item(item, costs, received, first_tile))
+        self.calls.append(code)
         if "callback" in primitive:
             self._note_assumption(item, "what the host does in a callback takes no time")
         if primitive in (_ON_TABLES & self._on_host) - self._remote:
@@ -220,12 +222,13 @@ class Ledger:
         for body_cost in costs:
             for signature, use in body_cost.code.items():
                 self._add_code(signature, use)
+            self.calls += body_cost.calls
 
     def _note_assumption(self, entry: Entry, assumption: str) -> None:
         self.assumptions[f"{user_line_of_entry(entry) or 'an unknown line'}: {assumption}"] = None
 
     def _add_total(self, number: int, total: Total, times: float = 1.0) -> None:
-        self.totals.setdefault(number, total.without_runs()).add_runs(total, times)
+        add_runs_of(total, self.totals, number, times)
 
     def _code_use_of_item(
         self, item: Item, costs: Cost, received: float, first_tile: int

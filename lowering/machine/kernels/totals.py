@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses as dc
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from lowering.jaxprs import CallPath
 from lowering.machine.kernels.code import CodeUse
@@ -13,6 +13,8 @@ from lowering.machine.kernels.kernel_memory import KernelMemory
 from lowering.machine.kernels.layouts import TensorLayout
 from lowering.machine.program_tree import ProgramNode
 from lowering.machine.trace import Trace
+
+_Key = TypeVar("_Key")
 
 _ZERO_COUNTS: dict[str, Any] = dict(
     runs=0.0,
@@ -80,6 +82,14 @@ class Total:
         self.tiles = max(self.tiles, further_total.tiles)
 
 
+def add_runs_of(total: Total, totals: dict[_Key, Total], key: _Key, times: float = 1.0) -> None:
+    """Adds the runs of a total, `times` over, to the one that has a key."""
+    known = totals.get(key)
+    if known is None:
+        known = totals[key] = total.without_runs()
+    known.add_runs(total, times)
+
+
 class SignatureNumbers:
     """A counter that gives a number to each signature of an operation."""
 
@@ -104,6 +114,7 @@ class KernelCost:
       views: positions of the results that are views of other tensors.
       life: memory beside the operands, results included.
       code: the code that must be on the tiles, by signature of the operation.
+      calls: the signatures of its operations in their order, those of a body once.
       totals: the totals of operations, by their numbers.
       assumptions: the assumptions of the model, as sentences.
     """
@@ -116,5 +127,6 @@ class KernelCost:
     views: frozenset[int]
     life: KernelMemory
     code: Mapping[object, CodeUse]
+    calls: tuple[object, ...]
     totals: Mapping[int, Total]
     assumptions: tuple[str, ...]

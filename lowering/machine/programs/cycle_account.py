@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 
-from lowering.machine.kernels.totals import SignatureNumbers, Total
+from lowering.machine.kernels.totals import SignatureNumbers, Total, add_runs_of
 
 Totals = dict[tuple[int, int], Total]
 
@@ -25,13 +25,12 @@ class CycleAccount:
 
     def add_operation(self, ipu: int, number: int, total: Total) -> None:
         """Adds an operation that runs once in each iteration of the loops around it."""
-        sum_of_runs = self.totals.setdefault((ipu, number), total.without_runs())
-        sum_of_runs.add_runs(total, self._times)
+        add_runs_of(total, self.totals, (ipu, number), self._times)
 
     def include_totals(self, totals: Totals) -> None:
         """Adds totals that were counted separately."""
         for key, total in totals.items():
-            self.totals.setdefault(key, total.without_runs()).add_runs(total)
+            add_runs_of(total, self.totals, key)
 
     @contextlib.contextmanager
     def count_repeated(self, times: int) -> Generator[None]:

@@ -15,12 +15,14 @@ import numpy as np
 
 from lowering import ir
 from lowering.jaxprs import (
+    EquationFinder,
     Jaxpr,
     JaxprEqn,
     Literal,
     bind_equation,
     body_of_call,
     dtype_name,
+    equations_with_bodies,
     shape_of,
     sub_jaxprs,
 )
@@ -54,8 +56,11 @@ def find_counted_branches(program: ir.Program) -> CountedBranches:
 
 def _walk_loops(program: ir.Program) -> Iterator[tuple[int, int, BranchPerIteration | None]]:
     """Yields the loop, the branching equation, and the branches that iterations take."""
+    has_choice = EquationFinder(lambda eqn: eqn.primitive.name == "cond")
     for node in ir.walk_nodes(program.body):
         if isinstance(node, ir.Repeat) and node.count is not None:
+            if not any(_is_branching(inner, has_choice) for inner in ir.walk_nodes(node.body)):
+                continue
             body = _Body()
             for carry in node.carry:
                 body.avals[carry.entering] = program.avals[carry.entering]
@@ -69,8 +74,15 @@ def _walk_loops(program: ir.Program) -> Iterator[tuple[int, int, BranchPerIterat
             yield from ((id(node), *taken) for taken in _walk_kernel_loops(node.kernel.jaxpr.jaxpr))
 
 
+def _is_branching(node: ir.Node, has_choice: EquationFinder) -> bool:
+    """Returns whether a node branches, or a kernel has an equation that does."""
+    if isinstance(node, ir.Execute):
+        return has_choice(node.kernel.jaxpr.jaxpr)
+    return isinstance(node, ir.Switch)
+
+
 def _walk_kernel_loops(jaxpr: Jaxpr) -> Iterator[_BranchesTaken]:
-    for eqn in jaxpr.eqns:
+    for eqn in equations_with_bodies(jaxpr):
         for body_jaxpr in sub_jaxprs(eqn):
             yield from _walk_kernel_loops(body_jaxpr)
         flow = ControlFlow.view_of_equation(eqn) if is_control_flow(eqn) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from lowering import ir
 from lowering.machine.kernels.alive import LiveTensor
 from lowering.machine.kernels.code import CodeUse, compute_code_bytes
+from lowering.machine.kernels.functions import count_calls
 from lowering.machine.kernels.listing import shape_of_aval
-from lowering.machine.kernels.totals import KernelCost
+from lowering.machine.kernels.totals import KernelCost, SignatureNumbers
 from lowering.machine.liveness_report import Lifetime, Liveness, OnTiles, TileBytes
 from lowering.machine.machine_options import ModelOptions
 from lowering.machine.mapping import TileMapping
@@ -76,7 +78,7 @@ def _on_all_tiles(mapping: TileMapping, io_tiles: int) -> OnTiles:
 def memory_of_replica(
     residencies: Sequence[Residency],
     liveness: Sequence[Liveness],
-    code: Sequence[Mapping[object, CodeUse]],
+    code: Sequence[IpuCode],
     options: ModelOptions,
 ) -> Memory:
     """Returns the memory of all IPUs of a replica.
@@ -90,11 +92,13 @@ def memory_of_replica(
     tiles = (len(residencies), options.compute_target.tiles_per_ipu)
     categories = {name: np.zeros(tiles, dtype=np.int64) for name in CATEGORIES}
     always_live = np.zeros(tiles, dtype=np.int64)
-    for ipu, uses in enumerate(code):
+    for ipu, code_of_ipu in enumerate(code):
         residency, record = residencies[ipu], residencies[ipu].alive
         bytes_by_category = {name: bytes_[ipu] for name, bytes_ in categories.items()}
         if options.compiles_code:
-            code_categories = compute_code_bytes(uses.values(), tiles[1], outlines=options.outlines)
+            code_categories = compute_code_bytes(
+                code_of_ipu.uses.values(), code_of_ipu.calls, tiles[1], outlines=options.outlines
+            )
             for name, bytes_ in code_categories.items():
                 bytes_by_category[name] += bytes_
         _add_tensor_bytes(residency.always, bytes_by_category)
@@ -131,10 +135,23 @@ def _add_tensor_bytes(
         bytes_by_category[tensor.category] += tensor.laid.mapping.bytes_per_tile()
 
 
+@dc.dataclass(frozen=True, slots=True, eq=False)
+class IpuCode:
+    """The code that one IPU's programs need.
+
+    Attributes:
+      uses: the operations, every signature once.
+      calls: how many calls of them and of repeated sequences of them there are.
+    """
+
+    uses: Mapping[object, CodeUse]
+    calls: int
+
+
 def collect_code_uses(
     program: ir.Program, kernels: Mapping[int, KernelCost], options: ModelOptions
-) -> list[dict[object, CodeUse]]:
-    """Collects the code that each IPU's programs need, every signature once.
+) -> list[IpuCode]:
+    """Collects the code that each IPU's programs need.
 
     Args:
       program: the whole program.
@@ -142,13 +159,16 @@ def collect_code_uses(
       options: the chip, and whether code is shared.
     """
     uses: list[dict[object, CodeUse]] = [{} for _ in range(program.ipus)]
+    calls: list[list[int]] = [[] for _ in range(program.ipus)]
+    number_of = SignatureNumbers()
     passing = find_values_passed_straight_to_storage(program)
     for node in ir.walk_nodes(program.body):
         match node:
             case ir.Execute():
-                code = kernels[id(node)].code
+                code, calls_of_node = kernels[id(node)].code, kernels[id(node)].calls
             case ir.Load() | ir.Store() if (node.value, node.ipu) not in passing:
                 code = _code_of_remote_exchange(program, node, options)
+                calls_of_node = tuple(code)
             case _:
                 continue
         uses_of_ipu = uses[node.ipu]
@@ -156,7 +176,11 @@ def collect_code_uses(
             uses_of_ipu[signature] = (
                 uses_of_ipu[signature].add_uses(use) if signature in uses_of_ipu else use
             )
-    return uses
+        calls[node.ipu] += map(number_of, calls_of_node)
+    return [
+        IpuCode(uses_of_ipu, count_calls(calls_of_ipu))
+        for uses_of_ipu, calls_of_ipu in zip(uses, calls, strict=True)
+    ]
 
 
 def _code_of_remote_exchange(

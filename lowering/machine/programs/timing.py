@@ -19,6 +19,7 @@ from lowering.machine.kernels.iterations import (
 from lowering.machine.kernels.kernel_cost import model_kernel
 from lowering.machine.kernels.layouts import Layouts, TensorLayout
 from lowering.machine.kernels.listing import list_operations, planner_marks_of, shape_of_aval
+from lowering.machine.kernels.relocation import replace_stand_ins, use_stand_ins
 from lowering.machine.kernels.scheduling import schedule_items
 from lowering.machine.kernels.side_by_side import group_convolutions
 from lowering.machine.kernels.totals import KernelCost
@@ -110,6 +111,7 @@ class ProgramTimer:
         self._makers = ValueMakers(program)
         self.moves = MoveTimer(program, options, self.account, self._makers)
         self._known: dict[object, KernelCost] = {}
+        self._known_on_tiles: dict[tuple[int, object], KernelCost] = {}
         self._counted = find_counted_branches(program)
         self._turn: int | None = None
         self._kept = find_stored_values(program)
@@ -224,7 +226,9 @@ class ProgramTimer:
             branches[id(e)].tobytes() for e in walk_equations(closed) if id(e) in branches
         )
         iteration = self._turn if branch_bytes else None
-        key = (*identity, directions, operands, plans, replicas, branch_bytes, iteration)
+        tiles = tuple(layout.mapping.first_tile if layout else None for layout in operands)
+        stand_ins = use_stand_ins(operands)
+        key = (*identity, directions, stand_ins, plans, replicas, branch_bytes, iteration)
         if key not in self._known:
             listing = list_operations(closed, plans, branches=branches, directions=directions)
             listing = group_convolutions(fuse_elementwise_chains(listing, ELEMENTWISE.__contains__))
@@ -232,14 +236,18 @@ class ProgramTimer:
                 listing = schedule_items(listing, VIEWS.__contains__)
             self._known[key] = model_kernel(
                 listing,
-                operands,
+                stand_ins,
                 self.target,
                 replicas,
                 host=self.options.host,
                 iteration=iteration,
                 numbers=self.account.numbers,
             )
-        return self._known[key]
+        cost = self._known[key]
+        known = self._known_on_tiles.get((id(cost), tiles))
+        if known is None:
+            known = self._known_on_tiles[id(cost), tiles] = replace_stand_ins(cost, operands)
+        return known
 
     def layout_on(self, value: ValueId, ipu: IpuId) -> TensorLayout:
         """Returns the layout of a value; one that no kernel has asked for is mapped linearly."""

@@ -17,10 +17,11 @@ INTER_IPU_CYCLES = 2_066
 [D] from lbm-graphcore, exchange-vs-compute.csv, GC2: with rows of 2200 cells between 16 IPUs, each
 to the next, 17,600 bytes per border take 3043 cycles, 35,200 take 4017 and 4048. The difference is
 17.5 to 18.1 bytes per cycle (two links of target.py: 18.3); what neither bytes nor the IPU that
-half of the borders pass (24 cycles) explain is 2055, 2064 and 2095 cycles. No other chip was
-measured. poplibs (popops/Collectives.cpp) found where a ring of n - 1 steps and one of n / 2 steps
-with more bytes are equally fast: 608 KiB on 4 IPUs, 2.4 MiB on 8 and 19 MiB on 16, which makes 4.3,
-2.8 and 4.9 thousand cycles per step, its syncs and whatever else it has included.
+half of the borders pass (24 cycles) explain is 2055, 2064 and 2095 cycles. No other chip's
+phases were measured; whole steps on Mk2 (validation/finite_differences.py) are 3 % too fast with
+it, so no more was added. poplibs (popops/Collectives.cpp) found where a ring of n - 1 steps and one
+of n / 2 steps with more bytes are equally fast: 608 KiB on 4 IPUs, 2.4 MiB on 8 and 19 MiB on 16,
+which makes 4.3, 2.8 and 4.9 thousand cycles per step, its syncs and whatever else it has included.
 """
 
 RACK_IPUS = 64

@@ -64,6 +64,37 @@ def test_plans_of_every_schedule_run(schedule: str) -> None:
     check_that_it_runs(plan, loss, *args)
 
 
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("schedule", ["gpipe", "zero_bubble"])
+def test_plans_that_offload_run(schedule: str, recompute: bool) -> None:
+    args = parameters(), batch()
+    costs = planning.Costs(
+        [1] * (LAYERS + 1),
+        [1] * (LAYERS + 1),
+        [1] * (LAYERS + 1),
+        activation_bytes=[9] * (LAYERS + 1),
+        cut_bytes=[1] * LAYERS,
+        host_bytes_per_second=100,
+    )
+    choices = {"schedules": schedule, "recompute": recompute, "offload": True, "costs": costs}
+    plan = ipu.plan(loss, *args, ipus=2, micro_batches=8, **choices)
+    assert plan.offload
+    check_that_it_runs(plan, loss, *args)
+    grad_fn = ipu.pipelining_ops.value_and_grad(loss, **plan.arguments)
+    report = ipu.compile(grad_fn).lower(*args).report()
+    moves = {(step.ipu, step.phase) for step in report.steps if step.kind == "remote"}
+    assert {(ipu, phase) for ipu in (0, 1) for phase in ("fwd", "bwd")} <= moves
+
+
+def test_the_machine_model_has_streaming_memory() -> None:
+    plan = ipu.plan(loss, parameters(), batch(), ipus=2, micro_batches=4, offload=True)
+    assert plan.offload
+    with pytest.raises(PlanError, match="no host memory"):
+        ipu.plan(
+            loss, parameters(2), batch(), ipus=2, micro_batches=4, offload=True, costs="measured"
+        )
+
+
 def test_stages_name_the_users_lines() -> None:
     plan = ipu.plan(loss, parameters(), batch(), ipus=3, micro_batches=4, schedules="one_f_one_b")
     lines = Path(__file__).read_text().splitlines()

@@ -39,6 +39,7 @@ class Tried:
     schedule: str
     micro_batches: int
     recompute: bool
+    offload: bool
     cut: tuple[int, ...]
     seconds: float
     peak_bytes: tuple[float, ...]
@@ -53,6 +54,7 @@ def try_everything(
     micro_batches: Sequence[int],
     names: Sequence[str],
     recompute: Sequence[bool],
+    offload: Sequence[bool],
     replicas: Sequence[int],
 ) -> Iterator[Tried]:
     for name, total, count in itertools.product(names, micro_batches, replicas):
@@ -64,9 +66,10 @@ def try_everything(
             waiting = [checker.in_flight(schedule, stage) for stage in range(schedule.stages)]
             for inner in itertools.combinations(range(1, len(costs)), schedule.stages - 1):
                 cut = (0, *inner, len(costs))
-                for again in recompute:
-                    took = take(costs, schedule, cut, waiting, again)
-                    yield Tried(name, total, again, cut, *took)
+                for again, stores in itertools.product(recompute, offload):
+                    if not stores or costs.host_bytes_per_second:
+                        took = take(costs, schedule, cut, waiting, again, stores)
+                        yield Tried(name, total, again, stores, cut, *took)
 
 
 def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> Iterator[Schedule]:
@@ -82,7 +85,12 @@ def every_schedule(name: str, ipus: int, micro_batches: int, segments: int) -> I
 
 
 def take(
-    costs: Costs, schedule: Schedule, cut: Sequence[int], waiting: Sequence[int], again: bool
+    costs: Costs,
+    schedule: Schedule,
+    cut: Sequence[int],
+    waiting: Sequence[int],
+    again: bool,
+    stores: bool,
 ) -> tuple[float, tuple[float, ...]]:
     """The seconds of an update, and the bytes of each IPU."""
     cut_bytes, spaces_needed = costs.cut_bytes or (), costs.workspace_bytes or ()
@@ -98,12 +106,23 @@ def take(
     ]
     weight = costs.weight or [0] * len(costs)
     seconds: dict[str, list[float]] = {"F": [], "B": [], "W": []}
-    for stage in stages:
+    leaves = [
+        passing[number] if again else add(costs.activation_bytes, stage)
+        for number, stage in enumerate(stages)
+    ]
+    moves = [0.0] * len(stages)
+    if stores:  # what is at work stays on the IPU; nothing else waits in some stages
+        moves = [
+            left / costs.host_bytes_per_second if count > 1 else 0.0
+            for left, count in zip(leaves, waiting, strict=True)
+        ]
+        waiting = [1] * len(stages)
+    for stage, move in zip(stages, moves, strict=True):
         forward, made = add(costs.forward, stage), add(weight, stage)
         splits = schedule.splits_backward
-        seconds["F"].append(forward)
+        seconds["F"].append(forward + move)
         seconds["B"].append(
-            add(costs.backward, stage) + (forward if again else 0) + (0 if splits else made)
+            add(costs.backward, stage) + (forward if again else 0) + (0 if splits else made) + move
         )
         seconds["W"].append(made)
     delays = [costs.latency + size / costs.bytes_per_second for size in passing[1:]]
@@ -112,7 +131,7 @@ def take(
     for number, stage in enumerate(stages):
         ipu, kept = ipus[number], add(costs.activation_bytes, stage)
         updates[ipu] += add(costs.update, stage)
-        wait = waiting[number] * (passing[number] if again else kept) + (kept if again else 0)
+        wait = waiting[number] * leaves[number] + (kept if again else 0)
         peaks[ipu] += add(costs.parameter_bytes, stage) + wait
         spaces[ipu] = max(spaces[ipu], *(spaces_needed[i] for i in stage))
     makespan = checker.makespan(schedule, seconds, delays)

@@ -27,6 +27,7 @@ from ipujax.planning import Costs, search
         ({"skips": [1]}, r"\[1\] as skips"),
         ({"bytes_per_second": 0}, "nothing could pass"),
         ({"latency": float("inf")}, "inf as latency"),
+        ({"host_bytes_per_second": -1}, "-1 as host_bytes_per_second"),
     ],
 )
 def test_costs_that_cannot_be(wrong: dict[str, Any], words: str) -> None:
@@ -109,12 +110,12 @@ def test_an_interrupted_search_gives_the_best_by_then(monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     costs = Costs([1, 7, 3, 4, 1, 5, 2], [2, 4, 9, 8, 2, 1, 6])
-    monkeypatch.setattr("ipujax.planner.plan_search.find_fastest_cut", interrupt)
+    monkeypatch.setattr("ipujax.planner.candidate.find_fastest_cut", interrupt)
     plan = search(costs, ipus=2, micro_batches=4, schedules="interleaved_one_f_one_b")
     assert interrupted
     assert not plan.proven
     assert plan.seconds < 4 * (23 + 32)
-    monkeypatch.setattr("ipujax.planner.plan_search.find_good_cut", interrupt)
+    monkeypatch.setattr("ipujax.planner.candidate.find_good_cut", interrupt)
     with pytest.raises(KeyboardInterrupt):
         search(costs, ipus=3, micro_batches=4)
 

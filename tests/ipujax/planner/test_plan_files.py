@@ -67,7 +67,7 @@ def test_a_changed_file_gives_a_plan_or_a_clear_error(
     assert "<svg" in plan._repr_html_()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "\xff", '{"format": "ipujax plan 1"}'])
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "\xff", '{"format": "ipujax plan 2"}'])
 def test_what_is_no_plan_is_refused(text: str, tmp_path: Path) -> None:
     path = tmp_path / "no.json"
     path.write_text(text, encoding="latin-1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 
 from ipujax.errors import PlanError
@@ -41,6 +41,7 @@ def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, d
         [(*ends, size) for ends, size in skips],
         draw(st.sampled_from((math.inf, 1.0, 4.0))),
         draw(st.sampled_from((0.0, 0.5))),
+        draw(st.sampled_from((0.0, 2.0, 8.0, math.inf))),
     )
     ipus = draw(st.integers(1, most_ipus))
     memory = st.integers(5, 150)
@@ -49,6 +50,7 @@ def cases(draw: st.DrawFn, most_segments: int, most_ipus: int) -> tuple[Costs, d
         "micro_batches": draw(st.lists(st.sampled_from((1, 2, 4, 6, 8)), min_size=1, max_size=2)),
         "schedules": draw(st.lists(st.sampled_from([*BUILDERS]), min_size=1, max_size=3)),
         "recompute": draw(st.sampled_from(((False,), (True,), (False, True)))),
+        "offload": draw(st.sampled_from(((False,), (True,), (False, True)))),
         "replicas": draw(st.sampled_from(((1,), (2,), (1, 2)))),
         "memory": draw(st.none() | memory | st.lists(memory, min_size=ipus, max_size=ipus)),
     }
@@ -65,12 +67,17 @@ def everything(costs: Costs, chosen: dict[str, Any]) -> tuple[list[Tried], list[
         chosen["micro_batches"],
         chosen["schedules"],
         chosen["recompute"],
+        chosen["offload"],
         chosen["replicas"],
     )
     return [*tried], memory
 
 
 def check_against_all(costs: Costs, chosen: dict[str, Any]) -> None:
+    if chosen["offload"] == (True,) and not costs.host_bytes_per_second:
+        with pytest.raises(PlanError, match="no host memory"):
+            search(costs, **chosen)
+        return
     tried, memory = everything(costs, chosen)
     if not tried:
         with pytest.raises(PlanError, match="no schedule can have"):
@@ -104,8 +111,8 @@ def check_is_one_of(plan: Plan, tried: list[Tried]) -> None:
     same = [
         one
         for one in tried
-        if (one.schedule, one.micro_batches, one.recompute, one.cut)
-        == (plan.schedule, plan.micro_batches, plan.recompute, cut)
+        if (one.schedule, one.micro_batches, one.recompute, one.offload, one.cut)
+        == (plan.schedule, plan.micro_batches, plan.recompute, plan.offload, cut)
         and one.peak_bytes == pytest.approx(plan.peak_bytes)
     ]
     assert any(one.seconds == pytest.approx(plan.seconds) for one in same)
@@ -143,7 +150,12 @@ FEW_MICRO_BATCHES = [
 
 @pytest.mark.parametrize(("costs", "chosen"), FEW_MICRO_BATCHES)
 def test_no_cut_for_few_micro_batches_is_faster(costs: Costs, chosen: dict[str, Any]) -> None:
-    others = {"micro_batches": [2], "recompute": (False, True), "replicas": (1,)}
+    others = {
+        "micro_batches": [2],
+        "recompute": (False, True),
+        "offload": (False,),
+        "replicas": (1,),
+    }
     check_against_all(costs, chosen | others)
 
 
@@ -154,7 +166,16 @@ def test_no_cut_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(max_examples=2000)
-@given(cases(most_segments=9, most_ipus=5))
-def test_no_cut_of_more_segments_is_faster(case: tuple[Costs, dict[str, Any]]) -> None:
-    check_against_all(*case)
+@pytest.mark.parametrize(
+    ("number", "examples", "most_segments"), [(1, 600, 9), (2, 600, 9), (3, 600, 9), (4, 150, 12)]
+)
+def test_no_cut_of_more_segments_is_faster(number: int, examples: int, most_segments: int) -> None:
+    checks = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+    @seed(number)
+    @settings(max_examples=examples, derandomize=False, database=None, suppress_health_check=checks)
+    @given(cases(most_segments, most_ipus=5))
+    def check_case(case: tuple[Costs, dict[str, Any]]) -> None:
+        check_against_all(*case)
+
+    check_case()

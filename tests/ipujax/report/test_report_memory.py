@@ -242,18 +242,17 @@ def test_only_products_are_told_of_their_proportion() -> None:
 
 
 def test_a_lower_proportion_does_what_its_advice_says() -> None:
-    matrix = struct(1024, 1024)
-    configured(ipu_model__tiles_per_ipu=32)
+    matrix = struct(512, 512)
+    configured(ipu_model__tiles_per_ipu=8)
     before = ipu.compile(jnp.matmul).lower(matrix, matrix).report()
     entry = next(e for e in before.advice if "availableMemoryProportion" in e.text)
     assert '"availableMemoryProportion": 0.3 in matmuls.poplar_options (now 0.6)' in entry.text
     options = {"availableMemoryProportion": "0.3"}
-    configured(ipu_model__tiles_per_ipu=32, matmuls__poplar_options=options)
+    configured(ipu_model__tiles_per_ipu=8, matmuls__poplar_options=options)
     after = ipu.compile(jnp.matmul).lower(matrix, matrix).report()
     lowered = int(before.memory.peak_bytes[0] - after.memory.peak_bytes[0])
     assert entry.about_bytes == lowered
-    assert after.cycles == pytest.approx(before.cycles, rel=0.05)
-    assert "for about as many cycles" in entry.text
+    assert f"for {after.cycles / before.cycles:.1f} x the cycles" in entry.text
     assert entry.enough == after.memory.fits
 
 

@@ -223,7 +223,7 @@ SHAPES: dict[str, Sequence[Any]] = {
         struct(256, 64, dtype=np.float16),
     ),
     "rows": (classified, [struct(64, 64), struct(64, 256)], struct(8192, 64)),
-    "inner": (classified, [struct(64, 8192), struct(8192, 128)], struct(128, 64)),
+    "inner": (classified, [struct(64, 8192), struct(8192, 256)], struct(128, 64)),
     "table": (tied, struct(8192, 64), struct(256, dtype=np.int32)),
 }
 

@@ -18,8 +18,8 @@ WIDE_ADD = Vertices("popops::Add<float>", 1, 5)
 MUL = Vertices("popops::Mul<float>", 1, 4)
 
 
-def per_tile(*uses: CodeUse) -> dict[str, list[int]]:
-    return {name: found.tolist() for name, found in compute_code_bytes(uses, 6).items()}
+def per_tile(*uses: CodeUse, calls: int = 0) -> dict[str, list[int]]:
+    return {name: found.tolist() for name, found in compute_code_bytes(uses, calls, 6).items()}
 
 
 def test_nothing_but_a_stack():
@@ -41,10 +41,11 @@ def test_code_is_there_once_and_state_for_each_vertex():
 
 def test_calls_phases_and_exchanges():
     use = CodeUse((), phases=3, exchanges=2, exchange_bytes=240)
-    assert per_tile(use)["control_code"] == [3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL] * 6
+    want = 3 * code.BYTES_PER_PHASE + code.BYTES_PER_CALL
+    assert per_tile(use, calls=1)["control_code"] == [want] * 6
     again = use.add_uses(use)
     want = 3 * code.BYTES_PER_PHASE + 2 * code.BYTES_PER_CALL
-    assert per_tile(again)["control_code"] == [want] * 6
+    assert per_tile(again, calls=2)["control_code"] == [want] * 6
     want = 2 * code.BYTES_PER_EXCHANGE + round(240 / code.EXCHANGED_BYTES_PER_CODE_BYTE)
     assert per_tile(use)["exchange_code"] == per_tile(again)["exchange_code"] == [want] * 6
 
@@ -63,7 +64,7 @@ def test_outlined_functions_have_their_code_once_without_outlining():
         first, *others = uses
         for other in others:
             first = first.add_uses(other)
-        found = code.compute_code_bytes([first], 6, outlines=False)
+        found = code.compute_code_bytes([first], 0, 6, outlines=False)
         assert found["control_code"].tolist() == [want] * 6
 
 

@@ -21,6 +21,7 @@ from lowering.machine.planner import (
     plan_product,
 )
 from lowering.machine.planner.estimate import TERMS
+from lowering.machine.planner.search import find_worthwhile
 
 EXTENT = st.integers(1, 600)
 TYPES = st.sampled_from([("float16", "float16"), ("float16", "float32"), ("float32", "float32")])
@@ -188,3 +189,41 @@ def test_products_that_make_no_sense_are_refused():
         matmul_product(1, 4, 4, 4, "float32", "float16")
     with pytest.raises(ValueError, match="rank"):
         dc.replace(matmul_product(1, 4, 4, 4), kernel=(1, 1))
+
+
+def test_a_slightly_faster_plan_is_not_worth_half_as_much_memory_again():
+    # The weight gradient of a ResNet's stem, 7x7, 224x224 to 112x112: its fastest plan takes
+    # 33.7 KB of a tile and 16.4 thousand cycles, the next one 21.9 KB and 17.0 thousand.
+    gradient = Product(
+        batch=4,
+        field=(7, 7),
+        kernel=(112, 112),
+        in_channels=1,
+        out_channels=64,
+        input_field=(224, 224),
+        stride=(1, 1),
+        dilation=(2, 2),
+        dtype="float16",
+        partials="float32",
+        result="float16",
+    )
+    found = plan_product(gradient, IPU2)
+    assert found.temporary_bytes == pytest.approx(21_900, rel=0.02)
+    assert found.plan_cycles == pytest.approx(17_000, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("cycles", "memory", "kept"),
+    [
+        ([100.0, 97.0], [60.0, 100.0], [0]),  # 3 % faster for 40 % less memory
+        ([100.0, 97.0], [70.0, 100.0], [0, 1]),
+        ([100.0, 95.0], [60.0, 100.0], [0, 1]),
+        (
+            [100.0, 98.0, 95.0],
+            [10.0, 20.0, 40.0],
+            [0, 2],
+        ),  # the second one does not excuse the third
+    ],
+)
+def test_much_smaller_plans_displace_slightly_faster_ones(cycles, memory, kept):
+    assert find_worthwhile(np.array(cycles), np.array(memory)) == kept

@@ -14,7 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lowering.machine import IPU1, IPU2, IPU21, TARGETS, Operation, Shape, Target
+from lowering.machine import (
+    INTER_IPU_CYCLES,
+    IPU1,
+    IPU2,
+    IPU21,
+    TARGETS,
+    Operation,
+    Shape,
+    Target,
+)
 from lowering.machine.transfers import (
     Collectives,
     Hop,
@@ -31,7 +40,6 @@ from lowering.machine.transfers import (
     link_bytes_per_cycle,
     remote_memory_cycles,
 )
-from lowering.machine.transfers.links import INTER_IPU_CYCLES
 
 targets = st.sampled_from(list(TARGETS.values()))
 
@@ -194,7 +202,9 @@ def test_links_of_a_card() -> None:
     assert link_bytes_per_cycle(IPU1, "neighbour") == pytest.approx(36.5, abs=0.05)
     assert link_bytes_per_cycle(IPU1, "across") == pytest.approx(18.25, abs=0.05)
     assert link_bytes_per_cycle(IPU1, "along") == pytest.approx(18.25, abs=0.05)
-    assert link_bytes_per_cycle(IPU2, "along") == pytest.approx(32e9 / 1.33e9)
+    for kind in ("neighbour", "across", "along"):
+        # gc-iputraffictest's manual: both ways together.
+        assert 2 * 8 * link_bytes_per_cycle(IPU2, kind) * 1.33e9 == pytest.approx(423.3e9)
 
 
 def test_flows_share_links() -> None:
@@ -321,9 +331,9 @@ def test_one_replica_needs_no_collective(name: str) -> None:
 
 def test_a_ring_of_all_reduces_by_hand() -> None:
     # Four replicas of two IPUs: 6 steps of 8 MB / 4 per IPU, of which each sends through half of
-    # four links of 16 GB/s: 12 MB at 32 GB/s are 375 us.
+    # four links of 13.2 GB/s: 12 MB at 26.46 GB/s are 453.6 us.
     steps = 6 * (100 + 2 * math.ceil(15e-9 * 1.33e9 * 3 * 2) + 2_066)
-    assert collective_cost.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 498_750
+    assert collective_cost.all_reduce_cycles(IPU2, 8e6, 4, 2) == steps + 603_261
 
 
 def test_an_all_reduce_of_two_instances_by_hand() -> None:
@@ -432,7 +442,7 @@ def test_small_sums_go_as_one(
     operation = Operation(name, (Shape((4, 125), "float16"),), (Shape((125,), "float16"),))
     whole = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 10_000)})
     expected = rule(IPU2, 1000 * together, 4) * 10 / together
-    assert 10 * whole.collective_cycles(operation) == pytest.approx(expected, rel=1e-3)
+    assert whole.collective_cycles(operation) == pytest.approx(expected / 10, abs=1)
     alone = Collectives(target=IPU2, replicas=4, **{field: min(merged_bytes, 1000)})
     assert alone.collective_cycles(operation) == rule(IPU2, 1000, 4)
 

@@ -84,3 +84,27 @@ def makespan(schedule: Schedule, seconds: dict[str, list[float]], transfer: list
         end = ends[stage, letter, batch] = start + seconds[letter][stage]
         free |= dict.fromkeys(group, end)
     return max(ends.values())
+
+
+def holdings(
+    schedule: Schedule, seconds: dict[str, list[float]], transfer: list[float], sizes: list[float]
+) -> list[tuple[float, int, float]]:
+    """The (time, IPU, change in bytes) at the start of forward tasks and the end of the last."""
+    ends: dict[tuple[int, str, int], float] = {}
+    free = {ipu: 0.0 for group in schedule.ipus for ipu in group}
+    changes: list[tuple[float, int, float]] = []
+    letters = {letter for tick in labels(schedule) for _, letter, _ in tick}
+    last = "W" if "W" in letters else "B" if "B" in letters else "F"
+    for stage, letter, batch in (task for tick in labels(schedule) for task in tick):
+        group = schedule.ipus[stage]
+        other = {"F": stage - 1, "B": stage + 1, "W": stage}[letter]
+        start = max(free[ipu] for ipu in group)
+        if letter != "W" and 0 <= other < schedule.stages:
+            away = not set(group) & set(schedule.ipus[other])
+            start = max(start, ends[other, letter, batch] + away * transfer[min(stage, other)])
+        end = ends[stage, letter, batch] = start + seconds[letter][stage]
+        free |= dict.fromkeys(group, end)
+        for ipu in group:
+            changes += [(start, ipu, sizes[stage])] if letter == "F" else []
+            changes += [(end, ipu, -sizes[stage])] if letter == last else []
+    return changes

@@ -231,3 +231,78 @@ def test_looped_bfs(ipus: int, loops: int, more: int, training: bool) -> None:
     run = sound(schedules.looped_bfs(stages, count, ipus=mapping, training=training))
     assert run.ticks == (1 + training) * (loops * count + ipus - 1)
     assert run.in_flight == ((count,) if training else (1,)) * stages
+
+
+# The fewest ticks for 1, 2, ... 8 micro-batches, by the number of IPUs of a V and the most
+# micro-batches that each of its stages' IPU holds: all proven by `schedules.search`.
+OPTIMA_OF_V = {
+    (1, 1): (6, 12, 18, 24, 30, 36, 42, 48),
+    (2, 2): (9, 13, 19, 25, 31, 37, 43, 49),
+    (3, 2): (13, 16, 23, 29, 35, 41, 47, 53),
+    (3, 3): (13, 16, 20, 26, 32, 38, 44, 50),
+    (4, 2): (17, 19, 29, 35, 41, 47, 53, 59),
+    (4, 3): (17, 19, 23, 29, 35, 41, 47, 53),
+    (4, 4): (17, 19, 23, 27, 33, 39, 45, 51),
+}
+MEMORY_OF_V = {
+    "zbv": lambda ipus: ipus,
+    "v_half": lambda ipus: (ipus + 2) // 2,
+    "v_min": lambda ipus: (ipus + 4) // 3,
+}
+
+
+@pytest.mark.parametrize("ipus", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", MEMORY_OF_V)
+def test_schedules_in_a_v_are_the_shortest_under_their_memory(name: str, ipus: int) -> None:
+    memory = MEMORY_OF_V[name](ipus)
+    for count, optimum in enumerate(OPTIMA_OF_V[ipus, memory], 1):
+        run = sound(getattr(schedules, name)(2 * ipus, count))
+        assert run.ticks == optimum
+        assert max(run.in_flight_per_ipu) <= 2 * memory
+
+
+@pytest.mark.parametrize(
+    ("name", "ipus", "pauses"), [("zbv", 4, 3), ("v_half", 4, 5), ("v_min", 4, 11), ("v_min", 3, 5)]
+)
+def test_schedules_in_a_v_go_on_without_pauses(name: str, ipus: int, pauses: int) -> None:
+    for count in (60, 10**6):
+        run = simulate(getattr(schedules, name)(2 * ipus, count))
+        assert run.ticks == run.makespan == 6 * count + pauses
+        assert max(run.in_flight_per_ipu) <= 2 * MEMORY_OF_V[name](ipus)
+
+
+@given(stages_, counts)
+def test_zero_bubble_with_more_memory(stages: int, count: int) -> None:
+    run = sound(schedules.zero_bubble_h2(stages, count))
+    assert max(run.in_flight) <= 2 * stages - 1
+    first = schedules.zero_bubble_h1(stages, count)
+    assert first.ticks == schedules.zero_bubble(stages, count).ticks
+    assert run.ticks <= len(first.ticks)
+    if count < 2 * stages - 1:
+        return
+    assert run.ticks == 3 * count + stages - 1
+    schedule = schedules.zero_bubble_h2(stages, count)
+    for stage in range(stages):  # no IPU pauses between its first and its last task
+        busy = [i for i, tick in enumerate(schedule.ticks) if any(t.stage == stage for t in tick)]
+        assert busy[-1] - busy[0] + 1 == len(busy) == 3 * count
+
+
+@given(st.integers(1, 5), sets)
+def test_interleaved_zero_bubble(ipus: int, repeats: int) -> None:
+    count = ipus * repeats
+    whole = simulate(schedules.interleaved_one_f_one_b(2 * ipus, count), {"F": 1, "B": 2})
+    run = sound(schedules.interleaved_zero_bubble(2 * ipus, count))
+    assert 6 * count + ipus - 1 <= run.makespan <= whole.makespan
+
+
+@pytest.mark.parametrize("name", MEMORY_OF_V)
+def test_ipus_that_are_no_v(name: str) -> None:
+    build = getattr(schedules, name)
+    with pytest.raises(schedules.ScheduleError, match="even number"):
+        build(3, 4)
+    with pytest.raises(schedules.ScheduleError, match="stage 3 - s on the same IPU"):
+        build(4, 4, ipus=[0, 1, 0, 1])
+    with pytest.raises(schedules.ScheduleError, match="some are in several sets"):
+        build(4, 4, ipus=[0, (0, 1), (0, 1), 0])
+    with pytest.raises(schedules.ScheduleError, match="nothing to split"):
+        build(4, 4, training=False)

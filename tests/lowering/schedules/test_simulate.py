@@ -149,6 +149,57 @@ def test_transfers_delay_what_goes_to_another_ipu(data: st.DataObject) -> None:
     assert run.synced_makespan == simulate(schedule, phases).synced_makespan
 
 
+@given(st.data())
+def test_bytes_over_time(data: st.DataObject) -> None:
+    stages, rounds = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
+    names = ("gpipe", "one_f_one_b", "zero_bubble", "interleaved_one_f_one_b", "sequential")
+    name, training = data.draw(st.sampled_from(names)), data.draw(st.booleans())
+    stages *= 2
+    schedule = schedules.build(
+        name,
+        stages=stages,
+        micro_batches=stages * rounds,
+        training=training or name == "zero_bubble",
+        ipus=data.draw(st.sampled_from([None, [0] * stages])) if name == "sequential" else None,
+    )
+    rows = [st.lists(st.integers(1, 9).map(float), min_size=n, max_size=n) for n in range(9)]
+    seconds = {letter: data.draw(rows[stages]) for letter in "FBW"}
+    sizes, transfer = data.draw(rows[stages]), data.draw(rows[stages - 1])
+    phases = {phase: seconds[phase.value] for phase in Phase}
+    run = simulate(schedule, phases, transfer=transfer, sizes=sizes)
+    changes = checker.holdings(schedule, seconds, transfer, sizes)
+    for ipu, over_time in enumerate(run.bytes):
+        assert over_time[0][0] == 0
+        for time, held in over_time:
+            assert held == sum(more for at, where, more in changes if where == ipu and at <= time)
+        moments = {at for at, where, _ in changes if where == ipu}
+        assert {time for time, _ in over_time} <= {0.0, *moments}
+        assert over_time[-1] == (max(moments), 0.0) or not training
+    assert dc.replace(run, bytes=()) == simulate(schedule, phases, transfer=transfer)
+
+
+@pytest.mark.parametrize("name", ["one_f_one_b", "gpipe", "interleaved_one_f_one_b", "zero_bubble"])
+def test_the_most_in_flight_on_an_ipu_is_the_most_that_it_keeps(name: str) -> None:
+    schedule = schedules.build(name, stages=4, micro_batches=24, training=True)
+    run = simulate(schedule, sizes=1)
+    assert run.in_flight_per_ipu == tuple(max(held for _, held in row) for row in run.bytes)
+
+
+def test_stages_of_an_ipu_are_in_flight_together() -> None:
+    run = simulate(of_ticks("0F0 1F0", "1B0 0B0", ipus=((0,), (0,))))
+    assert (run.in_flight, run.in_flight_per_ipu) == ((1, 1), (2,))
+    run = simulate(of_ticks("0F0 1F0", training=False, ipus=((0,), (0,))))
+    assert (run.in_flight, run.in_flight_per_ipu) == ((1, 1), (1,))
+    million = simulate(schedules.interleaved_one_f_one_b(8, 10**6))
+    assert million.in_flight_per_ipu == (11, 9, 7, 5)
+
+
+@pytest.mark.parametrize("sizes", [-1, float("inf"), [1], "x", [1, None, 2]])
+def test_sizes_that_cannot_be(sizes: object) -> None:
+    with pytest.raises(ScheduleError, match="`sizes`"):
+        simulate(schedules.gpipe(3, 2), sizes=sizes)
+
+
 @pytest.mark.parametrize("transfer", [-1, float("inf"), [1], "x", None, [1, None]])
 def test_transfers_that_cannot_be(transfer: object) -> None:
     with pytest.raises(ScheduleError, match="`transfer`"):

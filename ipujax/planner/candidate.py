@@ -1,0 +1,134 @@
+"""An alternative of a search, and what is known of its cuts."""
+
+from __future__ import annotations
+
+import dataclasses as dc
+import functools
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from ipujax.planner.alternative import ROUNDING, Alternative
+from ipujax.planner.bounds import StageTables, least_seconds_of_any_cut
+from ipujax.planner.cut_search import (
+    CutParts,
+    FoundCut,
+    find_fastest_cut,
+    find_good_cut,
+    move_boundaries,
+)
+from ipujax.planner.path_bounds import PathBounds
+from ipujax.planner.stage_costs import Cuts
+from ipujax.planner.stage_graph import StageGraph
+
+Kind = tuple[str, int, bool, bool, tuple[int, ...] | None]
+"""What a row of `considered` tells apart: schedule, micro-batches, recomputation, offloading, and
+whether it is a given cut."""
+
+
+class Candidate:
+    """An alternative, with what is known of its cuts.
+
+    Args:
+      alternative: the alternative.
+      given: the cut points of its only cut; None if it has all cuts.
+
+    Attributes:
+      alternative: the alternative.
+      given: the cut points of its only cut.
+      least: seconds that none of its cuts can be faster than.
+      found: the best of its cuts that is known.
+    """
+
+    def __init__(self, alternative: Alternative, given: tuple[int, ...] | None = None):
+        self.alternative, self.given = alternative, given
+        self.least = least_seconds_of_any_cut(alternative)
+        self.found = FoundCut(None, math.inf, proven=False)
+        self._parts: CutParts | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """What its row of `considered` says."""
+        a = self.alternative
+        return a.name, a.micro_batches, a.stage_costs.recompute, a.offload, self.given
+
+    @functools.cached_property
+    def smallest_cut(self) -> Cuts:
+        """The cut that needs least memory, int64 [1, stages + 1]."""
+        if self.given is None:
+            return StageTables(self.alternative).find_least_excessive_cut()
+        return np.array([[0, *self.given, len(self.alternative.stage_costs.costs)]])
+
+    @functools.cached_property
+    def excess_bytes(self) -> float:
+        """The bytes that an IPU lacks with the cut that needs least."""
+        needed = self.alternative.peak_bytes(self.smallest_cut)[0]
+        return float((needed - self.alternative.memory).max())
+
+    def find_good_cut(self, limit: float, is_out_of_time: Callable[[], bool]) -> None:
+        """Finds a cut that is good, and a closer bound on all.
+
+        Args:
+          limit: seconds that a cut should take less than, to be worth more work.
+          is_out_of_time: whether to stop.
+        """
+        if self.given is not None:
+            self.found = move_boundaries(self.alternative, self.smallest_cut, moves=0)
+            self.least = self.found.seconds
+            return
+        tables = StageTables(self.alternative)
+        cut = tables.find_balanced_cut()
+        if cut is None:
+            self.found, self.least = FoundCut(None, math.inf, proven=True), math.inf
+            return
+        bounds = PathBounds(self.alternative)
+        bounds.start_with(cut)
+        graph = StageGraph(tables.possible)
+        self.found, least = find_good_cut(self.alternative, graph, bounds, limit, is_out_of_time)
+        self.least = max(self.least, least)
+        self._parts = CutParts(self.alternative, bounds)
+
+    @property
+    def least_of_rest(self) -> float:
+        """Seconds that no cut which is left to search is faster than; inf if none is left."""
+        return max(self.least, np.inf if self._parts is None else self._parts.least)
+
+    @property
+    def cut_points(self) -> tuple[int, ...]:
+        """The cut points of its best cut that is known; () if there is none."""
+        return self.given or (self.found.cut or ())[1:-1]
+
+    @property
+    def fullest_bytes(self) -> float:
+        """What the fullest IPU needs with its best cut that is known, or with the smallest."""
+        cut = self.smallest_cut if self.found.cut is None else np.array([self.found.cut])
+        return float(self.alternative.peak_bytes(cut).max())
+
+    def may_be_faster(self, limit: float) -> bool:
+        """Returns whether cuts are left to search that may take less than some seconds."""
+        return self.least_of_rest < limit * (1 - ROUNDING)
+
+    def find_fastest_cut(
+        self, limit: float, seconds: float, is_out_of_time: Callable[[], bool]
+    ) -> None:
+        """Finds the cut that is faster than a limit and all others, if there is one.
+
+        Args:
+          limit: the seconds that it must take less than.
+          seconds: how long to search, before something else is worth a try.
+          is_out_of_time: whether to stop.
+        """
+        if self._parts is None:
+            return
+        end = time.monotonic() + seconds
+        found = find_fastest_cut(
+            self.alternative,
+            self._parts,
+            min(limit, self.found.seconds),
+            lambda: time.monotonic() > end or is_out_of_time(),
+        )
+        if found.cut is None:  # nothing is faster than what is known
+            found = dc.replace(self.found, proven=found.proven)
+        self.found = found

@@ -1,0 +1,191 @@
+"""A bound on all cuts by paths through the schedule, and good cuts on the way to it.
+
+A path is tasks and transfers that wait for one another; its seconds are a sum over stages, and no
+update is faster than any of its paths, nor than a weighted mean of some. Dynamic programming finds
+the cut for which such a mean is least: no cut is faster than that. A linear program finds the
+weights for which this least is largest, among the paths and cuts that are known; for mixtures of
+these cuts, and for new ones, the longest paths are found by following the schedule.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from scipy import optimize  # which JAX requires
+
+from ipujax.planner.alternative import Alternative
+from ipujax.planner.stage_graph import PathTable, StageGraph, sum_path
+
+_CLOSE = 1e-4  # how far a bound may be below what mixtures of cuts reach
+_HOPELESS = 0.3  # of what a bound lacks to be a limit, where mixtures are below the limit too
+_PRICE_OF_MEMORY = 100.0  # of an IPU's memory, in makespans, where no mixture of cuts fits
+_SLOWER = 1.5  # the factor on an IPU's times with which a path through it is sought
+_MOST_MEANS = 8  # by which stages are ruled out
+_MOST_PATHS = 40  # that a part of the cuts begins with
+
+
+class _Mean(NamedTuple):
+    """A weighted mean of paths, with the bytes that IPUs have too many as further seconds.
+
+    Attributes:
+      least: seconds that it has for every cut.
+      path: float64 [stages, COLUMNS].
+    """
+
+    least: float
+    path: np.ndarray
+
+
+class PathBounds:
+    """The best bound that is known for some cuts, and the best of these cuts.
+
+    Args:
+      alternative: all choices but the cut.
+      seconds: a bound that is known.
+
+    Attributes:
+      seconds: no cut is faster; inf if there is none that fits in memory.
+      cuts: the cuts that are known, each int64 [stages + 1].
+      paths: the paths that are known, those through each IPU first.
+      shares: the shares of the first cuts in the mixture whose longest path is shortest.
+    """
+
+    def __init__(self, alternative: Alternative, seconds: float = -np.inf):
+        self._alternative = alternative
+        self.seconds = seconds
+        self.cuts: list[np.ndarray] = []
+        self.paths: list[np.ndarray] = []
+        self.shares = np.zeros(0)
+        self._means: list[_Mean] = []
+        self._rows: list[np.ndarray] = []
+        self._known: set[bytes] = set()
+
+    def start_with(self, cut: np.ndarray) -> None:
+        """Adds a first cut, and for each IPU a path that is longest if its stages are slower."""
+        row = self._alternative.time_rows(cut[None])[0]
+        mapping = np.array(self._alternative.device_mapping)
+        for ipu in range(self._alternative.num_ipus):
+            self._add_longest_path(np.where((mapping == ipu)[:, None], _SLOWER * row, row))
+        self.add_cut(cut)
+
+    def add_cut(self, cut: np.ndarray) -> bool:
+        """Adds a cut, and the path that is longest with it; returns whether it is new."""
+        if cut.tobytes() in self._known:
+            return False
+        self._known.add(cut.tobytes())
+        row = self._alternative.time_rows(cut[None])[0]
+        self._add_longest_path(row)
+        self._rows.append(row)
+        self.cuts.append(cut)
+        return True
+
+    def restrict_to(self, graph: StageGraph) -> PathBounds:
+        """Returns what is worth knowing of those of the cuts that a graph has."""
+        part = PathBounds(self._alternative, self.seconds)
+        paths = np.array(self.paths)
+        longest = np.einsum("psk,csk->pc", paths, np.array(self._rows)).max(axis=1).argsort()
+        through_ipus = range(self._alternative.num_ipus)
+        for number in dict.fromkeys([*through_ipus, *longest[: -_MOST_PATHS - 1 : -1].tolist()]):
+            part._add_path(paths[number])
+        for cut in filter(graph.has_cut, self.cuts):
+            part.add_cut(cut)
+        part._means = self._list_best_means()
+        return part
+
+    def list_tables(self, graph: StageGraph) -> list[PathTable]:
+        """Returns the sums, over the stages of a graph, of the best means and of IPUs' paths."""
+        means = [mean.path for mean in self._list_best_means()]
+        chosen = [*means, *self.paths[: self._alternative.num_ipus]]
+        return [PathTable(graph, sum_path(self._alternative, path)) for path in chosen]
+
+    def tighten(
+        self,
+        graph: StageGraph,
+        limit: float,
+        rounds: int,
+        is_out_of_time: Callable[[], bool],
+        *,
+        may_give_up: bool = False,
+    ) -> None:
+        """Looks for a better bound, and better cuts.
+
+        Args:
+          graph: the stages that the cuts may have.
+          limit: a bound of as many seconds will do.
+          rounds: how often to try.
+          is_out_of_time: whether to stop.
+          may_give_up: whether to stop when it is clear that no bound will reach the limit.
+        """
+        is_smooth = False
+        for _ in range(rounds):
+            mean, shares = self._weigh() if self.cuts else (np.mean(self.paths, axis=0), None)
+            best = self._list_best_means(1)
+            is_new = self._find_least_cut(graph, (mean + best[0].path) / 2 if is_smooth else mean)
+            if self.seconds >= limit or is_out_of_time():
+                return
+            if shares is not None:
+                self.shares = shares
+                mixture = np.tensordot(shares, np.array(self._rows[: len(shares)]), 1)
+                reached = self._add_longest_path(mixture)
+                lacking = (limit - self.seconds) * _HOPELESS if may_give_up else 0.0
+                if reached - self.seconds <= max(_CLOSE * reached, min(lacking, limit - reached)):
+                    return
+            is_smooth = is_new
+
+    def _find_least_cut(self, graph: StageGraph, path: np.ndarray) -> bool:
+        """Finds the cut for which a mean of paths is least; returns whether it is new."""
+        sums = sum_path(self._alternative, path)
+        rest = graph.find_rest(sums)
+        least = float(rest[0, 0])
+        self._means.append(_Mean(least, path))
+        self.seconds = max(self.seconds, least)
+        return bool(np.isfinite(least)) and self.add_cut(graph.trace_cut(sums, rest))
+
+    def _list_best_means(self, count: int = _MOST_MEANS) -> list[_Mean]:
+        return heapq.nlargest(count, self._means, key=lambda mean: mean.least)
+
+    def _add_longest_path(self, row: np.ndarray) -> float:
+        """Adds the path that is longest if stages take a row; returns its seconds."""
+        path = self._alternative.find_longest_path(row)
+        self._add_path(path)
+        return float((path * row).sum())
+
+    def _add_path(self, path: np.ndarray) -> None:
+        if path.tobytes() not in self._known or len(self.paths) < self._alternative.num_ipus:
+            self._known.add(path.tobytes())
+            self.paths.append(path)
+
+    def _weigh(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the mean of paths, and the shares of cuts, that balance one another.
+
+        What IPUs have too much of their memory costs seconds in the mean.
+        """
+        paths, rows = np.array(self.paths), np.array(self._rows)
+        memory_paths = self._alternative.memory_paths
+        seconds = np.einsum("psk,csk->pc", paths, rows)
+        excess = np.einsum("psk,csk->pc", memory_paths, rows)
+        scale, count = seconds.max() or 1.0, len(rows)
+        # Beside the shares, there are the seconds of the longest path, and the excess of memory.
+        above = np.zeros((len(paths) + len(memory_paths), count + 2))
+        above[: len(paths), :count], above[: len(paths), count] = seconds / scale, -1.0
+        above[len(paths) :, :count], above[len(paths) :, count + 1] = excess, -1.0
+        solved = cast(
+            Any,
+            optimize.linprog(
+                [*[0.0] * count, 1.0, _PRICE_OF_MEMORY],
+                A_ub=above,
+                b_ub=np.zeros(len(above)),
+                A_eq=[[*[1.0] * count, 0.0, 0.0]],
+                b_eq=[1.0],
+                bounds=[*[(0, None)] * count, (None, None), (0, None)],
+                method="highs",
+            ),
+        )
+        weights = np.maximum(-solved.ineqlin.marginals, 0.0)
+        weights /= weights[: len(paths)].sum()
+        mean = np.tensordot(weights[: len(paths)], paths, 1)
+        mean += np.tensordot(weights[len(paths) :] * scale, memory_paths, 1)
+        return mean, np.maximum(solved.x[:count], 0.0)

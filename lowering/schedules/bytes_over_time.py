@@ -1,0 +1,58 @@
+"""What each IPU keeps for backward tasks over time, while a pipeline follows a schedule."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import TypeAlias
+
+from lowering.schedules.schedule import Schedule
+from lowering.schedules.task import Phase
+from lowering.schedules.task_progress import Kind
+from lowering.schedules.task_times import times_of_tasks
+
+BytesOverTime: TypeAlias = tuple[tuple[float, float], ...]
+"""Pairs of a time and the bytes that are kept from then on."""
+
+
+def compute_bytes_over_time(
+    schedule: Schedule,
+    durations: Mapping[Kind, int],
+    delays: Sequence[int],
+    sizes: Sequence[Fraction],
+    units: int,
+) -> tuple[BytesOverTime, ...]:
+    """Computes what each IPU keeps, in ascending order of IPUs.
+
+    Args:
+      schedule: one that `simulate` accepts.
+      durations: the duration of a task of each kind.
+      delays: for each stage but the last, how long results travel between it and the next one.
+      sizes: for each stage, the bytes of a micro-batch from the start of its first task to the end
+        of its last one.
+      units: how many units of the durations are one of the result's.
+    """
+    last_phase = max((phase for phase, _ in durations), key=list(Phase).index)
+    changes: dict[int, dict[int, Fraction]] = {
+        ipu: defaultdict(Fraction) for group in schedule.ipus for ipu in group
+    }
+    for task, start, end in times_of_tasks(schedule, durations, delays):
+        for ipu in schedule.ipus[task.stage]:
+            if task.phase == Phase.FORWARD:
+                changes[ipu][start] += sizes[task.stage]
+            if task.phase == last_phase:
+                changes[ipu][end] -= sizes[task.stage]
+    return tuple(_add_up_changes(changes[ipu], units) for ipu in sorted(changes))
+
+
+def _add_up_changes(changes: Mapping[int, Fraction], units: int) -> BytesOverTime:
+    """Returns the sums of all changes up to each time; times without a change are left out."""
+    pairs: list[tuple[float, float]] = []
+    held = Fraction(0)
+    for time in sorted({0, *changes}):
+        change = changes.get(time, 0)
+        held += change
+        if change or not time:
+            pairs.append((time / units, float(held)))
+    return tuple(pairs)
