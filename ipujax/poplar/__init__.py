@@ -13,6 +13,7 @@ from ipujax.poplar.codelets import Input as Input
 from ipujax.poplar.codelets import Output as Output
 from ipujax.poplar.codelets import Vector as Vector
 from ipujax.poplar.codelets import codelet as codelet
+from ipujax.poplar.cpp_codelets import CodeletFileType as CodeletFileType
 from ipujax.poplar.devices import Device as Device
 from ipujax.poplar.devices import DeviceManager as DeviceManager
 from ipujax.poplar.devices import IPUModel as IPUModel
@@ -65,6 +66,7 @@ __all__ = [
     "UNSIGNED_INT",
     "UNSIGNED_SHORT",
     "Codelet",
+    "CodeletFileType",
     "ComputeSet",
     "DataStream",
     "Device",

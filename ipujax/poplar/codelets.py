@@ -7,11 +7,14 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ipujax.poplar.element_types import Type, require_type
 from ipujax.poplar.exceptions import check, graph_object_creation_error, unknown_field
 from ipujax.poplar.user_places import user_place
+
+if TYPE_CHECKING:
+    from ipujax.poplar.cpp_codelets import CppVertex
 
 KINDS = ("Vertex", "MultiVertex", "SupervisorVertex")
 
@@ -32,15 +35,24 @@ class Field:
 
     Attributes:
       type: its element type.
-      rank: 0 for a scalar, 1 for a vector.
+      rank: 0 for a scalar, 1 for a vector, 2 for a vector of vectors.
       is_read: whether `compute` gets the elements.
       is_written: whether it returns them.
+      keeps_unwritten: whether elements of an output that `compute` does not write stay as they are.
     """
 
     type: Type
     rank: int
     is_read: bool
     is_written: bool
+    keeps_unwritten: bool = False
+
+    def __str__(self) -> str:
+        inner = f"{'Vector<' * self.rank}{self.type}{'>' * self.rank}"
+        kind = (
+            "InOut" if self.is_read and self.is_written else "Input" if self.is_read else "Output"
+        )
+        return f"{kind}<{inner}>"
 
 
 class Input:
@@ -85,6 +97,8 @@ class Codelet:
       plain: the fields with a value of their own, and their defaults.
       cycles: fields by name -> cycles; None if nobody says.
       parameters: for each field, the name of the function's parameter (`in_` for `in`).
+      native: of a codelet in C++, what its library has; its function takes a group of vertices and
+        the operands of all of them.
     """
 
     name: str
@@ -94,6 +108,7 @@ class Codelet:
     plain: Mapping[str, Any]
     cycles: Callable[..., float] | None
     parameters: Mapping[str, str]
+    native: CppVertex | None = None
 
     NO_DEFAULT: ClassVar[Any] = inspect.Parameter.empty
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ipujax import driver
 from ipujax.poplar import program as programs
+from ipujax.poplar.cpp_codelets import explain_failure
 from ipujax.poplar.devices import Device
 from ipujax.poplar.element_access import State, variables_of
 from ipujax.poplar.engine_checks import check_programs
@@ -23,6 +24,7 @@ from ipujax.poplar.exceptions import (
 from ipujax.poplar.graph import DataStream, Graph
 from ipujax.poplar.graph_report import GraphReport, make_graph_report
 from ipujax.poplar.lower_program import ProgramLowering
+from ipujax.poplar.plain_fields import connect_plain_fields
 from ipujax.poplar.stream_connections import StreamConnections
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.user_places import user_place
@@ -52,6 +54,7 @@ class Engine:
         for option in self._options:
             if option != READ_UNWRITTEN:
                 raise NotImplementedError(f"the engine option {option!r} is not there yet")
+        connect_plain_fields(graph, self._programs)
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)
         self._lowering = ProgramLowering(graph, self._streams)
@@ -107,7 +110,11 @@ class Engine:
         if self._options.get(READ_UNWRITTEN) != "zero" and index not in self._settled:
             self._follow(index, program)
         compiled, numbers, written = self._compile(index)
-        results = compiled([self._state[number] for number in numbers])
+        try:
+            results = compiled([self._state[number] for number in numbers])
+            jax.block_until_ready(results)
+        except jax.errors.JaxRuntimeError as error:
+            raise explain_failure(error, self._lowering.all_groups()) or error from None
         self._state |= dict(zip(written, results, strict=True))
         jax.effects_barrier()
 

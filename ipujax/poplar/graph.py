@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses as dc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
+from ipujax.poplar.codelet_table import CodeletTable
 from ipujax.poplar.codelets import Codelet, make_codelet
 from ipujax.poplar.devices import Target
 from ipujax.poplar.element_types import Type, require_type
@@ -21,9 +21,8 @@ from ipujax.poplar.exceptions import (
     invalid_tile_mapping,
     stream_connection_error,
     type_error,
-    unknown_vertex_type,
 )
-from ipujax.poplar.tensors import Interval, Tensor
+from ipujax.poplar.tensors import Interval, Tensor, concat
 from ipujax.poplar.user_places import user_place
 
 NO_TILE = -1
@@ -40,6 +39,7 @@ class Variable:
       size: how many there are.
       type: the element type.
       values: of a constant, its elements; None for a variable.
+      category: of reports: "variables", "constants", or "vertex_state" for vertices' plain fields.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Variable:
     size: int
     type: Type
     values: np.ndarray | None = None
+    category: str = "variables"
 
 
 @dc.dataclass(eq=False)
@@ -68,7 +69,8 @@ class Vertex:
       codelet: its kind.
       number: its place in the compute set.
       where: the user's line.
-      connections: tensors by field.
+      connections: tensors by field, flat for a vector of vectors.
+      rows: the sizes of the rows of each field.
       values: plain fields that have been set.
       tile: its tile; `NO_TILE` before it is set.
       cycles: the estimate that has been set for it, if any.
@@ -79,6 +81,7 @@ class Vertex:
     number: int
     where: str
     connections: dict[str, Tensor] = dc.field(default_factory=dict)
+    rows: dict[str, tuple[int, ...]] = dc.field(default_factory=dict)
     values: dict[str, Any] = dc.field(default_factory=dict)
     tile: int = NO_TILE
     cycles: float | None = None
@@ -133,7 +136,7 @@ class Graph:
         self.starts: list[int] = []
         self.tile_of = np.full(1024, NO_TILE, np.int32)
         self.size = 0
-        self.codelets: dict[str, Codelet] = {}
+        self.codelets = CodeletTable()
         self.initial_values: list[tuple[np.ndarray, np.ndarray]] = []
         self.streams: dict[str, DataStream] = {}
         self.host_writes: dict[str, Tensor] = {}
@@ -176,7 +179,7 @@ class Graph:
                 where=user_place(),
                 fix=f"give one value, or {size}",
             )
-        return self._add(type, shape, debugContext, np.broadcast_to(flat, size))
+        return self._add(type, shape, debugContext, np.broadcast_to(flat, size), "constants")
 
     def clone(self, tensor: Tensor, debugContext: str = "") -> Tensor:
         """Adds a variable of a tensor's type, shape and mapping."""
@@ -184,8 +187,17 @@ class Graph:
         self.tile_of[new.elements] = self.tile_of[self._own(tensor).elements]
         return new
 
+    def add_vertex_state(self, type: Type, shape: Sequence[int], name: str) -> Tensor:
+        """Adds a variable that vertices keep their plain fields in."""
+        return self._add(type, shape, name, None, "vertex_state")
+
     def _add(
-        self, type: Type, shape: Sequence[int], name: str, values: np.ndarray | None
+        self,
+        type: Type,
+        shape: Sequence[int],
+        name: str,
+        values: np.ndarray | None,
+        category: str = "variables",
     ) -> Tensor:
         type = require_type(type, "type")
         extents = tuple(check.require_integer(n, "an extent", at_least=0) for n in shape)
@@ -196,7 +208,7 @@ class Graph:
             room = np.full(max(self.size, 2 * self.tile_of.size), NO_TILE, np.int32)
             room[: self.tile_of.size] = self.tile_of
             self.tile_of = room
-        self.variables.append(Variable(name, number, start, size, type, values))
+        self.variables.append(Variable(name, number, start, size, type, values, category))
         self.starts.append(start)
         return Tensor(self, np.arange(start, self.size).reshape(extents), type, name)
 
@@ -292,20 +304,20 @@ class Graph:
 
     # --- vertices ---------------------------------------------------------------------------------
 
-    def addCodelets(self, *codelets: Any) -> None:
-        """Makes codelets known: functions in JAX that `poplar.codelet` decorates, or plain ones.
+    def addCodelets(self, src: Any, *arguments: Any, compileFlags: str = "") -> None:
+        """Makes codelets known, in JAX or in C++.
+
+        Args:
+          src: a function in JAX, the path of a file in C++, a file object with its text, or a list
+            of these.
+          *arguments: for C++ the compiler's flags, and a `CodeletFileType`; else more functions.
+          compileFlags: the compiler's flags.
 
         Raises:
-          NotImplementedError: for codelets in C++, which are not there yet.
+          graph_program_compilation_error: no compiler, or one that refuses the text.
+          NotImplementedError: for files of assembly or of the chip's code.
         """
-        for each in codelets:
-            if isinstance(each, (str, Path)):
-                raise NotImplementedError(
-                    f"codelets in C++ ({each}) are not there yet; write them in JAX, with "
-                    "poplar.codelet"
-                )
-            made = make_codelet(each)
-            self.codelets[made.name] = made
+        self.codelets.add(src, *arguments, compileFlags=compileFlags)
 
     def addComputeSet(self, debugContext: str = "") -> ComputeSet:
         """Adds a compute set without vertices."""
@@ -331,13 +343,8 @@ class Graph:
         if callable(vertexType):
             self.addCodelets(vertexType)
             codelet = make_codelet(vertexType)
-        elif (codelet := self.codelets.get(vertexType)) is None:
-            known = ", ".join(self.codelets) or "none"
-            raise unknown_vertex_type(
-                f"the graph has no vertex type '{vertexType}'",
-                where=user_place(),
-                fix=f"call addCodelets before; known are: {known}",
-            )
+        else:
+            codelet = self.codelets.find(check.require_instance(vertexType, str, "vertexType"))
         vertex = Vertex(cs, codelet, len(cs.vertices), user_place())
         for field, tensor in (connections or {}).items():
             self.connect(vertex[field], tensor)
@@ -357,7 +364,9 @@ class Graph:
                 )
             vertex.values[name] = tensor
             return
-        self._own(tensor)
+        rows = self._rows_of_connection(tensor, declared.rank)
+        tensor = concat([row.flatten() for row in rows]) if declared.rank == 2 else rows[0]
+        vertex.rows[name] = tuple(row.numElements() for row in rows)
         if tensor.type != declared.type:
             raise type_error(
                 f"field '{name}' of {vertex} is {declared.type}, and {tensor} is not",
@@ -378,6 +387,18 @@ class Graph:
                 fix="connect tensor.flatten()",
             )
         vertex.connections[name] = tensor
+
+    def _rows_of_connection(self, tensor: Any, rank: int) -> list[Tensor]:
+        """Returns what is connected, for a vector of vectors row by row."""
+        if rank < 2:
+            return [self._own(tensor)]
+        if isinstance(tensor, Tensor) and tensor.rank() != 2:
+            raise graph_connection_error(
+                f"a vector of vectors is connected with {tensor}",
+                where=user_place(),
+                fix="give a tensor of two dimensions, or a list of tensors",
+            )
+        return [self._own(row) for row in tensor]
 
     def setPerfEstimate(self, vertex: Vertex, cycles: float, flops: int = 0) -> None:
         """Sets the cycles of a vertex: a worker's for a `Vertex`, else the tile's.

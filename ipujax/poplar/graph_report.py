@@ -70,6 +70,7 @@ class GraphReport(Report):
 
 
 LAUNCH = 11
+_CATEGORIES = ("variables", "constants", "vertex_state")
 
 
 def make_graph_report(
@@ -117,10 +118,9 @@ def _steps_of(
 def _variable_bytes(graph: Graph) -> dict[str, np.ndarray]:
     """Returns the bytes of variables and constants: int64 [ipus, tiles] each."""
     tiles = graph.getTarget().getNumTiles()
-    found = {name: np.zeros((1, tiles), np.int64) for name in ("variables", "constants")}
+    found = {name: np.zeros((1, tiles), np.int64) for name in _CATEGORIES}
     for variable in graph.variables:
         where = graph.tile_of[variable.start : variable.start + variable.size]
         counts = np.bincount(where[where != NO_TILE], minlength=tiles)
-        category = "variables" if variable.values is None else "constants"
-        found[category][0] += counts * variable.type.size
+        found[variable.category][0] += counts * variable.type.size
     return found

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -55,8 +56,12 @@ class ProgramLowering:
     def groups_of(self, compute_set: ComputeSet) -> list[VertexGroup]:
         """Returns the groups of a compute set; made once."""
         if compute_set not in self._groups:
-            self._groups[compute_set] = group_vertices(compute_set)
+            self._groups[compute_set] = group_vertices(compute_set, len([*self.all_groups()]))
         return self._groups[compute_set]
+
+    def all_groups(self) -> Iterator[VertexGroup]:
+        """Yields the groups of all compute sets that have been lowered, by their numbers."""
+        return itertools.chain.from_iterable(self._groups.values())
 
     def tiles_of(self, program: programs.Execute | programs.Copy) -> SuperstepTiles:
         """Returns a compute set, or a copy between tensors, on its tiles; found once."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ipujax.operators import linear_tile_bounds
+from ipujax.poplar.element_types import Type
 from ipujax.poplar.exceptions import check
 from ipujax.poplar.graph import Graph
 from ipujax.poplar.tensors import Interval, Tensor
@@ -38,3 +39,30 @@ def getTileImbalance(
     grains = -(-int(sizes.sum()) // grainSize)
     even = -(-grains // len(sizes)) * grainSize
     return max(0, int(sizes.max(initial=0)) - max(minElementsPerTile, even))
+
+
+_CPP_NAMES = {
+    "FLOAT": "float",
+    "HALF": "half",
+    "INT": "int",
+    "UNSIGNED_INT": "unsigned int",
+    "SHORT": "short",
+    "UNSIGNED_SHORT": "unsigned short",
+    "CHAR": "char",
+    "SIGNED_CHAR": "signed char",
+    "UNSIGNED_CHAR": "unsigned char",
+    "BOOL": "bool",
+}
+
+
+def templateVertex(name: str, *arguments: Type | bool | int | str) -> str:
+    """Returns the name of a vertex type with arguments, such as `Name<float,8,true>`."""
+    words = [
+        _CPP_NAMES[each.name]
+        if isinstance(each, Type)
+        else str(each).lower()
+        if isinstance(each, bool)
+        else str(each)
+        for each in arguments
+    ]
+    return f"{name}<{','.join(words)}>" if words else name

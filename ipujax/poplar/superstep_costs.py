@@ -11,8 +11,9 @@ import jax
 import numpy as np
 
 from ipujax.operators import Superstep
+from ipujax.poplar.cpp_codelets import estimate_cycles
 from ipujax.poplar.graph import Graph, Vertex
-from ipujax.poplar.vertex_groups import VertexGroup, run_vertex
+from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
 
 WORKER_PERIOD = 6
 """Tile cycles between two instructions of a worker."""
@@ -68,10 +69,11 @@ def compute_set_tiles(graph: Graph, name: str, groups: Sequence[VertexGroup]) ->
     for group in groups:
         where = np.array([vertex.tile for vertex in group.vertices])
         np.add.at(counts, where, 1)
-        estimate, is_default = _cycles_of_group(graph, group)
-        for vertex in group.vertices:
-            is_estimated |= is_default and vertex.cycles is None
-            cycles[vertex] = estimate if vertex.cycles is None else vertex.cycles
+        for part in split_by_plain_fields(group):
+            estimate, is_default = _cycles_of_group(graph, part)
+            for vertex in part.vertices:
+                is_estimated |= is_default and vertex.cycles is None
+                cycles[vertex] = estimate if vertex.cycles is None else vertex.cycles
         for field, elements in group.elements.items():
             declared = group.codelet.fields[field]
             edges = (elements.reshape(len(where), -1), where, declared.type.size)
@@ -181,7 +183,8 @@ def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
         return 0.0, False
     estimator = graph.estimators.get(group.codelet.name) or group.codelet.cycles
     if estimator is None:
-        return _default_cycles(group), True
+        estimate = estimate_cycles(group, group.plain)
+        return (_default_cycles(group), True) if estimate is None else (estimate, False)
     given = group.parameters({field: group.shape_of(field) for field in group.elements})
     given |= group.parameters(group.plain)
     asked = inspect.signature(estimator).parameters
@@ -189,7 +192,13 @@ def _cycles_of_group(graph: Graph, group: VertexGroup) -> tuple[float, bool]:
 
 
 def _default_cycles(group: VertexGroup) -> float:
-    """Returns an instruction for each vector of eight bytes that an equation reads or writes."""
+    """Returns an instruction for each vector of eight bytes that an equation reads or writes.
+
+    In C++ that is the vertex as a whole: its fields, read and written once.
+    """
+    if group.codelet.native is not None:
+        shapes = [group.shape_of(name) for name in group.elements]
+        return float(sum(-(-each.size * each.dtype.itemsize // 8) for each in shapes))
     fields = {name: f for name, f in group.codelet.fields.items() if f.is_read}
     shapes = {name: group.shape_of(name) for name in fields}
     traced = jax.make_jaxpr(lambda read: run_vertex(group, read))(shapes)

@@ -24,12 +24,16 @@ class VertexGroup:
       vertices: in the order of `addVertex`.
       elements: for each connected field, element numbers [vertices, *the field's shape].
       plain: the values of plain fields that all share.
+      rows: for each connected field, the sizes of its rows.
+      number: its place among the groups of an engine.
     """
 
     codelet: Codelet
     vertices: tuple[Vertex, ...]
     elements: Mapping[str, np.ndarray]
     plain: Mapping[str, Any]
+    rows: Mapping[str, tuple[int, ...]]
+    number: int
 
     def parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Returns values of fields, by the names of the function's parameters."""
@@ -41,16 +45,32 @@ class VertexGroup:
         return jax.ShapeDtypeStruct(self.elements[field].shape[1:], dtype)
 
 
-def group_vertices(compute_set: ComputeSet) -> list[VertexGroup]:
-    """Returns the groups of a compute set, whose vertices are connected."""
+def group_vertices(compute_set: ComputeSet, first: int) -> list[VertexGroup]:
+    """Returns the groups of a compute set, whose vertices are connected, numbered from `first`."""
     groups: dict[Any, list[Vertex]] = {}
     for vertex in compute_set.vertices:
-        sizes = tuple(t.elements.size for t in vertex.connections.values())
-        plain = tuple(sorted((k, _key(v)) for k, v in vertex.values.items()))
-        groups.setdefault((id(vertex.codelet), *vertex.connections, sizes, plain), []).append(
-            vertex
-        )
-    return [_make_group(tuple(vertices)) for vertices in groups.values()]
+        sizes = tuple(vertex.rows[name] for name in vertex.codelet.fields if name in vertex.rows)
+        # In C++ plain fields are among what vertices read and write.
+        plain = _values_key(vertex) if vertex.codelet.native is None else ()
+        groups.setdefault((id(vertex.codelet), sizes, plain), []).append(vertex)
+    return [_make_group(tuple(each), first + n) for n, each in enumerate(groups.values())]
+
+
+def split_by_plain_fields(group: VertexGroup) -> list[VertexGroup]:
+    """Returns the vertices of a group in parts whose plain fields hold the same at first."""
+    parts: dict[Any, list[Vertex]] = {}
+    for vertex in group.vertices:
+        parts.setdefault(_values_key(vertex), []).append(vertex)
+    if len(parts) == 1:
+        return [group]
+    return [
+        dc.replace(group, vertices=tuple(each), plain={**group.codelet.plain, **each[0].values})
+        for each in parts.values()
+    ]
+
+
+def _values_key(vertex: Vertex) -> tuple[Any, ...]:
+    return tuple(sorted((name, _key(value)) for name, value in vertex.values.items()))
 
 
 def _key(value: Any) -> Any:
@@ -58,14 +78,15 @@ def _key(value: Any) -> Any:
     return (array.dtype.str, array.shape, array.tobytes())
 
 
-def _make_group(vertices: tuple[Vertex, ...]) -> VertexGroup:
+def _make_group(vertices: tuple[Vertex, ...], number: int) -> VertexGroup:
     codelet = vertices[0].codelet
     elements: dict[str, np.ndarray] = {}
     for name, field in codelet.fields.items():
         views = [vertex.connections[name].elements for vertex in vertices]
         stacked = np.stack([view.reshape(-1) for view in views])
         elements[name] = stacked if field.rank else stacked[:, 0]
-    return VertexGroup(codelet, vertices, elements, {**codelet.plain, **vertices[0].values})
+    plain = {**codelet.plain, **vertices[0].values}
+    return VertexGroup(codelet, vertices, elements, plain, vertices[0].rows, number)
 
 
 def run_groups(graph: Graph, groups: Sequence[VertexGroup], state: State) -> State:
@@ -83,12 +104,16 @@ def run_group(graph: Graph, group: VertexGroup, state: State) -> dict[str, jax.A
     operands: dict[str, jax.Array] = {}
     axes: dict[str, int | None] = {}
     for name, field in group.codelet.fields.items():
-        if not field.is_read:
+        if not (field.is_read or field.keeps_unwritten):
             continue
         elements = group.elements[name]
         is_shared = bool((elements == elements[:1]).all())
         axes[name] = None if is_shared else 0
         operands[name] = read_elements(graph, state, elements[0] if is_shared else elements)
+        if is_shared and group.codelet.native is not None:
+            operands[name] = operands[name][None]
+    if group.codelet.native is not None:
+        return dict(group.codelet.function(group, operands))
     if all(axis is None for axis in axes.values()):
         one = run_vertex(group, operands)
         count = len(group.vertices)
