@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses as dc
 from collections.abc import Callable, Sequence
 
 import jax
@@ -24,6 +25,20 @@ def linear_tile_bounds(
       **settings: `minimum_bytes` of a tile and elements of a `grain`, where they are not PopLibs'.
     """
     return machine.map_linearly(elements, element_bytes, tiles, **settings).bounds()
+
+
+def estimate_tile_cycles(
+    function: Callable[..., object], operands: Sequence[jax.ShapeDtypeStruct], chip: machine.Target
+) -> int:
+    """Returns the cycles, as the planner has them, of a function that one tile runs by itself.
+
+    Args:
+      function: of arrays that lie on the tile.
+      operands: their shapes.
+      chip: the tile's.
+    """
+    tile = dc.replace(chip, tiles_per_ipu=1, sync_cycles=0)
+    return machine.estimate_function_cycles(jaxpr.trace_flat(function, operands), tile)
 
 
 def run_superstep(

@@ -5,6 +5,8 @@ The names are those of Poplar's C++ API. docs/poplar.md says what there is, and 
 
 from __future__ import annotations
 
+from ipujax.poplar import poplin as poplin
+from ipujax.poplar import popops as popops
 from ipujax.poplar import poputil as poputil
 from ipujax.poplar import program as program
 from ipujax.poplar.codelets import Codelet as Codelet
@@ -95,6 +97,8 @@ __all__ = [
     "index_error",
     "invalid_tile_mapping",
     "poplar_error",
+    "poplin",
+    "popops",
     "poputil",
     "program",
     "stream_connection_error",

@@ -14,7 +14,7 @@ from ipujax.poplar import program as programs
 from ipujax.poplar.cpp_codelets import explain_failure
 from ipujax.poplar.devices import Device
 from ipujax.poplar.element_access import State, variables_of
-from ipujax.poplar.engine_checks import check_programs
+from ipujax.poplar.engine_checks import check_calls, check_programs
 from ipujax.poplar.exceptions import (
     check,
     control_program_error,
@@ -54,6 +54,8 @@ class Engine:
         for option in self._options:
             if option != READ_UNWRITTEN:
                 raise NotImplementedError(f"the engine option {option!r} is not there yet")
+        for each in self._programs:
+            check_calls(each)
         connect_plain_fields(graph, self._programs)
         check_programs(graph, self._programs)
         self._streams = StreamConnections(graph)

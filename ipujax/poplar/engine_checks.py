@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -22,37 +22,49 @@ def check_programs(graph: Graph, all_programs: Iterable[programs.Program]) -> No
     """Checks all that an engine would run.
 
     Raises:
-      graph_recursion_error: a program that calls itself.
       invalid_tile_mapping: elements that are used, or vertices, without a tile.
       graph_connection_error: a field that is not connected, or another graph.
       graph_program_compilation_error: vertices of a compute set that touch the same elements.
     """
     checked: set[ComputeSet] = set()
     for each in all_programs:
-        _check_calls(each, [])
         for program in each.walk():
             for tensor in _tensors_of(program):
                 _check_tensor(graph, tensor, program.where)
-            if isinstance(program, programs.Copy) and isinstance(program.dst, Tensor):
-                _check_destination(graph, program.dst, program.where)
+            for tensor in _written_by(program):
+                _check_destination(graph, tensor, program.where)
             if isinstance(program, programs.Execute) and program.compute_set not in checked:
                 checked.add(program.compute_set)
                 _check_compute_set(graph, program.compute_set, program.where)
 
 
-def _check_calls(program: programs.Program, callers: list[int]) -> None:
+def check_calls(program: programs.Program, callers: Sequence[int] = ()) -> None:
+    """Checks that a program does not call itself, which must be before anything follows it.
+
+    Raises:
+      graph_recursion_error: it does.
+    """
     if id(program) in callers:
         raise graph_recursion_error(
             "a program runs itself", where=program.where, fix="use Repeat, or RepeatWhileTrue"
         )
     for part in program.parts():
-        _check_calls(part, [*callers, id(program)])
+        check_calls(part, [*callers, id(program)])
 
 
 def _tensors_of(program: programs.Program) -> list[Tensor]:
     if isinstance(program, programs.Copy):
         return [side for side in (program.src, program.dst) if isinstance(side, Tensor)]
-    return [*program.read_tensors()]
+    return [*program.read_tensors(), *_written_by(program)]
+
+
+def _written_by(program: programs.Program) -> list[Tensor]:
+    """Returns the tensors that a program writes itself, vertices aside."""
+    if isinstance(program, programs.Operation):
+        return [*program.outputs]
+    if isinstance(program, programs.Copy) and isinstance(program.dst, Tensor):
+        return [program.dst]
+    return []
 
 
 def _check_tensor(graph: Graph, tensor: Tensor, where: str) -> None:
@@ -71,7 +83,7 @@ def _check_tensor(graph: Graph, tensor: Tensor, where: str) -> None:
 def _check_destination(graph: Graph, tensor: Tensor, where: str) -> None:
     flat = tensor.elements.reshape(-1)
     if np.unique(flat).size != flat.size:
-        raise index_error(f"a copy writes elements of {tensor} more than once", where=where)
+        raise index_error(f"elements of {tensor} are written more than once", where=where)
     _refuse_constants(graph, flat, where)
 
 

@@ -106,6 +106,8 @@ def _steps_of(
     match program:
         case programs.Execute():
             yield lowering.tiles_of(program), runs
+        case programs.Operation() if program.cycles is not None:
+            yield lowering.tiles_of(program), runs
         case programs.Copy() if isinstance(program.src, Tensor) and isinstance(program.dst, Tensor):
             yield lowering.tiles_of(program), runs
         case programs.Repeat():

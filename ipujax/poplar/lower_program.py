@@ -18,9 +18,16 @@ from ipujax.poplar import program as programs
 from ipujax.poplar.element_access import State, read_elements, variables_of, write_elements
 from ipujax.poplar.graph import ComputeSet, DataStream, Graph
 from ipujax.poplar.stream_connections import StreamConnections
-from ipujax.poplar.superstep_costs import SuperstepTiles, compute_set_tiles, copy_tiles
+from ipujax.poplar.superstep_costs import (
+    SuperstepTiles,
+    compute_set_tiles,
+    copy_tiles,
+    elementwise_tiles,
+)
 from ipujax.poplar.tensors import Tensor
 from ipujax.poplar.vertex_groups import VertexGroup, group_vertices, run_groups
+
+Step = programs.Execute | programs.Copy | programs.Operation
 
 
 class ProgramLowering:
@@ -43,7 +50,10 @@ class ProgramLowering:
                 for part in program.parts():
                     state = self.run(part, state)
                 return state
-            case programs.Execute() | programs.Copy():
+            case programs.Operation() if program.cycles is None:
+                with jax.named_scope(_scope_name(program.name)):
+                    return {**state, **self._compute(program, state)}
+            case programs.Execute() | programs.Copy() | programs.Operation():
                 return self._run_step(program, state)
             case programs.PrintTensor():
                 self._print(program, state)
@@ -63,13 +73,15 @@ class ProgramLowering:
         """Yields the groups of all compute sets that have been lowered, by their numbers."""
         return itertools.chain.from_iterable(self._groups.values())
 
-    def tiles_of(self, program: programs.Execute | programs.Copy) -> SuperstepTiles:
-        """Returns a compute set, or a copy between tensors, on its tiles; found once."""
+    def tiles_of(self, program: Step) -> SuperstepTiles:
+        """Returns what is a superstep on its tiles; found once."""
         key = program.compute_set if isinstance(program, programs.Execute) else program
         if key not in self._tiles:
             if isinstance(program, programs.Execute):
                 groups = self.groups_of(program.compute_set)
                 tiles = compute_set_tiles(self.graph, program.name, groups)
+            elif isinstance(program, programs.Operation):
+                tiles = elementwise_tiles(self.graph, program)
             else:
                 src, dst = program.src.elements, program.dst.elements
                 tiles = copy_tiles(self.graph, program.name, src, dst, program.src.type.size)
@@ -89,7 +101,7 @@ class ProgramLowering:
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def _run_step(self, program: programs.Execute | programs.Copy, state: State) -> State:
+    def _run_step(self, program: Step, state: State) -> State:
         if isinstance(program, programs.Copy):
             if isinstance(program.src, DataStream):
                 return self._copy_from_host(program.src, program.dst, state)
@@ -109,11 +121,21 @@ class ProgramLowering:
             results = run_superstep(step, operands, self.tiles_of(program).step)
         return {**state, **dict(zip(written, results, strict=True))}
 
-    def _compute(self, program: programs.Execute | programs.Copy, state: State) -> State:
+    def _compute(self, program: Step, state: State) -> State:
         if isinstance(program, programs.Execute):
             return run_groups(self.graph, self.groups_of(program.compute_set), state)
+        if isinstance(program, programs.Operation):
+            return self._operate(program, state)
         values = read_elements(self.graph, state, program.src.elements)
         return write_elements(self.graph, state, program.dst.elements, values)
+
+    def _operate(self, program: programs.Operation, state: State) -> State:
+        arrays = [read_elements(self.graph, state, tensor.elements) for tensor in program.inputs]
+        changed: State = {}
+        for tensor, array in zip(program.outputs, program.function(*arrays), strict=True):
+            now = {**state, **changed}
+            changed |= write_elements(self.graph, now, tensor.elements, jnp.asarray(array))
+        return changed
 
     def accesses(self, program: programs.Program) -> tuple[list[int], list[int]]:
         """Returns the variables that one step reads, and those that it writes."""
@@ -128,6 +150,9 @@ class ProgramLowering:
             case programs.Copy():
                 for regions, side in ((read, program.src), (written, program.dst)):
                     regions += [side.elements] if isinstance(side, Tensor) else []
+            case programs.Operation():
+                read += [tensor.elements for tensor in program.inputs]
+                written += [tensor.elements for tensor in program.outputs]
             case _:
                 pass
         return self._variables(read), self._variables(written)

@@ -93,6 +93,34 @@ class Copy(Program):
             raise graph_connection_error(f"copy to {_name(dst)}", where=self.where)
 
 
+class Operation(Program):
+    """Computes tensors with a function of JAX: what PopLibs adds to a sequence.
+
+    Args:
+      name: of the operation, for reports.
+      function: the inputs' arrays -> an array for each output, of its shape and dtype.
+      inputs: the tensors that it reads.
+      outputs: the tensors that it writes; they may be inputs too.
+      cycles: of an elementwise operation, the cycles of a tile for so many elements of the output;
+        None for one whose tiles the planner chooses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: abc.Callable[..., abc.Sequence[Any]],
+        inputs: abc.Sequence[Tensor],
+        outputs: abc.Sequence[Tensor],
+        cycles: abc.Callable[[int], float] | None = None,
+    ):
+        self.where, self.name, self.function = user_place(), name, function
+        self.inputs, self.outputs, self.cycles = tuple(inputs), tuple(outputs), cycles
+
+    def read_tensors(self) -> abc.Sequence[Tensor]:
+        """Returns the tensors that it reads."""
+        return self.inputs
+
+
 class WriteUndef(Program):
     """Says that what a tensor holds is not needed any more."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses as dc
 import heapq
 import inspect
+import math
 from collections.abc import Sequence
 
 import jax
@@ -13,6 +14,7 @@ import numpy as np
 from ipujax.operators import Superstep
 from ipujax.poplar.cpp_codelets import estimate_cycles
 from ipujax.poplar.graph import Graph, Vertex
+from ipujax.poplar.program import Operation
 from ipujax.poplar.vertex_groups import VertexGroup, run_vertex, split_by_plain_fields
 
 WORKER_PERIOD = 6
@@ -104,6 +106,25 @@ def copy_tiles(
     before = _exchange(graph, [(src.reshape(-1, 1), to, size)], inwards=True)
     none = np.zeros(tiles, np.int64)
     return _make_tiles(name, "", none, none, before, Exchange(none, none), False)
+
+
+def elementwise_tiles(graph: Graph, operation: Operation) -> SuperstepTiles:
+    """Returns an elementwise operation on the tiles of its output, which take it part by part."""
+    tiles, (output, *_) = graph.getTarget().getNumTiles(), operation.outputs
+    where = graph.tile_of[output.elements]
+    counts = np.bincount(where.reshape(-1), minlength=tiles)
+    of_tile = operation.cycles or (lambda count: 0.0)
+    cycles = {int(count): of_tile(int(count)) for count in np.unique(counts) if count}
+    tile_cycles = np.array([math.ceil(cycles.get(int(count), 0.0)) for count in counts])
+    operands = [
+        (np.broadcast_to(t.elements, where.shape).reshape(-1, 1), where.reshape(-1), t.type.size)
+        for t in operation.inputs
+    ]
+    before, none = _exchange(graph, operands, inwards=True), np.zeros(tiles, np.int64)
+    vertices = (counts > 0).astype(np.int64)
+    return _make_tiles(
+        operation.name, operation.name, vertices, tile_cycles, before, Exchange(none, none), False
+    )
 
 
 def _make_tiles(

@@ -43,6 +43,11 @@ class WrittenElements:
                     self.require(program.src.elements, f"copy '{program.name}'", program.where)
                 if isinstance(program.dst, Tensor):
                     self.known[program.dst.elements] = True
+            case programs.Operation():
+                for tensor in program.inputs:
+                    self.require(tensor.elements, f"'{program.name}'", program.where)
+                for tensor in program.outputs:
+                    self.known[tensor.elements] = True
             case programs.PrintTensor():
                 self.require(program.tensor.elements, "PrintTensor", program.where)
             case programs.WriteUndef():
