@@ -6,7 +6,9 @@ The names are those of Poplar's C++ API. docs/poplar.md says what there is, and 
 from __future__ import annotations
 
 from ipujax.poplar import poplin as poplin
+from ipujax.poplar import popnn as popnn
 from ipujax.poplar import popops as popops
+from ipujax.poplar import poprand as poprand
 from ipujax.poplar import poputil as poputil
 from ipujax.poplar import program as program
 from ipujax.poplar.codelets import Codelet as Codelet
@@ -98,7 +100,9 @@ __all__ = [
     "invalid_tile_mapping",
     "poplar_error",
     "poplin",
+    "popnn",
     "popops",
+    "poprand",
     "poputil",
     "program",
     "stream_connection_error",

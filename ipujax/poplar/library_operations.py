@@ -156,11 +156,15 @@ def read_rest(name: str, rest: Sequence[Any]) -> Rest:
         elif isinstance(each, Type):
             type = each
         elif isinstance(each, Mapping):
-            for option in each:
+            for option in {*each} - _ACTING:
                 _note_option(name, str(option))
         elif each is not None and not isinstance(each, PlanningCache):
             raise check.type_error(f"{name} takes no {each!r} after its program")
     return Rest(title, type)
+
+
+_ACTING = {"groupNormStridedChannelGrouping"}
+"""Options that change what is computed."""
 
 
 class PlanningCache:
